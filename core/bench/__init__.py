@@ -1,0 +1,1 @@
+"""How fast is it, against something run beside it?"""

@@ -1,0 +1,1 @@
+"""Who runs next? Pure logic, no sockets, no clocks of its own."""

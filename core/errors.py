@@ -1,0 +1,224 @@
+"""The error tree. Each class docstring says when it happens; `.what` and `.fix` are the text a person reads.
+
+MaclusterError
+├── UsageError                wrong use of a command or of the API
+├── PlanError
+│   ├── NoPeers               there is no Mac to plan for
+│   ├── TooManyPeers          more Macs than layers
+│   ├── BadBudget             a memory budget is zero or negative
+│   ├── DoesNotFit            the model needs more memory than a Mac has
+│   └── IllegalCut            this family cannot be cut there
+├── ModelError
+│   ├── ModelNotFound         no such model on this Mac
+│   ├── BadModel              a file of the model is missing, damaged or hostile
+│   ├── UnsupportedModel      the architecture cannot run here
+│   └── ModelMismatch         two Macs hold different files under one name
+├── TrustError
+│   ├── IdentityError         the device key cannot be used safely
+│   ├── PairingError          pairing was refused, timed out or compared wrong
+│   ├── RosterError           a roster is not validly signed, is older, or forks
+│   └── NotPaired             a Mac in the plan is below "paired"
+├── LinkError
+│   ├── ProtocolError         bytes that no honest peer sends
+│   ├── HandshakeError        the other end did not prove who it is
+│   ├── SealError             a frame failed authentication
+│   ├── LinkLost              the other end went away
+│   └── LinkTimeout           the other end did not answer in time
+├── WorkerError
+│   ├── WorkerDied            a worker process ended
+│   └── StageFailed           a stage could not compute
+└── NodeError
+    ├── NodeUnreachable       no node answers on this Mac
+    ├── NotLoaded             a request came while no model is loaded
+    └── Busy                  the queue is full, or another load is running
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """An error as it travels between processes: class name, what happened, what to do."""
+
+    kind: str
+    what: str
+    fix: str = ""
+
+
+class MaclusterError(Exception):
+    """The root: everything a person may be shown.
+
+    `what` says what happened and where; `fix` says what the reader can do.
+    """
+
+    fix_by_default = ""
+
+    def __init__(self, what: str, fix: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.fix = fix or self.fix_by_default
+
+    @property
+    def problem(self) -> Problem:
+        """This error as a value that can cross a process border."""
+        return Problem(kind=type(self).__name__, what=self.what, fix=self.fix)
+
+    def __str__(self) -> str:
+        return f"{self.what} {self.fix}".strip()
+
+
+class UsageError(MaclusterError):
+    """Wrong use of a command or of the API."""
+
+
+class PlanError(MaclusterError):
+    """No plan can be made."""
+
+
+class NoPeers(PlanError):
+    """There is no Mac to plan for."""
+
+    fix_by_default = "Start macluster on a Mac and pair it."
+
+
+class TooManyPeers(PlanError):
+    """More Macs than layers."""
+
+    fix_by_default = "Leave a Mac out of the split."
+
+
+class BadBudget(PlanError):
+    """A memory budget is zero or negative."""
+
+    fix_by_default = "Give every Mac in the split a budget above zero."
+
+
+class DoesNotFit(PlanError):
+    """The model needs more memory than a Mac has."""
+
+    fix_by_default = "Free memory there, pair another Mac, or choose a smaller model."
+
+
+class IllegalCut(PlanError):
+    """This family cannot be cut there."""
+
+
+class ModelError(MaclusterError):
+    """Something is wrong with a model."""
+
+
+class ModelNotFound(ModelError):
+    """No such model on this Mac."""
+
+    fix_by_default = "`macluster models` lists what is here."
+
+
+class BadModel(ModelError):
+    """A file of the model is missing, damaged or hostile."""
+
+    fix_by_default = "Fetch the model again."
+
+
+class UnsupportedModel(ModelError):
+    """The architecture cannot run here."""
+
+
+class ModelMismatch(ModelError):
+    """Two Macs hold different files under one name."""
+
+    fix_by_default = "Copy the same model directory to both Macs."
+
+
+class TrustError(MaclusterError):
+    """Identity, pairing or roster refused."""
+
+
+class IdentityError(TrustError):
+    """The device key cannot be used safely."""
+
+
+class PairingError(TrustError):
+    """Pairing was refused, timed out or compared wrong; nothing was kept."""
+
+    fix_by_default = "Start pairing again on both Macs and compare the digits."
+
+
+class RosterError(TrustError):
+    """A roster is not validly signed, is older, or forks."""
+
+
+class NotPaired(TrustError):
+    """A Mac in the plan is below "paired"."""
+
+    fix_by_default = "Pair it first: `macluster pair`."
+
+
+class LinkError(MaclusterError):
+    """A link between two Macs failed."""
+
+
+class ProtocolError(LinkError):
+    """Bytes that no honest peer sends."""
+
+
+class HandshakeError(LinkError):
+    """The other end did not prove who it is."""
+
+
+class SealError(LinkError):
+    """A frame failed authentication: it was changed, replayed or reordered on the way."""
+
+
+class LinkLost(LinkError):
+    """The other end went away."""
+
+
+class LinkTimeout(LinkError):
+    """The other end did not answer in time."""
+
+
+class WorkerError(MaclusterError):
+    """A worker process failed."""
+
+
+class WorkerDied(WorkerError):
+    """A worker process ended."""
+
+    fix_by_default = "Load the model again; the log says why it ended."
+
+
+class StageFailed(WorkerError):
+    """A stage could not compute."""
+
+
+class NodeError(MaclusterError):
+    """The node of this Mac cannot do what was asked."""
+
+
+class NodeUnreachable(NodeError):
+    """No node answers on this Mac."""
+
+    fix_by_default = "Start one with `macluster node`."
+
+
+class NotLoaded(NodeError):
+    """A request came while no model is loaded."""
+
+    fix_by_default = "Load one: `macluster load MODEL`."
+
+
+class Busy(NodeError):
+    """The queue is full, or another load is running."""
+
+    fix_by_default = "Wait for it to finish, or cancel it."
+
+
+def error_from(problem: Problem) -> MaclusterError:
+    """The error a `Problem` stands for; an unknown kind becomes a plain MaclusterError."""
+    kinds = {cls.__name__: cls for cls in _all_errors(MaclusterError)}
+    return kinds.get(problem.kind, MaclusterError)(problem.what, problem.fix)
+
+
+def _all_errors(root: type[MaclusterError]) -> list[type[MaclusterError]]:
+    return [root] + [e for child in root.__subclasses__() for e in _all_errors(child)]

@@ -1,0 +1,322 @@
+"""What anyone may observe: the values and events that the tui, the CLI and API clients know.
+
+Every struct is frozen. Bytes are plain bytes, times end in `_s` (seconds), `start`/`stop` are half-open layer ranges.
+`Snapshot` is the fold of all events (`apply`), so a client that joins late sees what a client that was there from the
+start sees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeVar
+
+import msgspec
+
+from core.errors import Problem
+
+_T = TypeVar("_T")
+
+Level = Literal["blocked", "unpaired", "seen", "paired", "hardware-bound"]
+PeerState = Literal["seen", "connected", "suspect", "lost"]
+StageStatus = Literal["waiting", "loading", "linking", "ready", "broken", "lost"]
+PlanStatus = Literal["none", "loading", "ready", "broken"]
+FinishReason = Literal["stop", "length", "cancelled", "error"]
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True):
+    """Base of plain values."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of events; on the wire the field `type` holds the class name."""
+
+
+class Peer(Value, frozen=True, kw_only=True):
+    """One Mac as this node sees it. `name` is already clean; `device_id` is 26 base32 characters."""
+
+    device_id: str
+    name: str
+    chip: str = ""
+    memory_bytes: int = 0
+    budget_bytes: int = 0
+    used_bytes: int = 0
+    state: PeerState = "seen"
+    trust: Level = "unpaired"
+    is_self: bool = False
+    address: str = ""
+    found_by: Literal["self", "bonjour", "address"] = "bonjour"
+    rtt_s: float | None = None
+    worker_pid: int | None = None
+    worker_rss_bytes: int = 0
+
+    @property
+    def short_id(self) -> str:
+        """The first 8 characters of the device id, shown beside every name."""
+        return self.device_id[:8]
+
+
+class Stage(Value, frozen=True, kw_only=True):
+    """A contiguous layer range [start, stop) on one Mac; `weight_bytes` includes embedding and head where owned."""
+
+    device_id: str
+    peer: str
+    start: int
+    stop: int
+    weight_bytes: int
+    kv_bytes: int
+    budget_bytes: int
+
+
+class Plan(Value, frozen=True, kw_only=True):
+    """Who owns which layers, and in which order. Made once, on the head; `output` is a device id."""
+
+    plan_gen: int
+    model: str
+    fingerprint: str
+    topology: Literal["private", "single"]
+    layers: int
+    context: int
+    chunk: int
+    stages: tuple[Stage, ...]
+    output: str
+
+    @property
+    def head(self) -> Stage:
+        """The stage of the Mac where the user loaded the model."""
+        return self.stages[0]
+
+
+class StageState(Event, frozen=True, kw_only=True):
+    """A stage changed: `done_bytes` of `total_bytes` are in memory."""
+
+    device_id: str
+    status: StageStatus
+    done_bytes: int = 0
+    total_bytes: int = 0
+    weight_bytes: int = 0
+    detail: str = ""
+
+
+class HopSample(Event, frozen=True, kw_only=True):
+    """One directed link between neighbouring stages, summed over the current request.
+
+    `compute_s`, `codec_s`, `seal_s` and `send_s` were spent by the sender, `wait_s` and `open_s` by the receiver.
+    `rtt_s` is the round trip of an empty control frame between the two Macs; `queue` counts frames waiting at the
+    receiver.
+    """
+
+    source: str
+    target: str
+    frames: int
+    bytes: int
+    compute_s: float
+    codec_s: float
+    seal_s: float
+    send_s: float
+    wait_s: float
+    open_s: float
+    rtt_s: float | None = None
+    queue: int = 0
+
+
+class PeerSeen(Event, frozen=True, kw_only=True):
+    """A Mac was found."""
+
+    peer: Peer
+
+
+class PeerChanged(Event, frozen=True, kw_only=True):
+    """Something about a known Mac changed."""
+
+    peer: Peer
+
+
+class PeerGone(Event, frozen=True, kw_only=True):
+    """A Mac left; `reason` is a sentence."""
+
+    device_id: str
+    reason: str
+
+
+class TrustChanged(Event, frozen=True, kw_only=True):
+    """The cluster's level: the weakest member of the active plan, or of the paired Macs when no plan is active."""
+
+    level: Level
+    weakest: str = ""
+
+
+class PlanProposed(Event, frozen=True, kw_only=True):
+    """A plan was made and loading begins."""
+
+    plan: Plan
+
+
+class PlanLoaded(Event, frozen=True, kw_only=True):
+    """Every stage holds its layers and the ring is sealed."""
+
+    plan_gen: int
+    seconds: float
+
+
+class PlanFailed(Event, frozen=True, kw_only=True):
+    """The plan cannot run, or runs no more; a reload makes a new one."""
+
+    plan_gen: int
+    problem: Problem
+
+
+class PlanUnloaded(Event, frozen=True, kw_only=True):
+    """The model was unloaded on request."""
+
+    plan_gen: int
+
+
+class Progress(Event, frozen=True, kw_only=True):
+    """Work that takes a while: `done` of `total` `unit`s of `task` ("prefill", "load")."""
+
+    task: str
+    request_id: str = ""
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+
+
+class RequestStarted(Event, frozen=True, kw_only=True):
+    """A request was admitted; `prompt_tokens` includes the chat template."""
+
+    request_id: str
+    prompt_tokens: int
+
+
+class TokenEvent(Event, frozen=True, kw_only=True):
+    """One committed token. `text` may be empty while a character is incomplete; it is raw model output."""
+
+    request_id: str
+    index: int
+    token: int
+    text: str
+
+
+class RequestDone(Event, frozen=True, kw_only=True):
+    """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission."""
+
+    request_id: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    tokens: int
+    text: str = ""
+    ttft_s: float | None = None
+    decode_tokens_per_s: float | None = None
+    problem: Problem | None = None
+
+
+class Recovery(Event, frozen=True, kw_only=True):
+    """The answer is being rescued: `state` names the step, `text` is the sentence for the person."""
+
+    request_id: str
+    state: str
+    text: str
+
+
+class LogLine(Event, frozen=True, kw_only=True):
+    """A line of a node's log. `at` is seconds since the epoch; `text` is clean."""
+
+    at: float
+    level: Literal["DEBUG", "INFO", "WARN", "ERROR"]
+    source: str
+    text: str
+
+
+class Snapshot(Event, frozen=True, kw_only=True):
+    """Everything that the events so far amount to; the first event of every stream."""
+
+    version: str = ""
+    peers: tuple[Peer, ...] = ()
+    trust: TrustChanged = TrustChanged(level="unpaired")
+    plan: Plan | None = None
+    plan_status: PlanStatus = "none"
+    plan_problem: Problem | None = None
+    stages: tuple[StageState, ...] = ()
+    hops: tuple[HopSample, ...] = ()
+    running: tuple[str, ...] = ()
+    last_done: RequestDone | None = None
+    logs: tuple[LogLine, ...] = ()
+
+
+AnyEvent = (
+    Snapshot
+    | PeerSeen
+    | PeerChanged
+    | PeerGone
+    | TrustChanged
+    | PlanProposed
+    | PlanLoaded
+    | PlanFailed
+    | PlanUnloaded
+    | StageState
+    | HopSample
+    | Progress
+    | RequestStarted
+    | TokenEvent
+    | RequestDone
+    | Recovery
+    | LogLine
+)
+
+LOG_LINES_KEPT = 200
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyEvent)
+
+
+def encode_event(event: AnyEvent) -> bytes:
+    """One line of JSON."""
+    return _encoder.encode(event)
+
+
+def decode_event(line: bytes | str) -> AnyEvent:
+    """The event of one line of JSON; raises msgspec.ValidationError."""
+    event: AnyEvent = _decoder.decode(line)
+    return event
+
+
+def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
+    """The snapshot after `event`. Pure; events about tokens and progress leave it as it is."""
+    change = msgspec.structs.replace
+    match event:
+        case Snapshot():
+            return event
+        case PeerSeen(peer=peer) | PeerChanged(peer=peer):
+            return change(now, peers=_put(now.peers, peer, lambda p: p.device_id))
+        case PeerGone(device_id=gone):
+            return change(now, peers=tuple(p for p in now.peers if p.device_id != gone))
+        case TrustChanged():
+            return change(now, trust=event)
+        case PlanProposed(plan=plan):
+            waiting = tuple(StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
+            return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=())
+        case PlanLoaded():
+            return change(now, plan_status="ready", plan_problem=None)
+        case PlanFailed(problem=problem):
+            return change(now, plan_status="broken", plan_problem=problem)
+        case PlanUnloaded():
+            return change(now, plan=None, plan_status="none", plan_problem=None, stages=(), hops=())
+        case StageState():
+            return change(now, stages=_put(now.stages, event, lambda s: s.device_id))
+        case HopSample():
+            return change(now, hops=_put(now.hops, event, lambda h: (h.source, h.target)))
+        case RequestStarted(request_id=started):
+            return change(now, running=(*now.running, started))
+        case RequestDone(request_id=done):
+            return change(now, running=tuple(r for r in now.running if r != done), last_done=event)
+        case LogLine():
+            return change(now, logs=(*now.logs, event)[-LOG_LINES_KEPT:])
+        case _:
+            return now
+
+
+def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:
+    """`items` with `item` in place of the one of the same key, or at the end."""
+    if any(key(i) == key(item) for i in items):
+        return tuple(item if key(i) == key(item) else i for i in items)
+    return (*items, item)

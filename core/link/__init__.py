@@ -1,0 +1,1 @@
+"""How do bytes get from one Mac to another, sealed?"""

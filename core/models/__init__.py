@@ -1,0 +1,1 @@
+"""What is a model, and how does a slice of it run?"""

@@ -1,0 +1,1 @@
+"""What does the service on each Mac do?"""

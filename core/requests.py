@@ -1,0 +1,81 @@
+"""Bodies of the commands that a node takes on its unix socket, and what it answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from core.errors import Problem
+from core.events import Plan
+from core.settings import DEFAULT_CONTEXT, DEFAULT_MAX_TOKENS
+
+Positive = Annotated[int, msgspec.Meta(ge=1)]
+
+
+class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of command bodies: unknown fields are refused."""
+
+
+class PlanRequest(Body, frozen=True, kw_only=True):
+    """Which model to plan. `model` is a name from the catalog or a directory; `context` counts tokens."""
+
+    model: str
+    context: Positive = DEFAULT_CONTEXT
+
+
+class LoadRequest(PlanRequest, frozen=True, kw_only=True):
+    """Which model to load over the paired Macs."""
+
+
+class Message(Body, frozen=True, kw_only=True):
+    """One turn of a conversation."""
+
+    role: Literal["system", "user", "assistant"]
+    content: str
+
+
+class ChatRequest(Body, frozen=True, kw_only=True):
+    """One answer. `seed` makes sampling repeatable; `raw` sends the last message without the chat template."""
+
+    messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
+    max_tokens: Positive = DEFAULT_MAX_TOKENS
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=5)] = 0.0
+    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
+    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)] | None = None
+    raw: bool = False
+
+
+class Done(Body, frozen=True, kw_only=True):
+    """The answer to a command that has nothing else to say."""
+
+
+class RequestAccepted(Body, frozen=True, kw_only=True):
+    """The answer to a ChatRequest."""
+
+    request_id: str
+    prompt_tokens: int
+
+
+class PlanPreview(Body, frozen=True, kw_only=True):
+    """A plan that would run (`plan`), or why there is none (`problem`)."""
+
+    plan: Plan | None = None
+    problem: Problem | None = None
+    layer_bytes: int = 0
+    total_bytes: int = 0
+    kv_bytes: int = 0
+
+
+class ModelChoice(Body, frozen=True, kw_only=True):
+    """A model on this Mac and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or the dtype."""
+
+    name: str
+    path: str
+    model_type: str
+    layers: int
+    total_bytes: int
+    quantization: str
+    context_max: int
+    loaded: bool = False
+    preview: PlanPreview

@@ -1,0 +1,75 @@
+"""Where things lie and which limits hold: the one place for both."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+VERSION: Final = "0.1.0"
+SERVICE_TYPE: Final = "_macluster._tcp.local."
+
+GB: Final = 1_000_000_000
+MIB: Final = 1 << 20
+
+# security.md §4: limits that hold before and after authentication
+MAX_BODY: Final = 16 * MIB + 16
+MAX_CONTROL_BODY: Final = 64 * 1024
+MAX_ROWS: Final = 4096
+TLS_TIMEOUT_S: Final = 5.0
+HELLO_TIMEOUT_S: Final = 2.0
+SEND_TIMEOUT_S: Final = 30.0
+MAX_FRAMES_PER_KEY: Final = 1 << 33
+
+BEAT_S: Final = 0.5
+SUSPECT_S: Final = 1.2
+DEAD_S: Final = 2.5
+
+PREFILL_CHUNK: Final = 512
+DEFAULT_CONTEXT: Final = 4096
+DEFAULT_MAX_TOKENS: Final = 512
+MEMORY_RESERVE_BYTES: Final = 10 * GB
+MEMORY_FLOOR_BYTES: Final = 2 * GB
+
+
+class Home(msgspec.Struct, frozen=True):
+    """The state folder of one node (0700)."""
+
+    root: Path
+
+    @property
+    def identity(self) -> Path:
+        """Folder of the device key and its certificate."""
+        return self.root / "identity"
+
+    @property
+    def rosters(self) -> Path:
+        """Folder of the signed rosters, one file an epoch."""
+        return self.root / "rosters"
+
+    @property
+    def socket(self) -> Path:
+        """The unix socket of the local API (0600)."""
+        return self.root / "node.sock"
+
+    @property
+    def log(self) -> Path:
+        """JSON lines."""
+        return self.root / "node.log"
+
+    @property
+    def tokens(self) -> Path:
+        """Folder of the sealed token logs."""
+        return self.root / "tokens"
+
+    @property
+    def models(self) -> Path:
+        """Models of this Mac, a directory each."""
+        return self.root / "models"
+
+
+def default_home() -> Home:
+    """`$MACLUSTER_HOME`, or `~/.macluster` (short, because a unix socket's path has at most 104 bytes on macOS)."""
+    return Home(Path(os.environ.get("MACLUSTER_HOME") or "~/.macluster").expanduser())

@@ -1,0 +1,58 @@
+"""The one boundary where foreign text becomes fit for a terminal, a log or a file name.
+
+Textual and Rich pass escape sequences through, so a peer's name or a model's words could drive the terminal
+(OSC 52 writes the clipboard). Everything shown goes through `clean_name` or `TextCleaner` first; widgets take `Clean`.
+"""
+
+from __future__ import annotations
+
+import codecs
+import unicodedata
+from typing import NewType
+
+Clean = NewType("Clean", str)
+
+NAME_LIMIT = 32
+
+_BIDI = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F])
+
+
+def clean_name(raw: bytes | str) -> Clean | None:
+    """A peer's or model's name in NFC, only letters, marks, numbers, punctuation, symbols and spaces, at most 32
+    characters. None if the bytes are no UTF-8 or nothing is left: the record is then to be dropped.
+    """
+    if isinstance(raw, bytes):
+        try:
+            raw = raw.decode("utf-8")
+        except UnicodeDecodeError:
+            return None
+    kept = "".join(c for c in unicodedata.normalize("NFC", raw) if _fits_name(c))
+    kept = unicodedata.normalize("NFC", kept)[:NAME_LIMIT].strip()
+    return Clean(kept) if kept else None
+
+
+def _fits_name(char: str) -> bool:
+    category = unicodedata.category(char)
+    return category[0] in "LMNPS" or category == "Zs"
+
+
+def clean_text(raw: str) -> Clean:
+    """`raw` without control characters (but newline and tab), DEL, C1, and bidirectional overrides."""
+    return Clean("".join(c for c in raw if _fits_text(ord(c))))
+
+
+def _fits_text(code: int) -> bool:
+    if code < 0x20:
+        return code in (0x09, 0x0A)
+    return not (0x7F <= code < 0xA0 or code in _BIDI or 0xD800 <= code < 0xE000)
+
+
+class TextCleaner:
+    """`clean_text` for a stream of bytes cut anywhere, even inside a character."""
+
+    def __init__(self) -> None:
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def feed(self, raw: bytes, final: bool = False) -> Clean:
+        """The clean text that `raw` completes."""
+        return clean_text(self._decoder.decode(raw, final))

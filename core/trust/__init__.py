@@ -1,0 +1,1 @@
+"""Who is who, and how far are they trusted?"""

@@ -1,0 +1,1 @@
+"""What does the process that owns layers do?"""
