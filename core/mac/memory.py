@@ -1,0 +1,31 @@
+"""How much memory this machine has, and how much of it a worker may use."""
+
+from __future__ import annotations
+
+import psutil
+
+from core.settings import MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES
+
+
+def physical_bytes() -> int:
+    """Memory of this machine in bytes."""
+    return int(psutil.virtual_memory().total)
+
+
+def used_bytes() -> int:
+    """Memory in use on this machine in bytes."""
+    memory = psutil.virtual_memory()
+    return int(memory.total - memory.available)
+
+
+def default_budget(physical: int) -> int:
+    """What a worker may use of `physical` bytes: all but a reserve for the person's own work, at least the floor."""
+    return max(MEMORY_FLOOR_BYTES, physical - MEMORY_RESERVE_BYTES)
+
+
+def rss_bytes(pid: int) -> int:
+    """Resident memory of a process in bytes, 0 if it is gone."""
+    try:
+        return int(psutil.Process(pid).memory_info().rss)
+    except psutil.Error:
+        return 0
