@@ -1,0 +1,236 @@
+"""What lies on the disk: honest directories are read, hostile and broken ones are refused by name."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from core.errors import BadModel, ModelNotFound
+from core.models.catalog import fingerprint, read_entry, scan
+from core.models.headers import INDEX_NAME, MAX_HEADER_BYTES
+from core.models.maker import make_model
+
+SHARD = "model-00001-of-00003.safetensors"
+
+
+@pytest.fixture(scope="module")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "little-llama"
+    make_model(directory, "llama", layers=4)
+    return directory
+
+
+@pytest.fixture
+def model(original: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(original, tmp_path / "little-llama"))
+
+
+def edit_index(model: Path, change: Callable[[dict[str, str]], object]) -> None:
+    index = json.loads((model / INDEX_NAME).read_text())
+    change(index["weight_map"])
+    (model / INDEX_NAME).write_text(json.dumps(index))
+
+
+def test_an_entry_says_what_is_there(original: Path, tmp_path: Path) -> None:
+    entry = read_entry(original)
+    assert (entry.name, entry.model_type, entry.layers, entry.quantization) == ("little-llama", "llama", 4, "float32")
+    assert entry.context_max == 4096
+    assert entry.path == str(original)
+    sizes = [json.loads(p.read_bytes()[8 : 8 + struct.unpack("<Q", p.read_bytes()[:8])[0]]) for p in weights(original)]
+    ends = [max(t["data_offsets"][1] for name, t in size.items() if name != "__metadata__") for size in sizes]
+    assert entry.total_bytes == sum(ends)
+    make_model(tmp_path / "q", "llama", layers=2, bits=4)
+    assert read_entry(tmp_path / "q").quantization == "4-bit"
+    make_model(tmp_path / "b", "llama", layers=2, dtype="bfloat16")
+    assert read_entry(tmp_path / "b").quantization == "bfloat16"
+
+
+def weights(directory: Path) -> list[Path]:
+    return sorted(directory.glob("*.safetensors"))
+
+
+def test_a_missing_directory_is_not_found(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound, match="nowhere"):
+        read_entry(tmp_path / "nowhere")
+    with pytest.raises(ModelNotFound):
+        fingerprint(tmp_path / "nowhere")
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "..", "a/../../b", "a\\b", "nul\0"])
+def test_a_name_that_leads_outside_is_refused(model: Path, name: str) -> None:
+    edit_index(model, lambda weight_map: weight_map.update(evil=name))
+    with pytest.raises(BadModel, match="outside"):
+        read_entry(model)
+
+
+def test_a_link_that_leads_outside_is_refused(model: Path, tmp_path: Path) -> None:
+    shutil.move(model / SHARD, tmp_path / "elsewhere")
+    (model / SHARD).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(BadModel, match="leads out"):
+        read_entry(model)
+
+
+def test_a_config_that_is_a_link_outside_is_refused(model: Path, tmp_path: Path) -> None:
+    shutil.move(model / "config.json", tmp_path / "config.json")
+    (model / "config.json").symlink_to(tmp_path / "config.json")
+    with pytest.raises(BadModel, match="leads out"):
+        read_entry(model)
+
+
+def test_a_missing_shard_is_named(model: Path) -> None:
+    (model / SHARD).unlink()
+    with pytest.raises(BadModel, match=SHARD):
+        read_entry(model)
+
+
+def test_a_tensor_that_no_file_holds_is_named(model: Path) -> None:
+    edit_index(model, lambda weight_map: weight_map.update({"model.layers.0.ghost": SHARD}))
+    with pytest.raises(BadModel, match="ghost"):
+        read_entry(model)
+
+
+@pytest.mark.parametrize("kept", [0, 5, 100, -1])
+def test_a_file_that_is_cut_short_is_named(model: Path, kept: int) -> None:
+    data = (model / SHARD).read_bytes()
+    (model / SHARD).write_bytes(data[:kept])
+    with pytest.raises(BadModel, match=SHARD):
+        read_entry(model)
+
+
+@pytest.mark.parametrize("length", [MAX_HEADER_BYTES + 1, (1 << 64) - 1, 0])
+def test_a_header_of_absurd_size_is_refused(model: Path, length: int) -> None:
+    data = (model / SHARD).read_bytes()
+    (model / SHARD).write_bytes(struct.pack("<Q", length) + data[8:])
+    with pytest.raises(BadModel, match="header claims"):
+        read_entry(model)
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"dtype": "F32", "shape": [4], "data_offsets": [0, 8]},
+        {"dtype": "F32", "shape": [-1], "data_offsets": [4, 0]},
+        {"dtype": "F32", "shape": [1 << 62], "data_offsets": [0, 1 << 64]},
+        {"dtype": "PY", "shape": [1], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": [True], "data_offsets": [0, 4]},
+        {"dtype": "F32", "shape": 3, "data_offsets": [0, 4]},
+        {"dtype": "F32", "data_offsets": [0, 4]},
+        [],
+        None,
+    ],
+)
+def test_a_tensor_described_wrongly_is_refused(model: Path, entry: object) -> None:
+    text = json.dumps({"model.layers.0.x.weight": entry}).encode()
+    (model / "model-extra.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + b"\0" * 64)
+    with pytest.raises(BadModel, match="model-extra"):
+        read_entry(model)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{", '"x"', "[" * 100_000, '{"model_type": 3}', '{"model_type": "a/../b"}'])
+def test_a_config_that_is_none_is_refused(model: Path, text: str) -> None:
+    (model / "config.json").write_text(text)
+    with pytest.raises(BadModel, match=r"config\.json"):
+        read_entry(model)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"num_attention_heads": "x"}, {"num_key_value_heads": [2]}, {"sliding_window": {"a": 1}}]
+)
+def test_a_senseless_setting_is_refused(model: Path, setting: dict[str, object]) -> None:
+    config = json.loads((model / "config.json").read_text()) | {"layer_types": ["sliding_attention"] * 4} | setting
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadModel, match=r"config\.json"):
+        read_entry(model)
+
+
+def test_more_layers_promised_than_present_is_incomplete(model: Path) -> None:
+    config = json.loads((model / "config.json").read_text()) | {"num_hidden_layers": 9}
+    (model / "config.json").write_text(json.dumps(config))
+    with pytest.raises(BadModel, match="incomplete"):
+        read_entry(model)
+
+
+def test_pickles_are_refused(model: Path) -> None:
+    for file in [*weights(model), model / INDEX_NAME]:
+        file.unlink()
+    with pytest.raises(BadModel, match=r"no model\*\.safetensors"):
+        read_entry(model)
+    (model / "pytorch_model.bin").write_bytes(b"\x80\x04")
+    with pytest.raises(BadModel, match="pickled") as caught:
+        read_entry(model)
+    assert "safetensors" in caught.value.fix
+
+
+def test_the_fingerprint_follows_the_content_not_the_name(original: Path, model: Path) -> None:
+    copy = model.rename(model.with_name("other-name"))
+    assert fingerprint(copy) == fingerprint(original)
+    template = json.loads((copy / "tokenizer_config.json").read_text()) | {"chat_template": "x"}
+    (copy / "tokenizer_config.json").write_text(json.dumps(template))
+    assert fingerprint(copy) != fingerprint(original)
+
+
+def test_without_an_index_the_headers_count(model: Path, tmp_path: Path) -> None:
+    before = fingerprint(model)
+    (model / INDEX_NAME).unlink()
+    without = fingerprint(model)
+    assert without != before
+    make_model(tmp_path / "wider", "llama", layers=4, intermediate=160)
+    shutil.copy(model / "config.json", tmp_path / "wider" / "config.json")
+    (tmp_path / "wider" / INDEX_NAME).unlink()
+    assert fingerprint(tmp_path / "wider") != without
+
+
+def test_scan_finds_models_and_leaves_out_the_rest(model: Path) -> None:
+    root = model.parent
+    (root / "empty").mkdir()
+    (root / "notes.txt").write_text("no model")
+    shutil.copytree(model, root / "broken")
+    (root / "broken" / SHARD).unlink()
+    shutil.copytree(model, root / "\x1b[31mred")
+    assert [e.name for e in scan([root, root / "nowhere", model])] == ["[31mred", "little-llama"]
+
+
+def hub_repository(hub: Path, model: Path) -> Path:
+    """`model` as the hub cache lays it out: links from a snapshot to blobs."""
+    repository = hub / "models--someone--little-llama"
+    snapshot = repository / "snapshots" / "abc"
+    (repository / "blobs").mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for number, file in enumerate(sorted(model.iterdir())):
+        shutil.copy(file, repository / "blobs" / str(number))
+        (snapshot / file.name).symlink_to(Path("../../blobs") / str(number))
+    return repository
+
+
+def test_scan_reads_a_hub_cache(model: Path, tmp_path: Path) -> None:
+    repository = hub_repository(tmp_path / "hub", model)
+    old = shutil.copytree(repository / "snapshots" / "abc", repository / "snapshots" / "old", symlinks=True)
+    os.utime(old, (1, 1))
+    [entry] = scan([tmp_path / "hub"])
+    assert (entry.name, entry.path) == ("little-llama", str(repository / "snapshots" / "abc"))
+    assert entry.fingerprint == fingerprint(model)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text("old")
+    assert scan([tmp_path / "hub"])[0].path.endswith("old")
+
+
+def test_a_hub_snapshot_may_not_link_past_its_blobs(model: Path, tmp_path: Path) -> None:
+    repository = hub_repository(tmp_path / "hub", model)
+    link = repository / "snapshots" / "abc" / SHARD
+    link.unlink()
+    link.symlink_to(model / SHARD)
+    assert scan([tmp_path / "hub"]) == []
+
+
+def test_catalog_and_layout_import_no_mlx() -> None:
+    code = "import core.models.catalog, core.models.layout, sys; print(*{m.split('.')[0] for m in sys.modules})"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert not {"mlx", "mlx_lm", "transformers", "numpy"} & set(loaded)
