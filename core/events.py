@@ -145,6 +145,16 @@ class TrustChanged(Event, frozen=True, kw_only=True):
     weakest: str = ""
 
 
+class PairingChanged(Event, frozen=True, kw_only=True):
+    """Pairing moves on: "compare" shows `digits` and waits for those of the other screen; then "paired" or "failed"."""
+
+    state: Literal["compare", "paired", "failed"]
+    peer: str = ""
+    device_id: str = ""
+    digits: str = ""
+    problem: Problem | None = None
+
+
 class PlanProposed(Event, frozen=True, kw_only=True):
     """A plan was made and loading begins."""
 
@@ -249,6 +259,7 @@ AnyEvent = (
     | PeerChanged
     | PeerGone
     | TrustChanged
+    | PairingChanged
     | PlanProposed
     | PlanLoaded
     | PlanFailed

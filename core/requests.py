@@ -42,8 +42,35 @@ class ChatRequest(Body, frozen=True, kw_only=True):
     max_tokens: Positive = DEFAULT_MAX_TOKENS
     temperature: Annotated[float, msgspec.Meta(ge=0, le=5)] = 0.0
     top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    seed: Annotated[int, msgspec.Meta(ge=0, lt=1 << 63)] | None = None
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     raw: bool = False
+
+
+class Address(Body, frozen=True, kw_only=True):
+    """Where a node listens for control links; `device_id` is checked against its key when it is linked."""
+
+    device_id: str
+    host: str
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+class PairingOffer(Body, frozen=True, kw_only=True):
+    """Where the other Mac's pairing window listens."""
+
+    host: str
+    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
+
+
+class PairingWindow(Body, frozen=True, kw_only=True):
+    """This Mac's pairing window: the port that the other Mac is to be told."""
+
+    port: int
+
+
+class Digits(Body, frozen=True, kw_only=True):
+    """The six digits that the person read on the other Mac; an empty text refuses."""
+
+    digits: str
 
 
 class Done(Body, frozen=True, kw_only=True):

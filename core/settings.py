@@ -11,6 +11,7 @@ import msgspec
 VERSION: Final = "0.1.0"
 SERVICE_TYPE: Final = "_macluster._tcp.local."
 
+CONTROL_PORT: Final = 4717
 GB: Final = 1_000_000_000
 MIB: Final = 1 << 20
 

@@ -12,11 +12,15 @@ import msgspec
 from core.errors import NodeUnreachable, Problem, error_from
 from core.events import AnyEvent, decode_event
 from core.requests import (
+    Address,
     Body,
     ChatRequest,
+    Digits,
     Done,
     LoadRequest,
     ModelChoice,
+    PairingOffer,
+    PairingWindow,
     PlanPreview,
     PlanRequest,
     RequestAccepted,
@@ -80,6 +84,22 @@ class NodeClient:
     async def cancel(self, request_id: str) -> None:
         """Stop an answer; what is written stays."""
         await self._call("DELETE", f"/v1/chat/{request_id}", None, Done)
+
+    async def know(self, address: Address) -> None:
+        """Tell the node where another Mac is, for networks without multicast."""
+        await self._call("POST", "/v1/peers", address, Done)
+
+    async def open_pairing(self) -> PairingWindow:
+        """Open this Mac's pairing window; PairingChanged events follow."""
+        return await self._call("POST", "/v1/pairing/open", None, PairingWindow)
+
+    async def offer_pairing(self, offer: PairingOffer) -> None:
+        """Begin to pair with the Mac whose window is open; PairingChanged events follow."""
+        await self._call("POST", "/v1/pairing/offer", offer, Done)
+
+    async def type_digits(self, digits: Digits) -> None:
+        """Give the digits that the person read on the other Mac."""
+        await self._call("POST", "/v1/pairing/digits", digits, Done)
 
     async def _call(self, method: str, path: str, body: Body | None, kind: type[_T]) -> _T:
         content = None if body is None else msgspec.json.encode(body)

@@ -1,0 +1,88 @@
+"""Arrays to bytes and back: count u8 | count x {dtype u8, ndim u8, ndim x u32 dims} | the raw bytes of each array."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+import mlx.core as mx
+
+from core.errors import ProtocolError
+from core.link.frames import Buffer, DType
+
+MAX_ARRAYS: Final = 8
+MAX_DIMS: Final = 6
+
+_CODES: Final = {
+    mx.float32: DType.FLOAT32,
+    mx.float16: DType.FLOAT16,
+    mx.bfloat16: DType.BFLOAT16,
+    mx.int32: DType.INT32,
+    mx.uint32: DType.UINT32,
+}
+_DTYPES: Final = {int(code): dtype for dtype, code in _CODES.items()}
+
+
+def encode_arrays(arrays: Sequence[mx.array]) -> list[Buffer]:
+    """The descriptor, and the bytes of each array without a copy; they hold the arrays alive. Evaluates them.
+
+    Raises ProtocolError for more than 8 arrays, more than 6 dimensions, or an element type that has no code.
+    """
+    if len(arrays) > MAX_ARRAYS:
+        raise ProtocolError(f"{len(arrays)} arrays are more than the {MAX_ARRAYS} that a frame carries.")
+    descriptor = bytearray([len(arrays)])
+    for array in arrays:
+        code = _CODES.get(array.dtype)
+        if code is None or array.ndim > MAX_DIMS:
+            raise ProtocolError(f"An array of {array.dtype} with {array.ndim} dimensions does not travel.")
+        descriptor += struct.pack(f"<BB{array.ndim}I", code, array.ndim, *array.shape)
+    # The buffer protocol knows no bfloat16: its bits travel as uint16.
+    bits = [array.view(mx.uint16) if array.dtype == mx.bfloat16 else array for array in arrays if array.size]
+    mx.eval(bits)
+    return [bytes(descriptor), *(_raw(array) for array in bits)]
+
+
+def _raw(array: mx.array) -> memoryview:
+    view = memoryview(array)  # type: ignore[arg-type]  # the stubs leave out its buffer protocol
+    if not view.c_contiguous:
+        view = memoryview(mx.contiguous(array))  # type: ignore[arg-type]
+    return view.cast("B")
+
+
+def decode_arrays(body: memoryview) -> list[mx.array]:
+    """The arrays of a frame's body, copied out of it once. Raises ProtocolError if shapes and length do not agree."""
+    try:
+        shapes, at = _descriptor(body)
+    except (struct.error, IndexError) as error:
+        raise ProtocolError("The description of the arrays in a frame ends too soon.") from error
+    total = at + sum(dtype.size * math.prod(shape) for dtype, shape in shapes)
+    if total != len(body):
+        raise ProtocolError(f"The arrays of a frame need {total} bytes; it has {len(body)}.")
+    arrays = []
+    for dtype, shape in shapes:
+        length = dtype.size * math.prod(shape)
+        if length:
+            raw = mx.array(body[at : at + length])  # type: ignore[arg-type]  # uint8, a copy
+            arrays.append(raw.view(dtype).reshape(shape))
+        else:
+            arrays.append(mx.zeros(shape, dtype))
+        at += length
+    return arrays
+
+
+def _descriptor(body: memoryview) -> tuple[list[tuple[mx.Dtype, tuple[int, ...]]], int]:
+    """Element type and shape of each array, and where their bytes begin."""
+    count, at = body[0], 1
+    if count > MAX_ARRAYS:
+        raise ProtocolError(f"A frame claims {count} arrays; {MAX_ARRAYS} are allowed.")
+    shapes = []
+    for _ in range(count):
+        code, ndim = body[at], body[at + 1]
+        dtype = _DTYPES.get(code)
+        if dtype is None or ndim > MAX_DIMS:
+            raise ProtocolError(f"A frame claims an array of type {code} with {ndim} dimensions.")
+        shapes.append((dtype, struct.unpack_from(f"<{ndim}I", body, at + 2)))
+        at += 2 + 4 * ndim
+    return shapes, at

@@ -1,0 +1,251 @@
+"""The data plane: blocking sockets, one connection a direction, one thread a connection (security.md §2.2, §2.8).
+
+After TLS and the session handshake the dialler sends a sealed HELLO whose body is the binding (32 bytes: the digest of
+the plan), and the acceptor answers with its own in a sealed HELLO_ACK. Nothing is ready before both have compared.
+"""
+
+from __future__ import annotations
+
+import secrets
+import selectors
+import socket
+import ssl
+from collections.abc import Generator
+from time import monotonic
+from typing import Final
+
+from core.errors import HandshakeError, LinkLost, LinkTimeout, MaclusterError, ProtocolError
+from core.link.ends import Frame, LinkStats, Receiver, Sender, hang_up
+from core.link.frames import HEADER, TAG_BYTES, FrameType
+from core.link.seal import Opener, Sealer
+from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
+from core.link.tls import check_peer, client_context, link_error, server_context, tune
+from core.settings import HELLO_TIMEOUT_S, TLS_TIMEOUT_S
+from core.trust.identity import Identity, text_id
+from core.trust.roster import Cluster
+
+__all__ = ["Frame", "LinkStats", "Receiver", "Sender", "accept", "dial", "listen"]
+
+BACKLOG: Final = 16
+GUESTS: Final = 8
+BINDING_BYTES: Final = 32
+LOOK_S: Final = 0.25
+_BINDING_FRAME: Final = HEADER.size + BINDING_BYTES + TAG_BYTES
+
+
+def listen(host: str) -> socket.socket:
+    """A listener on a free port of `host`, an IPv4 or IPv6 address of this Mac. Raises LinkLost."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, 0), family=family, backlog=BACKLOG)
+    except OSError as error:
+        raise LinkLost(f"This Mac cannot listen on {host}: {error.strerror or error}.", "Check its network.") from error
+    listener.setblocking(False)
+    return listener
+
+
+def dial(
+    host: str, port: int, *, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes, timeout_s: float
+) -> Sender:
+    """A link to `peer_id`, ready to send. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError."""
+    deadline = monotonic() + timeout_s
+    where = f"{host} port {port}"
+    context = client_context(identity, cluster)
+    try:
+        plain = socket.create_connection((host, port), timeout=timeout_s)
+    except OSError as error:
+        raise link_error(error, where) from error
+    tls: socket.socket = plain
+    try:
+        tune(plain)
+        plain.settimeout(_left(deadline))
+        tls = sock = context.wrap_socket(plain)
+        certificate = sock.getpeercert(binary_form=True)
+        member = check_peer(certificate, cluster, peer_id)
+        dialler = Dialler(identity, cluster, member, Kind.DATA, certificate or b"", secrets.token_bytes)
+        sock.sendall(dialler.hello)
+        auth, session = dialler.finish(_read(sock, REPLY_BYTES, deadline))
+        sealer = Sealer(session)
+        sock.sendall(auth + bytes(sealer.seal(FrameType.HELLO, parts=[binding])))
+        _check_binding(Opener(session), _read(sock, _BINDING_FRAME, deadline), FrameType.HELLO_ACK, binding)
+        return Sender(sock, sealer, peer_id, member.name)
+    except OSError as error:
+        tls.close()
+        raise link_error(error, where) from error
+    except MaclusterError:
+        tls.close()
+        raise
+
+
+def _left(deadline: float) -> float:
+    left = deadline - monotonic()
+    if left <= 0:
+        raise TimeoutError
+    return left
+
+
+def _read(sock: ssl.SSLSocket, length: int, deadline: float) -> bytes:
+    data = b""
+    while len(data) < length:
+        sock.settimeout(_left(deadline))
+        piece = sock.recv(length - len(data))
+        if not piece:
+            raise LinkLost("It closed the link during the handshake: it may not know this Mac, or this plan.")
+        data += piece
+    return data
+
+
+def _check_binding(opener: Opener, frame: bytes, kind: FrameType, binding: bytes) -> None:
+    header, body = opener.open_frame(frame)
+    if header.type is not kind:
+        raise ProtocolError(f"A link began with frame 0x{header.type:02x}.")
+    if body != binding:
+        raise HandshakeError("The other Mac links for another plan.", "Load the model again.")
+
+
+def accept(
+    listener: socket.socket, *, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes, timeout_s: float
+) -> Receiver:
+    """The link that `peer_id` dials, ready to receive. Whoever else connects is sent away, and cannot hold it up: up to
+    8 handshakes go on at once. Raises LinkTimeout after `timeout_s`, HandshakeError if our own key cannot be loaded.
+    """
+    lobby = _Lobby(listener, _Greeting(identity, cluster, peer_id, binding))
+    try:
+        return lobby.wait(monotonic() + timeout_s)
+    finally:
+        lobby.close()
+
+
+class _Greeting:
+    """The acceptor's side of the handshake as steps, so that many can be under way in one thread."""
+
+    def __init__(self, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes) -> None:
+        self._identity, self._cluster, self.peer_id, self._binding = identity, cluster, peer_id, binding
+        self._context = server_context(identity, cluster)
+
+    def wrap(self, plain: socket.socket) -> ssl.SSLSocket:
+        """The server end of TLS over an accepted socket, which does not block."""
+        plain.setblocking(False)
+        tune(plain)
+        return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
+
+    def steps(self, sock: ssl.SSLSocket) -> Generator[float, None, Receiver]:
+        """Yields whenever it must wait for bytes: how many seconds the phase that it is in may take as a whole."""
+        while True:
+            try:
+                sock.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                yield TLS_TIMEOUT_S
+        certificate = sock.getpeercert(binary_form=True)
+        member = check_peer(certificate, self._cluster, self.peer_id)
+        acceptor = Acceptor(self._identity, self._cluster, member, Kind.DATA, certificate or b"", secrets.token_bytes)
+        sock.send(acceptor.reply((yield from _take(sock, HELLO.size))))
+        session = acceptor.finish((yield from _take(sock, AUTH_BYTES)))
+        opener = Opener(session)
+        _check_binding(opener, (yield from _take(sock, _BINDING_FRAME)), FrameType.HELLO, self._binding)
+        sock.send(Sealer(session).seal(FrameType.HELLO_ACK, parts=[self._binding]))
+        return Receiver(sock, opener, self.peer_id, member.name)
+
+
+def _take(sock: ssl.SSLSocket, length: int) -> Generator[float, None, bytes]:
+    data = b""
+    while len(data) < length:
+        try:
+            piece = sock.recv(length - len(data))
+        except ssl.SSLWantReadError:
+            yield HELLO_TIMEOUT_S
+            continue
+        if not piece:
+            raise LinkLost("It closed the link during the handshake.")
+        data += piece
+    return data
+
+
+class _Guest:
+    """Somebody who connected and has proved nothing yet."""
+
+    def __init__(self, sock: ssl.SSLSocket, steps: Generator[float, None, Receiver]) -> None:
+        self.sock, self.steps = sock, steps
+        self._phase_s = TLS_TIMEOUT_S
+        self.until = monotonic() + TLS_TIMEOUT_S
+
+    def advance(self) -> Receiver | None:
+        """Go on with the handshake; the link, if it is done. Raises what the handshake raises."""
+        try:
+            phase_s = next(self.steps)
+        except StopIteration as done:
+            receiver: Receiver = done.value
+            return receiver
+        if phase_s != self._phase_s:
+            self._phase_s, self.until = phase_s, monotonic() + phase_s
+        return None
+
+
+class _Lobby:
+    """Everybody who is at the door, and the listener."""
+
+    def __init__(self, listener: socket.socket, greeting: _Greeting) -> None:
+        self._listener, self._greeting = listener, greeting
+        self._guests: list[_Guest] = []
+        self._problem = ""
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(listener, selectors.EVENT_READ)
+
+    def wait(self, deadline: float) -> Receiver:
+        """Until one of them proves to be the Mac that is expected. Raises LinkTimeout."""
+        while (left := deadline - monotonic()) > 0:
+            for key, _ in self._selector.select(min(left, LOOK_S)):
+                if key.data is None:
+                    self._admit()
+                elif receiver := self._advance(key.data):
+                    return receiver
+            for guest in [g for g in self._guests if monotonic() > g.until]:
+                self._dismiss(guest, "It was silent.")
+        what = f"Mac {text_id(self._greeting.peer_id)[:8]} did not link in time."
+        raise LinkTimeout(f"{what} Who came last was refused: {self._problem}" if self._problem else what)
+
+    def close(self) -> None:
+        """Send everybody away who is still here."""
+        for guest in list(self._guests):
+            self._dismiss(guest, "")
+        self._selector.close()
+
+    def _admit(self) -> None:
+        try:
+            plain, _ = self._listener.accept()
+        except OSError:
+            return  # gone again before we looked
+        try:
+            sock = self._greeting.wrap(plain)
+        except OSError:
+            plain.close()
+            return
+        if len(self._guests) == GUESTS:
+            self._dismiss(self._guests[0], "It was slow.")  # an honest handshake takes milliseconds
+        guest = _Guest(sock, self._greeting.steps(sock))
+        self._guests.append(guest)
+        self._selector.register(sock, selectors.EVENT_READ, guest)
+
+    def _advance(self, guest: _Guest) -> Receiver | None:
+        if guest not in self._guests:
+            return None
+        try:
+            receiver = guest.advance()
+        except OSError as error:
+            self._dismiss(guest, link_error(error, "It").what)
+        except MaclusterError as error:
+            self._dismiss(guest, error.what)
+        else:
+            if receiver:
+                self._selector.unregister(guest.sock)
+                self._guests.remove(guest)
+            return receiver
+        return None
+
+    def _dismiss(self, guest: _Guest, problem: str) -> None:
+        self._problem = problem
+        self._selector.unregister(guest.sock)
+        self._guests.remove(guest)
+        guest.steps.close()
+        hang_up(guest.sock)

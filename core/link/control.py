@@ -1,0 +1,285 @@
+"""The control plane between nodes: one TLS connection both ways, asyncio, the same session and seal as the data plane.
+
+Two Macs whose rosters differ may talk about nothing else until they are equal: `send` holds other frames back until
+then, `recv` refuses them. Where each end stands is read from HELLO and from the head of every roster bundle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import socket
+import ssl
+from collections.abc import Awaitable, Callable
+from contextlib import ExitStack
+from time import monotonic
+from typing import Final
+
+from core.errors import LinkLost, MaclusterError, ProtocolError
+from core.link.frames import HEADER, TAG_BYTES, FrameType, Header
+from core.link.seal import Opener, Sealer
+from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
+from core.link.tls import check_peer, client_context, link_error, server_context
+from core.link.wire import KnockLimiter, Wire
+from core.settings import HELLO_TIMEOUT_S, MAX_CONTROL_BODY, TLS_TIMEOUT_S
+from core.trust.identity import Identity
+from core.trust.roster import Cluster, Member, Stand, decode_bundle
+
+BACKLOG: Final = 16
+HANDSHAKES: Final = 8
+HELD_FRAMES: Final = 64
+GOODBYE_S: Final = 1.0
+PAUSE_S: Final = 0.1
+
+
+class ControlLink:
+    """A sealed link to another node. `send` may be called by any task, `recv` by one; both may be cancelled.
+
+    `stand` and `peer_stand` say which roster each end is at (epoch and hash), as far as they have told each other.
+    """
+
+    def __init__(self, wire: Wire, sealer: Sealer, opener: Opener, peer: Member, stands: tuple[Stand, Stand]) -> None:
+        self._wire, self._sealer, self._opener = wire, sealer, opener
+        self._due: Header | None = None
+        self._held: list[tuple[FrameType, bytes]] = []
+        self.peer_id = peer.device_id
+        self.peer_name = peer.name
+        self.remote_host = wire.remote_host
+        self.stand, self.peer_stand = stands
+        self._is_open = self.stand == self.peer_stand
+
+    @property
+    def peer_epoch(self) -> int:
+        """The epoch of the peer's roster: `RosterStore.bundle(peer_epoch)` is what it lacks."""
+        return self.peer_stand.epoch
+
+    @property
+    def epochs_differ(self) -> bool:
+        """Whether the two rosters differ."""
+        return self.stand != self.peer_stand
+
+    @property
+    def roster_behind(self) -> bool:
+        """Whether this Mac's roster is the older one."""
+        return self.stand.epoch < self.peer_stand.epoch
+
+    async def send(self, kind: FrameType, body: bytes) -> None:
+        """Seal and send. The body of a ROSTER frame is a bundle; other frames wait until the rosters were equal once.
+
+        Raises ProtocolError for a body beyond 64 KiB or when too many wait, RosterError for a body that is no bundle;
+        LinkLost, LinkTimeout and SealError end the link.
+        """
+        if len(body) > MAX_CONTROL_BODY:
+            raise ProtocolError(f"A control message of {len(body)} bytes is beyond {MAX_CONTROL_BODY}.")
+        if kind is FrameType.ROSTER:
+            stand = decode_bundle(body).stand
+            self._put(kind, body)
+            self.stand = stand
+            self._open_if_equal()
+        elif self._is_open:
+            self._put(kind, body)
+        elif len(self._held) < HELD_FRAMES:
+            self._held.append((kind, body))
+        else:
+            raise ProtocolError(f"{self.peer_name} has another roster and does not take this one.")
+        await self._wire.drain()
+
+    async def recv(self) -> tuple[FrameType, bytes]:
+        """The next frame. Raises LinkLost, ProtocolError, SealError or RosterError, and the link is closed."""
+        try:
+            if self._due is None:
+                self._opener.header[:] = await self._wire.read(HEADER.size)
+                self._due = self._look()
+            self._opener.room(self._due)[:] = await self._wire.read(self._due.body_len)
+            kind, self._due = self._due.type, None
+            body = bytes(self._opener.open())
+            if kind is FrameType.ROSTER:
+                self.peer_stand = decode_bundle(body).stand
+                self._open_if_equal()
+            elif not self._is_open:
+                raise ProtocolError(f"{self.peer_name} sent frame 0x{kind:02x} before the rosters were equal.")
+        except MaclusterError:
+            self.close()
+            raise
+        return kind, body
+
+    def close(self) -> None:
+        """End the link; what was sent still goes out, for at most a second."""
+        self._wire.close()
+
+    async def wait_closed(self) -> None:
+        """Until the connection is gone."""
+        await self._wire.wait_closed()
+
+    def _look(self) -> Header:
+        header = self._opener.look()
+        if header.body_len > MAX_CONTROL_BODY + TAG_BYTES:
+            raise ProtocolError(f"{self.peer_name} sent a control message of {header.body_len} bytes.")
+        return header
+
+    def _put(self, kind: FrameType, body: bytes) -> None:
+        self._wire.write(bytes(self._sealer.seal(kind, parts=[body])))
+
+    def _open_if_equal(self) -> None:
+        """Once is enough: later rosters travel between the other frames."""
+        if not self._is_open and not self.epochs_differ:
+            self._is_open = True
+            for kind, body in self._held:
+                self._put(kind, body)
+            self._held.clear()
+
+
+async def dial_control(
+    host: str, port: int, *, identity: Identity, cluster: Cluster, peer_id: bytes, timeout_s: float
+) -> ControlLink:
+    """A control link to `peer_id`. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError."""
+    where = f"{host} port {port}"
+    try:
+        async with asyncio.timeout(timeout_s):
+            reader, writer = await asyncio.open_connection(
+                host,
+                port,
+                ssl=client_context(identity, cluster),
+                server_hostname="macluster",  # else the address would go out in clear
+                ssl_shutdown_timeout=GOODBYE_S,
+            )
+            with ExitStack() as unless_linked:
+                unless_linked.callback(writer.close)
+                link = await _introduce(Wire(reader, writer, where, host), identity, cluster, peer_id)
+                unless_linked.pop_all()
+                return link
+    except OSError as error:
+        raise link_error(error, where) from error
+
+
+async def _introduce(wire: Wire, identity: Identity, cluster: Cluster, peer_id: bytes) -> ControlLink:
+    peer = check_peer(wire.certificate, cluster, peer_id)
+    dialler = Dialler(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
+    wire.write(dialler.hello)
+    auth, session = dialler.finish(await wire.read(REPLY_BYTES))
+    sealer, opener = Sealer(session), Opener(session)
+    wire.write(auth + bytes(sealer.seal(FrameType.HELLO)))
+    await _expect(wire, opener, FrameType.HELLO_ACK)
+    return ControlLink(wire, sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+
+
+async def _welcome(wire: Wire, identity: Identity, cluster: Cluster) -> ControlLink:
+    peer = check_peer(wire.certificate, cluster)
+    acceptor = Acceptor(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
+    wire.write(acceptor.reply(await wire.read(HELLO.size)))
+    session = acceptor.finish(await wire.read(AUTH_BYTES))
+    sealer, opener = Sealer(session), Opener(session)
+    await _expect(wire, opener, FrameType.HELLO)
+    wire.write(bytes(sealer.seal(FrameType.HELLO_ACK)))
+    return ControlLink(wire, sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+
+
+async def _expect(wire: Wire, opener: Opener, kind: FrameType) -> None:
+    """The first sealed frame, without a body: it proves that the other end has the keys and has taken us."""
+    header, body = opener.open_frame(await wire.read(HEADER.size + TAG_BYTES))
+    if header.type is not kind or len(body):
+        raise ProtocolError(f"A control link began with frame 0x{header.type:02x}.")
+
+
+class ControlServer:
+    """Listens for control links, as asyncio.Server does for streams: `sockets`, `close`, `wait_closed`."""
+
+    def __init__(
+        self,
+        listener: socket.socket,
+        identity: Identity,
+        cluster: Callable[[], Cluster],
+        on_link: Callable[[ControlLink], Awaitable[None]],
+    ) -> None:
+        self.sockets = (listener,)
+        self._identity, self._cluster, self._on_link = identity, cluster, on_link
+        self._made: tuple[Cluster, ssl.SSLContext] | None = None
+        self._knocks = KnockLimiter()
+        self._handshakes: set[asyncio.Task[None]] = set()
+        self._links: set[asyncio.Task[None]] = set()
+        self._listening = asyncio.create_task(self._listen(listener), name="control listener")
+
+    def close(self) -> None:
+        """Stop listening and end the handshakes under way; links that were handed over stay."""
+        self._listening.cancel()
+        for task in self._handshakes:
+            task.cancel()
+
+    async def wait_closed(self) -> None:
+        """Until the listener is closed and no handshake is under way."""
+        await asyncio.gather(self._listening, *self._handshakes, return_exceptions=True)
+
+    async def _listen(self, listener: socket.socket) -> None:
+        loop = asyncio.get_running_loop()
+        try:
+            while True:
+                try:
+                    sock, address = await loop.sock_accept(listener)
+                except OSError:
+                    await asyncio.sleep(PAUSE_S)  # no file descriptors left, or the caller is gone already
+                    continue
+                if len(self._handshakes) < HANDSHAKES and self._knocks.admit(address[0], monotonic()):
+                    task = asyncio.create_task(self._greet(sock, address[0]))
+                    self._handshakes.add(task)
+                    task.add_done_callback(self._handshakes.discard)
+                else:
+                    sock.close()
+        finally:
+            listener.close()
+
+    async def _greet(self, sock: socket.socket, host: str) -> None:
+        """One handshake. Whoever fails it is sent away without a word."""
+        try:
+            link = await self._shake_hands(sock, host)
+        except (MaclusterError, OSError):
+            sock.close()
+            return
+        task = asyncio.ensure_future(self._on_link(link))
+        self._links.add(task)
+        task.add_done_callback(self._links.discard)
+
+    async def _shake_hands(self, sock: socket.socket, host: str) -> ControlLink:
+        cluster = self._cluster()
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        transport, _ = await loop.connect_accepted_socket(
+            lambda: protocol,
+            sock,
+            ssl=self._context(cluster),
+            ssl_handshake_timeout=TLS_TIMEOUT_S,
+            ssl_shutdown_timeout=GOODBYE_S,
+        )
+        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
+        with ExitStack() as unless_linked:
+            unless_linked.callback(writer.close)
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                link = await _welcome(Wire(reader, writer, host, host), self._identity, cluster)
+            unless_linked.pop_all()
+            return link
+
+    def _context(self, cluster: Cluster) -> ssl.SSLContext:
+        if self._made is None or self._made[0] != cluster:
+            self._made = (cluster, server_context(self._identity, cluster))
+        return self._made[1]
+
+
+async def serve_control(
+    host: str,
+    port: int,
+    *,
+    identity: Identity,
+    cluster: Callable[[], Cluster],
+    on_link: Callable[[ControlLink], Awaitable[None]],
+) -> ControlServer:
+    """Listen on `host` and `port` (0 for any) and hand every link that proved itself to `on_link`. `cluster` is asked
+    for each connection, so a new roster counts at once. Raises LinkLost if the address cannot be had.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+    except OSError as error:
+        cure = "Stop what uses it, or choose another port."
+        raise LinkLost(f"This Mac cannot listen on {host} port {port}: {error.strerror}.", cure) from error
+    listener.setblocking(False)
+    return ControlServer(listener, identity, cluster, on_link)

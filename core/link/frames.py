@@ -1,0 +1,139 @@
+"""The 48-byte frame header and its limits (security.md §2.5, type numbers of DESIGN.md §4). Little-endian:
+
+"MC" | ver u8 | type u8 | flags u8 | dtype u8 | key_epoch u16 | body_len u32 | pos u32 | seq u64 | request_id 16
+| layer_lo u16 | layer_hi u16 | rows u16 | plan_gen u16.   body = ciphertext | tag 16.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum, IntFlag
+from typing import Final, NamedTuple
+
+from core.errors import ProtocolError
+from core.settings import MAX_BODY, MAX_ROWS
+
+Buffer = bytes | bytearray | memoryview
+
+VERSION: Final = 1
+TAG_BYTES: Final = 16
+MAGIC: Final = b"MC"
+HEADER: Final = struct.Struct("<2sBBBBHIIQ16sHHHH")
+
+
+class FrameType(IntEnum):
+    """What a frame carries."""
+
+    HELLO = 0x01
+    HELLO_ACK = 0x02
+    PING = 0x03
+    PONG = 0x04
+    TENSOR_BOOTSTRAP = 0x07
+    PROMPT_TOKENS = 0x08
+    STEP_TOKEN = 0x09
+    SESSION_STOP = 0x0A
+    ACTIVATION = 0x0B
+    TOKEN = 0x0C
+    SESSION_END = 0x0D
+    COMPOSE = 0x10
+    ACK = 0x11
+    KV = 0x12
+    RESUME = 0x13
+    CANCEL = 0x14
+    ERROR = 0x15
+    PLAN = 0x16
+    ROSTER = 0x17
+    TELEMETRY = 0x18
+    BYE = 0xFF
+
+
+class Flag(IntFlag):
+    """Bits of a work frame."""
+
+    LAST_CHUNK = 1
+    PREFILL = 2
+
+
+class DType(IntEnum):
+    """Codes of array elements; NONE where a frame carries no array, or arrays that describe themselves."""
+
+    NONE = 0
+    FLOAT32 = 1
+    FLOAT16 = 2
+    BFLOAT16 = 3
+    INT32 = 4
+    UINT32 = 5
+
+
+class Header(NamedTuple):
+    """A frame's header, without magic and version. `body_len` counts the tag; `layer_lo`, `layer_hi` are half-open."""
+
+    type: FrameType
+    flags: int
+    dtype: int
+    key_epoch: int
+    body_len: int
+    pos: int
+    seq: int
+    request_id: bytes
+    layer_lo: int
+    layer_hi: int
+    rows: int
+    plan_gen: int
+
+    @property
+    def layers(self) -> tuple[int, int]:
+        """The layer range [start, stop) that the frame speaks of."""
+        return (self.layer_lo, self.layer_hi)
+
+
+_TYPES: Final = {int(t): t for t in FrameType}
+_FLAGS: Final = int(Flag.LAST_CHUNK | Flag.PREFILL)
+_DTYPES: Final = len(DType)
+
+
+def pack_into(buffer: bytearray | memoryview, offset: int, header: Header) -> None:
+    """Write a header. Raises ProtocolError if a field does not fit its place or its limit."""
+    _check(header.flags, header.dtype, header.body_len, header.layer_lo, header.layer_hi, header.rows)
+    if len(header.request_id) != 16:
+        raise ProtocolError(f"A request id has 16 bytes, not {len(header.request_id)}.")
+    try:
+        HEADER.pack_into(buffer, offset, MAGIC, VERSION, *header)
+    except struct.error as error:
+        raise ProtocolError(f"A frame header field is out of its range: {error}.") from error
+
+
+def pack(header: Header) -> bytes:
+    """The 48 bytes of a header. Raises ProtocolError."""
+    buffer = bytearray(HEADER.size)
+    pack_into(buffer, 0, header)
+    return bytes(buffer)
+
+
+def parse(data: Buffer, offset: int = 0) -> Header:
+    """The header at `offset`, every limit checked, so nothing is allocated for a frame that is refused.
+
+    Raises ProtocolError, and nothing else, whatever the bytes are.
+    """
+    try:
+        magic, version, kind, *rest = HEADER.unpack_from(data, offset)
+    except struct.error as error:
+        raise ProtocolError("A frame header ends too soon.") from error
+    if magic != MAGIC or version != VERSION:
+        cure = "Run the same version of macluster on every Mac."
+        raise ProtocolError(f"A frame begins with {magic!r} version {version}; this Mac speaks version 1.", cure)
+    known = _TYPES.get(kind)
+    if known is None:
+        raise ProtocolError(f"Frame type 0x{kind:02x} is unknown.")
+    header = Header(known, *rest)
+    _check(header.flags, header.dtype, header.body_len, header.layer_lo, header.layer_hi, header.rows)
+    return header
+
+
+def _check(flags: int, dtype: int, body_len: int, layer_lo: int, layer_hi: int, rows: int) -> None:
+    if not TAG_BYTES <= body_len <= MAX_BODY:
+        raise ProtocolError(f"A frame body of {body_len} bytes is outside {TAG_BYTES} to {MAX_BODY}.")
+    if rows > MAX_ROWS:
+        raise ProtocolError(f"A frame of {rows} rows is beyond the {MAX_ROWS} allowed.")
+    if flags & ~_FLAGS or dtype >= _DTYPES or layer_lo > layer_hi:
+        raise ProtocolError(f"A frame has flags {flags:#x}, dtype {dtype} and layers {layer_lo} to {layer_hi}.")

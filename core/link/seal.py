@@ -1,0 +1,158 @@
+"""The seal of every frame: ChaCha20-Poly1305, nonce 0000 | seq u64, over cluster 16 | sid 16 | direction 1 | header 48.
+
+Both ends keep these 81 bytes and the frame in one buffer, `cluster | sid | direction | header | body`, so the header on
+the wire is the header that is authenticated and nothing is copied: the frame is the buffer from byte 33 on.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+
+from core.errors import ProtocolError, SealError
+from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameType, Header, pack_into, parse
+from core.link.session import Session
+from core.settings import MAX_BODY, MAX_FRAMES_PER_KEY
+
+FIRST_ROOM: Final = 64 * 1024
+_PREFIX: Final = 33
+_BODY: Final = _PREFIX + HEADER.size
+_SEQ: Final = struct.Struct("<Q")
+
+
+class _Half:
+    """One direction of a session: its key, its counter, and its buffers, which grow and are never shared."""
+
+    def __init__(self, key: bytes, prefix: bytes) -> None:
+        self._aead = ChaCha20Poly1305(key)
+        self._prefix = prefix
+        self._nonce = bytearray(12)
+        self._seq = 0
+        self._room = self._length = -1
+        self._make_room(FIRST_ROOM)
+
+    def _make_room(self, length: int) -> None:
+        """Buffers for `length` bytes of plaintext; whole powers of two, so a growing prompt seldom makes new ones."""
+        self._room = 1 << (length - 1).bit_length()
+        self._buffer = memoryview(bytearray(_BODY + self._room + TAG_BYTES))
+        self._buffer[:_PREFIX] = self._prefix
+        self._aad = self._buffer[:_BODY]
+        self.header = self._buffer[_PREFIX:_BODY]
+        self._plain = memoryview(bytearray(self._room))
+        self._fit(0)
+
+    def _fit(self, length: int) -> None:
+        """Views for a frame of `length` bytes of plaintext; kept, since most frames are as long as the one before."""
+        if length > self._room:
+            self._make_room(length)
+        self._length = length
+        self._text = self._plain[:length]
+        self.frame = self._buffer[_PREFIX : _BODY + length + TAG_BYTES]
+        self.body = self._buffer[_BODY : _BODY + length + TAG_BYTES]
+
+    def _step(self) -> None:
+        """The nonce of the next frame; no key seals or opens more than its share."""
+        if self._seq >= MAX_FRAMES_PER_KEY:
+            raise SealError("This link has carried as many frames as one key may.", "Load the model again.")
+        _SEQ.pack_into(self._nonce, 4, self._seq)
+        assert len(self._nonce) == 12  # other lengths are taken by some ciphers, and would repeat
+
+
+class Sealer(_Half):
+    """Seals frames in order."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.send_key, session.aad_prefix(outgoing=True))
+
+    def seal(
+        self,
+        kind: FrameType,
+        *,
+        request_id: bytes = bytes(16),
+        pos: int = 0,
+        rows: int = 0,
+        layers: tuple[int, int] = (0, 0),
+        plan_gen: int = 0,
+        flags: int = 0,
+        dtype: int = 0,
+        parts: Sequence[Buffer] = (),
+    ) -> memoryview:
+        """The whole frame on the wire, valid until the next call. Parts are bytes or memoryviews of bytes.
+
+        Raises ProtocolError if a field or the length is beyond its limit, SealError when the key is used up.
+        """
+        length = 0
+        for part in parts:
+            length += len(part)
+        if length != self._length:
+            if length + TAG_BYTES > MAX_BODY:
+                raise ProtocolError(f"A frame body of {length} bytes is beyond {MAX_BODY - TAG_BYTES}.")
+            self._fit(length)
+        self._step()
+        low, high = layers
+        head = Header(kind, flags, dtype, 0, length + TAG_BYTES, pos, self._seq, request_id, low, high, rows, plan_gen)
+        pack_into(self._buffer, _PREFIX, head)
+        if len(parts) == 1:
+            text: Buffer = parts[0]
+        else:
+            text, at = self._text, 0
+            for part in parts:
+                text[at : at + len(part)] = part
+                at += len(part)
+        self._aead.encrypt_into(self._nonce, text, self._aad, self.body)
+        self._seq += 1
+        return self.frame
+
+
+class Opener(_Half):
+    """Opens frames in order. The caller reads into `header`, then into `room(header)`, then calls `open`."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session.recv_key, session.aad_prefix(outgoing=False))
+
+    def look(self) -> Header:
+        """The header that lies in `header`, checked but not yet authenticated. Raises ProtocolError, SealError."""
+        header = parse(self.header)
+        if header.seq != self._seq or header.key_epoch:
+            raise SealError(f"Frame {header.seq} came where {self._seq} was due: dropped, repeated or reordered.")
+        return header
+
+    def room(self, header: Header) -> memoryview:
+        """Where the ciphertext of this frame belongs; its length was checked by `look`."""
+        length = header.body_len - TAG_BYTES
+        if length != self._length:
+            if length > self._room:
+                whole = bytes(self.header)
+                self._make_room(length)
+                self.header[:] = whole
+            self._fit(length)
+        return self.body
+
+    def open(self) -> memoryview:
+        """The plaintext of the frame that lies in the buffer, valid until the next frame is read.
+
+        Raises SealError, with the unverified plaintext wiped: `decrypt_into` leaves it behind.
+        """
+        self._step()
+        try:
+            self._aead.decrypt_into(self._nonce, self.body, self._aad, self._text)
+        except InvalidTag as error:
+            self._text[:] = bytes(self._length)
+            raise SealError("A frame was changed on the way, or sealed for another link.") from error
+        self._seq += 1
+        return self._text
+
+    def open_frame(self, frame: Buffer) -> tuple[Header, memoryview]:
+        """Header and plaintext of a whole frame. Raises ProtocolError, SealError."""
+        if len(frame) < HEADER.size:
+            raise ProtocolError("A frame ends within its header.")
+        self.header[:] = frame[: HEADER.size]
+        header = self.look()
+        if len(frame) != HEADER.size + header.body_len:
+            raise ProtocolError("A frame is not as long as its header says.")
+        self.room(header)[:] = frame[HEADER.size :]
+        return header, self.open()

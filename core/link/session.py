@@ -1,0 +1,190 @@
+"""The session inside TLS (SIGMA shape: ephemeral X25519, signature and MAC over the transcript) and the seal of every
+frame, security.md §2.5. Bytes in, bytes out; randomness is passed in.
+
+HELLO, 152 bytes, little-endian: "MCH1" | ver u16 | suite u16 | kind u8 | flags u8 | 6 zero | cluster_id 16 | my_id 16
+| peer_id 16 | epoch u64 | roster_hash 32 | ephemeral 32 | nonce 16.
+A (who dialled) sends M1; B answers M2 | AUTH_B; A sends AUTH_A; an AUTH is signature 64 | mac 32.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Final, Literal, NamedTuple
+
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+
+from core.errors import HandshakeError
+from core.trust.identity import Identity, expand, extract, is_signed
+from core.trust.levels import carries_prompts
+from core.trust.roster import SUITE, Cluster, Member, Stand
+
+Random = Callable[[int], bytes]
+Side = Literal["A", "B"]
+
+HELLO: Final = struct.Struct("<4sHHBB6s16s16s16sQ32s32s16s")
+AUTH_BYTES: Final = 96
+REPLY_BYTES: Final = HELLO.size + AUTH_BYTES
+VERSION: Final = 1
+
+
+class Kind(IntEnum):
+    """What the link is for. DATA needs one and the same roster on both ends; CONTROL may carry rosters until then."""
+
+    CONTROL = 0
+    DATA = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """An agreed session: what to seal with, what to open with, and who is at the other end."""
+
+    peer_id: bytes
+    peer_stand: Stand
+    cluster_id: bytes
+    sid: bytes
+    side: Side
+    send_key: bytes = field(repr=False)
+    recv_key: bytes = field(repr=False)
+
+    def aad_prefix(self, *, outgoing: bool) -> bytes:
+        """The first 33 of the 81 bytes that every seal covers: cluster, session, direction (0 is A to B)."""
+        return self.cluster_id + self.sid + bytes([(self.side == "A") != outgoing])
+
+
+class _Hello(NamedTuple):
+    magic: bytes
+    version: int
+    suite: int
+    kind: int
+    flags: int
+    zero: bytes
+    cluster_id: bytes
+    my_id: bytes
+    peer_id: bytes
+    epoch: int
+    roster_hash: bytes
+    ephemeral: bytes
+    nonce: bytes
+
+
+class _Party:
+    """What both sides share: the own hello, the judgement of the other's, and the key schedule."""
+
+    def __init__(
+        self, identity: Identity, cluster: Cluster, peer: Member, kind: Kind, certificate: bytes, random: Random
+    ) -> None:
+        """`certificate` is the DER that the peer showed in TLS; `peer` the member that it proved to be there."""
+        self._identity, self._cluster, self._peer, self._kind = identity, cluster, peer, kind
+        self._certificate = certificate
+        self._ephemeral = X25519PrivateKey.from_private_bytes(random(32))
+        if not carries_prompts(peer.level):
+            raise HandshakeError(f"{peer.name} is not paired.", "Pair it first: `macluster pair`.")
+        self.hello = HELLO.pack(
+            b"MCH1",
+            VERSION,
+            SUITE,
+            kind,
+            0,
+            bytes(6),
+            cluster.roster.cluster_id,
+            identity.device_id,
+            peer.device_id,
+            cluster.roster.epoch,
+            cluster.roster.hash,
+            self._ephemeral.public_key().public_bytes_raw(),
+            random(16),
+        )
+
+    def _judge(self, data: bytes) -> _Hello:
+        """Every check that comes before a signature. Raises HandshakeError."""
+        if len(data) != HELLO.size:
+            raise HandshakeError(f"A hello has {HELLO.size} bytes, not {len(data)}.")
+        hello, name, roster = _Hello(*HELLO.unpack(data)), self._peer.name, self._cluster.roster
+        if (hello.magic, hello.version, hello.suite) != (b"MCH1", VERSION, SUITE):
+            what = f"{name} speaks version {hello.version} suite {hello.suite}; this Mac speaks 1 and 1."
+            raise HandshakeError(what, "Run the same version of macluster on every Mac.")
+        if hello.kind != self._kind or hello.flags or any(hello.zero):
+            raise HandshakeError(f"{name} asked for another kind of link than the one it called.")
+        if hello.cluster_id != roster.cluster_id:
+            raise HandshakeError(f"{name} belongs to another cluster.", "Pair the two Macs again.")
+        if hello.peer_id != self._identity.device_id:
+            raise HandshakeError(f"{name} meant to reach another Mac.")
+        if hello.my_id != self._peer.device_id:
+            raise HandshakeError(f"The Mac that proved to be {name} says that it is another one.")
+        if hello.epoch == roster.epoch and hello.roster_hash != roster.hash:
+            cure = "Two admins changed the roster at once: decide which Mac is right, and re-pair the others."
+            raise HandshakeError(f"The roster forked: {name} has another one of epoch {roster.epoch}.", cure)
+        if hello.epoch != roster.epoch and self._kind is Kind.DATA:
+            raise HandshakeError(f"{name} has the roster of epoch {hello.epoch}, this Mac that of {roster.epoch}.")
+        return hello
+
+    def _agree(self, side: Side, m1: bytes, m2: bytes, theirs: _Hello) -> None:
+        """The key schedule. Raises HandshakeError if the peer's ephemeral forces a known secret."""
+        own, other = (hashlib.sha256(c).digest() for c in (self._identity.certificate_der, self._certificate))
+        certificates = own + other if side == "A" else other + own
+        self._th = hashlib.sha256(b"macluster/1 hop\0" + certificates + m1 + m2).digest()
+        try:
+            shared = self._ephemeral.exchange(X25519PublicKey.from_public_bytes(theirs.ephemeral))
+        except ValueError as error:
+            raise HandshakeError(f"{self._peer.name} sent a key that would make the secret known.") from error
+        self._prk = extract(self._th, shared)
+        keys = [expand(self._prk, b"macluster/1 key " + direction) for direction in (b"A>B", b"B>A")]
+        send, receive = keys if side == "A" else reversed(keys)
+        self._session = Session(
+            peer_id=self._peer.device_id,
+            peer_stand=Stand(theirs.epoch, theirs.roster_hash),
+            cluster_id=self._cluster.roster.cluster_id,
+            sid=expand(self._prk, b"macluster/1 sid", 16),
+            side=side,
+            send_key=send,
+            recv_key=receive,
+        )
+
+    def _auth(self, side: Side) -> bytes:
+        signature = self._identity.sign(_words(side, self._th))
+        return signature + self._mac(side, self._identity.device_id, signature)
+
+    def _check_auth(self, side: Side, auth: bytes) -> None:
+        signature, mac = auth[:64], auth[64:]
+        if not hmac.compare_digest(mac, self._mac(side, self._peer.device_id, signature)):
+            raise HandshakeError(f"{self._peer.name} does not hold the keys of this session.")
+        if not is_signed(self._peer.public, signature, _words(side, self._th)):
+            raise HandshakeError(f"{self._peer.name} did not sign this session with its device key.")
+
+    def _mac(self, side: Side, device_id: bytes, signature: bytes) -> bytes:
+        key = expand(self._prk, b"macluster/1 mac " + side.encode())
+        return hmac.digest(key, device_id + signature, "sha256")
+
+
+def _words(side: Side, th: bytes) -> bytes:
+    return b"macluster/1 auth " + side.encode() + b"\0" + th
+
+
+class Dialler(_Party):
+    """A: sends `hello`, then `finish(reply)`."""
+
+    def finish(self, reply: bytes) -> tuple[bytes, Session]:
+        """AUTH_A and the session, from B's 248 bytes. Raises HandshakeError."""
+        m2, auth = reply[: HELLO.size], reply[HELLO.size :]
+        self._agree("A", self.hello, m2, self._judge(m2))
+        self._check_auth("B", auth)
+        return self._auth("A"), self._session
+
+
+class Acceptor(_Party):
+    """B: `reply(m1)`, then `finish(auth)`."""
+
+    def reply(self, m1: bytes) -> bytes:
+        """M2 and AUTH_B. Raises HandshakeError before anything is signed."""
+        self._agree("B", m1, self.hello, self._judge(m1))
+        return self.hello + self._auth("B")
+
+    def finish(self, auth: bytes) -> Session:
+        """The session, once A has proved itself. Raises HandshakeError."""
+        self._check_auth("A", auth)
+        return self._session

@@ -1,0 +1,98 @@
+"""The outer layer: TLS 1.3, both sides with a certificate, trusting the roster's and no other.
+
+Every line answers a trap of security.md §2.2: no ticket (a resumed session skips the check), no default context (it
+honours SSLKEYLOGFILE), no name check in place of the exact key, which is compared after every handshake.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import ssl
+import sys
+from typing import Final
+
+from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, LinkTimeout
+from core.trust.identity import Identity, certificate_key, device_id_of, text_id
+from core.trust.levels import carries_prompts
+from core.trust.roster import Cluster, Member
+
+KEEPALIVE_S: Final = 15
+PAIR_FIRST: Final = "Pair it first: `macluster pair`."
+
+
+def client_context(identity: Identity, cluster: Cluster) -> ssl.SSLContext:
+    """For the side that dials. Raises HandshakeError if the key or a certificate cannot be loaded."""
+    return _context(ssl.PROTOCOL_TLS_CLIENT, identity, cluster)
+
+
+def server_context(identity: Identity, cluster: Cluster) -> ssl.SSLContext:
+    """For the side that listens. Made anew for a new roster: a certificate cannot be taken out of a context."""
+    context = _context(ssl.PROTOCOL_TLS_SERVER, identity, cluster)
+    context.num_tickets = 0
+    return context
+
+
+def _context(protocol: int, identity: Identity, cluster: Cluster) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_3
+    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_COMPRESSION
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_REQUIRED
+    others = b"".join(c for i, c in cluster.certificates.items() if i != identity.device_id)
+    try:
+        context.load_cert_chain(identity.certificate_path, identity.key_path, identity.passphrase)
+        if others:
+            context.load_verify_locations(cadata=others)
+    except (ssl.SSLError, OSError) as error:
+        raise HandshakeError(f"This Mac's key or a member's certificate cannot be loaded: {error}.") from error
+    return context
+
+
+def check_peer(certificate: bytes | None, cluster: Cluster, peer_id: bytes | None = None) -> Member:
+    """The member whose exact key the peer's leaf holds; `peer_id` if it is to be one Mac only.
+
+    Raises HandshakeError for a stranger, a CA, another member, or a member below "paired".
+    """
+    try:
+        public = certificate_key(certificate or b"")
+    except IdentityError as error:
+        raise HandshakeError(f"A Mac showed a certificate that is not taken: {error.what}") from error
+    device_id = device_id_of(public)
+    member = cluster.roster.member(device_id)
+    if member is None or member.public != public:
+        raise HandshakeError(
+            f"Mac {text_id(device_id)[:8]} is not in this cluster.", "Pair it first: `macluster pair`."
+        )
+    if peer_id is not None and device_id != peer_id:
+        raise HandshakeError(f"{member.name} answered where {text_id(peer_id)[:8]} was expected.")
+    if not carries_prompts(member.level):
+        raise HandshakeError(f"{member.name} is {member.level}.", PAIR_FIRST)
+    return member
+
+
+def tune(sock: socket.socket) -> None:
+    """Send small frames at once, and notice a peer that vanished. For both ends of every link."""
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    idle = getattr(socket, "TCP_KEEPIDLE", None) or getattr(socket, "TCP_KEEPALIVE", None)
+    if idle is not None:
+        sock.setsockopt(socket.IPPROTO_TCP, idle, KEEPALIVE_S)
+
+
+def link_error(error: OSError, where: str) -> LinkError:
+    """What an operating-system error on a link means for the reader. `where` names the other end."""
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
+        return LinkLost(f"{where} closed the link.")
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return HandshakeError(f"{where} is not a Mac of this cluster.", PAIR_FIRST)
+    if isinstance(error, ssl.SSLError):
+        return HandshakeError(f"{where} and this Mac do not agree on TLS ({error.reason or 'refused'}).")
+    if isinstance(error, TimeoutError):
+        return LinkTimeout(f"{where} did not answer in time.")
+    if error.errno == errno.EHOSTUNREACH and sys.platform == "darwin":
+        cure = "Grant your terminal app Local Network in System Settings, Privacy & Security; or check the cable."
+        return LinkLost(f"{where} cannot be reached from this app.", cure)
+    if error.errno == errno.ECONNREFUSED:
+        return LinkLost(f"Nothing listens at {where}.")
+    return LinkLost(f"The link to {where} broke: {error.strerror or error}.")

@@ -1,0 +1,70 @@
+"""`python -m core.node`: the node without a screen. `macluster node` runs the same."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import threading
+
+from core.errors import MaclusterError
+from core.mac.memory import default_budget, physical_bytes
+from core.node.options import add_options
+from core.node.service import Node, NodeConfig
+from core.settings import GB, Home
+from core.text import clean_name
+
+
+def config_from(args: argparse.Namespace) -> NodeConfig:
+    """The node that the options describe."""
+    physical = int(args.budget * GB) if args.chip else physical_bytes()
+    return NodeConfig(
+        home=Home(args.home.expanduser().absolute()),
+        name=clean_name(args.name) or "mac",
+        host=args.host,
+        port=args.port,
+        budget_bytes=int(args.budget * GB) if args.budget else default_budget(physical),
+        memory_bytes=physical,
+        chip=args.chip,
+        model_roots=tuple(p.expanduser().absolute() for p in args.models),
+        multicast=not args.no_multicast,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run a node until a signal, or the end of standard input where asked, ends it."""
+    try:
+        asyncio.run(_serve(config_from(args), until_eof=args.until_eof))
+    except MaclusterError as error:
+        print(f"macluster: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
+    node = Node(config)
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, node.stop)
+    if until_eof:
+        threading.Thread(target=_stop_at_eof, args=(loop, node), daemon=True).start()
+    await node.run()
+
+
+def _stop_at_eof(loop: asyncio.AbstractEventLoop, node: Node) -> None:
+    while os.read(0, 4096):
+        pass
+    loop.call_soon_threadsafe(node.stop)
+
+
+def main() -> None:
+    """Entry of `python -m core.node`."""
+    parser = argparse.ArgumentParser(prog="python -m core.node", description="The node of this Mac, without a screen.")
+    add_options(parser)
+    sys.exit(run(parser.parse_args()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,166 @@
+"""Requests on the head: prompt to tokens, tokens to the log, to text, to events."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections import deque
+from pathlib import Path
+
+from core.errors import Busy, NotLoaded, NotPaired, Problem
+from core.events import Progress, RequestDone, RequestStarted, TokenEvent
+from core.models.tokens import TextStream, Tokens
+from core.node.bus import Bus
+from core.node.cluster import Cluster
+from core.node.journal import Journal
+from core.node.supervisor import Supervisor
+from core.node.token_log import Opening, TokenLog
+from core.requests import ChatRequest, RequestAccepted
+from core.trust.levels import carries_prompts
+from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
+
+QUEUE_LIMIT = 8
+
+
+class Running:
+    """An answer that waits or is being written."""
+
+    def __init__(self, order: Generate, log: TokenLog, text: TextStream) -> None:
+        self.order = order
+        self.log = log
+        self.text = text
+        self.tokens = 0
+
+
+class Answers:
+    """A bounded queue in front of the ring; one answer runs at a time."""
+
+    def __init__(
+        self, cluster: Cluster, supervisor: Supervisor, bus: Bus, journal: Journal, folder: Path, secret: bytes
+    ) -> None:
+        self._cluster = cluster
+        self._supervisor = supervisor
+        self._bus = bus
+        self._journal = journal
+        self._folder = folder
+        self._secret = secret
+        self._tokens: Tokens | None = None
+        self._queue: deque[Running] = deque()
+        self._current: Running | None = None
+
+    async def use(self, directory: Path) -> None:
+        """Read the tokenizer of the model that is being loaded. Raises BadModel."""
+        self._tokens = None
+        self._tokens = await asyncio.to_thread(Tokens.load, directory)
+
+    async def ask(self, request: ChatRequest) -> RequestAccepted:
+        """Queue a request. Raises NotLoaded, NotPaired, Busy, UsageError."""
+        plan, tokens = self._cluster.plan, self._tokens
+        if plan is None or tokens is None:
+            raise NotLoaded("No model is loaded.")
+        trust = self._bus.now.trust
+        if not carries_prompts(trust.level):
+            raise NotPaired(f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}.")
+        if len(self._queue) >= QUEUE_LIMIT:
+            raise Busy(f"{QUEUE_LIMIT} requests are waiting already.")
+        prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
+        running = self._admit(request, prompt, tokens, plan.model, plan.fingerprint)
+        self._queue.append(running)
+        self._bus.publish(RequestStarted(request_id=running.order.request_id, prompt_tokens=len(prompt)))
+        self.pump()
+        return RequestAccepted(request_id=running.order.request_id, prompt_tokens=len(prompt))
+
+    def _admit(self, request: ChatRequest, prompt: list[int], tokens: Tokens, model: str, fingerprint: str) -> Running:
+        order = Generate(
+            request_id=secrets.token_hex(16),
+            tokens=prompt,
+            max_tokens=request.max_tokens,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+            eos=sorted(tokens.eos),
+        )
+        opening = Opening(
+            request_id=order.request_id,
+            model=model,
+            fingerprint=fingerprint,
+            prompt=prompt,
+            temperature=request.temperature,
+            top_p=request.top_p,
+            seed=request.seed,
+        )
+        return Running(order, TokenLog(self._folder, self._secret, opening), tokens.stream())
+
+    def pump(self) -> None:
+        """Start the next request if the ring is ready and free."""
+        if self._current is None and self._queue and self._cluster.ready:
+            self._current = self._queue.popleft()
+            self._supervisor.send(self._current.order)
+
+    def cancel(self, request_id: str) -> None:
+        """Take a request back; unknown ids are ignored, for it may just have ended."""
+        for waiting in list(self._queue):
+            if waiting.order.request_id == request_id:
+                self._queue.remove(waiting)
+                self._finish(waiting, self._unrun(waiting, None))
+        if self._current and self._current.order.request_id == request_id:
+            self._supervisor.send(Cancel(request_id=request_id))
+
+    def heard(self, report: Token | Prefilled | Done) -> None:
+        """The head's worker says something about the answer that runs."""
+        running = self._current
+        if running is None or report.request_id != running.order.request_id:
+            return
+        match report:
+            case Prefilled(done=done, total=total):
+                task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
+                self._bus.publish(task)
+            case Token(token=token, index=index):
+                running.log.append(token)
+                running.tokens += 1
+                text = "" if token in running.order.eos else running.text.add(token)
+                self._bus.publish(TokenEvent(request_id=report.request_id, index=index, token=token, text=text))
+            case Done():
+                self._current = None
+                self._finish(running, report)
+                if report.problem is None:
+                    self._cluster.served()
+                self.pump()
+
+    def stop_all(self, problem: Problem) -> None:
+        """The plan runs no more: every answer ends here, with what it has."""
+        stopped = [r for r in (self._current, *self._queue) if r]
+        self._current = None
+        self._queue.clear()
+        for running in stopped:
+            self._finish(running, self._unrun(running, problem))
+
+    def _finish(self, running: Running, done: Done) -> None:
+        running.log.close()
+        rate = (done.tokens - 1) / done.decode_s if done.tokens > 1 and done.decode_s > 0 else None
+        self._bus.publish(
+            RequestDone(
+                request_id=done.request_id,
+                finish_reason=done.finish_reason,
+                prompt_tokens=done.prompt_tokens,
+                tokens=done.tokens,
+                text=running.text.finish(),
+                ttft_s=done.ttft_s,
+                decode_tokens_per_s=rate,
+                problem=done.problem,
+            )
+        )
+        if done.problem:
+            self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
+
+    @staticmethod
+    def _unrun(running: Running, problem: Problem | None) -> Done:
+        return Done(
+            request_id=running.order.request_id,
+            finish_reason="error" if problem else "cancelled",
+            prompt_tokens=len(running.order.tokens),
+            tokens=running.tokens,
+            ttft_s=None,
+            decode_s=0.0,
+            problem=problem,
+        )

@@ -1,0 +1,46 @@
+"""Events of this node: one place publishes, any number of readers follow, and the snapshot is their sum."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from core.events import AnyEvent, Snapshot, apply
+from core.settings import VERSION
+
+READER_LIMIT = 10_000
+
+
+class Bus:
+    """Publishes events to readers; `now` is the fold of all of them."""
+
+    def __init__(self) -> None:
+        self.now = Snapshot(version=VERSION)
+        self._readers: set[asyncio.Queue[AnyEvent | None]] = set()
+
+    def publish(self, event: AnyEvent) -> None:
+        """Fold the event into `now` and hand it to every reader. A reader too far behind is dropped, not waited for."""
+        self.now = apply(self.now, event)
+        for queue in list(self._readers):
+            if queue.qsize() >= READER_LIMIT:
+                self._readers.discard(queue)
+                queue.put_nowait(None)
+            else:
+                queue.put_nowait(event)
+
+    def close(self) -> None:
+        """End every reader's stream."""
+        for queue in self._readers:
+            queue.put_nowait(None)
+        self._readers.clear()
+
+    async def follow(self) -> AsyncIterator[AnyEvent]:
+        """The snapshot, then every event from that moment on."""
+        queue: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
+        self._readers.add(queue)
+        try:
+            yield self.now
+            while (event := await queue.get()) is not None:
+                yield event
+        finally:
+            self._readers.discard(queue)

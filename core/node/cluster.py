@@ -1,0 +1,162 @@
+"""The head's side of a plan: hands stages out, follows their reports, tells when the ring is ready or broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from time import monotonic
+
+from core.errors import Busy, LinkLost, Problem
+from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
+from core.node.bus import Bus
+from core.node.formation import Action, Connect, Formation, GiveUp, Ready, Show
+from core.node.journal import Journal
+from core.node.member import Member
+from core.node.mesh import Mesh
+from core.node.messages import LinkUp, Prepare, Prepared, Release, Reported, StageLost, StageReport
+from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
+
+ORDER_S = 20.0
+
+
+class Cluster:
+    """The plan that this node leads, if it leads one."""
+
+    def __init__(self, device_id: str, mesh: Mesh, member: Member, bus: Bus, journal: Journal) -> None:
+        self._device_id = device_id
+        self._mesh = mesh
+        self._member = member
+        self._bus = bus
+        self._journal = journal
+        self._formation: Formation | None = None
+        self._started = 0.0
+        self._on_ready: Callable[[], None] = lambda: None
+        self._on_trouble: Callable[[Problem], None] = lambda _: None
+
+    def when(self, *, ready: Callable[[], None], trouble: Callable[[Problem], None]) -> None:
+        """What to call when the ring becomes ready, and when it stops being so for good."""
+        self._on_ready, self._on_trouble = ready, trouble
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request can run now."""
+        return self._formation is not None and self._formation.phase == "ready"
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that is loading or loaded."""
+        return self._formation.plan if self._formation and self._formation.phase != "failed" else None
+
+    def served(self) -> None:
+        """A request went through the ring."""
+        if self._formation:
+            self._formation.served()
+
+    async def load(self, plan: Plan, directory: Path) -> None:
+        """Hand out the stages of `plan`; this Mac's model lies in `directory`. Raises Busy while another loads."""
+        if self._formation and self._formation.phase in ("loading", "linking"):
+            raise Busy(f"{self._formation.plan.model} is being loaded.")
+        await self.unload("Another model is loaded.")
+        self._formation = Formation(plan)
+        self._started = monotonic()
+        self._bus.publish(PlanProposed(plan=plan))
+        for index, stage in enumerate(plan.stages):
+            await self._hand_out(plan, index, stage.device_id, directory)
+
+    async def unload(self, reason: str) -> None:
+        """Free the memory on every Mac of the plan."""
+        formation, self._formation = self._formation, None
+        if formation is None:
+            return
+        await self._release(formation.plan, reason)
+        self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
+
+    async def heard(self, device_id: str, message: Prepared | Reported | StageLost) -> None:
+        """A stage of this plan on another Mac says something."""
+        match message:
+            case Prepared(plan_gen=gen, port=port) if self._knows(gen):
+                await self._act(self._formation_now().prepared(device_id, port))
+            case Reported(plan_gen=gen, report=report) if self._knows(gen):
+                await self._act(self._told(device_id, report))
+            case StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
+                await self._act(self._formation_now().lost(device_id, problem))
+
+    async def heard_own(self, report: StageReport) -> None:
+        """This Mac's own stage says something."""
+        if self._formation:
+            await self._act(self._told(self._device_id, report))
+
+    async def lost(self, device_id: str, problem: Problem) -> None:
+        """A Mac is gone, or its worker is."""
+        if self._formation:
+            await self._act(self._formation.lost(device_id, problem))
+
+    def _formation_now(self) -> Formation:
+        assert self._formation is not None
+        return self._formation
+
+    def _knows(self, plan_gen: int) -> bool:
+        return self._formation is not None and plan_gen <= self._formation.plan.plan_gen
+
+    def _told(self, device_id: str, report: StageReport) -> list[Action]:
+        formation = self._formation_now()
+        match report:
+            case Loading(done_bytes=done, total_bytes=total):
+                return formation.loading(device_id, done, total)
+            case Loaded(weight_bytes=weight):
+                return formation.loaded(device_id, weight)
+            case Failed(problem=problem):
+                return formation.lost(device_id, problem)
+            case Linked(plan_gen=gen):
+                return formation.linked(device_id, gen)
+            case Broken(plan_gen=gen, problem=problem):
+                self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")
+                return formation.broken(device_id, gen, problem)
+
+    async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
+        if device_id == self._device_id:
+            port = await self._member.prepare_own(plan, index, directory)
+            await self._act(self._formation_now().prepared(device_id, port))
+        elif not await self._mesh.send(device_id, Prepare(plan=plan, index=index)):
+            problem = LinkLost(f"{plan.stages[index].peer} is not linked.").problem
+            await self._act(self._formation_now().lost(device_id, problem))
+
+    async def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Show(state=state):
+                    self._bus.publish(state)
+                case Connect(plan=plan, ports=ports):
+                    await self._connect(plan, ports)
+                case Ready(plan=plan):
+                    seconds = monotonic() - self._started
+                    self._journal.info(f"{plan.model} is ready on {len(plan.stages)} Mac(s).")
+                    self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds))
+                    self._on_ready()
+                case GiveUp(problem=problem):
+                    await self._give_up(problem)
+
+    async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
+        for index in range(len(plan.stages)):
+            device_id, port = plan.stages[index].device_id, ports[(index + 1) % len(ports)]
+            order = LinkUp(plan=plan, port=port)
+            if device_id == self._device_id:
+                self._member.link_own(order)
+            else:
+                await self._mesh.send(device_id, order)
+
+    async def _give_up(self, problem: Problem) -> None:
+        plan = self._formation_now().plan
+        self._journal.error(f"{plan.model} runs no more: {problem.what}")
+        self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
+        self._on_trouble(problem)
+        await self._release(plan, problem.what)
+
+    async def _release(self, plan: Plan, reason: str) -> None:
+        for stage in plan.stages:
+            if stage.device_id != self._device_id:
+                await self._mesh.send(stage.device_id, Release(plan_gen=plan.plan_gen, reason=reason))
+        await self._member.release(plan.plan_gen)
+
+    def _name(self, device_id: str) -> str:
+        return next((s.peer for s in self._formation_now().plan.stages if s.device_id == device_id), device_id[:8])

@@ -1,0 +1,146 @@
+"""What a person can ask of this node, whichever way they ask."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from core.errors import MaclusterError, UsageError
+from core.models.catalog import ModelEntry
+from core.node.answers import Answers
+from core.node.cluster import Cluster
+from core.node.discovery import Sighting
+from core.node.introductions import Introductions
+from core.node.models import Models
+from core.node.peers import Peers
+from core.plan.fit import make_plan
+from core.requests import (
+    Address,
+    ChatRequest,
+    LoadRequest,
+    ModelChoice,
+    PairingOffer,
+    PairingWindow,
+    PlanPreview,
+    PlanRequest,
+    RequestAccepted,
+)
+from core.settings import DEFAULT_CONTEXT
+from core.text import clean_name
+
+
+class Commands:
+    """Each method is one command; it raises a MaclusterError with the reason and the cure."""
+
+    def __init__(
+        self,
+        models: Models,
+        peers: Peers,
+        cluster: Cluster,
+        answers: Answers,
+        introductions: Introductions,
+        know: Callable[[Sighting], None],
+    ) -> None:
+        self._models = models
+        self._peers = peers
+        self._cluster = cluster
+        self._answers = answers
+        self._introductions = introductions
+        self._know = know
+        self._plan_gen = 0
+
+    async def models(self) -> list[ModelChoice]:
+        """Every model on this Mac with how it would fit."""
+        return [await self._choice(entry) for entry in await self._models.list()]
+
+    async def preview(self, request: PlanRequest) -> PlanPreview:
+        """What loading would do. Raises ModelNotFound, BadModel; what does not fit is told in the preview."""
+        return await self._preview(await self._models.find(request.model), request.context)
+
+    async def load(self, request: LoadRequest) -> PlanPreview:
+        """Begin to load a model over the paired Macs that are linked. Raises PlanError, ModelError, Busy."""
+        entry = await self._models.find(request.model)
+        layout = await self._models.layout(entry)
+        self._plan_gen += 100
+        plan = make_plan(
+            model=entry.name,
+            fingerprint=entry.fingerprint,
+            layout=layout,
+            peers=self._peers.linked(),
+            context=request.context,
+            plan_gen=self._plan_gen,
+        )
+        directory = Path(entry.path)
+        await self._cluster.load(plan, directory)
+        try:
+            await self._answers.use(directory)
+        except MaclusterError:
+            await self._cluster.unload("Its tokenizer cannot be read.")
+            raise
+        self._answers.pump()
+        return await self._preview(entry, request.context)
+
+    async def unload(self) -> None:
+        """Free the memory on every Mac; a load that is running is cancelled."""
+        await self._cluster.unload("The person unloaded it.")
+
+    async def ask(self, request: ChatRequest) -> RequestAccepted:
+        """Start an answer."""
+        return await self._answers.ask(request)
+
+    def cancel(self, request_id: str) -> None:
+        """Stop an answer."""
+        self._answers.cancel(request_id)
+
+    def know(self, address: Address) -> None:
+        """A Mac's address, given by hand. Raises UsageError for a device id that is none."""
+        name = clean_name(address.device_id[:8])
+        if name is None:
+            raise UsageError(f"{address.device_id!r} is no device id.", "`macluster status` shows it on that Mac.")
+        self._know(Sighting(device_id=address.device_id, name=name, host=address.host, port=address.port))
+
+    async def open_pairing(self) -> PairingWindow:
+        """Open this Mac's pairing window."""
+        return PairingWindow(port=await self._introductions.open())
+
+    def offer_pairing(self, offer: PairingOffer) -> None:
+        """Begin to pair with the Mac whose window is open."""
+        self._introductions.offer(offer)
+
+    def type_digits(self, digits: str) -> None:
+        """The digits read on the other Mac."""
+        self._introductions.type(digits)
+
+    async def _choice(self, entry: ModelEntry) -> ModelChoice:
+        plan = self._cluster.plan
+        return ModelChoice(
+            name=entry.name,
+            path=entry.path,
+            model_type=entry.model_type,
+            layers=entry.layers,
+            total_bytes=entry.total_bytes,
+            quantization=entry.quantization,
+            context_max=entry.context_max,
+            loaded=plan is not None and plan.fingerprint == entry.fingerprint,
+            preview=await self._preview(entry, min(DEFAULT_CONTEXT, entry.context_max)),
+        )
+
+    async def _preview(self, entry: ModelEntry, context: int) -> PlanPreview:
+        try:
+            layout = await self._models.layout(entry)
+            plan = make_plan(
+                model=entry.name,
+                fingerprint=entry.fingerprint,
+                layout=layout,
+                peers=self._peers.linked(),
+                context=context,
+                plan_gen=0,
+            )
+        except MaclusterError as error:
+            return PlanPreview(problem=error.problem)
+        return PlanPreview(
+            plan=plan,
+            layer_bytes=max(layout.layer_bytes),
+            total_bytes=layout.total_bytes,
+            kv_bytes=layout.kv_bytes(0, layout.layers, context),
+        )

@@ -1,0 +1,33 @@
+"""Hop figures for readers: what each stage spent, its neighbour's waiting, and the round trip between them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from core.events import HopSample, Plan
+from core.worker.messages import StageSample
+
+
+def hop_samples(plan: Plan, stages: Sequence[StageSample], rtt: Callable[[str, str], float | None]) -> list[HopSample]:
+    """One sample for each hop of the ring: the sender's work, the next stage's waiting and opening."""
+    hops = []
+    for index, sent in enumerate(stages):
+        after = (index + 1) % len(stages)
+        source, target, received = plan.stages[index], plan.stages[after], stages[after]
+        hops.append(
+            HopSample(
+                source=source.device_id,
+                target=target.device_id,
+                frames=sent.frames,
+                bytes=sent.bytes,
+                compute_s=sent.compute_s,
+                codec_s=sent.codec_s,
+                seal_s=sent.seal_s,
+                send_s=sent.send_s,
+                wait_s=received.wait_s,
+                open_s=received.open_s,
+                rtt_s=rtt(source.device_id, target.device_id),
+                queue=received.queue,
+            )
+        )
+    return hops

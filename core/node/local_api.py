@@ -1,0 +1,145 @@
+"""Commands and events of this node on a unix socket: HTTP with JSON bodies, events as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+from aiohttp import web
+
+from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
+from core.events import encode_event
+from core.node.bus import Bus
+from core.node.commands import Commands
+from core.requests import Address, Body, ChatRequest, Digits, Done, LoadRequest, PairingOffer, PlanRequest
+
+MAX_REQUEST = 8 << 20
+
+_B = TypeVar("_B", bound=Body)
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class LocalApi:
+    """Serves one node's commands; only this user can open the socket."""
+
+    def __init__(self, commands: Commands, bus: Bus) -> None:
+        self._commands = commands
+        self._bus = bus
+        self._runner: web.AppRunner | None = None
+
+    async def start(self, socket: Path) -> None:
+        """Listen on `socket`, a leftover of an ended node is replaced."""
+        app = web.Application(client_max_size=MAX_REQUEST, middlewares=[_problems])
+        app.add_routes(
+            [
+                web.get("/v1/events", self._events),
+                web.get("/v1/models", self._models),
+                web.post("/v1/plan", self._plan),
+                web.post("/v1/load", self._load),
+                web.post("/v1/unload", self._unload),
+                web.post("/v1/chat", self._chat),
+                web.delete("/v1/chat/{request_id}", self._cancel),
+                web.post("/v1/peers", self._know),
+                web.post("/v1/pairing/open", self._open_pairing),
+                web.post("/v1/pairing/offer", self._offer_pairing),
+                web.post("/v1/pairing/digits", self._digits),
+            ]
+        )
+        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        await self._runner.setup()
+        await asyncio.to_thread(socket.unlink, missing_ok=True)
+        before = os.umask(0o177)
+        try:
+            await web.UnixSite(self._runner, str(socket)).start()
+        finally:
+            os.umask(before)
+
+    async def stop(self) -> None:
+        """End every stream and close the socket."""
+        self._bus.close()
+        if self._runner:
+            await self._runner.cleanup()
+
+    async def _events(self, request: web.Request) -> web.StreamResponse:
+        reply = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await reply.prepare(request)
+        try:
+            async for event in self._bus.follow():
+                await reply.write(b"data: " + encode_event(event) + b"\n\n")
+        except ConnectionError:
+            pass
+        return reply
+
+    async def _models(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.models())
+
+    async def _plan(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.preview(await _body(request, PlanRequest)))
+
+    async def _load(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.load(await _body(request, LoadRequest)), status=202)
+
+    async def _unload(self, request: web.Request) -> web.StreamResponse:
+        await self._commands.unload()
+        return _json(Done())
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.ask(await _body(request, ChatRequest)), status=202)
+
+    async def _cancel(self, request: web.Request) -> web.StreamResponse:
+        self._commands.cancel(request.match_info["request_id"])
+        return _json(Done())
+
+    async def _know(self, request: web.Request) -> web.StreamResponse:
+        self._commands.know(await _body(request, Address))
+        return _json(Done())
+
+    async def _open_pairing(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.open_pairing())
+
+    async def _offer_pairing(self, request: web.Request) -> web.StreamResponse:
+        self._commands.offer_pairing(await _body(request, PairingOffer))
+        return _json(Done(), status=202)
+
+    async def _digits(self, request: web.Request) -> web.StreamResponse:
+        self._commands.type_digits((await _body(request, Digits)).digits)
+        return _json(Done())
+
+
+async def _body(request: web.Request, kind: type[_B]) -> _B:
+    try:
+        return msgspec.json.decode(await request.read(), type=kind)
+    except msgspec.MsgspecError as error:
+        raise UsageError(f"The body of {request.method} {request.path} is wrong: {error}.") from error
+
+
+def _json(body: object, status: int = 200) -> web.Response:
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json", status=status)
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """An error of ours is answered as the Problem it is, with the status that its kind has."""
+    try:
+        return await handler(request)
+    except MaclusterError as error:
+        return _json(error.problem, status=_status(error))
+
+
+def _status(error: MaclusterError) -> int:
+    match error:
+        case UsageError():
+            return 400
+        case Busy():
+            return 429
+        case NotLoaded():
+            return 409
+        case NodeError():
+            return 503
+        case _:
+            return 422

@@ -1,0 +1,126 @@
+"""What nodes say to each other over a control link: JSON in sealed frames."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from core.errors import Problem, ProtocolError
+from core.events import Plan
+from core.link.frames import FrameType
+from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
+
+StageReport = Loading | Loaded | Failed | Linked | Broken
+
+
+class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all messages between nodes."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How a Mac is: sizes in bytes, `rtts` in seconds by device id."""
+
+    name: str
+    chip: str
+    memory_bytes: int
+    budget_bytes: int
+    used_bytes: int
+    worker_pid: int | None
+    worker_rss_bytes: int
+    rtts: dict[str, float]
+
+
+class Ping(NodeMessage, frozen=True, kw_only=True):
+    """`sent` is the sender's monotonic clock in seconds; only the sender reads it."""
+
+    sent: float
+
+
+class Pong(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a Ping, with how the answering Mac is."""
+
+    sent: float
+    status: Status
+
+
+class Prepare(NodeMessage, frozen=True, kw_only=True):
+    """Head to member: hold stage `index` of the plan."""
+
+    plan: Plan
+    index: int
+
+
+class Prepared(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: the worker listens for data on `port`."""
+
+    plan_gen: int
+    port: int
+
+
+class LinkUp(NodeMessage, frozen=True, kw_only=True):
+    """Head to member: link to the neighbours of `plan`; the next stage's worker listens on `port`."""
+
+    plan: Plan
+    port: int
+
+
+class Reported(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: what its worker reported about the plan."""
+
+    plan_gen: int
+    report: StageReport
+
+
+class StageLost(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: its worker ended, the layers are gone."""
+
+    plan_gen: int
+    problem: Problem
+
+
+class Release(NodeMessage, frozen=True, kw_only=True):
+    """Head to member: forget the plan and free its memory."""
+
+    plan_gen: int
+    reason: str
+
+
+class Bye(NodeMessage, frozen=True, kw_only=True):
+    """This node goes away on purpose."""
+
+    reason: str
+
+
+AnyMessage = Ping | Pong | Prepare | Prepared | LinkUp | Reported | StageLost | Release | Bye
+
+FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
+    Ping: FrameType.PING,
+    Pong: FrameType.PONG,
+    Prepare: FrameType.PLAN,
+    Prepared: FrameType.PLAN,
+    LinkUp: FrameType.PLAN,
+    Reported: FrameType.PLAN,
+    StageLost: FrameType.ERROR,
+    Release: FrameType.PLAN,
+    Bye: FrameType.BYE,
+}
+
+_encoder = msgspec.json.Encoder()
+_decoder = msgspec.json.Decoder(AnyMessage)
+
+
+def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
+    """Frame type and body of a message."""
+    return FRAMES[type(message)], _encoder.encode(message)
+
+
+def from_frame(kind: FrameType, body: bytes) -> AnyMessage:
+    """The message of a frame; raises ProtocolError."""
+    try:
+        message: AnyMessage = _decoder.decode(body)
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise ProtocolError(f"A control frame of type 0x{kind:02x} does not decode.") from error
+    if FRAMES[type(message)] != kind:
+        raise ProtocolError(f"A {type(message).__name__} came in a frame of type 0x{kind:02x}.")
+    return message

@@ -1,0 +1,22 @@
+"""The options of a node, for `macluster node` and `python -m core.node`; imports nothing heavy."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from core.mac.chip import computer_name
+from core.settings import CONTROL_PORT, default_home
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """The options of a node."""
+    parser.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
+    parser.add_argument("--name", default=computer_name(), help="name shown on other Macs (default %(default)s)")
+    parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all interfaces)")
+    parser.add_argument("--port", type=int, default=CONTROL_PORT, help="port for other nodes (default %(default)s)")
+    parser.add_argument("--budget", type=float, metavar="GB", help="memory that the worker may use, in GB")
+    parser.add_argument("--chip", default="", help=argparse.SUPPRESS)
+    parser.add_argument("--models", type=Path, action="append", default=[], metavar="DIR", help="more models lie here")
+    parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
+    parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")

@@ -1,0 +1,117 @@
+"""The truth about an answer: prompt and committed tokens, sealed on disk before a token is shown.
+
+File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
+number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from core.errors import SealError
+
+MAGIC = b"MCT1"
+SYNC_EVERY_TOKENS = 16
+SYNC_EVERY_S = 1.0
+
+_LENGTH = struct.Struct("<I")
+
+
+class Opening(msgspec.Struct, frozen=True, kw_only=True):
+    """The first record: what was asked."""
+
+    request_id: str
+    model: str
+    fingerprint: str
+    prompt: list[int]
+    temperature: float
+    top_p: float
+    seed: int | None
+
+
+def _key(secret: bytes, salt: bytes) -> ChaCha20Poly1305:
+    return ChaCha20Poly1305(HKDF(SHA256(), 32, salt, b"macluster/1 token log").derive(secret))
+
+
+def _nonce(number: int) -> bytes:
+    return bytes(4) + struct.pack("<Q", number)
+
+
+class TokenLog:
+    """Appends the tokens of one answer; written at once, forced to disk every 16 tokens or every second."""
+
+    def __init__(self, folder: Path, secret: bytes, opening: Opening) -> None:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.path = folder / f"{opening.request_id}.mct"
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        self._file = os.fdopen(fd, "wb", buffering=0)
+        salt = secrets.token_bytes(32)
+        self._aead = _key(secret, salt)
+        self._records = 0
+        self._unsynced = 0
+        self._synced_at = monotonic()
+        self._file.write(MAGIC + salt)
+        self._write(msgspec.msgpack.encode(opening))
+        self._sync()
+
+    def append(self, token: int) -> None:
+        """Commit one token."""
+        self._write(msgspec.msgpack.encode(token))
+        self._unsynced += 1
+        if self._unsynced >= SYNC_EVERY_TOKENS or monotonic() - self._synced_at >= SYNC_EVERY_S:
+            self._sync()
+
+    def close(self) -> None:
+        """Force the rest to disk."""
+        self._sync()
+        self._file.close()
+
+    def _write(self, record: bytes) -> None:
+        sealed = self._aead.encrypt(_nonce(self._records), record, MAGIC)
+        self._file.write(_LENGTH.pack(len(sealed)) + sealed)
+        self._records += 1
+
+    def _sync(self) -> None:
+        os.fsync(self._file.fileno())
+        self._unsynced = 0
+        self._synced_at = monotonic()
+
+
+def read_token_log(path: Path, secret: bytes) -> tuple[Opening, list[int]]:
+    """What was asked and the tokens committed; a record cut off by a crash is left out.
+
+    Raises SealError if the file is not ours or a record was changed.
+    """
+    data = path.read_bytes()
+    if data[:4] != MAGIC or len(data) < 36:
+        raise SealError(f"{path.name} is not a token log.")
+    records = list(_records(data[36:], _key(secret, data[4:36]), path.name))
+    if not records:
+        raise SealError(f"{path.name} ends before its first record.")
+    return msgspec.msgpack.decode(records[0], type=Opening), [msgspec.msgpack.decode(r, type=int) for r in records[1:]]
+
+
+def _records(data: bytes, aead: ChaCha20Poly1305, name: str) -> Iterator[bytes]:
+    number = at = 0
+    while at + _LENGTH.size <= len(data):
+        (length,) = _LENGTH.unpack_from(data, at)
+        sealed = data[at + _LENGTH.size : at + _LENGTH.size + length]
+        if len(sealed) < length:
+            return
+        try:
+            yield aead.decrypt(_nonce(number), sealed, MAGIC)
+        except InvalidTag:
+            raise SealError(f"Record {number} of {name} was changed.") from None
+        at += _LENGTH.size + length
+        number += 1

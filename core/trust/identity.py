@@ -1,0 +1,246 @@
+"""The device key: made at first run, stored encrypted, and the only thing that says which Mac this is.
+
+Folder (0700, every file 0600): `identity.pem` (Ed25519, encrypted PKCS#8), `identity.crt` (self-signed leaf) and, only
+where there is no keychain to be had, `passphrase`. security.md §2.3.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import os
+import secrets
+import ssl
+import sys
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import NameOID
+
+from core.errors import IdentityError
+from core.trust.files import private_folder, read_private, write_private
+
+Storage = Literal["keychain", "file permissions"]
+
+KEYCHAIN_SERVICE: Final = "macluster"
+MAX_CERTIFICATE: Final = 2048
+
+_VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Identity:
+    """This Mac's key and certificate. `passphrase` (64 hex characters) opens `key_path`; it may cross a pipe to the
+    worker, never a command line or an environment.
+    """
+
+    public: bytes
+    device_id: bytes
+    text_id: str
+    certificate_der: bytes
+    certificate_path: Path
+    key_path: Path
+    storage: Storage
+    passphrase: bytes = field(repr=False)
+    _key: Ed25519PrivateKey = field(repr=False)
+
+    def sign(self, data: bytes) -> bytes:
+        """Ed25519 signature, 64 bytes. `data` begins with a prefix of its own use, so no signature serves two."""
+        return self._key.sign(data)
+
+    def secret(self, label: str) -> bytes:
+        """32 bytes for sealing files at rest, one key a label: HKDF-SHA256 over the random that guards the key."""
+        master = extract(b"macluster/1 master", self.passphrase)
+        return expand(master, b"macluster/1 secret " + label.encode())
+
+
+def load_or_create(folder: Path, *, use_keychain: bool = sys.platform == "darwin") -> Identity:
+    """The identity in `folder`, made if there is none. Raises IdentityError with the cure if it cannot be used safely:
+    a symlink, a foreign owner, a mode that lets others in, a damaged file, a locked keychain.
+    """
+    private_folder(folder)
+    if not os.path.lexists(folder / "identity.pem"):
+        _create(folder, use_keychain)
+    return open_identity(folder, _find_passphrase(folder))
+
+
+def open_identity(folder: Path, passphrase: bytes) -> Identity:
+    """The identity in `folder`, for a process that was handed the passphrase. Raises IdentityError."""
+    private_folder(folder)
+    key_path, certificate_path = folder / "identity.pem", folder / "identity.crt"
+    cure = "Put back the folder from a backup, or remove it: this Mac then gets a new key and must be paired again."
+    try:
+        key = load_pem_private_key(read_private(key_path), passphrase)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IdentityError(f"{key_path} is damaged, or its passphrase is another one.", cure) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{key_path} holds no Ed25519 key.", cure)
+    public = key.public_key().public_bytes_raw()
+    certificate = _read_certificate(certificate_path)
+    if certificate_key(certificate) != public:
+        raise IdentityError(f"{certificate_path} does not belong to {key_path.name}.", cure)
+    device_id = device_id_of(public)
+    return Identity(
+        public=public,
+        device_id=device_id,
+        text_id=text_id(device_id),
+        certificate_der=certificate,
+        certificate_path=certificate_path,
+        key_path=key_path,
+        storage="file permissions" if os.path.lexists(folder / "passphrase") else "keychain",
+        passphrase=passphrase,
+        _key=key,
+    )
+
+
+def device_id_of(public: bytes) -> bytes:
+    """The 16 bytes that name the holder of an Ed25519 key."""
+    return hashlib.sha256(b"macluster/1 device\0" + public).digest()[:16]
+
+
+def text_id(device_id: bytes) -> str:
+    """26 lower-case base32 characters."""
+    return base64.b32encode(device_id).decode().rstrip("=").lower()
+
+
+def parse_text_id(text: str) -> bytes:
+    """The 16 bytes of a text id; only the one canonical spelling is taken. Raises IdentityError."""
+    try:
+        device_id = base64.b32decode(text.upper().encode() + b"======")
+    except ValueError as error:
+        raise IdentityError("A device id has 26 characters of a-z and 2-7.") from error
+    if text_id(device_id) != text or len(device_id) != 16:
+        raise IdentityError("A device id has 26 characters of a-z and 2-7.")
+    return device_id
+
+
+def is_signed(public: bytes, signature: bytes, data: bytes) -> bool:
+    """Whether `signature` over `data` is by the Ed25519 key `public`."""
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, data)
+    except (InvalidSignature, ValueError):
+        return False
+    return True
+
+
+def extract(salt: bytes, secret: bytes) -> bytes:
+    """HKDF-SHA256 Extract (RFC 5869)."""
+    return hmac.digest(salt, secret, "sha256")
+
+
+def expand(prk: bytes, info: bytes, length: int = 32) -> bytes:
+    """HKDF-SHA256 Expand (RFC 5869) of at most one block, which is all that is needed here."""
+    assert length <= 32
+    return hmac.digest(prk, info + b"\x01", "sha256")[:length]
+
+
+def certificate_key(der: bytes) -> bytes:
+    """The Ed25519 key of a Mac's certificate: a self-signed leaf in the name of that key, CA:FALSE.
+
+    Raises IdentityError on anything else; a certificate with CA:TRUE could mint identities (security.md §2.2).
+    """
+    if len(der) > MAX_CERTIFICATE:
+        raise IdentityError(f"A certificate of {len(der)} bytes is longer than {MAX_CERTIFICATE}.")
+    try:
+        certificate = x509.load_der_x509_certificate(der)
+        key = certificate.public_key()
+        certificate.verify_directly_issued_by(certificate)
+        limits = certificate.extensions.get_extension_for_class(x509.BasicConstraints).value
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature) as error:
+        raise IdentityError("A certificate is damaged or not signed by its own key.") from error
+    except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.InvalidVersion) as error:
+        raise IdentityError("A certificate does not say that it is no CA.") from error
+    if limits.ca:
+        raise IdentityError("A certificate says that it is a CA: it could mint identities.")
+    if not isinstance(key, Ed25519PublicKey):
+        raise IdentityError("A certificate holds no Ed25519 key.")
+    public = key.public_bytes_raw()
+    if certificate.subject != _subject(public):
+        raise IdentityError("A certificate is not in the name of its own key.")
+    return public
+
+
+def make_certificate(key: Ed25519PrivateKey) -> bytes:
+    """The self-signed leaf of `key`, DER; the same bytes each time. Its validity ignores clocks (2000 to 2099)."""
+    public = key.public_key().public_bytes_raw()
+    return (
+        x509.CertificateBuilder()
+        .subject_name(_subject(public))
+        .issuer_name(_subject(public))
+        .public_key(key.public_key())
+        .serial_number(int.from_bytes(device_id_of(public)) | 1)
+        .not_valid_before(_VALID_FROM)
+        .not_valid_after(_VALID_TO)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, None)
+        .public_bytes(Encoding.DER)
+    )
+
+
+def _subject(public: bytes) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text_id(device_id_of(public)))])
+
+
+def _read_certificate(path: Path) -> bytes:
+    try:
+        return ssl.PEM_cert_to_DER_cert(read_private(path).decode("ascii"))
+    except ValueError as error:
+        raise IdentityError(f"{path} is damaged.", "Put it back from a backup.") from error
+
+
+def _create(folder: Path, use_keychain: bool) -> None:
+    """The key file is written last: once it is there, what it needs is there too."""
+    key = Ed25519PrivateKey.generate()
+    passphrase = secrets.token_hex(32).encode()
+    name = text_id(device_id_of(key.public_key().public_bytes_raw()))
+    kept = use_keychain and _to_keychain(name, passphrase)
+    if kept:
+        (folder / "passphrase").unlink(missing_ok=True)
+    else:
+        write_private(folder / "passphrase", passphrase)
+    write_private(folder / "identity.crt", ssl.DER_cert_to_PEM_cert(make_certificate(key)).encode())
+    sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase))
+    write_private(folder / "identity.pem", sealed)
+
+
+def _find_passphrase(folder: Path) -> bytes:
+    if os.path.lexists(folder / "passphrase"):
+        return read_private(folder / "passphrase")
+    name = text_id(device_id_of(certificate_key(_read_certificate(folder / "identity.crt"))))
+    import keyring
+    from keyring.errors import KeyringError
+
+    try:
+        passphrase = keyring.get_password(KEYCHAIN_SERVICE, name)
+    except KeyringError as error:
+        cure = "Unlock it (`security unlock-keychain`), or start macluster from a login session."
+        raise IdentityError("The keychain that guards the device key is locked.", cure) from error
+    if passphrase is None:
+        cure = f"Put it back from a backup, or remove {folder}: this Mac then gets a new key and must be paired again."
+        raise IdentityError(f"The keychain holds no passphrase for Mac {name[:8]}.", cure)
+    return passphrase.encode()
+
+
+def _to_keychain(name: str, passphrase: bytes) -> bool:
+    """False where there is none or it is locked, as over SSH on a Mac without a screen: normal, not an error."""
+    import keyring
+    from keyring.errors import KeyringError
+
+    try:
+        keyring.set_password(KEYCHAIN_SERVICE, name, passphrase.decode())
+    except KeyringError:
+        return False
+    return True

@@ -1,0 +1,114 @@
+"""What follows once two people have confirmed each other's Mac: who makes the next roster, and what it holds. Pure."""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, Literal, NamedTuple
+
+from core.errors import IdentityError, PairingError
+from core.trust.identity import MAX_CERTIFICATE, Identity, certificate_key
+from core.trust.pairing import Confirmed
+from core.trust.roster import Member, Role, Roster, add, encode, encode_bundle, found
+
+NO_CLUSTER: Final = bytes(16)
+
+_CARD: Final = struct.Struct("<16sQBH")
+
+
+class Card(NamedTuple):
+    """What each side tells once both have confirmed: its certificate, and where it stands."""
+
+    certificate: bytes
+    cluster_id: bytes = NO_CLUSTER
+    epoch: int = 0
+    is_admin: bool = False
+
+
+def encode_card(card: Card) -> bytes:
+    """Little-endian: cluster_id 16 | epoch u64 | is_admin u8 | length u16 | certificate DER."""
+    return _CARD.pack(card.cluster_id, card.epoch, card.is_admin, len(card.certificate)) + card.certificate
+
+
+def decode_card(data: bytes) -> Card:
+    """The card of these bytes; its certificate is not looked at yet. Raises PairingError."""
+    if len(data) < _CARD.size:
+        raise PairingError("The other Mac's card ends too soon.")
+    cluster_id, epoch, admin, length = _CARD.unpack_from(data)
+    if admin > 1 or length > MAX_CERTIFICATE or len(data) != _CARD.size + length:
+        raise PairingError("The other Mac's card is malformed.")
+    return Card(data[_CARD.size :], cluster_id, epoch, bool(admin))
+
+
+def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "admit", "join"]:
+    """Who makes the next roster: "found" a cluster and admit the peer, "admit" it to ours, or "join" theirs.
+
+    Raises PairingError where nobody may.
+    """
+    if mine.cluster_id == theirs.cluster_id == NO_CLUSTER:
+        return "found" if initiator else "join"
+    if mine.cluster_id == theirs.cluster_id:
+        raise PairingError("These two Macs are in one cluster already.", "`macluster trust list` shows it.")
+    if NO_CLUSTER not in (mine.cluster_id, theirs.cluster_id):
+        cure = "Remove the roster folder of the Mac that should move, and pair it again."
+        raise PairingError("The two Macs belong to different clusters.", cure)
+    holder = mine if theirs.cluster_id == NO_CLUSTER else theirs
+    if not holder.is_admin:
+        raise PairingError("The Mac that is in a cluster is no admin of it.", "Pair from the Mac that founded it.")
+    return "admit" if holder is mine else "join"
+
+
+def card_of(identity: Identity, roster: Roster | None) -> Card:
+    """This Mac's own card."""
+    if roster is None:
+        return Card(identity.certificate_der)
+    me = roster.member(identity.device_id)
+    return Card(identity.certificate_der, roster.cluster_id, roster.epoch, bool(me and me.is_admin))
+
+
+def check_certificate(card: Card, peer: Confirmed) -> None:
+    """The card's certificate is a valid leaf of the key that was compared. Raises PairingError."""
+    try:
+        public = certificate_key(card.certificate)
+    except IdentityError as error:
+        raise PairingError(f"The other Mac's certificate is not taken: {error.what}") from error
+    if public != peer.public:
+        raise PairingError("The other Mac's certificate is not for the key that was compared.")
+
+
+def found_with(identity: Identity, name: str, cluster_id: bytes, peer: Confirmed, theirs: Card) -> bytes:
+    """A bundle with the first two rosters of a new cluster: this Mac alone, then with the peer."""
+    first = found(identity, name, cluster_id)
+    second = add(first, identity, _as_member(peer, 2))
+    certificates = [identity.certificate_der, theirs.certificate]
+    return encode_bundle(second.stand, [encode(first), encode(second)], certificates)
+
+
+def admit(identity: Identity, roster: Roster, peer: Confirmed, theirs: Card) -> bytes:
+    """A bundle with the roster that has the peer in it. A member that never got its roster, because the connection
+    broke, needs no new epoch. Raises RosterError.
+    """
+    if roster.member(peer.device_id) is None:
+        roster = add(roster, identity, _as_member(peer, roster.epoch + 1))
+    return encode_bundle(roster.stand, [encode(roster)], [theirs.certificate])
+
+
+def check_joined(roster: Roster, identity: Identity, peer: Confirmed, theirs: Card) -> None:
+    """What this Mac demands of the roster that it is handed: both Macs in it, the peer as admin, the cluster of the
+    card. Raises PairingError.
+    """
+    admin = roster.member(peer.device_id)
+    if roster.member(identity.device_id) is None or admin is None or not admin.is_admin:
+        raise PairingError("The other Mac sent a roster that does not hold both Macs.")
+    if theirs.cluster_id not in (NO_CLUSTER, roster.cluster_id):
+        raise PairingError("The other Mac sent the roster of another cluster.")
+
+
+def _as_member(peer: Confirmed, epoch: int) -> Member:
+    return Member(
+        device_id=peer.device_id,
+        public=peer.public,
+        role=Role.MEMBER,
+        level="paired",
+        added_epoch=epoch,
+        raw_name=peer.raw_name,
+    )

@@ -1,0 +1,177 @@
+"""One answer on the head: prompt in chunks round the ring, then token by token, until a stop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from time import perf_counter
+
+import mlx.core as mx
+
+from core.engine.sampling import token_sampler
+from core.errors import LinkError, LinkLost, LinkTimeout, MaclusterError, StageFailed
+from core.events import FinishReason
+from core.link.arrays import decode_arrays
+from core.link.frames import FrameType
+from core.worker.desk import Desk
+from core.worker.messages import Done, Generate, Prefilled, Report, Samples, StageSample, Token
+from core.worker.ring import PREFILL, Ring, read_samples
+from core.worker.stage import Stage
+
+STEP_S = 120.0
+TELEMETRY_EVERY_S = 0.5
+
+
+class Answer:
+    """Runs a Generate over the stage and, where the model is split, the ring. A cancel counts before each step."""
+
+    def __init__(
+        self,
+        asked: Generate,
+        stage: Stage,
+        ring: Ring | None,
+        chunk: int,
+        report: Callable[[Report], None],
+        desk: Desk,
+    ) -> None:
+        self._asked = asked
+        self._request = bytes.fromhex(asked.request_id)
+        self._stage = stage
+        self._ring = ring
+        self._chunk = chunk
+        self._report = report
+        self._desk = desk
+        self._started = perf_counter()
+        self._first: float | None = None
+        self._count = 0
+        self._telemetry_due = self._started + TELEMETRY_EVERY_S
+
+    def run(self) -> LinkError | None:
+        """Report tokens and then Done. Returns the link error that broke the ring, if one did."""
+        broken: LinkError | None = None
+        reason: FinishReason = "error"
+        problem = None
+        try:
+            self._begin()
+            reason = self._generate()
+            self._end()
+        except LinkError as error:
+            broken, reason, problem = error, "error", error.problem
+        except MaclusterError as error:
+            broken, reason, problem = self._end_after_failure(), "error", error.problem
+        self._stage.end()
+        decode_s = perf_counter() - self._first if self._first else 0.0
+        self._report(
+            Done(
+                request_id=self._asked.request_id,
+                finish_reason=reason,
+                prompt_tokens=len(self._asked.tokens),
+                tokens=self._count,
+                ttft_s=self._first - self._started if self._first else None,
+                decode_s=decode_s,
+                problem=problem,
+            )
+        )
+        return broken
+
+    def _begin(self) -> None:
+        self._stage.begin()
+        if self._ring:
+            self._ring.begin()
+        vocabulary = self._stage.layers.vocab_size
+        if not self._asked.tokens or not all(0 <= token < vocabulary for token in self._asked.tokens):
+            raise StageFailed(
+                "The tokenizer gave token ids that the model does not have.",
+                "The tokenizer and the weights of this model do not belong together: fetch the model again.",
+            )
+
+    def _generate(self) -> FinishReason:
+        if not self._prefill():
+            return "cancelled"
+        pick = token_sampler(self._asked.temperature, self._asked.top_p, self._asked.seed)
+        token = self._asked.tokens[-1]
+        while not self._desk.cancelled(self._asked.request_id):
+            token = pick(self._step(token))
+            self._first = self._first or perf_counter()
+            self._report(Token(request_id=self._asked.request_id, index=self._count, token=token))
+            self._count += 1
+            if token in self._asked.eos:
+                return "stop"
+            if self._count >= self._asked.max_tokens:
+                return "length"
+            self._telemetry()
+        return "cancelled"
+
+    def _prefill(self) -> bool:
+        """All of the prompt but its last token, as mlx-lm's generate_step does; False when cancelled on the way."""
+        total = len(self._asked.tokens)
+        for start, part in _chunks(self._asked.tokens[:-1], self._chunk):
+            if self._desk.cancelled(self._asked.request_id):
+                return False
+            if self._ring:
+                boundary = self._stage.embed(part)
+                self._ring.send_activation(self._request, start, len(part), boundary, PREFILL)
+                self._ring.expect(FrameType.ACK, self._request, start, self._desk, STEP_S)
+            else:
+                self._stage.whole(part)
+            self._report(Prefilled(request_id=self._asked.request_id, done=start + len(part), total=total))
+        return True
+
+    def _step(self, token: int) -> mx.array:
+        """Logits [1, vocabulary] after `token`."""
+        if not self._ring:
+            return self._stage.whole([token])
+        position = self._stage.position
+        boundary = self._stage.embed([token])
+        self._ring.send_activation(self._request, position, 1, boundary, 0)
+        frame = self._ring.expect(FrameType.ACTIVATION, self._request, position, self._desk, STEP_S)
+        return self._stage.logits(decode_arrays(frame.body))
+
+    def _telemetry(self) -> None:
+        if self._ring and perf_counter() >= self._telemetry_due:
+            self._telemetry_due = perf_counter() + TELEMETRY_EVERY_S
+            self._gather(FrameType.TELEMETRY)
+
+    def _end(self) -> None:
+        """The end frame is the last of a request; it comes back with every stage's figures."""
+        if self._ring:
+            self._gather(FrameType.SESSION_END)
+
+    def _end_after_failure(self) -> LinkError | None:
+        """A stage could not compute: the ring is whole, so end the request on every stage."""
+        try:
+            self._end()
+        except LinkError as error:
+            return error
+        except MaclusterError:
+            return LinkTimeout("The ring did not come to rest after a failure.")
+        return None
+
+    def _gather(self, kind: FrameType) -> None:
+        assert self._ring is not None
+        self._ring.send_samples(kind, self._request, [])
+        frame = self._ring.expect(kind, self._request, 0, self._desk, STEP_S)
+        self._report(Samples(request_id=self._asked.request_id, stages=_with_head(self._ring, read_samples(frame))))
+
+
+def refusal(asked: Generate) -> Done:
+    """The answer to a request that came while the links of this stage were down."""
+    problem = LinkLost("The ring was being linked anew when the request came.", "Send it again.").problem
+    return Done(
+        request_id=asked.request_id,
+        finish_reason="error",
+        prompt_tokens=len(asked.tokens),
+        tokens=0,
+        ttft_s=None,
+        decode_s=0.0,
+        problem=problem,
+    )
+
+
+def _with_head(ring: Ring, samples: list[StageSample]) -> list[StageSample]:
+    """The head's sample was taken before it waited for the frame; take it anew."""
+    return [ring.sample(), *samples[1:]]
+
+
+def _chunks(tokens: list[int], size: int) -> Iterator[tuple[int, list[int]]]:
+    for start in range(0, len(tokens), size):
+        yield start, tokens[start : start + size]

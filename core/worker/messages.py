@@ -1,0 +1,190 @@
+"""What a node and its worker say to each other over the worker's stdin and stdout.
+
+Each message is a u32 little-endian length and one msgpack struct. Keys and plans travel here, in memory: never on a
+command line, never in the environment.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final
+
+import msgspec
+
+from core.errors import Problem
+from core.events import FinishReason, Plan
+
+LENGTH: Final = struct.Struct("<I")
+MAX_MESSAGE: Final = 64 << 20
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all messages on the pipe."""
+
+
+class Join(Message, frozen=True, kw_only=True):
+    """Who this worker is, and the address it listens on. Answered by `Listening`."""
+
+    identity_folder: str
+    passphrase: bytes
+    host: str
+
+
+class Load(Message, frozen=True, kw_only=True):
+    """Hold stage `index` of `plan`, from the model in `directory`. Answered by `Loading`, then `Loaded` or `Failed`."""
+
+    plan: Plan
+    index: int
+    directory: str
+
+
+class Connect(Message, frozen=True, kw_only=True):
+    """Close old links, then link to the neighbours of `plan`. Answered by `Linked` or `Broken`."""
+
+    plan: Plan
+    cluster: bytes
+    next_host: str
+    next_port: int
+
+
+class Generate(Message, frozen=True, kw_only=True):
+    """Head only: one answer. `request_id` is 32 hex characters."""
+
+    request_id: str
+    tokens: list[int]
+    max_tokens: int
+    temperature: float
+    top_p: float
+    seed: int | None
+    eos: list[int]
+
+
+class Cancel(Message, frozen=True, kw_only=True):
+    """Head only: end this answer after the current step."""
+
+    request_id: str
+
+
+class Sever(Message, frozen=True, kw_only=True):
+    """Close the links: a Mac of this plan is gone."""
+
+    plan_gen: int
+    problem: Problem
+
+
+class Listening(Message, frozen=True, kw_only=True):
+    """The worker is up and its data listener is open."""
+
+    pid: int
+    port: int
+
+
+class Loading(Message, frozen=True, kw_only=True):
+    """Bytes of the slice in memory so far."""
+
+    done_bytes: int
+    total_bytes: int
+
+
+class Loaded(Message, frozen=True, kw_only=True):
+    """The slice is in memory."""
+
+    plan_gen: int
+    weight_bytes: int
+    seconds: float
+
+
+class Failed(Message, frozen=True, kw_only=True):
+    """The slice cannot be loaded."""
+
+    plan_gen: int
+    problem: Problem
+
+
+class Linked(Message, frozen=True, kw_only=True):
+    """Both data links of this stage are sealed and bound to the plan."""
+
+    plan_gen: int
+
+
+class Broken(Message, frozen=True, kw_only=True):
+    """A data link of this stage is gone; the layers are still in memory."""
+
+    plan_gen: int
+    problem: Problem
+
+
+class Prefilled(Message, frozen=True, kw_only=True):
+    """Prompt tokens that went round the ring so far."""
+
+    request_id: str
+    done: int
+    total: int
+
+
+class Token(Message, frozen=True, kw_only=True):
+    """One sampled token."""
+
+    request_id: str
+    index: int
+    token: int
+
+
+class Done(Message, frozen=True, kw_only=True):
+    """The answer ended; times in seconds, `decode_s` from the first token to the last."""
+
+    request_id: str
+    finish_reason: FinishReason
+    prompt_tokens: int
+    tokens: int
+    ttft_s: float | None
+    decode_s: float
+    problem: Problem | None = None
+
+
+class StageSample(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stage spent on the current request, in seconds, frames and bytes; sent and received by this stage."""
+
+    index: int
+    frames: int = 0
+    bytes: int = 0
+    compute_s: float = 0.0
+    codec_s: float = 0.0
+    seal_s: float = 0.0
+    send_s: float = 0.0
+    wait_s: float = 0.0
+    open_s: float = 0.0
+    queue: int = 0
+
+
+class Samples(Message, frozen=True, kw_only=True):
+    """Every stage's sample, in ring order, gathered by one frame that went round."""
+
+    request_id: str
+    stages: list[StageSample]
+
+
+Command = Join | Load | Connect | Generate | Cancel | Sever
+Report = Listening | Loading | Loaded | Failed | Linked | Broken | Prefilled | Token | Done | Samples
+
+_encoder = msgspec.msgpack.Encoder()
+_command_decoder = msgspec.msgpack.Decoder(Command)
+_report_decoder = msgspec.msgpack.Decoder(Report)
+
+
+def pack(message: Command | Report) -> bytes:
+    """The message with its length in front."""
+    body = _encoder.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+def unpack_command(body: bytes) -> Command:
+    """A command without its length; raises msgspec.ValidationError."""
+    command: Command = _command_decoder.decode(body)
+    return command
+
+
+def unpack_report(body: bytes) -> Report:
+    """A report without its length; raises msgspec.ValidationError."""
+    report: Report = _report_decoder.decode(body)
+    return report

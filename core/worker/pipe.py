@@ -1,0 +1,84 @@
+"""The worker's end of the pipe to its node."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+from collections import deque
+
+from core.worker.messages import LENGTH, MAX_MESSAGE, Command, Report, pack, unpack_command
+
+
+class Inbox:
+    """Commands from the node, read by one thread that is the worker's lifeline.
+
+    The thread only blocks in read, so it costs nothing while the ring runs. When the node goes away the pipe ends, and
+    the process ends with it at once, even in the middle of a long evaluation: no worker outlives its node.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._commands: deque[Command] = deque()
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        threading.Thread(target=self._read_until_eof, name="inbox", daemon=True).start()
+
+    def fileno(self) -> int:
+        """Readable when commands may be waiting."""
+        return self._wake_read
+
+    def take(self) -> Command | None:
+        """The next command, or None."""
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._wake_read, 4096)
+        try:
+            command = self._commands.popleft()
+        except IndexError:
+            return None
+        if self._commands:
+            os.write(self._wake_write, b"!")
+        return command
+
+    def _read_until_eof(self) -> None:
+        while (head := self._read(LENGTH.size)) is not None:
+            (length,) = LENGTH.unpack(head)
+            body = self._read(length) if length <= MAX_MESSAGE else None
+            if body is None:
+                break
+            self._commands.append(unpack_command(body))
+            os.write(self._wake_write, b"!")
+        os._exit(0)
+
+    def _read(self, count: int) -> bytes | None:
+        parts: list[bytes] = []
+        while count > 0:
+            part = os.read(self._fd, min(count, 1 << 20))
+            if not part:
+                return None
+            parts.append(part)
+            count -= len(part)
+        return b"".join(parts)
+
+
+class Outbox:
+    """Reports to the node."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def put(self, report: Report) -> None:
+        """Write one report; blocks while the node is behind."""
+        data = memoryview(pack(report))
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+
+def private_pipe() -> tuple[Inbox, Outbox]:
+    """Take stdin and stdout for the node's messages, and point fd 1 at stderr so that no print can spoil them."""
+    commands, reports = os.dup(0), os.dup(1)
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    os.dup2(2, 1)
+    return Inbox(commands), Outbox(reports)

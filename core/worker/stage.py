@@ -1,0 +1,87 @@
+"""The layers of this worker with the caches of the request that is running."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mlx.core as mx
+
+from core.errors import ProtocolError, StageFailed
+from core.models.slots import Slice
+from core.worker.telemetry import StageMeter
+
+CLEAR_CACHE_EVERY = 256
+
+
+class Stage:
+    """Runs one request at a time; every method returns evaluated arrays.
+
+    `position` counts the tokens that are already in the caches.
+    """
+
+    def __init__(self, layers: Slice, meter: StageMeter) -> None:
+        self.layers = layers
+        self.meter = meter
+        self.position = 0
+        self._caches: list[Any] | None = None
+        self._calls = 0
+
+    def begin(self) -> None:
+        """Fresh caches for a new request: nothing of an earlier one may show through."""
+        self._caches = self.layers.new_caches()
+        self.position = 0
+
+    def end(self) -> None:
+        """Forget the request."""
+        self._caches = None
+        self.position = 0
+        mx.clear_cache()
+
+    def embed(self, tokens: list[int]) -> list[mx.array]:
+        """Token ids through the embedding and this stage's layers; the boundary arrays [1, tokens, hidden]."""
+        out = self.layers.embed(mx.array([tokens]), self._running())
+        return self._advance(out, len(tokens))
+
+    def run(self, boundary: list[mx.array], position: int, rows: int) -> list[mx.array]:
+        """The boundary of the previous stage through this stage's layers.
+
+        Raises ProtocolError if `position` is not the next one: a step must not run twice.
+        """
+        if position != self.position:
+            raise ProtocolError(f"A step for position {position} came where {self.position} was next.")
+        out = self.layers.run(boundary, self._running(), position)
+        return self._advance(out, rows)
+
+    def logits(self, boundary: list[mx.array]) -> mx.array:
+        """Norm and output head on what left the last layer; logits [1, vocabulary] of the last position."""
+        with self.meter.compute:
+            logits = self.layers.output(boundary, self._running(), self.position)
+            _evaluate(logits)
+        return logits
+
+    def whole(self, tokens: list[int]) -> mx.array:
+        """Token ids through the whole model, which this stage owns; logits [1, vocabulary] of the last position."""
+        (logits,) = self._advance([self.layers.whole(mx.array([tokens]), self._running())], len(tokens))
+        return logits
+
+    def _running(self) -> list[Any]:
+        if self._caches is None:
+            raise StageFailed("A step came while no request was running.")
+        return self._caches
+
+    def _advance(self, out: list[mx.array], rows: int) -> list[mx.array]:
+        with self.meter.compute:
+            _evaluate(out, self.layers.states(self._running()))
+        self.position += rows
+        self._calls += 1
+        if rows > 1 or self._calls % CLEAR_CACHE_EVERY == 0:
+            mx.clear_cache()
+        return out
+
+
+def _evaluate(*arrays: Any) -> None:
+    """`mx.eval`, with MLX's own errors (out of memory, a kernel that this device lacks) as StageFailed."""
+    try:
+        mx.eval(*arrays)
+    except (RuntimeError, ValueError) as error:
+        raise StageFailed(f"MLX could not compute this stage: {error}", "See the log of that Mac.") from error

@@ -1,0 +1,110 @@
+"""The `macluster` command. Exit status: 0 done, 1 failed, 2 wrong use."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+from core.errors import MaclusterError, UsageError
+from core.node.options import add_options
+from core.settings import DEFAULT_CONTEXT, default_home
+from tui import commands
+
+DEMO_PROMPT = "How does macluster split a model?"
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def main() -> None:
+    """Entry of the `macluster` script."""
+    args = parser().parse_args()
+    if args.command == "node":
+        from core.node.__main__ import run as run_node
+
+        sys.exit(run_node(args))
+    try:
+        status = asyncio.run(_run(args))
+    except UsageError as error:
+        print(f"macluster: {error}", file=sys.stderr)
+        status = 2
+    except MaclusterError as error:
+        print(f"macluster: {error}", file=sys.stderr)
+        status = 1
+    except KeyboardInterrupt:
+        status = 130
+    sys.exit(status)
+
+
+async def _run(args: argparse.Namespace) -> int:
+    """SIGTERM ends a command as Ctrl+C does, so that what it started is taken down in order."""
+    task = asyncio.current_task()
+    assert task is not None
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    run: Command = args.run
+    try:
+        return await run(args)
+    except asyncio.CancelledError:
+        return 143
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    top = argparse.ArgumentParser(prog="macluster", description="The Macs in a home as one private machine.")
+    top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
+    top.set_defaults(run=commands.open_tui)
+    sub = top.add_subparsers(dest="command", metavar="COMMAND")
+    _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
+    node = sub.add_parser("node", help="the node of this Mac, without a screen")
+    add_options(node)
+    _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), commands.status)
+    _fact(sub.add_parser("models", help="models on this Mac and how they fit"), commands.models)
+    _model(sub.add_parser("plan", help="who would own which layers"), commands.plan)
+    _model(sub.add_parser("load", help="split a model over the paired Macs"), commands.load)
+    _fact(sub.add_parser("unload", help="free the memory on every Mac"), commands.unload)
+    run = sub.add_parser("run", help="one answer to standard output")
+    _model(run, commands.run)
+    run.add_argument("-p", "--prompt", required=True, help="the prompt; - reads standard input")
+    _sampling(run)
+    bench = sub.add_parser("bench", help="how fast, against something run beside it")
+    bench.add_argument("name", choices=("hop", "solo"))
+    _fact(bench, commands.bench)
+    return top
+
+
+def _demo(demo: argparse.ArgumentParser) -> None:
+    demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
+    demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
+    demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
+    demo.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
+    demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
+    demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
+    _sampling(demo)
+    _fact(demo, commands.demo)
+    demo.set_defaults(default_prompt=DEMO_PROMPT)
+
+
+def _fact(command: argparse.ArgumentParser, run: Command) -> None:
+    command.add_argument("--json", action="store_true", help="print one JSON value")
+    command.set_defaults(run=run)
+
+
+def _model(command: argparse.ArgumentParser, run: Command) -> None:
+    command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
+    command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
+    _fact(command, run)
+
+
+def _sampling(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--max-tokens", type=int, default=200, help="at most so many tokens (default %(default)s)")
+    command.add_argument("--temperature", type=float, default=0.0, help="0 takes the most likely token")
+    command.add_argument("--top-p", type=float, default=0.0, help="nucleus sampling; 0 is off")
+    command.add_argument("--seed", type=int, default=None, help="makes sampling repeatable")
+    command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
+
+
+if __name__ == "__main__":
+    main()

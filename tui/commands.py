@@ -1,0 +1,292 @@
+"""One function a command; each prints its facts and returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import msgspec
+
+from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
+from core.events import RequestDone, TokenEvent
+from core.requests import ChatRequest, LoadRequest, Message, PlanPreview, PlanRequest
+from core.settings import Home
+from core.text import clean_text
+from tui import report
+from tui.client import NodeClient
+from tui.demo import LOAD_S, NAMES, Demo, DemoConfig
+from tui.watch import Watch
+
+ATTACH_S = 5.0
+ANSWER_S = 3600.0
+SETTLE_S = 0.5
+
+
+async def open_tui(args: argparse.Namespace) -> int:
+    """The terminal UI over this Mac's node; starts one for as long as the UI lives if none runs."""
+    from tui.app import MaclusterApp
+
+    _check_terminal()
+    home = _home(args)
+    node = None if await _answers(home) else _start_node(home)
+    try:
+        async with NodeClient(home) as client:
+            await MaclusterApp(client).run_async()
+    finally:
+        if node and node.stdin:
+            node.stdin.close()
+            await asyncio.to_thread(node.wait)
+    return 0
+
+
+async def demo(args: argparse.Namespace) -> int:
+    """Simulated Macs: in a terminal with the UI, else one answer as text or JSON."""
+    config = DemoConfig(
+        budgets_gb=_budgets(args.memory, args.macs),
+        model=args.model,
+        context=args.context,
+        multicast=not args.no_multicast,
+    )
+    headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())
+    demo = Demo(config, _to_stderr)
+    try:
+        if headless:
+            return await _demo_answer(demo, args)
+        return await _demo_tui(demo, args)
+    finally:
+        await demo.stop()
+
+
+async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
+    _to_stderr(f"Starting {len(demo.budgets)} simulated Macs …")
+    await demo.start()
+    await demo.join()
+    loaded = await demo.load()
+    plan = demo.head.now.plan
+    if plan is None:
+        raise NodeError("The plan is gone before the answer began.", "The log of the node says more.")
+    prompt = args.prompt if args.prompt is not None else args.default_prompt
+    if not args.json:
+        print(f"Found by {demo.found_by}; {len(plan.stages)} Mac(s), paired; loaded in {loaded.seconds:.1f} s")
+        print("\n".join(report.plan_lines(plan)))
+        print(report.trust_line(demo.head.now.trust))
+        print(f"\n> {clean_text(prompt)}", flush=True)
+    return await _answer(demo.head, prompt, args)
+
+
+async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
+    from tui.app import MaclusterApp
+
+    _to_stderr(f"Starting {len(demo.budgets)} simulated Macs …")
+    await demo.start()
+    async with NodeClient(demo.home) as client:
+        app = MaclusterApp(client, note=f"demo: {len(demo.budgets)} simulated Macs on this one")
+
+        async def prepare() -> None:
+            try:
+                await demo.join()
+                await demo.load()
+            except MaclusterError as error:
+                app.notify(f"{error.what} {error.fix}", severity="error", timeout=20)
+            await demo.stop_watching()
+
+        preparing = asyncio.create_task(prepare())
+        await app.run_async()
+        preparing.cancel()
+        await asyncio.gather(preparing, return_exceptions=True)
+    return 0
+
+
+async def status(args: argparse.Namespace) -> int:
+    """This Mac, its peers, the plan."""
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        _print(args, report.status_facts(watch.now), report.status_lines(watch.now))
+    return 0
+
+
+async def models(args: argparse.Namespace) -> int:
+    """Models on this Mac and how they fit."""
+    async with NodeClient(_home(args)) as client:
+        found = await client.models()
+    _print(args, found, report.model_lines(found) if found else ["No model is on this Mac yet."])
+    return 0
+
+
+async def plan(args: argparse.Namespace) -> int:
+    """Who would own which layers."""
+    async with NodeClient(_home(args)) as client:
+        preview = await client.plan(PlanRequest(model=_model(args), context=args.context))
+    _print(args, report.preview_facts(preview), _preview_lines(preview))
+    return 0 if preview.plan else 1
+
+
+async def load(args: argparse.Namespace) -> int:
+    """Split a model over the paired Macs, and wait until it is ready."""
+    async with Watch(_home(args)) as watch:
+        await _load(watch, args)
+        assert watch.now.plan
+        _print(args, report.status_facts(watch.now), report.plan_lines(watch.now.plan))
+    return 0
+
+
+async def unload(args: argparse.Namespace) -> int:
+    """Free the memory on every Mac."""
+    async with NodeClient(_home(args)) as client:
+        await client.unload()
+    _print(args, {"unloaded": True}, ["Unloaded."])
+    return 0
+
+
+async def run(args: argparse.Namespace) -> int:
+    """One answer; loads the model first if it is not loaded."""
+    prompt = await asyncio.to_thread(sys.stdin.read) if args.prompt == "-" else args.prompt
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        now = watch.now
+        if not (now.plan and now.plan_status == "ready" and now.plan.model == args.model):
+            await _load(watch, args)
+        return await _answer(watch, prompt, args, hops=False)
+
+
+async def bench(args: argparse.Namespace) -> int:
+    """Run a bench in a process of its own, since it imports mlx."""
+    command = [sys.executable, "-m", f"core.bench.{args.name}", *(["--json"] if args.json else [])]
+    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    return await process.wait()
+
+
+async def _load(watch: Watch, args: argparse.Namespace) -> None:
+    await watch.attached(ATTACH_S)
+    mark = len(watch.seen)
+    await watch.client.load(LoadRequest(model=_model(args), context=args.context))
+    await watch.until(
+        lambda w: len(w.seen) > mark and w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model"
+    )
+    if watch.now.plan_problem:
+        raise NodeError(watch.now.plan_problem.what, watch.now.plan_problem.fix)
+
+
+async def _answer(watch: Watch, prompt: str, args: argparse.Namespace, *, hops: bool = True) -> int:
+    mark = len(watch.seen)
+    request = ChatRequest(
+        messages=(Message(role="user", content=prompt),),
+        max_tokens=args.max_tokens,
+        temperature=args.temperature,
+        top_p=args.top_p,
+        seed=args.seed,
+        raw=args.ignore_chat_template,
+    )
+    _check(request)
+    accepted = await watch.client.chat(request)
+    printed = 0
+
+    def mine() -> list[TokenEvent | RequestDone]:
+        kinds = (TokenEvent, RequestDone)
+        return [e for e in watch.seen[mark:] if isinstance(e, kinds) and e.request_id == accepted.request_id]
+
+    def ended(_: Watch) -> bool:
+        nonlocal printed
+        events = mine()
+        if not args.json:
+            for event in events[printed:]:
+                print(clean_text(event.text), end="", flush=True)
+        printed = len(events)
+        return bool(events) and isinstance(events[-1], RequestDone)
+
+    try:
+        await watch.until(ended, ANSWER_S, "The answer")
+    except asyncio.CancelledError:
+        await watch.client.cancel(accepted.request_id)
+        raise
+    *tokens, done = mine()
+    assert isinstance(done, RequestDone)
+    facts = report.answer_facts(watch.now, [t for t in tokens if isinstance(t, TokenEvent)], done)
+    if args.json:
+        print(report.to_json(facts))
+    else:
+        names = {p.device_id: p.name for p in watch.now.peers}
+        print("\n")
+        if hops and watch.now.hops:
+            print("\n".join(report.hop_lines(watch.now.hops, names)))
+        if hops:
+            print(report.done_line(done))
+    if done.problem:
+        print(f"macluster: {done.problem.what} {done.problem.fix}", file=sys.stderr)
+        return 1
+    return 0
+
+
+def _check(request: ChatRequest) -> None:
+    """The limits of a request, told before anything is sent."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(request), type=ChatRequest)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"This cannot be asked: {error}.") from error
+
+
+def _budgets(memory: str, macs: int | None) -> tuple[float, ...]:
+    try:
+        budgets = tuple(float(part) for part in memory.split(","))
+    except ValueError:
+        raise UsageError(f"--memory {memory!r} is no list of GB.", "Write it as 64,32,16.") from None
+    if min(budgets) <= 0:
+        raise UsageError("A budget of --memory is not above zero.", "Write it as 64,32,16.")
+    count = len(budgets) if macs is None else macs
+    if not 1 <= count <= len(NAMES):
+        raise UsageError(f"--macs {count} is not between 1 and {len(NAMES)}.")
+    return (budgets + (budgets[-1],) * count)[:count]
+
+
+def _preview_lines(preview: PlanPreview) -> list[str]:
+    if preview.plan:
+        return report.plan_lines(preview.plan)
+    return [f"{preview.problem.what} {preview.problem.fix}" if preview.problem else "It does not fit."]
+
+
+def _print(args: argparse.Namespace, facts: object, lines: Sequence[str]) -> None:
+    print(report.to_json(facts) if args.json else "\n".join(lines))
+
+
+def _to_stderr(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def _home(args: argparse.Namespace) -> Home:
+    return Home(args.home.expanduser().absolute())
+
+
+def _model(args: argparse.Namespace) -> str:
+    """A directory is made absolute, for the node runs elsewhere."""
+    name = str(args.model)
+    return os.path.abspath(os.path.expanduser(name)) if "/" in name or os.path.isdir(name) else name
+
+
+def _check_terminal() -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("The terminal UI needs a terminal.", "Use `macluster status`, `load` and `run` instead.")
+
+
+async def _answers(home: Home) -> bool:
+    try:
+        async with Watch(home) as watch:
+            await watch.attached(ATTACH_S)
+    except NodeUnreachable:
+        return False
+    return True
+
+
+def _start_node(home: Home) -> subprocess.Popen[bytes]:
+    """A node that ends when this process does: it watches the pipe to its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        start_new_session=True,
+    )

@@ -1,0 +1,206 @@
+"""Three Macs simulated on this one: own identities, own state folders, own nodes and workers, real links."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from functools import partial
+from os import environ
+from pathlib import Path
+
+import msgspec
+
+from core.errors import MaclusterError, NodeError, PairingError, UsageError
+from core.events import PairingChanged, PlanLoaded
+from core.requests import Address, Digits, LoadRequest, PairingOffer
+from core.settings import DEFAULT_CONTEXT, Home
+from tui.watch import Watch
+
+NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
+CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
+BONJOUR_S = 8.0
+START_S = 30.0
+LOAD_S = 300.0
+
+
+class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model."""
+
+    budgets_gb: tuple[float, ...]
+    model: Path | None = None
+    context: int = DEFAULT_CONTEXT
+    multicast: bool = True
+
+
+class Demo:
+    """Started nodes that end with this process, however it ends: they watch a pipe that only it holds."""
+
+    def __init__(self, config: DemoConfig, say: Callable[[str], None]) -> None:
+        if not 1 <= len(config.budgets_gb) <= len(NAMES):
+            raise UsageError(f"The demo simulates 1 to {len(NAMES)} Macs, not {len(config.budgets_gb)}.")
+        self._config = config
+        self._say = say
+        self._root = Path(tempfile.mkdtemp(prefix="macluster-"))
+        self._nodes: list[subprocess.Popen[bytes]] = []
+        self.watches: list[Watch] = []
+        self._stack = AsyncExitStack()
+        self.found_by = "Bonjour on the loopback interface"
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Budgets in GB, the head first."""
+        return self._config.budgets_gb
+
+    @property
+    def home(self) -> Home:
+        """The state folder of the head."""
+        return self._home(0)
+
+    @property
+    def head(self) -> Watch:
+        """The head's events."""
+        return self.watches[0]
+
+    async def start(self) -> None:
+        """The nodes up and answering."""
+        model = await self._model()
+        self.model = str(model)
+        for index in range(len(self._config.budgets_gb)):
+            self._nodes.append(self._launch(index, model))
+        for index in range(len(self._nodes)):
+            watch = await self._stack.enter_async_context(Watch(self._home(index)))
+            self.watches.append(watch)
+            await watch.attached(START_S, partial(self._lives, index))
+
+    async def join(self) -> None:
+        """The nodes found, paired and linked with each other."""
+        if len(self._nodes) > 1:
+            await self._find_each_other()
+            for other in self.watches[1:]:
+                await pair(self.head, other)
+            await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
+
+    async def load(self) -> PlanLoaded:
+        """Load the model over all of them. Raises the problem that stopped it."""
+        head = self.head
+        await head.client.load(LoadRequest(model=self.model, context=self._config.context))
+        await head.until(lambda w: w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model")
+        if head.now.plan_problem:
+            raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)
+        return next(e for e in reversed(head.seen) if isinstance(e, PlanLoaded))
+
+    async def stop_watching(self) -> None:
+        """Let go of the nodes' events; the nodes run on."""
+        await self._stack.aclose()
+
+    async def stop(self) -> None:
+        """End the nodes, and with them their workers; remove their state."""
+        await self.stop_watching()
+        for node in self._nodes:
+            if node.stdin:
+                node.stdin.close()
+        for node in self._nodes:
+            try:
+                await asyncio.to_thread(node.wait, 8)
+            except subprocess.TimeoutExpired:
+                node.kill()
+                node.wait()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _lives(self, index: int) -> bool:
+        return self._nodes[index].poll() is None
+
+    def _home(self, index: int) -> Home:
+        return Home(self._root / NAMES[index])
+
+    async def _model(self) -> Path:
+        if self._config.model:
+            return self._config.model.expanduser().absolute()
+        directory = self._root / "models" / "demo-llama-12"
+        self._say("Making the demo model (12 layers, random weights: it babbles) …")
+        maker = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *("-m", "core.models.maker", str(directory), "--family", "llama", "--layers", "12"),
+            env={**environ, "PYTHONSAFEPATH": "1"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        _, complaint = await maker.communicate()
+        if maker.returncode:
+            last = complaint.decode("utf-8", "replace").strip().splitlines()[-1:]
+            raise NodeError(f"The demo model could not be made: {' '.join(last)}")
+        return directory
+
+    def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
+        home = self._home(index).root
+        home.mkdir(mode=0o700, parents=True)
+        command = [
+            *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
+            *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
+            *("--models", str(model), "--until-eof"),
+            *(() if self._config.multicast else ("--no-multicast",)),
+        ]
+        with (home / "node.stderr").open("wb") as complaints:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                env={**environ, "PYTHONSAFEPATH": "1"},
+                start_new_session=True,
+            )
+
+    async def _find_each_other(self) -> None:
+        others = len(self.watches) - 1
+
+        def sees_all(watch: Watch) -> bool:
+            return sum(not p.is_self for p in watch.now.peers) >= others
+
+        if self._config.multicast:
+            try:
+                await asyncio.gather(*(w.until(sees_all, BONJOUR_S, "Bonjour") for w in self.watches))
+            except MaclusterError:
+                self._say("Bonjour is not to be had on this machine: using direct addresses.")
+            else:
+                return
+        self.found_by = "direct addresses"
+        own = [next(p for p in w.now.peers if p.is_self) for w in self.watches]
+        for watch in self.watches:
+            for peer in own:
+                if peer.device_id not in {p.device_id for p in watch.now.peers}:
+                    host, _, port = peer.address.rpartition(":")
+                    await watch.client.know(Address(device_id=peer.device_id, host=host, port=int(port)))
+
+    def _all_linked(self, watch: Watch) -> bool:
+        linked = [p for p in watch.now.peers if p.state == "connected" and p.trust == "paired" and p.budget_bytes]
+        return len(linked) == len(self._nodes)
+
+
+async def pair(one: Watch, other: Watch) -> None:
+    """Pair two nodes as two people would: each types the digits that the other screen shows. Raises PairingError."""
+    window = await other.client.open_pairing()
+    marks = [len(one.seen), len(other.seen)]
+    await one.client.offer_pairing(PairingOffer(host="127.0.0.1", port=window.port))
+    shown = [await _next_pairing(w, mark) for w, mark in zip((one, other), marks, strict=True)]
+    marks = [len(one.seen), len(other.seen)]
+    await one.client.type_digits(Digits(digits=shown[1].digits))
+    await other.client.type_digits(Digits(digits=shown[0].digits))
+    for watch, mark in zip((one, other), marks, strict=True):
+        await _next_pairing(watch, mark)
+
+
+async def _next_pairing(watch: Watch, mark: int) -> PairingChanged:
+    def found(w: Watch) -> Sequence[PairingChanged]:
+        return [e for e in w.seen[mark:] if isinstance(e, PairingChanged)]
+
+    await watch.until(lambda w: bool(found(w)), START_S, "Pairing")
+    event = found(watch)[0]
+    if event.problem:
+        raise PairingError(event.problem.what, event.problem.fix)
+    return event

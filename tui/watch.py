@@ -1,0 +1,87 @@
+"""Follows one node's events and waits for what they should come to."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from types import TracebackType
+
+from core.errors import LinkTimeout, MaclusterError, NodeUnreachable
+from core.events import AnyEvent, Snapshot, apply
+from core.settings import Home
+from tui.client import NodeClient
+
+KNOCK_S = 0.1
+
+
+class Watch:
+    """A client with the snapshot that its events have come to. Use as an async context manager."""
+
+    def __init__(self, home: Home, on_event: Callable[[AnyEvent], None] = lambda _: None) -> None:
+        self.client = NodeClient(home)
+        self.now = Snapshot()
+        self.seen: list[AnyEvent] = []
+        self._on_event = on_event
+        self._changed = asyncio.Condition()
+        self._task: asyncio.Task[None] | None = None
+        self._attached = False
+        self._error: MaclusterError | None = None
+
+    async def __aenter__(self) -> Watch:
+        await self.client.__aenter__()
+        self._task = asyncio.create_task(self._follow())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await self.client.__aexit__(kind, error, trace)
+
+    async def attached(self, timeout_s: float, alive: Callable[[], bool] = lambda: False) -> None:
+        """Until the first snapshot is there. While `alive` says that a node is starting, knock again.
+
+        Raises NodeUnreachable.
+        """
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not self._attached:
+            if self._task and self._task.done():
+                if not alive() or asyncio.get_running_loop().time() > deadline:
+                    raise self._error or NodeUnreachable("The node of this Mac does not answer.")
+                await asyncio.sleep(KNOCK_S)
+                self._task = asyncio.create_task(self._follow())
+            await self._wait(KNOCK_S)
+
+    async def until(self, reached: Callable[[Watch], bool], timeout_s: float, what: str) -> None:
+        """Until `reached`; raises LinkTimeout naming `what`, or NodeUnreachable when the node goes away."""
+        deadline = asyncio.get_running_loop().time() + timeout_s
+        while not reached(self):
+            if self._task and self._task.done():
+                raise self._error or NodeUnreachable("The node of this Mac went away.")
+            left = deadline - asyncio.get_running_loop().time()
+            if left <= 0:
+                raise LinkTimeout(f"{what} took longer than {timeout_s:.0f} s.", "The log of the node says more.")
+            await self._wait(left)
+
+    async def _wait(self, timeout_s: float) -> None:
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait(), min(timeout_s, 0.5))
+            except TimeoutError:
+                return
+
+    async def _follow(self) -> None:
+        try:
+            async for event in self.client.events():
+                async with self._changed:
+                    self.now = apply(self.now, event)
+                    self.seen.append(event)
+                    self._attached = True
+                    self._changed.notify_all()
+                self._on_event(event)
+        except MaclusterError as error:
+            self._error = error
+        async with self._changed:
+            self._changed.notify_all()
