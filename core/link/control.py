@@ -144,7 +144,7 @@ async def dial_control(
                 ssl_shutdown_timeout=GOODBYE_S,
             )
             with ExitStack() as unless_linked:
-                unless_linked.callback(writer.close)
+                unless_linked.callback(writer.transport.abort)
                 link = await _introduce(Wire(reader, writer, where, host), identity, cluster, peer_id)
                 unless_linked.pop_all()
                 return link
@@ -252,7 +252,7 @@ class ControlServer:
         )
         writer = asyncio.StreamWriter(transport, protocol, reader, loop)
         with ExitStack() as unless_linked:
-            unless_linked.callback(writer.close)
+            unless_linked.callback(writer.transport.abort)
             async with asyncio.timeout(HELLO_TIMEOUT_S):
                 link = await _welcome(Wire(reader, writer, host, host), self._identity, cluster)
             unless_linked.pop_all()

@@ -58,8 +58,8 @@ class _Half:
         """The nonce of the next frame; no key seals or opens more than its share."""
         if self._seq >= MAX_FRAMES_PER_KEY:
             raise SealError("This link has carried as many frames as one key may.", "Load the model again.")
+        assert len(self._nonce) == 12  # some ciphers take other lengths, and the counter would lie elsewhere
         _SEQ.pack_into(self._nonce, 4, self._seq)
-        assert len(self._nonce) == 12  # other lengths are taken by some ciphers, and would repeat
 
 
 class Sealer(_Half):

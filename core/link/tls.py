@@ -12,7 +12,7 @@ import ssl
 import sys
 from typing import Final
 
-from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, LinkTimeout
+from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, LinkTimeout, SealError
 from core.trust.identity import Identity, certificate_key, device_id_of, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Cluster, Member
@@ -87,7 +87,10 @@ def link_error(error: OSError, where: str) -> LinkError:
     if isinstance(error, ssl.SSLCertVerificationError):
         return HandshakeError(f"{where} is not a Mac of this cluster.", PAIR_FIRST)
     if isinstance(error, ssl.SSLError):
-        return HandshakeError(f"{where} and this Mac do not agree on TLS ({error.reason or 'refused'}).")
+        reason = getattr(error, "reason", None) or "refused"  # asyncio makes some without
+        if reason == "DECRYPTION_FAILED_OR_BAD_RECORD_MAC":
+            return SealError(f"Bytes from {where} were changed on the way.")
+        return HandshakeError(f"{where} and this Mac do not agree on TLS ({reason}).")
     if isinstance(error, TimeoutError):
         return LinkTimeout(f"{where} did not answer in time.")
     if error.errno == errno.EHOSTUNREACH and sys.platform == "darwin":

@@ -167,6 +167,9 @@ def certificate_key(der: bytes) -> bytes:
         raise IdentityError("A certificate says that it is a CA: it could mint identities.")
     if not isinstance(key, Ed25519PublicKey):
         raise IdentityError("A certificate holds no Ed25519 key.")
+    if not der.endswith(b"\x03\x41\x00" + certificate.signature):
+        # The parser forgives a wrong count of unused bits here, the one place that the signature does not cover.
+        raise IdentityError("A certificate is not in canonical form.")
     public = key.public_bytes_raw()
     if certificate.subject != _subject(public):
         raise IdentityError("A certificate is not in the name of its own key.")

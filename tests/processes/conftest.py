@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.models.maker import make_model
+from tests.cluster import Make
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
+    """Makes a tiny model once a session: `made("llama", bits=4)` gives its directory."""
+    root = tmp_path_factory.mktemp("models")
+
+    def make(family: str, **options: int) -> Path:
+        name = "-".join([family, *(f"{k}{v}" for k, v in sorted(options.items()))])
+        directory = root / name
+        if not directory.exists():
+            make_model(directory, family, **options)
+        return directory
+
+    return make

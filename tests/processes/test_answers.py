@@ -1,0 +1,88 @@
+"""Answers over real nodes and workers are those of mlx-lm in one process, token for token."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Make, ask, reference, running_demo
+
+PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 100]
+BUDGETS = (64.0, 32.0, 16.0, 24.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("family", "options", "macs"),
+    [
+        ("llama", {}, 1),
+        ("llama", {"bits": 4}, 2),
+        ("gemma4_text", {}, 2),
+        ("qwen3_moe", {}, 3),
+        ("gpt_oss", {}, 3),
+        ("deepseek_v3", {}, 4),
+    ],
+)
+async def test_a_split_model_gives_the_tokens_of_mlx_lm(
+    made: Make, family: str, options: dict[str, int], macs: int
+) -> None:
+    model = made(family, **options)
+    expected = reference(model, PROMPTS, 64)
+    assert all(len(tokens) == 64 for tokens in expected)
+    assert len(set(expected[0])) >= 32, "a reference that repeats one token proves nothing"
+    async with running_demo(model, BUDGETS[:macs]) as demo:
+        answers = [await ask(demo.head, prompt, 64) for prompt in PROMPTS]
+    assert max(a.done.prompt_tokens for a in answers) >= 700
+    assert [a.tokens for a in answers] == expected
+
+
+async def test_requests_do_not_show_through_and_seeds_repeat(made: Make) -> None:
+    model = made("llama")
+    (warm,) = reference(model, ["tell me"], 48, temperature=1.0, seed=7)
+    async with running_demo(model, (64, 32, 16)) as demo:
+        first, other, again = [await ask(demo.head, p, 32) for p in ("hello", "a hop is", "hello")]
+        sampled = await ask(demo.head, "tell me", 48, temperature=1.0, seed=7)
+    assert first.tokens == again.tokens != other.tokens
+    assert len(set(first.tokens)) >= 16
+    assert sampled.tokens == warm
+
+
+def test_the_demo_command_prints_one_object(made: Make) -> None:
+    model = made("llama")
+    (expected,) = reference(model, [PROMPTS[0]], 24)
+    facts = demo_json(model, "--prompt", PROMPTS[0], "--max-tokens", "24", "--memory", "64,32,16")
+    assert facts["tokens"] == expected
+    assert facts["finish_reason"] == "length"
+    assert [(s["peer"], s["start"], s["stop"]) for s in facts["plan"]["stages"]] == [
+        ("studio", 0, 5),
+        ("mbp", 5, 7),
+        ("mini", 7, 8),
+    ]
+    assert facts["plan"]["topology"] == "private"
+    assert facts["plan"]["output"] == "studio"
+    assert [(h["from"], h["to"]) for h in facts["hops"]] == [("studio", "mbp"), ("mbp", "mini"), ("mini", "studio")]
+    assert all(h["frames"] > 24 and h["bytes"] > 0 and h["compute_s"] > 0 for h in facts["hops"])
+    assert facts["trust"]["level"] == "paired"
+    assert len({w["pid"] for w in facts["workers"]}) == 3
+
+
+@pytest.mark.slow
+def test_a_worker_holds_its_slice_and_little_more(made: Make) -> None:
+    model = made("llama", hidden=1280, intermediate=3456, layers=8, heads=10, kv_heads=10, head_dim=128)
+    facts = demo_json(model, "--prompt", "hello", "--max-tokens", "4", "--memory", "8,7,6")
+    weights = sum(w["weight_bytes"] for w in facts["workers"])
+    assert weights >= 600_000_000
+    for worker in facts["workers"]:
+        assert worker["rss_bytes"] <= 1.1 * worker["weight_bytes"] + 250 * 1024 * 1024, worker
+
+
+def demo_json(model: Path, *options: str) -> Any:
+    command = [sys.executable, "-m", "tui.cli", "demo", "--model", str(model), "--json", "--no-multicast", *options]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
