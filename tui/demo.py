@@ -66,6 +66,10 @@ class Demo:
         """The head's events."""
         return self.watches[0]
 
+    def pid_of(self, index: int) -> int:
+        """Process id of a node."""
+        return self._nodes[index].pid
+
     async def start(self) -> None:
         """The nodes up and answering."""
         model = await self._model()

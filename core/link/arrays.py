@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import struct
 from collections.abc import Sequence
@@ -38,17 +39,16 @@ def encode_arrays(arrays: Sequence[mx.array]) -> list[Buffer]:
         if code is None or array.ndim > MAX_DIMS:
             raise ProtocolError(f"An array of {array.dtype} with {array.ndim} dimensions does not travel.")
         descriptor += struct.pack(f"<BB{array.ndim}I", code, array.ndim, *array.shape)
-    # The buffer protocol knows no bfloat16: its bits travel as uint16.
-    bits = [array.view(mx.uint16) if array.dtype == mx.bfloat16 else array for array in arrays if array.size]
-    mx.eval(bits)
-    return [bytes(descriptor), *(_raw(array) for array in bits)]
+    mx.eval(arrays)
+    return [bytes(descriptor), *(_raw(array) for array in arrays if array.size)]
 
 
 def _raw(array: mx.array) -> memoryview:
     view = memoryview(array)  # type: ignore[arg-type]  # the stubs leave out its buffer protocol
     if not view.c_contiguous:
         view = memoryview(mx.contiguous(array))  # type: ignore[arg-type]
-    return view.cast("B")
+    # A bfloat16 view cannot be cast, and viewing the array as uint16 first would cost an evaluation.
+    return memoryview((ctypes.c_uint8 * view.nbytes).from_buffer(view)).cast("B")
 
 
 def decode_arrays(body: memoryview) -> list[mx.array]:

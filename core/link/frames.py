@@ -92,13 +92,44 @@ _FLAGS: Final = int(Flag.LAST_CHUNK | Flag.PREFILL)
 _DTYPES: Final = len(DType)
 
 
-def pack_into(buffer: bytearray | memoryview, offset: int, header: Header) -> None:
-    """Write a header. Raises ProtocolError if a field does not fit its place or its limit."""
-    _check(header.flags, header.dtype, header.body_len, header.layer_lo, header.layer_hi, header.rows)
-    if len(header.request_id) != 16:
-        raise ProtocolError(f"A request id has 16 bytes, not {len(header.request_id)}.")
+def pack_into(
+    buffer: bytearray | memoryview,
+    offset: int,
+    kind: FrameType,
+    flags: int,
+    dtype: int,
+    key_epoch: int,
+    body_len: int,
+    pos: int,
+    seq: int,
+    request_id: bytes,
+    layer_lo: int,
+    layer_hi: int,
+    rows: int,
+    plan_gen: int,
+) -> None:
+    """Write a header of these fields. Raises ProtocolError if one does not fit its place or its limit."""
+    if _is_beyond(flags, dtype, body_len, layer_lo, layer_hi, rows) or len(request_id) != 16:
+        raise _refusal(flags, dtype, body_len, layer_lo, layer_hi, rows)
     try:
-        HEADER.pack_into(buffer, offset, MAGIC, VERSION, *header)
+        HEADER.pack_into(
+            buffer,
+            offset,
+            MAGIC,
+            VERSION,
+            kind,
+            flags,
+            dtype,
+            key_epoch,
+            body_len,
+            pos,
+            seq,
+            request_id,
+            layer_lo,
+            layer_hi,
+            rows,
+            plan_gen,
+        )
     except struct.error as error:
         raise ProtocolError(f"A frame header field is out of its range: {error}.") from error
 
@@ -106,7 +137,7 @@ def pack_into(buffer: bytearray | memoryview, offset: int, header: Header) -> No
 def pack(header: Header) -> bytes:
     """The 48 bytes of a header. Raises ProtocolError."""
     buffer = bytearray(HEADER.size)
-    pack_into(buffer, 0, header)
+    pack_into(buffer, 0, *header)
     return bytes(buffer)
 
 
@@ -116,24 +147,36 @@ def parse(data: Buffer, offset: int = 0) -> Header:
     Raises ProtocolError, and nothing else, whatever the bytes are.
     """
     try:
-        magic, version, kind, *rest = HEADER.unpack_from(data, offset)
+        magic, version, number, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen = (
+            HEADER.unpack_from(data, offset)
+        )
     except struct.error as error:
         raise ProtocolError("A frame header ends too soon.") from error
     if magic != MAGIC or version != VERSION:
         cure = "Run the same version of macluster on every Mac."
         raise ProtocolError(f"A frame begins with {magic!r} version {version}; this Mac speaks version 1.", cure)
-    known = _TYPES.get(kind)
-    if known is None:
-        raise ProtocolError(f"Frame type 0x{kind:02x} is unknown.")
-    header = Header(known, *rest)
-    _check(header.flags, header.dtype, header.body_len, header.layer_lo, header.layer_hi, header.rows)
-    return header
+    kind = _TYPES.get(number)
+    if kind is None:
+        raise ProtocolError(f"Frame type 0x{number:02x} is unknown.")
+    if _is_beyond(flags, dtype, body_len, low, high, rows):
+        raise _refusal(flags, dtype, body_len, low, high, rows)
+    return Header(kind, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen)
 
 
-def _check(flags: int, dtype: int, body_len: int, layer_lo: int, layer_hi: int, rows: int) -> None:
+def _is_beyond(flags: int, dtype: int, body_len: int, low: int, high: int, rows: int) -> bool:
+    return (
+        body_len < TAG_BYTES
+        or body_len > MAX_BODY
+        or rows > MAX_ROWS
+        or flags & ~_FLAGS != 0
+        or dtype >= _DTYPES
+        or low > high
+    )
+
+
+def _refusal(flags: int, dtype: int, body_len: int, low: int, high: int, rows: int) -> ProtocolError:
     if not TAG_BYTES <= body_len <= MAX_BODY:
-        raise ProtocolError(f"A frame body of {body_len} bytes is outside {TAG_BYTES} to {MAX_BODY}.")
+        return ProtocolError(f"A frame body of {body_len} bytes is outside {TAG_BYTES} to {MAX_BODY}.")
     if rows > MAX_ROWS:
-        raise ProtocolError(f"A frame of {rows} rows is beyond the {MAX_ROWS} allowed.")
-    if flags & ~_FLAGS or dtype >= _DTYPES or layer_lo > layer_hi:
-        raise ProtocolError(f"A frame has flags {flags:#x}, dtype {dtype} and layers {layer_lo} to {layer_hi}.")
+        return ProtocolError(f"A frame of {rows} rows is beyond the {MAX_ROWS} allowed.")
+    return ProtocolError(f"A frame has a bad request id, flags {flags:#x}, dtype {dtype} or layers {low} to {high}.")

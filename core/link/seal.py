@@ -93,9 +93,22 @@ class Sealer(_Half):
                 raise ProtocolError(f"A frame body of {length} bytes is beyond {MAX_BODY - TAG_BYTES}.")
             self._fit(length)
         self._step()
-        low, high = layers
-        head = Header(kind, flags, dtype, 0, length + TAG_BYTES, pos, self._seq, request_id, low, high, rows, plan_gen)
-        pack_into(self._buffer, _PREFIX, head)
+        pack_into(
+            self._buffer,
+            _PREFIX,
+            kind,
+            flags,
+            dtype,
+            0,
+            length + TAG_BYTES,
+            pos,
+            self._seq,
+            request_id,
+            layers[0],
+            layers[1],
+            rows,
+            plan_gen,
+        )
         if len(parts) == 1:
             text: Buffer = parts[0]
         else:

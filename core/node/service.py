@@ -221,7 +221,7 @@ class Node:
                 return
 
     def _on_death(self, error: WorkerDied) -> None:
-        self._journal.error(error.what)
+        self._journal.error(f"{self._config.name}: {error.what}")
         self._spawn(self._member.worker_died(error.problem))
 
     async def _own_stage_lost(self, problem: Problem) -> None:

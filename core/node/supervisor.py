@@ -104,7 +104,7 @@ class Supervisor:
                 continue
             failures = 0 if loop.time() - started > STEADY_S else failures + 1
             how = f"signal {-code}" if code < 0 else f"status {code}"
-            self._on_death(WorkerDied(f"The worker of this Mac ended unexpectedly ({how})."))
+            self._on_death(WorkerDied(f"its worker ended unexpectedly ({how})."))
             await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1])
 
     async def _run_one(self) -> int:

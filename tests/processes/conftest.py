@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Make:
     """Makes a tiny model once a session: `made("llama", bits=4)` gives its directory."""
     root = tmp_path_factory.mktemp("models")
 
-    def make(family: str, **options: int) -> Path:
+    def make(family: str, **options: Any) -> Path:
         name = "-".join([family, *(f"{k}{v}" for k, v in sorted(options.items()))])
         directory = root / name
         if not directory.exists():

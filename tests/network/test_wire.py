@@ -1,0 +1,76 @@
+"""What crosses the wire between two workers, and what becomes of an answer when a byte of it is changed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from core.models.maker import make_model
+from tests.network.wiretap import PROMPT
+
+ROOT = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("nft"),
+    reason="needs root, iproute2 and nftables to make a network namespace",
+)
+
+
+@pytest.fixture
+def namespace() -> Iterator[str]:
+    name = f"mc-wire-{os.getpid()}"
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        subprocess.run(["ip", "-n", name, "link", "set", "lo", "up"], check=True)
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_costs_one_answer(namespace: str, tmp_path: Path) -> None:
+    model = tmp_path / "llama"
+    make_model(model, "llama")
+    command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.network.wiretap", str(model)]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    seen = json.loads(ran.stdout)
+
+    heard = bytes.fromhex(seen["heard"])
+    assert len(heard) > 24 * 96 * 4, "the hop did lead through the tap"
+    for secret in secrets_of(model, seen["tokens"], seen["text"]):
+        assert secret not in heard
+
+    assert seen["flipped"]
+    assert seen["broken"]["finish_reason"] == "error"
+    assert seen["broken"]["kind"] in ("SealError", "LinkLost")
+    assert seen["prefix_held"]
+    assert seen["after"] == seen["tokens"]
+
+
+def secrets_of(model: Path, tokens: list[int], text: str) -> list[bytes]:
+    """Pieces of the prompt, the answer, runs of token ids in any width, and rows of the real activations."""
+    import mlx.core as mx
+    import numpy as np
+
+    from core.models.loading import load_slice
+    from core.models.tokens import Tokens
+    from core.requests import Message
+
+    prompt = Tokens.load(model).encode([Message(role="user", content=PROMPT)], raw=False)
+    words = [PROMPT[i : i + 8].encode() for i in range(0, len(PROMPT) - 8, 4)] + [text[:12].encode()]
+    ids = [struct.pack(f"<{4}{width}", *run) for run in (prompt[:4], tokens[:4]) for width in "HIQ"]
+    ids += [struct.pack(f">{4}{width}", *run) for run in (prompt[:4], tokens[:4]) for width in "HIQ"]
+    layers = load_slice(model, 0, 7, embed=True, output=False)
+    (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.new_caches())
+    mx.eval(boundary)
+    rows = bytes(np.asarray(boundary).tobytes())
+    activations = [rows[i : i + 16] for i in range(0, len(rows) - 16, len(rows) // 64)]
+    return words + ids + activations

@@ -1,0 +1,118 @@
+"""Runs inside a network namespace of its own: a demo whose hop mbp → mini leads through a recording TCP proxy.
+
+The nodes know nothing of it: nftables redirects the worker's data port, except for the proxy's own connection, which
+comes from 127.0.0.2. Prints one JSON object for the test.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import psutil
+
+from tests.cluster import Answer, ask, begin, finish, tokens_seen
+from tui.demo import Demo, DemoConfig
+
+PROMPT = "the canary sings a secret that nobody else may read"
+
+
+class Tap:
+    """Copies bytes both ways, remembers them, and flips one bit of the next bytes on demand."""
+
+    def __init__(self) -> None:
+        self.heard = bytearray()
+        self.flip = threading.Event()
+        self.flipped = threading.Event()
+        self._target = 0
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+
+    def lead_to(self, target: int) -> None:
+        self._target = target
+        rule = f"ip saddr != 127.0.0.2 tcp dport {target} redirect to :{self.port}"
+        chain = f"type nat hook output priority -100; policy accept;\n{rule}"
+        table = f"table ip mc {{\nchain out {{\n{chain}\n}}\n}}\n"
+        subprocess.run(["nft", "-f", "-"], input=table, text=True, check=True)
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def _serve(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            far = socket.create_connection(("127.0.0.1", self._target), source_address=("127.0.0.2", 0))
+            for one, other in ((near, far), (far, near)):
+                threading.Thread(target=self._copy, args=(one, other), daemon=True).start()
+
+    def _copy(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                self.heard += data
+                if self.flip.is_set() and len(data) > 64:
+                    self.flip.clear()
+                    self.flipped.set()
+                    data = data[:50] + bytes([data[50] ^ 1]) + data[51:]
+                sink.sendall(data)
+        except OSError:
+            pass
+        finally:
+            source.close()
+            sink.close()
+
+
+async def data_port(pid: int) -> int:
+    """The port that a worker listens on, as soon as it does."""
+    async with asyncio.timeout(15):
+        while True:
+            for connection in psutil.Process(pid).net_connections("tcp"):
+                if connection.status == psutil.CONN_LISTEN:
+                    return int(connection.laddr.port)
+            await asyncio.sleep(0.05)
+
+
+async def drive(model: Path) -> dict[str, object]:
+    demo = Demo(DemoConfig(budgets_gb=(64, 32, 16), model=model, multicast=False), lambda _: None)
+    try:
+        await demo.start()
+        await demo.join()
+        await demo.head.until(lambda w: all(p.worker_pid for p in w.now.peers), 10, "Starting the workers")
+        mini = next(p.worker_pid for p in demo.head.now.peers if p.name == "mini")
+        tap = Tap()
+        tap.lead_to(await data_port(mini or 0))
+        await demo.load()
+        return await observe(demo, tap)
+    finally:
+        await demo.stop()
+
+
+async def observe(demo: Demo, tap: Tap) -> dict[str, object]:
+    first = await ask(demo.head, PROMPT, 24)
+    heard = bytes(tap.heard)
+    request = await begin(demo.head, PROMPT, 3000)
+    await tokens_seen(demo.head, request, 5)
+    tap.flip.set()
+    broken: Answer = await finish(demo.head, request)
+    after = await ask(demo.head, PROMPT, 24)
+    assert demo.head.now.plan
+    return {
+        "heard": heard.hex(),
+        "tokens": first.tokens,
+        "text": first.text,
+        "flipped": tap.flipped.is_set(),
+        "broken": {
+            "finish_reason": broken.done.finish_reason,
+            "kind": broken.done.problem.kind if broken.done.problem else None,
+            "what": broken.done.problem.what if broken.done.problem else None,
+        },
+        "prefix_held": broken.tokens[:24] == first.tokens[: len(broken.tokens)],
+        "after": after.tokens,
+        "plan_gen": demo.head.now.plan.plan_gen,
+    }
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(drive(Path(sys.argv[1])))))

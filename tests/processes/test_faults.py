@@ -1,0 +1,150 @@
+"""kill -9 of anything: the others live on, say what happened, and the next answer after a reload is exact."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+
+import psutil
+import pytest
+
+from core.errors import LinkError, MaclusterError
+from core.requests import LoadRequest
+from tests.cluster import Make, ask, begin, finish, running_demo, tokens_seen
+from tests.conftest import our_children
+from tui.demo import Demo
+
+PROMPT = "tell me about hops"
+GONE_S = 5.0
+
+
+@pytest.fixture
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (64, 32, 16)) as running:
+        yield running
+
+
+async def gone(pids: list[int], within_s: float = GONE_S) -> None:
+    """Until none of the processes lives; a zombie is dead."""
+    deadline = time.monotonic() + within_s
+    while alive := [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]:
+        assert time.monotonic() < deadline, f"{alive} live on after {within_s} s"
+        await asyncio.sleep(0.05)
+
+
+async def reload(demo: Demo) -> None:
+    """As a person would: load again until it goes through."""
+    deadline = time.monotonic() + 30
+    while True:
+        try:
+            await demo.load()
+            return
+        except MaclusterError:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.3)
+
+
+def worker_of(demo: Demo, name: str) -> int:
+    return next(p.worker_pid or 0 for p in demo.head.now.peers if p.name == name)
+
+
+async def test_kill_of_each_worker(demo: Demo) -> None:
+    expected = await ask(demo.head, PROMPT, 24)
+    for name in ("mini", "mbp", "studio"):
+        request = await begin(demo.head, PROMPT, 2000)
+        await tokens_seen(demo.head, request, 5)
+        os.kill(worker_of(demo, name), signal.SIGKILL)
+        answer = await finish(demo.head, request)
+        assert answer.done.finish_reason == "error"
+        assert answer.done.problem is not None
+        assert answer.tokens[:24] == expected.tokens[: len(answer.tokens)]
+        await demo.head.until(lambda w: w.now.plan_status == "broken", GONE_S, "The broken plan")
+        assert name in (demo.head.now.plan_problem.what if demo.head.now.plan_problem else "")
+        await reload(demo)
+        assert (await ask(demo.head, PROMPT, 24)).tokens == expected.tokens
+
+
+async def test_kill_of_a_members_node(demo: Demo) -> None:
+    expected = await ask(demo.head, PROMPT, 24)
+    node = psutil.Process(demo.pid_of(2))
+    children = [c.pid for c in node.children()]
+    request = await begin(demo.head, PROMPT, 2000)
+    await tokens_seen(demo.head, request, 5)
+    node.kill()
+    answer = await finish(demo.head, request)
+    assert answer.done.problem is not None
+    await gone(children)
+    await demo.head.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing mini lost")
+    await reload(demo)
+    assert len(demo.head.now.stages) == 2
+    assert (await ask(demo.head, PROMPT, 24)).tokens == expected.tokens
+
+
+async def test_kill_of_the_heads_node(demo: Demo) -> None:
+    expected = await ask(demo.head, PROMPT, 24)
+    node = psutil.Process(demo.pid_of(0))
+    children = [c.pid for c in node.children()]
+    node.kill()
+    await gone(children)
+    other = demo.watches[1]
+    await other.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing studio lost")
+    await other.until(
+        lambda w: any("head of the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
+    )
+    await other.client.load(LoadRequest(model=demo.model))
+    await other.until(lambda w: w.now.plan_status == "ready", 30, "Loading on the two that are left")
+    assert (await ask(other, PROMPT, 24)).tokens == expected.tokens
+
+
+async def test_a_cancel_keeps_what_is_written_and_frees_the_ring(demo: Demo) -> None:
+    request = await begin(demo.head, PROMPT, 3000)
+    await tokens_seen(demo.head, request, 5)
+    await demo.head.client.cancel(request)
+    answer = await finish(demo.head, request)
+    assert answer.done.finish_reason == "cancelled"
+    assert 5 <= len(answer.tokens) < 3000
+    assert (await ask(demo.head, PROMPT, 8)).done.finish_reason == "length"
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "tui.cli", "demo", "--model", str(made("llama")), "--no-multicast"]
+    with subprocess.Popen(  # noqa: ASYNC220 - started at once; every wait on it is in a thread
+        [*command, "--max-tokens", "100000", "--prompt", "go on"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as demo:
+        assert demo.stdout
+        await asyncio.to_thread(read_until, demo.stdout.readline, b"> go on")
+        await asyncio.to_thread(demo.stdout.read, 20)
+        below = [c.pid for c in psutil.Process(demo.pid).children(recursive=True)]
+        assert len(below) == 6
+        demo.send_signal(number)
+        await gone(below)
+        await asyncio.to_thread(demo.wait, GONE_S)
+
+
+def read_until(readline: Callable[[], bytes], wanted: bytes) -> None:
+    while wanted not in (line := readline()):
+        assert line, "the demo ended before it answered"
+
+
+async def test_an_unloaded_cluster_frees_its_workers_and_loads_again(demo: Demo) -> None:
+    before = {p.worker_pid for p in demo.head.now.peers}
+    await demo.head.client.unload()
+    await demo.head.until(lambda w: w.now.plan is None, GONE_S, "Unloading")
+    await gone([p for p in before if p])
+    await reload(demo)
+    assert (await ask(demo.head, PROMPT, 8)).done.finish_reason == "length"
+    assert len(our_children()) == 6
+
+
+async def test_a_request_without_a_model_is_refused_with_the_cure(demo: Demo) -> None:
+    await demo.head.client.unload()
+    with pytest.raises(MaclusterError, match="No model is loaded") as refused:
+        await begin(demo.head, PROMPT, 8)
+    assert "macluster load" in refused.value.fix
+    assert not isinstance(refused.value, LinkError)
