@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from typing import NoReturn
 
 from core.errors import MaclusterError, UsageError
 from core.node.options import add_options
@@ -23,9 +25,7 @@ def main() -> None:
     """Entry of the `macluster` script."""
     args = parser().parse_args()
     if args.command == "node":
-        from core.node.__main__ import run as run_node
-
-        sys.exit(run_node(args))
+        _become_node(args)
     try:
         status = asyncio.run(_run(args))
     except UsageError as error:
@@ -37,6 +37,13 @@ def main() -> None:
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)
+
+
+def _become_node(args: argparse.Namespace) -> NoReturn:
+    """This process goes on as the node, so that a process list shows it as `python -m core.node`."""
+    options = sys.argv[sys.argv.index("node") + 1 :]
+    os.environ["PYTHONSAFEPATH"] = "1"
+    os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
 
 
 async def _run(args: argparse.Namespace) -> int:

@@ -125,7 +125,7 @@ class Demo:
     async def _model(self) -> Path:
         if self._config.model:
             return self._config.model.expanduser().absolute()
-        directory = self._root / "models" / "demo-llama-12"
+        directory = self._home(0).models / "demo-llama-12"
         self._say("Making the demo model (12 layers, random weights: it babbles) …")
         maker = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -143,11 +143,11 @@ class Demo:
 
     def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
         home = self._home(index).root
-        home.mkdir(mode=0o700, parents=True)
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [
             *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
             *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
-            *("--models", str(model), "--until-eof"),
+            *("--models", str(model), "--until-eof", "--discard"),
             *(() if self._config.multicast else ("--no-multicast",)),
         ]
         with (home / "node.stderr").open("wb") as complaints:

@@ -1,10 +1,12 @@
-"""`python -m core.node`: the node without a screen. `macluster node` runs the same."""
+"""`python -m core.node`: the node without a screen; `macluster node` becomes this."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
+import shutil
 import signal
 import sys
 import threading
@@ -33,14 +35,11 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
     )
 
 
-def run(args: argparse.Namespace) -> int:
-    """Run a node until a signal, or the end of standard input where asked, ends it."""
-    try:
-        asyncio.run(_serve(config_from(args), until_eof=args.until_eof))
-    except MaclusterError as error:
-        print(f"macluster: {error}", file=sys.stderr)
-        return 1
-    return 0
+def _discard(folder: Path) -> None:
+    """Remove a simulated Mac; the last one to go takes the folder of them all along."""
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):
+        folder.parent.rmdir()
 
 
 async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
@@ -63,7 +62,15 @@ def main() -> None:
     """Entry of `python -m core.node`."""
     parser = argparse.ArgumentParser(prog="python -m core.node", description="The node of this Mac, without a screen.")
     add_options(parser)
-    sys.exit(run(parser.parse_args()))
+    args = parser.parse_args()
+    config = config_from(args)
+    try:
+        asyncio.run(_serve(config, until_eof=args.until_eof))
+    except MaclusterError as error:
+        sys.exit(f"macluster: {error}")
+    finally:
+        if args.discard:
+            _discard(config.home.root)
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ import asyncio
 import secrets
 from collections import deque
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from core.errors import Busy, NotLoaded, NotPaired, Problem
 from core.events import Progress, RequestDone, RequestStarted, TokenEvent
-from core.models.tokens import TextStream, Tokens
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.journal import Journal
@@ -18,6 +18,9 @@ from core.node.token_log import Opening, TokenLog
 from core.requests import ChatRequest, RequestAccepted
 from core.trust.levels import carries_prompts
 from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
+
+if TYPE_CHECKING:
+    from core.models.tokens import TextStream, Tokens
 
 QUEUE_LIMIT = 8
 
@@ -51,7 +54,7 @@ class Answers:
     async def use(self, directory: Path) -> None:
         """Read the tokenizer of the model that is being loaded. Raises BadModel."""
         self._tokens = None
-        self._tokens = await asyncio.to_thread(Tokens.load, directory)
+        self._tokens = await asyncio.to_thread(_read_tokenizer, directory)
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
         """Queue a request. Raises NotLoaded, NotPaired, Busy, UsageError."""
@@ -164,3 +167,10 @@ class Answers:
             decode_s=0.0,
             problem=problem,
         )
+
+
+def _read_tokenizer(directory: Path) -> Tokens:
+    """mlx-lm takes a second to import, so it is imported here, in the thread, when the first model is loaded."""
+    from core.models.tokens import Tokens
+
+    return Tokens.load(directory)

@@ -19,4 +19,5 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--chip", default="", help=argparse.SUPPRESS)
     parser.add_argument("--models", type=Path, action="append", default=[], metavar="DIR", help="more models lie here")
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
+    parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")

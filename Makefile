@@ -1,0 +1,34 @@
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test fast lint shots clean
+
+demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
+	@$(BIN)/macluster demo
+
+test: $(STAMP)  ## every test
+	@$(BIN)/python -m pytest
+
+fast: $(STAMP)  ## the tests that take no more than a few seconds each
+	@$(BIN)/python -m pytest -m "not slow"
+
+lint: $(STAMP)  ## style, types, import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+shots: $(STAMP)  ## draw the pictures of the README anew from the real demo
+	@$(BIN)/python -m screenshots.draw
+
+$(STAMP): pyproject.toml
+	@echo "Setting up $(VENV) (once, a minute or two) ..." >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "macluster needs Python 3.11 or newer; run make PYTHON=/path/to/python3.11")'
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' >&2
+	@touch $@
+
+clean:
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,48 @@
+import unicodedata
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.text import NAME_LIMIT, TextCleaner, clean_name, clean_text
+
+FORBIDDEN = {*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F}
+hostile = st.text(
+    st.one_of(st.characters(), st.sampled_from([chr(c) for c in sorted(FORBIDDEN)] + list("\u200d\ufe0f[]m;?\\")))
+)
+
+
+@given(hostile)
+def test_clean_text_leaves_no_control_and_no_bidi(raw: str) -> None:
+    assert not {ord(c) for c in clean_text(raw)} & (FORBIDDEN - {0x09, 0x0A})
+
+
+@given(hostile)
+def test_clean_text_is_idempotent(raw: str) -> None:
+    assert clean_text(clean_text(raw)) == clean_text(raw)
+
+
+@given(st.one_of(st.binary(max_size=60), hostile.map(lambda t: t.encode("utf-8", "replace"))), st.data())
+def test_a_stream_cleans_alike_wherever_it_is_cut(raw: bytes, data: st.DataObject) -> None:
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
+    cleaner = TextCleaner()
+    pieces = [cleaner.feed(raw[a:b]) for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
+    assert "".join([*pieces, cleaner.feed(b"", final=True)]) == TextCleaner().feed(raw, final=True)
+
+
+@given(hostile)
+def test_clean_name_is_idempotent_short_and_harmless(raw: str) -> None:
+    name = clean_name(raw)
+    if name is None:
+        return
+    assert 1 <= len(name) <= NAME_LIMIT
+    assert all(unicodedata.category(c)[0] in "LMNPS" or unicodedata.category(c) == "Zs" for c in name)
+    assert clean_name(name) == name
+
+
+def test_a_name_that_is_no_utf8_is_dropped() -> None:
+    assert clean_name(b"studio\x9b2J") is None
+
+
+def test_an_escape_sequence_loses_its_escape() -> None:
+    assert clean_text("a\x1b]52;c;AAAA\x1b\\b") == "a]52;c;AAAA\\b"
+    assert clean_name("\x1b[31mstudio\u202e") == "[31mstudio"

@@ -1,0 +1,166 @@
+"""What can be said about the app without a node: imports, bindings, themes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from textual.widget import Widget
+
+from core.events import AnyEvent, Peer, Snapshot
+from core.requests import ModelChoice
+from tests.unit.test_tui_state import PLAN
+from tui import actions, themes
+from tui.app import MaclusterApp
+from tui.screens.dashboard import Dashboard
+from tui.screens.help import HelpScreen, topic_of
+from tui.screens.models import ModelsScreen
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.fit_preview import FitPreview
+from tui.widgets.hop_pane import HopPane
+from tui.widgets.log_view import LogView
+from tui.widgets.model_list import ModelList
+from tui.widgets.peer_pane import PeerPane
+from tui.widgets.prompt import Prompt
+from tui.widgets.split_pane import SplitPane
+
+FORBIDDEN = ("mlx", "mlx_lm", "psutil", "zeroconf", "core.models", "core.link", "core.node", "core.plan", "core.trust")
+OWN = (MaclusterApp, Dashboard, ModelsScreen, HelpScreen, ChatLog, LogView, ModelList, PeerPane, Prompt)
+PANES: tuple[type[Widget], ...] = (ChatLog, LogView, ModelList, PeerPane, SplitPane, HopPane, FitPreview, Prompt)
+
+
+class StillNode:
+    """A client that says one thing and then nothing."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    async def events(self) -> AsyncIterator[AnyEvent]:
+        yield self._snapshot
+        import asyncio
+
+        await asyncio.Event().wait()
+
+    async def models(self) -> list[ModelChoice]:
+        return []
+
+
+def app_with(snapshot: Snapshot) -> MaclusterApp:
+    return MaclusterApp(StillNode(snapshot))  # type: ignore[arg-type]
+
+
+def test_the_app_imports_nothing_heavy_and_nothing_of_the_core_but_its_words() -> None:
+    code = f"import sys, tui.app; print([m for m in {FORBIDDEN!r} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+def test_every_binding_of_ours_has_an_id_and_a_title() -> None:
+    for owner in OWN:
+        for binding in owner.__dict__.get("BINDINGS", ()):
+            assert binding.id in actions.OUR_IDS, (owner, binding)
+            assert binding.tooltip
+            assert binding.description
+
+
+def test_ids_are_unique_and_actions_exist() -> None:
+    assert len({a.id for a in actions.EVERYTHING}) == len(actions.EVERYTHING)
+    owners = {
+        actions.APP: MaclusterApp,
+        actions.DASHBOARD: Dashboard,
+        actions.PANE: PeerPane,
+        actions.CHAT: ChatLog,
+        actions.PROMPT: Prompt,
+        actions.LOGS: LogView,
+        actions.MODEL_LIST: ModelList,
+        actions.MODELS: ModelsScreen,
+        actions.HELP: HelpScreen,
+    }
+    for group, owner in owners.items():
+        for action in group:
+            name = action.run.partition("(")[0]
+            target, method = (MaclusterApp, name[4:]) if name.startswith("app.") else (owner, name)
+            assert hasattr(target, f"action_{method}"), action
+
+
+def test_keys_that_terminals_cannot_tell_apart_are_not_used() -> None:
+    keys = {key for a in actions.EVERYTHING for key in a.keys.split(",")}
+    assert keys.isdisjoint({"ctrl+m", "ctrl+i", "ctrl+h", "ctrl+b", "ctrl+a"})
+
+
+def test_every_pane_explains_itself() -> None:
+    assert all(pane.HELP for pane in PANES)
+
+
+def test_an_empty_no_color_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "")
+    assert not app_with(Snapshot()).no_color
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert app_with(Snapshot()).no_color
+    assert os.environ["NO_COLOR"] == "1"
+
+
+def test_both_themes_can_be_read() -> None:
+    for theme in themes.OWN_THEMES:
+        colours = theme.to_color_system().generate()
+        for name in ("text-muted", "text-success", "text-warning", "text-error"):
+            assert _contrast(colours[name], colours["background"]) >= 4.5, (theme.name, name)
+
+
+def _contrast(one: str, other: str) -> float:
+    from textual.color import Color
+
+    lights = sorted(_light(Color.parse(c)) for c in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def _light(colour: object) -> float:
+    from textual.color import Color
+
+    assert isinstance(colour, Color)
+    parts = [c / 255 for c in (colour.r, colour.g, colour.b)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+async def test_help_is_made_from_the_bindings() -> None:
+    app = app_with(Snapshot(peers=(Peer(device_id="A", name="[b]x", is_self=True),)))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("1")
+        topic = topic_of(app.screen)
+        assert topic.title == "1 Peers"
+        assert topic.purpose == PeerPane.HELP
+        told = {does for _, does in (*topic.here, *topic.everywhere)}
+        assert {a.title for a in (*actions.PANE, *actions.DASHBOARD)} <= told
+        assert {a.title for a in actions.APP if a.keys} <= told
+
+
+async def test_the_prompt_has_the_focus_when_a_model_is_loaded() -> None:
+    app = app_with(Snapshot(plan=PLAN, plan_status="ready"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.focused is app.dashboard.prompt
+        titles = {does for _, does in topic_of(app.screen).everywhere}
+        assert "Go to Peers" not in titles  # a digit is text here
+
+
+async def test_without_a_model_the_chat_says_what_to_do_and_has_the_focus() -> None:
+    app = app_with(Snapshot())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.focused is app.dashboard.chat
+        await pilot.press("escape", "escape")
+        assert app.is_running
+
+
+async def test_the_palette_has_every_action() -> None:
+    app = app_with(Snapshot())
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        titles = {c.title for c in app.get_system_commands(app.screen)}
+        assert {a.title for a in (*actions.APP, *actions.DASHBOARD) if "focus" not in a.run} - titles == {
+            "All commands"
+        }

@@ -1,0 +1,172 @@
+"""Every action as data: bindings, footer, help and the command palette are all made from this list."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any, NamedTuple
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
+
+
+class Action(NamedTuple):
+    """`run` is the Textual action, `word` its name in the footer, `title` its name in palette and help.
+
+    No `keys`: only the palette has it. `footer`: one of the few keys that the footer shows.
+    """
+
+    id: str
+    keys: str
+    run: str
+    word: str
+    title: str
+    footer: bool = False
+    priority: bool = False
+
+
+APP = (
+    Action("mc.palette", "ctrl+p", "command_palette", "Palette", "All commands", footer=True),
+    Action("mc.models", "ctrl+o", "models", "Models", "Choose a model", footer=True),
+    Action("mc.new", "ctrl+n", "new_chat", "New", "New chat"),
+    Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
+    Action("mc.copy", "ctrl+c", "copy_or_stop", "Copy", "Copy the selection, else stop the answer", priority=True),
+    Action("mc.help", "f1,question_mark", "help", "Help", "Help for the focused pane", footer=True),
+    Action("mc.quit", "ctrl+q,q", "quit", "Quit", "Quit (the node goes on)", footer=True),
+    Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
+    Action("mc.unload-any", "", "unload", "Unload", "Unload the model, or cancel its loading"),
+    Action("mc.theme", "", "change_theme", "Theme", "Change the theme"),
+)
+
+DASHBOARD = (
+    Action("mc.pane-1", "1", "pane(1)", "Peers", "Go to Peers"),
+    Action("mc.pane-2", "2", "pane(2)", "Split", "Go to Layer split"),
+    Action("mc.pane-3", "3", "pane(3)", "Hops", "Go to Hops"),
+    Action("mc.pane-4", "4", "pane(4)", "Logs", "Go to Logs"),
+    Action("mc.pane-5", "5", "pane(5)", "Chat", "Go to Chat"),
+    Action("mc.panes", "f2", "panes", "Panes", "One pane alone, or the dashboard", footer=True),
+    Action("mc.zoom", "z", "zoom", "Zoom", "Zoom the focused pane, or back"),
+    Action("mc.next", "tab", "app.focus_next", "Next", "Next pane"),
+    Action("mc.previous", "shift+tab", "app.focus_previous", "Previous", "Previous pane"),
+    Action("mc.back", "escape", "back", "Back", "Stop the answer, or one step back"),
+)
+
+PANE = (
+    Action("mc.pane-copy", "y", "copy_text", "Copy", "Copy the text of this pane", footer=True),
+    Action("mc.pane-down", "j", "scroll_down", "Down", "Scroll down"),
+    Action("mc.pane-up", "k", "scroll_up", "Up", "Scroll up"),
+    Action("mc.pane-top", "g", "scroll_home", "Top", "To the top"),
+    Action("mc.pane-end", "G", "scroll_end", "End", "To the end"),
+)
+
+CHAT = (
+    Action("mc.chat-copy", "y", "copy_message", "Copy", "Copy the message", footer=True),
+    Action("mc.chat-code", "Y", "copy_code", "Copy code", "Copy the last code block of the message"),
+    Action("mc.chat-previous", "left_square_bracket", "message(-1)", "Previous", "Previous message"),
+    Action("mc.chat-next", "right_square_bracket", "message(1)", "Next", "Next message"),
+    Action("mc.chat-end", "end,G", "latest", "Latest", "To the end, and follow it", footer=True),
+    Action("mc.chat-top", "g", "scroll_home", "Top", "To the top"),
+    Action("mc.chat-down", "j", "scroll_down", "Down", "Scroll down"),
+    Action("mc.chat-up", "k", "scroll_up", "Up", "Scroll up"),
+)
+
+PROMPT = (
+    Action("mc.send", "enter", "send", "Send", "Send the message", footer=True),
+    Action("mc.new-line", "ctrl+j", "new_line", "New line", "New line"),
+    Action("mc.earlier", "up", "earlier", "Earlier", "Earlier message, when the prompt is empty"),
+    Action("mc.later", "down", "later", "Later", "Later message"),
+)
+
+LOGS = (
+    Action("mc.log-follow", "f", "follow", "Follow", "Follow new lines, or stay where you are", footer=True),
+    Action("mc.log-level", "l", "level", "Level", "Least level to show", footer=True),
+    Action("mc.log-copy", "y", "copy_lines", "Copy", "Copy the lines", footer=True),
+    Action("mc.log-down", "j", "scroll_down", "Down", "Scroll down"),
+    Action("mc.log-up", "k", "scroll_up", "Up", "Scroll up"),
+    Action("mc.log-top", "g", "scroll_home", "Top", "To the top"),
+    Action("mc.log-end", "G", "scroll_end", "End", "To the end"),
+)
+
+MODEL_LIST = (
+    Action("mc.load", "enter", "select", "Load", "Load the model over the paired Macs", footer=True),
+    Action("mc.model-down", "j", "cursor_down", "Down", "Next model"),
+    Action("mc.model-up", "k", "cursor_up", "Up", "Previous model"),
+)
+
+MODELS = (
+    Action("mc.filter", "slash", "filter", "Filter", "Show only models whose name holds a text", footer=True),
+    Action("mc.sort", "s", "sort", "Sort", "Sort by fit, size or name", footer=True),
+    Action("mc.unload", "u", "app.unload", "Unload", "Unload the model, or cancel its loading"),
+    Action("mc.models-leave", "f2", "leave", "Leave", "Back to the dashboard; a load goes on"),
+    Action("mc.models-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.models-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.models-back", "escape", "back", "Back", "Cancel loading, clear the filter, or go back", footer=True),
+)
+
+HELP = (Action("mc.help-close", "escape,f1,q", "close", "Close", "Close the help", footer=True),)
+
+EVERYTHING = (*APP, *DASHBOARD, *PANE, *CHAT, *PROMPT, *LOGS, *MODEL_LIST, *MODELS, *HELP)
+
+OUR_IDS = frozenset(a.id for a in EVERYTHING)
+
+
+def bindings(actions: tuple[Action, ...]) -> list[Binding]:
+    """Textual bindings of those actions that have keys, one binding a key; only an action's first key is shown."""
+    return [
+        Binding(
+            key,
+            action.run,
+            action.word,
+            show=action.footer and first == 0,
+            priority=action.priority,
+            id=action.id,
+            tooltip=action.title,
+        )
+        for action in actions
+        if action.keys
+        for first, key in enumerate(action.keys.split(","))
+    ]
+
+
+_KEY_WORDS = {"⏎": "Enter", "⎋": "Esc", "esc": "Esc", "⭾": "Tab", "tab": "Tab", "shift+tab": "Shift+Tab", "end": "End"}
+
+
+def key_word(display: str) -> str:
+    """A key as it is called on the keyboard: "⏎" is Enter, "f1" is F1."""
+    if display[:1] == "f" and display[1:].isdigit():
+        return display.upper()
+    return _KEY_WORDS.get(display, display)
+
+
+def key_title(key: str) -> str:
+    """The name of a key in a sentence: "ctrl+r" is Ctrl+R, "left_square_bracket" is [."""
+    words = {"left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "slash": "/"}
+    if len(key) == 1 or key in words:
+        return words.get(key, key)
+    return "+".join(part.capitalize() for part in key.split("+"))
+
+
+# moving the cursor or the focus needs the keys, not a command
+_MOVES = ("scroll_", "cursor_", "app.focus")
+
+
+def palette(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """Every action that can run on `screen` now. A pane that has the focus takes its own; chat and logs always do."""
+    places: list[tuple[DOMNode, tuple[Action, ...]]] = [(app, APP)]
+    of_screens: dict[str, tuple[Action, ...]] = {"Dashboard": DASHBOARD, "ModelsScreen": MODELS}
+    of_panes: dict[str, tuple[Action, ...]] = {"ChatLog": CHAT, "LogView": LOGS, "Pane:focus": PANE}
+    places.append((screen, of_screens.get(type(screen).__name__, ())))
+    for selector, owned in of_panes.items():
+        places += [(node, owned) for node in screen.query(selector)]
+    for node, actions in places:
+        for action in actions:
+            if not action.run.startswith(_MOVES) and action.id != "mc.palette":
+                yield SystemCommand(
+                    action.title, _help(action), partial(app.run_action, action.run, node), discover=node is app
+                )
+
+
+def _help(action: Action) -> str:
+    return f"Key: {key_title(action.keys.split(',')[0])}" if action.keys else "No key"

@@ -1,0 +1,250 @@
+"""The app: follows the node's events, keeps the state, acts on what widgets and keys ask for."""
+
+from __future__ import annotations
+
+import gc
+import os
+import time
+from collections.abc import Coroutine, Iterable
+from functools import partial
+from pathlib import Path, PurePath
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import App, SystemCommand
+from textual.binding import Binding, BindingType
+from textual.screen import Screen
+
+from core.errors import Problem
+from core.events import AnyEvent, HopSample, LogLine, Progress, StageState, TokenEvent
+from core.requests import ChatRequest, LoadRequest, ModelChoice
+from core.settings import default_home
+from tui import clipboard, state
+from tui.actions import APP, bindings, key_word, palette
+from tui.bridge import FAILURES, follow, problem_of
+from tui.markdown import warm_up
+from tui.screens.dashboard import Dashboard
+from tui.screens.help import HelpScreen, topic_of
+from tui.screens.models import ModelsScreen
+from tui.state import UiState
+from tui.themes import DEFAULT_VARIABLES, OWN_THEMES, no_color_kept
+from tui.widgets.messages import Copied, ModelChosen, Noted, ProblemRead, Sent
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+# whole paths: a subclass may live in another folder
+SCREENS = Path(__file__).parent / "screens"
+# these come many times a second; a tick draws them
+_FREQUENT = (TokenEvent, HopSample, LogLine, Progress, StageState)
+
+
+def calm_collector() -> None:
+    """What exists now lives as long as the app; full collections over it would cause pauses."""
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
+
+
+class MaclusterApp(App[None], inherit_bindings=False):
+    """The face of one node. `note` is a line for the top and the empty chat, such as "demo: three simulated Macs"."""
+
+    # the default screen is there before it could bring its own style sheet
+    CSS_PATH: ClassVar[list[str | PurePath]] = [SCREENS / "base.tcss", SCREENS / "dashboard.tcss"]
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP)]
+    TITLE = "macluster"
+
+    def __init__(self, client: NodeClient, *, note: str = "") -> None:
+        with no_color_kept():
+            super().__init__()
+        self.client = client
+        self.note = note
+        self.state = UiState()
+        self.choices: tuple[ModelChoice, ...] | None = None
+        self._catalog_names: dict[str, str] = {}
+        self._fps = 30
+        if os.environ.get("SSH_CONNECTION"):  # every repaint crosses the network
+            self._fps, self.animation_level = 15, "none"
+        for theme in OWN_THEMES:
+            self.register_theme(theme)
+        self.theme = OWN_THEMES[0].name
+
+    def get_theme_variable_defaults(self) -> dict[str, str]:
+        """Colours of ours that Textual's themes do not have."""
+        return DEFAULT_VARIABLES
+
+    def get_key_display(self, binding: Binding) -> str:
+        """Keys by the words that are printed on them."""
+        return key_word(super().get_key_display(binding))
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """The picker needs no key that opens the picker."""
+        return not (action == "models" and isinstance(self.screen, ModelsScreen))
+
+    def get_default_screen(self) -> Screen[object]:
+        """The dashboard."""
+        self.dashboard = Dashboard(note=self.note, fps=self._fps)
+        return self.dashboard  # type: ignore[return-value]
+
+    def on_mount(self) -> None:
+        """Start to follow the node; draw figures at 2 Hz and log lines at 10 Hz."""
+        self.run_worker(follow(self.client, self._take, self._lose), group="events", exit_on_error=False)
+        self.set_interval(0.5, self._tick)
+        self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
+        self.call_after_refresh(calm_collector)
+        self.set_timer(0.7, lambda: self.run_worker(warm_up, group="warm", thread=True, exit_on_error=False))
+
+    def _lose(self, problem: Problem) -> None:
+        self._set(state.detached(self.state, problem))
+
+    def _take(self, event: AnyEvent) -> None:
+        was_attached, status = self.state.attached, self.state.snapshot.plan_status
+        self.state = state.fold(self.state, event, time.time())
+        if isinstance(event, TokenEvent):
+            self.dashboard.show_chat(self.state)
+        elif not isinstance(event, _FREQUENT):
+            self._set(self.state)
+        if not was_attached or status != self.state.snapshot.plan_status:
+            self.run_worker(self._fetch_choices(), group="models", exclusive=True, exit_on_error=False)
+
+    def _set(self, new: UiState) -> None:
+        self.state = new
+        self.dashboard.show(new)
+        if isinstance(self.screen, ModelsScreen):
+            self.screen.show(new)
+
+    def _tick(self) -> None:
+        self._set(state.ticked(self.state, time.time()))
+
+    async def _fetch_choices(self) -> None:
+        try:
+            raw = await self.client.models()
+        except FAILURES as error:
+            self._tell(error)
+            return
+        self.choices = tuple(state.washed(choice) for choice in raw)
+        self._catalog_names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
+        for screen in self.screen_stack:
+            if isinstance(screen, ModelsScreen):
+                screen.set_choices(self.choices)
+
+    def _tell(self, error: Exception) -> None:
+        problem = state.washed(problem_of(error))
+        self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error", markup=False)
+
+    def on_sent(self, message: Sent) -> None:
+        """Send the prompt, or say why that cannot be now."""
+        if self.state.answer is not None:
+            self.notify("An answer is being written. Esc stops it.", markup=False)
+        elif self.state.snapshot.plan_status != "ready":
+            self.notify("No model is ready. Ctrl+O loads one.", markup=False)
+        else:
+            self.dashboard.prompt.taken()
+            self._ask(message.text)
+
+    def on_copied(self, message: Copied) -> None:
+        """Copy, and say where to."""
+        self._command(self._copy(message.text))
+
+    def on_noted(self, message: Noted) -> None:
+        """Say why a key did nothing."""
+        self.notify(message.text, markup=False)
+
+    def on_model_chosen(self, message: ModelChosen) -> None:
+        """Load a model of the picker."""
+        self._command(self._load(message.name))
+
+    def on_problem_read(self, message: ProblemRead) -> None:
+        """Put the banner away."""
+        self._set(state.failed(self.state, None))
+
+    def _ask(self, text: str) -> None:
+        self._set(state.sent(self.state, text, time.time()))
+        self.run_worker(self._chat(self.state.next_number), group="chat", exit_on_error=False)
+
+    async def _chat(self, number: int) -> None:
+        try:
+            reply = await self.client.chat(ChatRequest(messages=state.conversation(self.state)))
+            if self.state.answer is None or self.state.next_number != number:
+                # stopped or cleared before the node had answered
+                await self.client.cancel(reply.request_id)
+                return
+        except FAILURES as error:
+            if self.state.next_number == number:
+                self._set(state.refused(self.state, problem_of(error)))
+            return
+        self._set(state.accepted(self.state, reply.request_id, reply.prompt_tokens, time.time()))
+
+    async def _load(self, name: str) -> None:
+        preview = await self.client.load(LoadRequest(model=self._catalog_names.get(name, name)))
+        if preview.problem is not None:
+            self._set(state.failed(self.state, preview.problem))
+
+    def _command(self, call: Coroutine[None, None, None]) -> None:
+        self.run_worker(self._told(call), group="commands", exit_on_error=False)
+
+    async def _told(self, call: Coroutine[None, None, None]) -> None:
+        try:
+            await call
+        except FAILURES as error:
+            self._tell(error)
+
+    async def _copy(self, text: str) -> None:
+        where = await clipboard.copy(text, self.copy_to_clipboard, default_home().root)
+        self.notify(where, markup=False)
+
+    def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
+        """Every action, and a "Load" for every model that fits."""
+        yield from palette(self, screen)
+        for choice in self.choices or ():
+            if choice.preview.plan is not None and not choice.loaded:
+                chosen = partial(self.post_message, ModelChosen(choice.name))
+                yield SystemCommand(f"Load {choice.name}", "Load this model", chosen)
+
+    def action_models(self) -> None:
+        """Open the picker."""
+        if not isinstance(self.screen, ModelsScreen):
+            self.push_screen(ModelsScreen(self.state, self.choices))
+            self.run_worker(self._fetch_choices(), group="models", exclusive=True, exit_on_error=False)
+
+    def action_help(self) -> None:
+        """Help for what has the focus."""
+        if not isinstance(self.screen, HelpScreen):
+            self.push_screen(HelpScreen(topic_of(self.screen)))
+
+    def action_new_chat(self) -> None:
+        """Forget the conversation; a running answer is stopped."""
+        self.action_stop_answer()
+        self._set(state.cleared(self.state))
+
+    def action_retry(self) -> None:
+        """Ask the last question again."""
+        kept, question = state.retried(self.state)
+        if not question:
+            self.notify("There is no finished question to ask again.", markup=False)
+        elif self.state.snapshot.plan_status != "ready":
+            self.notify("No model is ready. Ctrl+O loads one.", markup=False)
+        else:
+            self.state = kept
+            self._ask(question)
+
+    def action_stop_answer(self) -> None:
+        """Stop the answer; what is written stays."""
+        answer = self.state.answer
+        if answer is not None and answer.request_id:
+            self._command(self.client.cancel(answer.request_id))
+        elif answer is not None:
+            self._set(state.stopped(self.state))
+
+    def action_unload(self) -> None:
+        """Unload the model, or cancel its loading."""
+        self._command(self.client.unload())
+
+    def action_copy_or_stop(self) -> None:
+        """Copy the selection; else stop the answer; else say how to quit."""
+        focused = self.screen.focused
+        selected = self.screen.get_selected_text() or getattr(focused, "selected_text", "")
+        if selected:
+            self.post_message(Copied(selected))
+        elif self.state.answer is not None:
+            self.action_stop_answer()
+        else:
+            self.notify("Ctrl+Q quits; the node and the model go on.", markup=False)

@@ -1,0 +1,48 @@
+"""The one reader of the node's events, and what its failures mean to a person."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.errors import MaclusterError, NodeError, NodeUnreachable, Problem
+from core.events import AnyEvent
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+RETRY_S = 1.0
+EVENTS_A_TURN = 64
+
+# what a call of the client can raise; the second is an answer that is not the agreed JSON
+FAILURES = (MaclusterError, msgspec.MsgspecError)
+
+
+def problem_of(error: Exception) -> Problem:
+    """A failure of the client as what a person can be told."""
+    if isinstance(error, MaclusterError):
+        return error.problem
+    what = "The node of this Mac gave an answer that this program does not understand."
+    return NodeError(what, "Start both from one installation of macluster.").problem
+
+
+async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Callable[[Problem], None]) -> None:
+    """Give every event to `take`, for ever. When the node goes away, `lose` hears why; then try again every second."""
+    while True:
+        gone = NodeUnreachable("The node of this Mac stopped.").problem
+        try:
+            count = 0
+            async for event in client.events():
+                take(event)
+                count += 1
+                if count % EVENTS_A_TURN == 0:
+                    # a burst that is already here would keep the screen from being drawn
+                    await asyncio.sleep(0)
+        except FAILURES as error:
+            why = problem_of(error)
+            gone = NodeUnreachable(f"The node of this Mac stopped. {why.what}", why.fix).problem
+        lose(gone)
+        await asyncio.sleep(RETRY_S)

@@ -1,0 +1,62 @@
+"""Copies text to where the person can paste it from: pbcopy on a local Mac, else the terminal, else a file."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Literal
+
+from core.errors import NodeError
+
+# terminals cut or drop an OSC 52 sequence longer than this
+OSC52_LIMIT = 74_000
+PBCOPY_TIMEOUT_S = 3.0
+
+Way = Literal["pbcopy", "osc52", "file"]
+
+
+def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:
+    """Which of the three ways can work here. Terminal.app knows no OSC 52; over SSH pbcopy is the other Mac's."""
+    remote = "SSH_CONNECTION" in environ
+    if platform == "darwin" and not remote:
+        return "pbcopy"
+    known_deaf = environ.get("TERM_PROGRAM") == "Apple_Terminal" or environ.get("TERM") in ("linux", "dumb")
+    return "file" if known_deaf or len(text.encode()) > OSC52_LIMIT else "osc52"
+
+
+async def copy(text: str, osc52: Callable[[str], None], folder: Path) -> str:
+    """Copy `text` and return the sentence that says where it went. `osc52` writes to the terminal.
+
+    Raises NodeError if the file cannot be written.
+    """
+    way = way_for(text, sys.platform, dict(os.environ))
+    if way == "pbcopy" and await _pbcopy(text):
+        return "Copied."
+    if way == "osc52":
+        osc52(text)
+        return "Copied through the terminal."
+    return f"This terminal takes no clipboard; the text is in {_to_file(text, folder)}."
+
+
+async def _pbcopy(text: str) -> bool:
+    try:
+        process = await asyncio.create_subprocess_exec("pbcopy", stdin=asyncio.subprocess.PIPE)
+        await asyncio.wait_for(process.communicate(text.encode()), PBCOPY_TIMEOUT_S)
+    except (OSError, TimeoutError):
+        return False
+    return process.returncode == 0
+
+
+def _to_file(text: str, folder: Path) -> Path:
+    path = folder / "copied.txt"
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise NodeError(f"The text could not be written to {path} ({error.strerror}).", "Free some space.") from error
+    return path

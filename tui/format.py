@@ -1,0 +1,198 @@
+"""Numbers, marks and bars as text of a known width. Pure: no widget and no clock here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+from core.events import Level, Peer, StageStatus
+from core.settings import GB
+
+TEXTURES = "█▓▒░"
+STEPS = "▁▂▃▄▅▆▇█"
+TINTS = ("$stage-1", "$stage-2", "$stage-3", "$stage-4")
+
+GOOD, WARN, BAD, DIM = "$text-success", "$text-warning", "$text-error", "$text-muted"
+
+
+class Mark(NamedTuple):
+    """A state as glyph, word and colour, so that none of the three is needed alone."""
+
+    glyph: str
+    word: str
+    style: str
+
+
+_TRUST: dict[Level, Mark] = {
+    "blocked": Mark("✗", "blocked", BAD),
+    "unpaired": Mark("○", "unpaired", WARN),
+    "seen": Mark("◇", "seen", WARN),
+    "paired": Mark("◆", "paired", GOOD),
+    "hardware-bound": Mark("■", "hardware-bound", GOOD),
+}
+
+_STAGE: dict[StageStatus, Mark] = {
+    "waiting": Mark("○", "waiting", DIM),
+    "loading": Mark("◌", "loading", WARN),
+    "linking": Mark("◍", "linking", WARN),
+    "ready": Mark("●", "ready", GOOD),
+    "broken": Mark("✗", "broken", BAD),
+    "lost": Mark("✗", "lost", BAD),
+}
+
+
+def trust_mark(level: Level) -> Mark:
+    """How a trust level is shown."""
+    return _TRUST[level]
+
+
+def stage_mark(status: StageStatus) -> Mark:
+    """How the state of a stage is shown."""
+    return _STAGE[status]
+
+
+def peer_mark(peer: Peer) -> Mark:
+    """How the state of a Mac is shown: what keeps it out of a split comes before how its link is."""
+    if peer.trust == "blocked":
+        return Mark("✗", "blocked", BAD)
+    if peer.state == "lost":
+        return Mark("✗", "lost", BAD)
+    if peer.trust in ("unpaired", "seen"):
+        return Mark("○", "not paired", WARN)
+    if peer.state == "suspect":
+        return Mark("▲", "slow to answer", WARN)
+    if peer.state == "seen" and not peer.is_self:
+        return Mark("◌", "connecting", WARN)
+    return Mark("●", "ready", GOOD)
+
+
+def is_ready(peer: Peer) -> bool:
+    """Whether this Mac can hold layers now."""
+    return peer_mark(peer).word == "ready"
+
+
+def fit(text: str, width: int, *, right: bool = False) -> str:
+    """`text` in exactly `width` cells: cut with "…" or padded, on the left if `right`. Wide characters count two."""
+    if width <= 0:
+        return ""
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1).rstrip() + "…"
+    pad = " " * (width - cell_len(text))
+    return pad + text if right else text + pad
+
+
+def between(left: str, right: str, width: int) -> str:
+    """`left` and `right` at the two ends of `width` cells; `left` is cut if both do not fit."""
+    return fit(left, width - cell_len(right)) + right
+
+
+def gigabytes(count: int) -> str:
+    """Bytes as GB, with one decimal below 100: "4.2", "118"."""
+    value = count / GB
+    return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
+
+
+def gigabytes_short(count: int) -> str:
+    """Bytes as whole GB, one decimal below 10."""
+    value = count / GB
+    return f"{value:.1f}" if 0 < value < 9.95 else f"{value:.0f}"
+
+
+def duration(seconds: float) -> str:
+    """A time with its unit: "0.40 ms", "6.2 ms", "1.9 s", "2 min 5 s"."""
+    if seconds < 0.001:
+        return f"{seconds * 1e3:.2f} ms"
+    if seconds < 0.1:
+        return f"{seconds * 1e3:.1f} ms"
+    if seconds < 1:
+        return f"{seconds * 1e3:.0f} ms"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+
+
+def count(number: int) -> str:
+    """A count in at most four characters below a million: "812", "3.1k", "32k"."""
+    if number < 1000:
+        return str(number)
+    return f"{number / 1000:.1f}k" if number < 9950 else f"{number / 1000:.0f}k"
+
+
+def layer_range(start: int, stop: int) -> str:
+    """The half-open range [start, stop) as people read it, both ends included."""
+    if stop <= start:
+        return "–"
+    return str(start) if stop == start + 1 else f"{start}–{stop - 1}"
+
+
+def clock(at: float, *, seconds: bool = False) -> str:
+    """Seconds since the epoch as local time of day."""
+    return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(at))
+
+
+def plural(number: int, noun: str) -> str:
+    """ "1 Mac", "3 Macs"."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def gauge(part: float, whole: float, width: int) -> str:
+    """A bar of `width` cells that is filled by part/whole; anything above nothing shows at least one cell."""
+    if whole <= 0:
+        return STEPS[0] * width
+    filled = min(width, round(width * part / whole))
+    if part > 0:
+        filled = max(1, filled)
+    return "▇" * filled + STEPS[0] * (width - filled)
+
+
+def shares(weights: Sequence[int], width: int) -> list[int]:
+    """`width` cells divided by `weights` (largest remainder); every weight gets at least one cell."""
+    total = sum(weights)
+    if not weights or total <= 0 or width < len(weights):
+        return [0] * len(weights)
+    exact = [w * (width - len(weights)) / total for w in weights]
+    cells = [int(e) for e in exact]
+    by_remainder = sorted(range(len(weights)), key=lambda i: cells[i] - exact[i])
+    for i in by_remainder[: width - len(weights) - sum(cells)]:
+        cells[i] += 1
+    return [c + 1 for c in cells]
+
+
+def scale_top(longest: float) -> float:
+    """The end of a time scale: the first of 1, 2, 5, 10, ... ms that holds `longest` seconds."""
+    top = 0.001
+    for factor in (1, 2, 5) * 5:
+        if longest <= top * factor:
+            return top * factor
+        if factor == 5:
+            top *= 10
+    return top
+
+
+def columns(
+    samples: Iterable[tuple[float, float]], now: float, window_s: float, width: int
+) -> tuple[float | None, ...]:
+    """Samples (at, value) as the mean of each of `width` slots; None where nothing was measured.
+
+    Slots begin at whole multiples of their length, so a bar keeps its height while it moves to the left.
+    """
+    slot_s = window_s / width
+    last = int(now // slot_s)
+    slots: list[list[float]] = [[] for _ in range(width)]
+    for at, value in samples:
+        index = width - 1 - (last - int(at // slot_s))
+        if 0 <= index < width:
+            slots[index].append(value)
+    return tuple(sum(s) / len(s) if s else None for s in slots)
+
+
+def spark(values: Iterable[float | None], top: float) -> str:
+    """One cell per value on the scale 0 to `top`; a space where there is none."""
+    last = len(STEPS) - 1
+    return "".join(
+        " " if v is None else STEPS[max(0, min(last, round(last * v / top)))] if top > 0 else STEPS[0] for v in values
+    )

@@ -1,0 +1,224 @@
+"""Markdown of an answer as one `Content`, and where a growing answer may be cut.
+
+A widget a block is what makes long chats slow, so everything that is finished becomes a single piece of text.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+from textual.content import Content, Span
+
+from core.text import Clean
+
+if TYPE_CHECKING:
+    from markdown_it import MarkdownIt
+    from markdown_it.rules_core import StateCore
+    from markdown_it.token import Token
+
+# lists and tables mount a widget for every item: at 1,200 the tail alone is twice as many widgets, and slower
+TAIL_LIMIT = 400
+
+_BULLETS = "•▪‣"
+_INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
+
+
+def cut_at(text: str) -> int:
+    """The length of the part of `text` that can be finished now: up to the last blank line outside a code fence.
+
+    0 if there is none. What follows has to begin at the margin, since an indented line belongs to what is before it.
+    """
+    best = offset = 0
+    fence = ""
+    blank = False
+    for line in text.splitlines(keepends=True):
+        stripped = line.lstrip(" ")
+        marker = stripped[:3]
+        if not fence and blank and offset and line.strip() and line[0] not in " \t":
+            best = offset
+        if marker in ("```", "~~~") and len(line) - len(stripped) < 4:
+            run = len(stripped) - len(stripped.lstrip(marker[0]))
+            if not fence:
+                fence = marker[0] * run
+            elif marker[0] == fence[0] and run >= len(fence) and not stripped.strip().strip(fence[0]):
+                fence = ""
+        blank = not line.strip()
+        offset += len(line)
+    return best
+
+
+def last_code(text: Clean) -> str:
+    """The last code block in `text`, "" if there is none."""
+    blocks = [t.content for t in _parser().parse(text) if t.type in ("fence", "code_block")]
+    return blocks[-1].rstrip("\n") if blocks else ""
+
+
+def render(text: Clean, width: int) -> Content:
+    """`text` as one selectable piece. Links and pictures are only shown, never opened.
+
+    Plain paragraphs wrap by themselves; lists, quotes and code are wrapped for `width` cells, to keep their margin.
+    """
+    blocks = _Blocks(width)
+    for token in _parser().parse(text):
+        blocks.take(token)
+    return Content("\n\n").join(blocks.done) if blocks.done else Content("")
+
+
+def warm_up() -> None:
+    """Import what the first answer needs, for a thread to do while nobody waits."""
+    import tui.widgets.message_view  # noqa: F401
+
+    render(Clean("```python\npass\n```"), 80)
+
+
+@cache
+def _parser() -> MarkdownIt:
+    return new_parser()
+
+
+def new_parser() -> MarkdownIt:
+    """The parser for live and for finished text. A single line break stays one: models write verses and addresses."""
+    # imported late: not needed before the first answer
+    from markdown_it import MarkdownIt
+
+    parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
+    parser.core.ruler.push("keep_breaks", _keep_breaks)
+    return parser
+
+
+def _keep_breaks(state: StateCore) -> None:
+    for token in state.tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+
+
+class _Blocks:
+    """Turns the flat list of tokens into blocks; lists and quotes only change the prefix of what is inside."""
+
+    def __init__(self, width: int) -> None:
+        self.done: list[Content] = []
+        self._width = width
+        self._lists: list[int | None] = []
+        self._quotes = 0
+        self._marker = ""
+        self._heading = ""
+        self._rows: list[list[Content]] | None = None
+        self._tight = False
+
+    def take(self, token: Token) -> None:
+        """The next token of the document."""
+        match token.type:
+            case "bullet_list_open":
+                self._lists.append(None)
+            case "ordered_list_open":
+                self._lists.append(int(token.attrs.get("start", 1)))
+            case "bullet_list_close" | "ordered_list_close":
+                self._lists.pop()
+                self._tight = bool(self._lists)
+            case "list_item_open":
+                self._marker = self._next_marker()
+            case "blockquote_open" | "blockquote_close":
+                self._quotes += token.nesting
+            case "heading_open" | "heading_close":
+                self._heading = token.tag if token.nesting > 0 else ""
+            case "hr":
+                self._add(Content.styled("─" * 24, "$text-muted"))
+            case "fence" | "code_block":
+                self._add(_code(token.content, token.info, self._width - 2 * (len(self._lists) + self._quotes)))
+            case "html_block":
+                self._add(Content(token.content.rstrip("\n")))
+            case "table_open":
+                self._rows = []
+            case "table_close":
+                self._add(_table(self._rows or []))
+                self._rows = None
+            case "tr_open" if self._rows is not None:
+                self._rows.append([])
+            case "inline":
+                self._inline(_inline(token))
+
+    def _inline(self, content: Content) -> None:
+        if self._rows:
+            self._rows[-1].append(content)
+        elif self._heading:
+            self._add(content.stylize("bold $text-primary" if self._heading in ("h1", "h2") else "bold"))
+        else:
+            self._add(content, close=bool(self._lists) and self._tight)
+            self._tight = bool(self._lists)
+
+    def _next_marker(self) -> str:
+        number = self._lists[-1]
+        if number is None:
+            return _BULLETS[(len(self._lists) - 1) % len(_BULLETS)] + " "
+        self._lists[-1] = number + 1
+        return f"{number}. "
+
+    def _add(self, content: Content, *, close: bool = False) -> None:
+        """Append a block; `close` puts it right under the one before instead of after an empty line."""
+        indent = "  " * max(0, len(self._lists) - 1)
+        first = indent + self._marker if self._lists else ""
+        rest = " " * len(first)
+        self._marker = " " * len(self._marker)
+        quote = Content.styled("▌ " * self._quotes, "$text-muted")
+        room = self._width - quote.cell_length - max(len(first), len(rest))
+        lines = content.split("\n", allow_blank=True)
+        if (first or self._quotes) and room > 8:
+            lines = [part for line in lines for part in (line.wrap(room) if line.cell_length > room else [line])]
+        block = Content("\n").join(
+            Content.assemble(quote, (first if i == 0 else rest, "$text-muted"), line) for i, line in enumerate(lines)
+        )
+        if close and self.done:
+            block = Content("\n").join([self.done.pop(), block])
+        self.done.append(block)
+
+
+def _inline(token: Token) -> Content:
+    """The text of an inline token with its emphasis as spans."""
+    parts: list[str] = []
+    spans: list[Span] = []
+    opened: list[tuple[str, int]] = []
+    at = 0
+    for child in token.children or ():
+        name, _, end = child.type.rpartition("_")
+        if end == "open" and name in _INLINE:
+            opened.append((name, at))
+            continue
+        if end == "close" and name in _INLINE:
+            _, start = opened.pop()
+            spans.append(Span(start, at, _INLINE[name]))
+            continue
+        text = "\n" if child.type in ("softbreak", "hardbreak") else child.content
+        if child.type == "code_inline":
+            spans.append(Span(at, at + len(text), "$text-warning on $warning 10%"))
+        parts.append(text)
+        at += len(text)
+    return Content("".join(parts), spans)
+
+
+def _table(rows: list[list[Content]]) -> Content:
+    """Rows of cells in columns as wide as their widest cell; the first row is the head."""
+    widths = [max(cell.cell_length for cell in column) for column in zip(*rows, strict=False)]
+    lines = [
+        Content("  ").join(
+            (cell if i else cell.stylize("bold")).pad_right(width - cell.cell_length)
+            for cell, width in zip(row, widths, strict=False)
+        )
+        for i, row in enumerate(rows)
+    ]
+    lines.insert(1, Content.styled("  ".join("─" * width for width in widths), "$text-muted"))
+    return Content("\n").join(lines)
+
+
+def _code(code: str, info: str, width: int) -> Content:
+    """A code block with its language above and a bar at its left."""
+    from textual.highlight import highlight
+
+    language = info.split()[0] if info.split() else ""
+    body = highlight(code.rstrip("\n"), language=language or "text")
+    room = max(8, width - 2)
+    lines = [part for line in body.split("\n", allow_blank=True) for part in (line.fold(room) or [line])]
+    bar = Content.styled("│ ", "$text-muted")
+    head = Content.styled(f"┌ {language or 'code'}", "$text-muted")
+    return Content("\n").join([head, *(bar + line for line in lines), Content.styled("└", "$text-muted")])

@@ -1,0 +1,159 @@
+"""The dashboard: four panes and the chat, or the chat with a strip where there is less room."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.widget import Widget
+
+from tui.actions import DASHBOARD, bindings
+from tui.screens.base import SizedScreen
+from tui.state import UiState
+from tui.widgets.banner import Banner
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.cluster_strip import ClusterStrip
+from tui.widgets.hop_pane import HopPane
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.log_view import LogView
+from tui.widgets.messages import ProblemRead
+from tui.widgets.peer_pane import PeerPane
+from tui.widgets.prompt import Prompt
+from tui.widgets.split_pane import SplitPane
+from tui.widgets.status_line import StatusLine
+from tui.widgets.too_small import TooSmall
+
+PANES = ("peers", "split", "hops", "logs", "chat")
+
+
+class Dashboard(SizedScreen):
+    """Everything at a glance."""
+
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(DASHBOARD)]
+
+    HELP = """The Macs of your home as one private machine for language models."""
+
+    def __init__(self, *, note: str, fps: int) -> None:
+        super().__init__()
+        self._state = UiState()
+        self._zoomed = ""
+        self._last_pane = "peers"
+        self._was_ready = False
+        self._has_sizes = False
+        self._placed: Widget | None = None
+        self.status = StatusLine(note)
+        self.offline = Banner(id="offline")
+        self.trouble = Banner(id="trouble")
+        self.peers = PeerPane(id="peers")
+        self.split = SplitPane(id="split")
+        self.hops = HopPane(id="hops")
+        self.logs = LogView(id="logs")
+        self.chat = ChatLog(fps=fps, note=note)
+        self.prompt = Prompt()
+        self.strip = ClusterStrip()
+
+    def compose(self) -> ComposeResult:
+        """Panes at the left, chat at the right; the style sheet hides what the size has no room for."""
+        yield self.status
+        yield self.offline
+        with Horizontal(id="panes"):
+            with Vertical(id="left"):
+                yield from (self.peers, self.split, self.hops, self.logs)
+            with Vertical(id="right"):
+                yield from (self.chat, self.trouble, self.prompt)
+        yield self.strip
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """The chat has the focus until a model is loaded: its text says what to do next."""
+        self._place_focus(self.chat)
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes. What came before the first ones is drawn now."""
+        self._has_sizes = True
+        self.show(self._state)
+        self.show_logs(self._state)
+
+    def show(self, state: UiState) -> None:
+        """Figures and states: twice a second, and at once when something important happened."""
+        self._state = state
+        if not self._has_sizes:
+            return
+        self.offline.show(state.offline)
+        self.trouble.show(state.problem)
+        self.status.show(state)
+        for pane in (self.peers, self.split, self.hops):
+            pane.show(state)
+        self.strip.show(state)
+        self.show_chat(state)
+        ready = state.snapshot.plan_status == "ready"
+        if ready and not self._was_ready and self.focused in (None, self._placed):
+            self._place_focus(self.prompt)
+        self._was_ready = ready
+
+    def show_chat(self, state: UiState) -> None:
+        """The conversation changed."""
+        self._state = state
+        self.chat.show(state)
+        self.prompt.show(state)
+
+    def show_logs(self, state: UiState) -> None:
+        """There are new log lines."""
+        self.logs.show(state)
+
+    def _place_focus(self, widget: Widget) -> None:
+        """Focus `widget` for the person, who has not chosen anything yet."""
+        self._placed = widget
+        widget.focus()
+
+    def action_pane(self, number: int) -> None:
+        """Go to a pane; where there is room for one only, it fills the screen."""
+        name = PANES[number - 1]
+        if self._zoomed or (self.has_class("narrow") and name != "chat"):
+            self._zoom("" if name == "chat" and self.has_class("narrow") else name)
+        self.query_one(f"#{name}").focus()
+
+    def action_panes(self) -> None:
+        """Back to the dashboard, or to the pane that was last open."""
+        if self._zoomed:
+            self._leave_zoom()
+        else:
+            self._zoom(self._last_pane)
+            self.query_one(f"#{self._last_pane}").focus()
+
+    def action_zoom(self) -> None:
+        """Zoom the focused pane, or back."""
+        if self._zoomed:
+            self._zoom("")
+        elif self.focused is not None:
+            self._zoom("chat" if self.focused is self.prompt else self.focused.id or "")
+
+    async def action_back(self) -> None:
+        """One step back: stop the answer, put the banner away, unzoom, leave the prompt."""
+        if self._state.answer is not None:
+            await self.run_action("app.stop_answer")
+        elif self._state.problem is not None:
+            self.post_message(ProblemRead())
+        elif self._zoomed:
+            self._leave_zoom()
+        elif self.focused is self.prompt:
+            self.chat.focus()
+
+    def _leave_zoom(self) -> None:
+        self._zoom("")
+        (self.prompt if self._was_ready else self.chat).focus()
+
+    def _zoom(self, name: str) -> None:
+        """Show one pane alone, or ("") all of them."""
+        self._zoomed = name
+        if name and name != "chat":
+            self._last_pane = name
+        self.set_class(bool(name) and name != "chat", "zoom-left")
+        self.set_class(name == "chat", "zoom-chat")
+        for pane in PANES:
+            self.query_one(f"#{pane}").set_class(pane == name, "zoomed")
+        self.call_after_refresh(self.laid_out)

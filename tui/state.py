@@ -1,0 +1,335 @@
+"""What the screens show: the node's Snapshot and the little that only this terminal knows.
+
+Everything is frozen, and every change is a function from a state to the next one. Events are cleaned here, at the
+one door, so no widget ever holds foreign text that could drive the terminal.
+"""
+
+from __future__ import annotations
+
+from typing import Literal, TypeVar
+
+import msgspec
+
+from core.errors import Problem
+from core.events import (
+    AnyEvent,
+    HopSample,
+    Peer,
+    PeerChanged,
+    PeerGone,
+    PeerSeen,
+    PlanLoaded,
+    PlanProposed,
+    Recovery,
+    RequestDone,
+    RequestStarted,
+    Snapshot,
+    TokenEvent,
+    Value,
+    apply,
+)
+from core.requests import Message
+from core.text import Clean, clean_text
+
+_T = TypeVar("_T")
+
+HOP_WINDOW_S = 60.0
+RATES_KEPT = 8
+EARLY_KEPT = 512
+
+_change = msgspec.structs.replace
+_NO_HOP = HopSample(
+    source="", target="", frames=0, bytes=0, compute_s=0, codec_s=0, seal_s=0, send_s=0, wait_s=0, open_s=0
+)
+
+
+class Turn(Value, frozen=True, kw_only=True):
+    """One message on screen. `number` never repeats; `at`, `first_at` and `last_at` are seconds since the epoch.
+
+    An answer has no `request_id` until the node has accepted it.
+    """
+
+    number: int
+    role: Literal["user", "assistant"]
+    text: Clean
+    at: float
+    done: bool = True
+    request_id: str = ""
+    prompt_tokens: int = 0
+    tokens: int = 0
+    first_at: float | None = None
+    last_at: float | None = None
+    ttft_s: float | None = None
+    tokens_per_s: float | None = None
+    why: str = ""
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second: what the node measured, else what arrived here so far."""
+        if self.tokens_per_s is not None:
+            return self.tokens_per_s
+        if self.first_at is None or self.last_at is None or self.tokens < 2 or self.last_at <= self.first_at:
+            return None
+        return (self.tokens - 1) / (self.last_at - self.first_at)
+
+
+class HopPoint(Value, frozen=True, kw_only=True):
+    """What one hop did between two samples. `first` marks the first sample of a request, which holds its prefill."""
+
+    source: str
+    target: str
+    at: float
+    frames: int
+    bytes: int
+    transfer_s: float
+    compute_s: float
+    first: bool
+
+
+class Departure(Value, frozen=True, kw_only=True):
+    """A Mac that left and has not come back."""
+
+    device_id: str
+    name: str
+    reason: str
+
+
+class UiState(Value, frozen=True, kw_only=True):
+    """All that the screens need.
+
+    `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
+    `early` holds events of answers whose id the node has not told yet. `rates` are tokens per second, a value a tick.
+    """
+
+    snapshot: Snapshot = Snapshot()
+    attached: bool = False
+    offline: Problem | None = None
+    turns: tuple[Turn, ...] = ()
+    next_number: int = 1
+    early: tuple[TokenEvent | RequestDone, ...] = ()
+    problem: Problem | None = None
+    recovery: str = ""
+    departures: tuple[Departure, ...] = ()
+    base: tuple[HopSample, ...] = ()
+    points: tuple[HopPoint, ...] = ()
+    rates: tuple[float, ...] = ()
+    tokens_since_tick: int = 0
+    ticked_at: float = 0.0
+    load_s: float | None = None
+
+    @property
+    def answer(self) -> Turn | None:
+        """The answer that is being written, or waits for its first token."""
+        return self.turns[-1] if self.turns and not self.turns[-1].done else None
+
+
+def washed(value: _T, *, lines: bool = False) -> _T:
+    """`value` with all text in it clean; line breaks survive only if `lines`."""
+    if isinstance(value, str):
+        text = clean_text(value)
+        return text if lines else " ".join(text.split())  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(washed(v) for v in value)  # type: ignore[return-value]
+    if isinstance(value, msgspec.Struct):
+        answer = isinstance(value, TokenEvent | RequestDone)
+        return _change(
+            value, **{f: washed(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
+        )
+    return value
+
+
+def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
+    """The state after `event`, which arrived at `now` (seconds since the epoch)."""
+    event = washed(event)
+    before = state.snapshot
+    state = _change(state, snapshot=apply(before, event))
+    match event:
+        case Snapshot():
+            return _attach(state, now)
+        case PeerSeen(peer=peer) | PeerChanged(peer=peer):
+            return _change(state, departures=tuple(d for d in state.departures if d.device_id != peer.device_id))
+        case PeerGone():
+            return _depart(state, before.peers, event)
+        case PlanProposed():
+            return _change(state, problem=None, base=(), points=(), load_s=None)
+        case PlanLoaded(seconds=seconds):
+            return _change(state, load_s=seconds)
+        case HopSample():
+            return _hop(state, event, now)
+        case RequestStarted():
+            return _change(state, base=())
+        case Recovery(text=text):
+            return _change(state, recovery=text)
+        case TokenEvent() | RequestDone():
+            return _answer_event(state, event, now)
+        case _:
+            return state
+
+
+def detached(state: UiState, problem: Problem) -> UiState:
+    """The stream of events ended."""
+    return _change(state, attached=False, offline=problem)
+
+
+def sent(state: UiState, text: str, now: float) -> UiState:
+    """The person asked `text`; an empty answer waits for the node."""
+    number = state.next_number
+    asked = Turn(number=number, role="user", text=clean_text(text), at=now)
+    answer = Turn(number=number + 1, role="assistant", text=Clean(""), at=now, done=False)
+    return _change(
+        state, turns=(*state.turns, asked, answer), next_number=number + 2, problem=None, recovery="", early=()
+    )
+
+
+def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) -> UiState:
+    """The node took the question; what it sent about it before it said so is caught up here."""
+    if state.answer is None:
+        return state
+    early = tuple(e for e in state.early if e.request_id == request_id)
+    state = _with_answer(state, request_id=request_id, prompt_tokens=prompt_tokens)
+    state = _change(state, early=())
+    for event in early:
+        state = _answer_event(state, event, now)
+    return state
+
+
+def refused(state: UiState, problem: Problem) -> UiState:
+    """The node did not take the question, or is gone: what is written stays."""
+    problem = washed(problem)
+    return _change(_with_answer(state, done=True, why=problem.what), problem=problem, early=())
+
+
+def stopped(state: UiState) -> UiState:
+    """The person stopped an answer that the node had not accepted yet."""
+    return _change(_with_answer(state, done=True, why="stopped by you"), early=())
+
+
+def failed(state: UiState, problem: Problem | None) -> UiState:
+    """A command failed (None: the banner has been read)."""
+    return _change(state, problem=washed(problem))
+
+
+def retried(state: UiState) -> tuple[UiState, str]:
+    """The state without the last question and answer, and that question ("" if there is none)."""
+    asked = max((i for i, t in enumerate(state.turns) if t.role == "user"), default=None)
+    if asked is None or state.answer is not None:
+        return state, ""
+    return _change(state, turns=state.turns[:asked], problem=None), state.turns[asked].text
+
+
+def cleared(state: UiState) -> UiState:
+    """A new, empty conversation."""
+    return _change(state, turns=(), problem=None, recovery="", early=())
+
+
+def conversation(state: UiState) -> tuple[Message, ...]:
+    """What the model is to read. A question whose answer stayed empty is left out: roles have to alternate."""
+    kept: list[Message] = []
+    for turn in state.turns:
+        if turn.role == "user" and kept and kept[-1].role == "user":
+            kept.pop()
+        if turn.text:
+            kept.append(Message(role=turn.role, content=turn.text))
+    return tuple(kept)
+
+
+def ticked(state: UiState, now: float) -> UiState:
+    """Twice a second: the token rate of the last tick, and hop points older than the window dropped."""
+    elapsed = now - state.ticked_at
+    if state.answer is not None or state.tokens_since_tick:
+        rate = state.tokens_since_tick / elapsed if 0 < elapsed < 10 else 0.0
+        state = _change(state, rates=(*state.rates, rate)[-RATES_KEPT:])
+    if state.points and state.points[0].at < now - HOP_WINDOW_S:
+        state = _change(state, points=tuple(p for p in state.points if p.at >= now - HOP_WINDOW_S))
+    return _change(state, tokens_since_tick=0, ticked_at=now)
+
+
+def _with_answer(state: UiState, **fields: object) -> UiState:
+    answer = state.answer
+    if answer is None:
+        return state
+    return _change(state, turns=(*state.turns[:-1], _change(answer, **fields)))
+
+
+def _attach(state: UiState, now: float) -> UiState:
+    """A stream began. An answer that was under way goes on if the node still works on it, else it ends here."""
+    state = _change(state, attached=True, offline=None, base=(), departures=(), ticked_at=now)
+    if not state.points:
+        for sample in state.snapshot.hops:
+            state = _hop(state, sample, now)
+    answer, last = state.answer, state.snapshot.last_done
+    if answer is None or not answer.request_id or answer.request_id in state.snapshot.running:
+        return state
+    if last is not None and last.request_id == answer.request_id:
+        return _answer_event(state, _change(last, text=""), now)
+    return _with_answer(state, done=True, why="the node of this Mac was started anew")
+
+
+def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:
+    names = {p.device_id: p.name for p in peers}
+    gone = Departure(
+        device_id=event.device_id, name=names.get(event.device_id, event.device_id[:8]), reason=event.reason
+    )
+    others = tuple(d for d in state.departures if d.device_id != gone.device_id)
+    return _change(state, departures=(*others, gone)[-4:])
+
+
+def _answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -> UiState:
+    if isinstance(event, TokenEvent):
+        state = _change(state, tokens_since_tick=state.tokens_since_tick + 1)
+    answer = state.answer
+    if answer is None:
+        return state
+    if not answer.request_id:
+        return _change(state, early=(*state.early, event)[-EARLY_KEPT:])
+    if answer.request_id != event.request_id:
+        return state
+    text = Clean(answer.text + clean_text(event.text))
+    if isinstance(event, TokenEvent):
+        first = now if answer.first_at is None else answer.first_at
+        return _with_answer(state, text=text, tokens=answer.tokens + 1, first_at=first, last_at=now)
+    state = _with_answer(
+        state,
+        text=text,
+        done=True,
+        tokens=event.tokens,
+        prompt_tokens=event.prompt_tokens,
+        ttft_s=event.ttft_s,
+        tokens_per_s=event.decode_tokens_per_s,
+        why=_why(event),
+        last_at=answer.last_at or now,
+    )
+    return _change(state, recovery="", problem=event.problem)
+
+
+def _why(event: RequestDone) -> str:
+    """Why an answer ended, where that is not simply its end."""
+    if event.problem is not None:
+        return f"answer interrupted: {event.problem.what}"
+    return {"cancelled": "stopped by you", "length": "stopped at the token limit", "error": "answer interrupted"}.get(
+        event.finish_reason, ""
+    )
+
+
+def _hop(state: UiState, sample: HopSample, now: float) -> UiState:
+    """Samples are sums over a request; the difference to the one before says what happened in between."""
+    pair = (sample.source, sample.target)
+    before = next((s for s in state.base if (s.source, s.target) == pair), None)
+    fresh = before is None or before.frames > sample.frames or before.bytes > sample.bytes
+    frames = sample.frames if fresh or before is None else sample.frames - before.frames
+    base = (*(s for s in state.base if (s.source, s.target) != pair), sample)
+    if frames <= 0:
+        return _change(state, base=base)
+    since = _NO_HOP if fresh or before is None else before
+    transfer_s = sum(getattr(sample, f) - getattr(since, f) for f in ("codec_s", "seal_s", "send_s", "open_s"))
+    point = HopPoint(
+        source=sample.source,
+        target=sample.target,
+        at=now,
+        frames=frames,
+        bytes=sample.bytes - since.bytes,
+        transfer_s=max(0.0, transfer_s) + frames * (sample.rtt_s or 0.0) / 2,
+        compute_s=max(0.0, sample.compute_s - since.compute_s),
+        first=fresh,
+    )
+    return _change(state, base=base, points=(*state.points, point))

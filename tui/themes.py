@@ -1,0 +1,92 @@
+"""The two themes of macluster. Textual's own stay available in the palette.
+
+Stages are told apart by texture first; their colours are blue, orange and grey-violet, never red against green.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from textual.theme import Theme
+
+DARK = Theme(
+    name="macluster-dark",
+    primary="#5AA9E6",
+    secondary="#7C8DA6",
+    accent="#F2A65A",
+    warning="#F2C14E",
+    error="#F27A7A",
+    success="#7BD88F",
+    foreground="#DDE3EA",
+    background="#10141A",
+    surface="#10141A",
+    panel="#1B222C",
+    dark=True,
+    variables={
+        "stage-1": "#5AA9E6",
+        "stage-2": "#F2A65A",
+        "stage-3": "#B7A6F0",
+        "stage-4": "#9FB3C8",
+        "frame": "#3A4656",
+        "text-muted": "#8D9AAA",
+        "text-success": "#7BD88F",
+        "text-warning": "#F2C14E",
+        "text-error": "#FF8F8F",
+        "input-selection-background": "#5AA9E6 35%",
+    },
+)
+
+# Okabe and Ito's palette: distinct with every common form of colour blindness; good is blue, bad is vermilion
+COLOUR_BLIND = Theme(
+    name="macluster-colour-blind",
+    primary="#56B4E9",
+    secondary="#8A9BB0",
+    accent="#E69F00",
+    warning="#F0E442",
+    error="#E8763A",
+    success="#56B4E9",
+    foreground="#E6E6E6",
+    background="#0E1116",
+    surface="#0E1116",
+    panel="#1C222B",
+    dark=True,
+    variables={
+        "stage-1": "#56B4E9",
+        "stage-2": "#E69F00",
+        "stage-3": "#CC9BBC",
+        "stage-4": "#C8C8C8",
+        "frame": "#44505F",
+        "text-muted": "#98A4B3",
+        "text-success": "#6EC1F0",
+        "text-warning": "#F0E442",
+        "text-error": "#F5935F",
+        "input-selection-background": "#56B4E9 35%",
+    },
+)
+
+OWN_THEMES = (DARK, COLOUR_BLIND)
+
+# Textual's themes know nothing of these, so the stylesheets need a value for them in every theme
+DEFAULT_VARIABLES = {
+    "stage-1": "$primary",
+    "stage-2": "$accent",
+    "stage-3": "$secondary",
+    "stage-4": "$foreground",
+    "frame": "$panel",
+}
+
+
+@contextmanager
+def no_color_kept() -> Iterator[None]:
+    """For the time in which Textual's App is made: it takes any NO_COLOR, also an empty one, and removes it.
+
+    An empty one means nothing by its own rules, and children of this process need the other.
+    """
+    wish = os.environ.pop("NO_COLOR", "")
+    if wish:
+        os.environ["NO_COLOR"] = wish
+    yield
+    if wish:
+        os.environ["NO_COLOR"] = wish

@@ -1,0 +1,210 @@
+"""Pane 5: the conversation."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.timer import Timer
+from textual.widgets import Static
+
+from tui.actions import CHAT, bindings
+from tui.format import BAD, DIM, fit, gauge, gigabytes, plural, stage_mark
+from tui.markdown import last_code
+from tui.state import Turn, UiState
+from tui.widgets.messages import Copied, Noted
+
+if TYPE_CHECKING:
+    from tui.widgets.message_view import MessageView
+
+MESSAGES_SHOWN = 200
+
+
+class ChatLog(VerticalScroll, can_focus=True):
+    """The messages, oldest first. It stays at the end until the person scrolls up."""
+
+    HELP = """The conversation. It follows the answer until you scroll up; End follows it again.
+
+[ and ] mark a message, y copies it, Y copies its last code block. Everything that was written stays, \
+also when an answer breaks off."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
+
+    def __init__(self, *, fps: int, note: str) -> None:
+        super().__init__(id="chat", classes="pane")
+        self._fps = fps
+        self._note = note
+        self._state = UiState()
+        self._views: list[MessageView] = []
+        self._marked: MessageView | None = None
+        self._empty = Static(id="empty", markup=False)
+        self._empty_shown = Content("")
+        self._seen_rows = 0
+        self._title = ""
+        self._flusher: Timer | None = None
+
+    def compose(self) -> ComposeResult:
+        """Until there is a message, a hint."""
+        yield self._empty
+
+    def on_mount(self) -> None:
+        """Write tokens at a steady rate however fast they come."""
+        self._flusher = self.set_interval(1 / self._fps, self._flush, pause=True)
+
+    def show(self, state: UiState) -> None:
+        """Take `state`; the flusher writes what is new in it."""
+        if state.turns is not self._state.turns and self._flusher is not None:
+            self._flusher.resume()
+        self._state = state
+        plan = state.snapshot.plan
+        title = f"5 Chat · {plan.model}" if plan is not None else "5 Chat"
+        if title != self._title:
+            self._title = title
+            self.border_title = Content(title)
+        self._show_empty()
+
+    def _show_empty(self) -> None:
+        self._empty.display = not self._state.turns
+        hint = empty_content(self._state, self._note)
+        if not hint.is_same(self._empty_shown):
+            self._empty_shown = hint
+            self._empty.update(hint)
+
+    async def _flush(self) -> None:
+        await self._sync(self._state.turns[-MESSAGES_SHOWN:])
+        now = time.time()
+        turns = {t.number: t for t in self._state.turns}
+        for view in self._views[-2:]:
+            if view.turn.number in turns:
+                await view.advance(turns[view.turn.number], now, self._state.recovery)
+        self.call_after_refresh(self._count_new_rows)
+        if self._state.answer is None and self._flusher is not None:
+            self._flusher.pause()
+
+    async def _sync(self, turns: tuple[Turn, ...]) -> None:
+        """A view for every turn, and none for those that are gone."""
+        numbers = {t.number for t in turns}
+        stale = [v for v in self._views if v.turn.number not in numbers]
+        known = {v.turn.number for v in self._views}
+        fresh = [_view_of(t) for t in turns if t.number not in known]
+        if stale:
+            await self.remove_children([w for v in stale for w in v.widgets])
+            self._views = [v for v in self._views if v not in stale]
+            if not self._views:
+                self.anchor(False)
+        if fresh:
+            self._views += fresh
+            await self.mount(*(w for v in fresh for w in v.widgets))
+            if self.is_anchored:
+                self.anchor()
+        if self._marked not in self._views:
+            self._marked = None
+
+    def on_resize(self) -> None:
+        """Another height: other lines are unseen."""
+        self.call_after_refresh(self._count_new_rows)
+
+    def watch_scroll_y(self, old_value: float, new_value: float) -> None:
+        """Scrolling changes how many lines are still unseen."""
+        super().watch_scroll_y(old_value, new_value)
+        self._count_new_rows()
+
+    def _count_new_rows(self) -> None:
+        if self.max_scroll_y > 0 and not self.is_anchored:
+            # not before: an anchored scroller pushes a conversation that is shorter than itself to the bottom
+            self.anchor()
+        if self.scroll_offset.y >= self.max_scroll_y:
+            self._seen_rows = self.max_scroll_y
+        new = self.max_scroll_y - self._seen_rows
+        below = f"▼ {plural(new, 'new line')} · End" if new > 0 else ""
+        if str(self.border_subtitle or "") != below:
+            self.border_subtitle = Content(below) if below else None
+
+    def action_latest(self) -> None:
+        """To the end, and follow it."""
+        self.anchor()
+
+    def action_message(self, step: int) -> None:
+        """Mark the message before or after."""
+        if not self._views:
+            return
+        at = self._views.index(self._marked) if self._marked is not None else len(self._views)
+        if self._marked is not None:
+            self._marked.mark(False)
+        self._marked = self._views[max(0, min(len(self._views) - 1, at + step))]
+        self._marked.mark(True)
+        self.scroll_to_widget(self._marked.widgets[0], animate=False, top=True)
+
+    def action_copy_message(self) -> None:
+        """Copy the marked message, else the last answer."""
+        turn = self._chosen()
+        if turn is not None and turn.text:
+            self.post_message(Copied(turn.text))
+        else:
+            self.post_message(Noted("There is no answer to copy yet."))
+
+    def action_copy_code(self) -> None:
+        """Copy the last code block of that message."""
+        turn = self._chosen()
+        code = last_code(turn.text) if turn is not None else ""
+        self.post_message(Copied(code) if code else Noted("That message has no code block."))
+
+    def _chosen(self) -> Turn | None:
+        number = self._marked.turn.number if self._marked is not None else None
+        turns = [t for t in self._state.turns if (t.number == number if number else t.role == "assistant")]
+        return turns[-1] if turns else None
+
+
+def _view_of(turn: Turn) -> MessageView:
+    # Markdown is a tenth of the start-up time and not needed before the first message
+    from tui.widgets.message_view import AnswerView, QuestionView
+
+    return QuestionView(turn) if turn.role == "user" else AnswerView(turn)
+
+
+def empty_content(state: UiState, note: str) -> Content:
+    """What an empty conversation says: what is going on and what to do next."""
+    snapshot = state.snapshot
+    head = [Content.styled(note, DIM), Content("")] if note else []
+    if snapshot.plan_status == "ready" and snapshot.plan is not None:
+        macs = plural(len(snapshot.plan.stages), "Mac")
+        text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F1 explains what you see."
+        return Content("\n").join([*head, Content(text)])
+    if snapshot.plan_status == "loading" and snapshot.plan is not None:
+        return Content("\n").join(
+            [*head, Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state)]
+        )
+    if snapshot.plan_status == "broken":
+        text = "The model stopped working; pane 2 says why.\n\nCtrl+O loads it again or another one."
+        return Content("\n").join(
+            [*head, Content.styled(text.split("\n")[0], BAD), *map(Content, text.split("\n")[1:])]
+        )
+    if not state.attached:
+        return Content("\n").join([*head, Content("Looking for the node of this Mac.")])
+    text = "No model is loaded.\n\nCtrl+O shows the models of this Mac and how they fit.\nF1 explains what you see."
+    return Content("\n").join([*head, Content(text)])
+
+
+def loading_lines(state: UiState) -> list[Content]:
+    """A line a stage: how much of it is in memory."""
+    plan, now = state.snapshot.plan, {s.device_id: s for s in state.snapshot.stages}
+    lines = []
+    for stage in plan.stages if plan is not None else ():
+        step = now.get(stage.device_id)
+        mark = stage_mark(step.status if step is not None else "waiting")
+        done, total = (step.done_bytes, step.total_bytes) if step is not None else (0, 0)
+        total = total or stage.weight_bytes
+        lines.append(
+            Content.assemble(
+                (mark.glyph + " ", mark.style),
+                fit(stage.peer, 12) + " ",
+                (gauge(total if mark.word == "ready" else done, total, 16), "$primary"),
+                fit(f"{gigabytes(done)}/{gigabytes(total)} GB", 14, right=True) + "  ",
+                (mark.word, mark.style),
+            )
+        )
+    return lines

@@ -1,0 +1,120 @@
+"""The cluster in three lines, for a terminal with room for the chat only."""
+
+from __future__ import annotations
+
+import time
+
+from textual.content import Content
+from textual.widgets import Static
+
+from core.events import Snapshot
+from tui.format import (
+    BAD,
+    DIM,
+    TEXTURES,
+    TINTS,
+    WARN,
+    columns,
+    gauge,
+    gigabytes_short,
+    layer_range,
+    peer_mark,
+    scale_top,
+    spark,
+    stage_mark,
+)
+from tui.hops import ring_of
+from tui.state import HOP_WINDOW_S, UiState
+from tui.widgets.hop_pane import duration_short
+from tui.widgets.split_pane import split_bar
+
+
+class ClusterStrip(Static):
+    """Split, Macs, hops: one line each."""
+
+    def __init__(self) -> None:
+        super().__init__(id="strip", markup=False)
+        self._shown = Content("")
+        self._state = UiState()
+
+    def show(self, state: UiState) -> None:
+        """Draw `state` if that changes anything."""
+        self._state = state
+        if not self.display or self.size.width <= 0:
+            return
+        text = strip_content(state, self.size.width, time.time())
+        if not text.is_same(self._shown):
+            self._shown = text
+            self.update(text)
+
+    def on_resize(self) -> None:
+        """Another width: draw again."""
+        self.show(self._state)
+
+
+def strip_content(state: UiState, width: int, now: float) -> Content:
+    """Three lines of at most `width` cells."""
+    room = width - 2
+    lines = [_split(state.snapshot, room), _macs(state), _hops(state, room, now)]
+    return Content("\n").join(Content(" ") + line.truncate(room, ellipsis=True) for line in lines)
+
+
+def _split(snapshot: Snapshot, room: int) -> Content:
+    plan = snapshot.plan
+    if plan is None:
+        return Content.styled("no model loaded · Ctrl+O chooses one", DIM)
+    if snapshot.plan_status == "broken" and snapshot.plan_problem is not None:
+        return Content.styled(f"✗ broken: {snapshot.plan_problem.what}", BAD)
+    states = {s.device_id: s for s in snapshot.stages}
+    legend = Content("")
+    for i, stage in enumerate(plan.stages):
+        step = states.get(stage.device_id)
+        layers = layer_range(stage.start, stage.stop)
+        if step is not None and step.status not in ("ready", "loading"):
+            layers = stage_mark(step.status).word
+        elif step is not None and step.status == "loading":
+            layers = gauge(step.done_bytes, step.total_bytes or stage.weight_bytes, 6)
+        legend += Content.assemble("  ", (TEXTURES[i % 4], TINTS[i % 4]), f" {stage.peer} ", (layers, DIM))
+    bar = max(8, room - legend.cell_length)
+    return split_bar([s.stop - s.start for s in plan.stages], bar) + legend
+
+
+def _macs(state: UiState) -> Content:
+    peers = state.snapshot.peers
+    if state.departures:
+        gone = state.departures[-1]
+        return Content.styled(f"✗ {gone.name} left: {gone.reason}", BAD)
+    trouble = [p for p in peers if peer_mark(p).word not in ("ready", "not paired")]
+    if trouble:
+        mark = peer_mark(trouble[0])
+        return Content.assemble(
+            (f"{mark.glyph} {trouble[0].name} {mark.word}", mark.style), (" · F2 shows the Macs", DIM)
+        )
+    parts = [
+        Content.assemble(
+            (peer_mark(p).glyph, peer_mark(p).style),
+            f" {p.name} {gigabytes_short(p.used_bytes)}/{gigabytes_short(p.budget_bytes)}",
+        )
+        for p in peers
+    ]
+    return (
+        Content("  ").join([*parts, Content.styled("GB used/budget", DIM)])
+        if parts
+        else Content.styled("no Macs seen yet", DIM)
+    )
+
+
+def _hops(state: UiState, room: int, now: float) -> Content:
+    ring = ring_of(state)
+    if ring.slowest is None:
+        return Content.styled("hops appear with the first answer", DIM)
+    top = scale_top(max(v for h in ring.hops for _, v in h.samples))
+    tail = f" ms (scale 0–{duration_short(top)})"
+    cells = max(3, min(12, (room - len(tail) - 5) // len(ring.hops) - 8))
+    parts = [Content("hops ")]
+    for hop in ring.hops:
+        bars = spark(columns(hop.samples, now, HOP_WINDOW_S, cells), top)
+        value = "–" if hop.transfer_s is None else f"{hop.transfer_s * 1e3:.1f}"
+        text, tint = (WARN, "$accent") if hop is ring.slowest else ("$foreground", "$primary")
+        parts.append(Content.assemble((f" {value:>5} ", text), (bars, tint)))
+    return Content("").join([*parts, Content.styled(tail, DIM)])

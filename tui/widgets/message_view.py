@@ -1,0 +1,161 @@
+"""One message of the conversation, and how an answer grows without getting slow.
+
+Text that is finished is a single Static a piece; only the tail that still grows is a Markdown widget.
+"""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widget import Widget
+from textual.widgets import Markdown, Static
+
+from core.text import Clean
+from tui.format import DIM, WARN, clock, count, duration
+from tui.markdown import TAIL_LIMIT, cut_at, new_parser, render
+from tui.state import Turn
+
+FOOT_S = 0.25
+
+
+class MessageView:
+    """One message: its turn and the widgets that show it.
+
+    They lie side by side in the scroller and not in a container of their own: every level of nesting is measured anew
+    for each token.
+    """
+
+    def __init__(self, turn: Turn, *widgets: Widget) -> None:
+        self.turn = turn
+        self.widgets = list(widgets)
+        self._marked = False
+
+    def mark(self, on: bool) -> None:
+        """Show that this is the message which keys act on."""
+        self._marked = on
+        for widget in self.widgets:
+            widget.set_class(on, "marked")
+
+    async def advance(self, turn: Turn, now: float, recovery: str) -> None:
+        """Show what `turn` has more than before; a question never has."""
+
+
+class QuestionView(MessageView):
+    """What the person wrote, as it was written."""
+
+    def __init__(self, turn: Turn) -> None:
+        head = Content.assemble(("you", "bold $primary"), (f" · {clock(turn.at)}", DIM))
+        super().__init__(turn, Static(Content("\n").join([head, Content(turn.text)]), markup=False, classes="message"))
+
+
+class Piece(Static):
+    """A finished piece of an answer. It is drawn anew only when the width changes."""
+
+    def __init__(self, text: Clean) -> None:
+        super().__init__(markup=False, classes="piece")
+        self._text = text
+        self._drawn_for = 0
+
+    def on_mount(self) -> None:
+        """Draw for the width of the message, which is known."""
+        if isinstance(self.parent, Widget):
+            self._draw(self.parent.content_size.width)
+
+    def on_resize(self) -> None:
+        """Another width: wrap again."""
+        self._draw(self.size.width)
+
+    def _draw(self, width: int) -> None:
+        if width > 0 and width != self._drawn_for:
+            self._drawn_for = width
+            self.update(render(self._text, width))
+
+
+class AnswerView(MessageView):
+    """An answer: head, finished pieces, live tail, and a line of figures."""
+
+    def __init__(self, turn: Turn) -> None:
+        head = Content.assemble(("model", "bold $accent"), (f" · {clock(turn.at)}", DIM))
+        self._tail = Markdown(parser_factory=new_parser, open_links=False, classes="tail")
+        self._foot = Static(markup=False, classes="message")
+        super().__init__(turn, Static(head, markup=False, classes="head"), self._tail, self._foot)
+        self._taken = 0
+        self._tail_text = ""
+        self._foot_shown = Content("")
+        self._foot_at = 0.0
+        self.finished = False
+
+    async def advance(self, turn: Turn, now: float, recovery: str) -> None:
+        """Show what `turn` has more than before, and the time; called 30 times a second while it is written."""
+        if self.finished:
+            return
+        self.turn = turn
+        more = turn.text[self._taken :]
+        self._taken = len(turn.text)
+        self._tail_text += more
+        if turn.done:
+            await self._finish()
+        elif more:
+            cut = cut_at(self._tail_text) if len(self._tail_text) > TAIL_LIMIT else 0
+            if cut:
+                await self._freeze(cut)
+            else:
+                # awaited here, in the one flusher: nothing can be in flight when the tail is cut
+                await self._tail.append(more)
+        self._draw_foot(now, recovery)
+
+    async def _freeze(self, cut: int) -> None:
+        done, self._tail_text = self._tail_text[:cut], self._tail_text[cut:]
+        with self._tail.app.batch_update():
+            await self._add_piece(done)
+            await self._tail.update(self._tail_text)
+
+    async def _finish(self) -> None:
+        self.finished = True
+        with self._tail.app.batch_update():
+            if self._tail_text.strip():
+                await self._add_piece(self._tail_text)
+            self.widgets.remove(self._tail)
+            await self._tail.remove()
+
+    async def _add_piece(self, text: str) -> None:
+        piece = Piece(Clean(text))
+        piece.set_class(self._marked, "marked")
+        self.widgets.insert(-2, piece)
+        if isinstance(self._tail.parent, Widget):
+            await self._tail.parent.mount(piece, before=self._tail)
+
+    def _draw_foot(self, now: float, recovery: str) -> None:
+        # figures need no 30 frames a second, and a line that stays one line needs no new layout
+        if now - self._foot_at < FOOT_S and not self.finished:
+            return
+        self._foot_at = now
+        foot, shown = foot_content(self.turn, now, recovery), self._foot_shown
+        if not foot.is_same(shown):
+            self._foot_shown = foot
+            short = max(foot.cell_length, shown.cell_length) < self._foot.size.width and "\n" not in foot.plain
+            self._foot.update(foot, layout=not (short and shown.plain))
+
+
+def foot_content(turn: Turn, now: float, recovery: str = "") -> Content:
+    """The figures under an answer; above them why it stopped, if it did not simply end."""
+    if not turn.done:
+        waiting = f"reading {count(turn.prompt_tokens)} tokens" if turn.prompt_tokens else "waiting for the node"
+        words = [recovery] if recovery else [] if turn.tokens else [waiting]
+        if turn.tokens:
+            words += figures(turn)
+        words += [duration(max(0.0, float(round(now - turn.at)))) if now - turn.at >= 1 else "", "Esc stop"]
+        return Content.styled(" · ".join(w for w in words if w), WARN if recovery else DIM)
+    lines = [f"─── {turn.why} ───"] if turn.why else []
+    if turn.tokens:
+        words = figures(turn)
+        if turn.last_at is not None and turn.last_at - turn.at >= 1:
+            words.append(duration(float(round(turn.last_at - turn.at))))
+        if turn.ttft_s is not None:
+            words.append(f"first token {duration(turn.ttft_s)}")
+        lines.append(" · ".join(words))
+    return Content.styled("\n".join(lines), DIM)
+
+
+def figures(turn: Turn) -> list[str]:
+    """Tokens and tokens per second."""
+    return [f"{turn.tokens} tok"] + ([f"{turn.rate:.1f} tok/s"] if turn.rate is not None else [])

@@ -1,0 +1,40 @@
+"""What widgets tell the screen; the screen or the app acts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from textual.message import Message
+
+
+@dataclass
+class Copied(Message):
+    """The person copied `text`."""
+
+    text: str
+
+
+@dataclass
+class Sent(Message):
+    """The person sent `text` to the model."""
+
+    text: str
+
+
+@dataclass
+class Noted(Message):
+    """A key could not do its work; `text` says why."""
+
+    text: str
+
+
+@dataclass
+class ModelChosen(Message):
+    """The person wants the model with this name of the catalog."""
+
+    name: str
+
+
+@dataclass
+class ProblemRead(Message):
+    """The person has read the banner."""

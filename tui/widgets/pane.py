@@ -1,0 +1,67 @@
+"""The frame that all panes share: a bordered, scrollable piece of text that is redrawn only when it changed."""
+
+from __future__ import annotations
+
+from typing import ClassVar, NamedTuple
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from tui.actions import PANE, bindings
+from tui.state import UiState
+from tui.widgets.messages import Copied
+
+
+class Drawing(NamedTuple):
+    """What a pane shows. Titles are names among other things, so they are plain text and never markup."""
+
+    title: str
+    body: Content
+    subtitle: str = ""
+
+
+class Pane(VerticalScroll, can_focus=True):
+    """Base of the panes; a subclass says what is drawn for a state and a width."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PANE)]
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id, classes="pane")
+        self._state = UiState()
+        self._shown: Drawing | None = None
+        self._body = Static(markup=False)
+
+    def compose(self) -> ComposeResult:
+        """One piece of text, however many lines."""
+        yield self._body
+
+    def draw(self, state: UiState, width: int) -> Drawing:
+        """What to show in `width` cells."""
+        raise NotImplementedError
+
+    def show(self, state: UiState) -> None:
+        """Draw `state`, and repaint what changed."""
+        self._state = state
+        width = self.scrollable_content_region.width
+        if not self.is_mounted or not self.display or width <= 0:
+            return
+        new, old = self.draw(state, width), self._shown
+        if old is None or new.title != old.title:
+            self.border_title = Content(new.title)
+        if old is None or new.subtitle != old.subtitle:
+            self.border_subtitle = Content(new.subtitle) if new.subtitle else None
+        if old is None or not new.body.is_same(old.body):
+            self._body.update(new.body)
+        self._shown = new
+
+    def on_resize(self) -> None:
+        """Another width: draw again."""
+        self.show(self._state)
+
+    def action_copy_text(self) -> None:
+        """Copy all text of the pane."""
+        if self._shown is not None:
+            self.post_message(Copied(self._shown.body.plain))

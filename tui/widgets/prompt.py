@@ -1,0 +1,102 @@
+"""Where the person writes."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.content import Content
+from textual.events import Key
+from textual.widgets import TextArea
+
+from tui.actions import PROMPT, bindings
+from tui.format import count
+from tui.state import UiState
+from tui.widgets.messages import Sent
+
+
+class Prompt(TextArea):
+    """A text area that sends with Enter and remembers what was sent."""
+
+    HELP = """Write here; Enter sends to the model. The whole conversation goes with it each time.
+
+Esc stops the answer; pressed again it leaves the prompt, so that single letters work as keys."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PROMPT)]
+
+    def __init__(self) -> None:
+        super().__init__(
+            id="prompt",
+            soft_wrap=True,
+            show_line_numbers=False,
+            highlight_cursor_line=False,
+            placeholder="Ask anything",
+        )
+        self._history: list[str] = []
+        self._at = 0
+        self._hint = ""
+
+    def show(self, state: UiState) -> None:
+        """Say what Enter and Esc do now, and how full the context is."""
+        plan = state.snapshot.plan
+        words = ["Enter send", "Ctrl+J new line", "Esc stop" if state.answer is not None else "↑ history"]
+        if plan is not None:
+            words.append(f"context {count(_context_used(state))}/{count(plan.context)}")
+        hint = " · ".join(words)
+        if hint != self._hint:
+            self._hint = hint
+            self.border_subtitle = Content(hint)
+        ready = state.snapshot.plan_status == "ready"
+        asks = "Ask anything" if ready else "Ctrl+O chooses a model; then ask here"
+        if self.placeholder != asks:
+            self.placeholder = asks
+
+    def on_key(self, event: Key) -> None:
+        """Leave Enter to its binding, in its turn: a priority binding would overtake letters that are still queued."""
+        if event.key == "enter":
+            event.prevent_default()
+
+    def action_send(self) -> None:
+        """Post what is written, if anything is."""
+        text = self.text.strip()
+        if text:
+            self.post_message(Sent(text))
+
+    def taken(self) -> None:
+        """The text was sent: remember it and start anew."""
+        text = self.text.strip()
+        if text and text not in self._history[-1:]:
+            self._history.append(text)
+        self._at = len(self._history)
+        self.clear()
+
+    def action_new_line(self) -> None:
+        """A line break at the cursor."""
+        self.insert("\n")
+
+    def action_earlier(self) -> None:
+        """The message before, when the prompt is empty or shows history; else the line above."""
+        if not self._browses() or self._at == 0:
+            self.action_cursor_up()
+            return
+        self._recall(self._at - 1)
+
+    def action_later(self) -> None:
+        """The message after, when the prompt shows history; else the line below."""
+        if not self._browses() or self._at >= len(self._history):
+            self.action_cursor_down()
+            return
+        self._recall(self._at + 1)
+
+    def _browses(self) -> bool:
+        return not self.text or (self._at < len(self._history) and self.text == self._history[self._at])
+
+    def _recall(self, index: int) -> None:
+        self._at = index
+        self.text = self._history[index] if index < len(self._history) else ""
+        self.move_cursor(self.document.end)
+
+
+def _context_used(state: UiState) -> int:
+    answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
+    return answers[-1].prompt_tokens + answers[-1].tokens if answers else 0

@@ -1,0 +1,111 @@
+"""The line at the top: Macs, model, speed, slowest hop, trust, and whether one can ask."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from tui.format import BAD, DIM, GOOD, WARN, duration, is_ready, spark, trust_mark
+from tui.hops import ring_of
+from tui.state import UiState
+
+
+class StatusLine(Static):
+    """One line, drawn for the width there is; what matters least is left out first."""
+
+    def __init__(self, note: str) -> None:
+        super().__init__(id="status", markup=False)
+        self._note = note
+        self._state = UiState()
+        self._shown: Content | None = None
+
+    def show(self, state: UiState) -> None:
+        """Draw `state` if that changes anything."""
+        self._state = state
+        width = self.size.width
+        if width <= 0:
+            return
+        line = status_content(state, width, self._note)
+        if self._shown is None or not line.is_same(self._shown):
+            self._shown = line
+            self.update(line)
+
+    def on_resize(self) -> None:
+        """Another width: draw again."""
+        self.show(self._state)
+
+
+def status_content(state: UiState, width: int, note: str = "") -> Content:
+    """The status line in `width` cells. At less than 100 cells the parts are shorter."""
+    wide = width >= 100
+    right = _right(state, wide)
+    must = [_macs(state, wide), _model(state)]
+    may = [_speed(state, wide), _hop(state, wide), Content.styled(note, DIM)]
+    left = Content.assemble((" macluster ", "bold"), " ") if wide else Content(" ")
+    bar = Content.styled(" │ ", DIM)
+    for i, part in enumerate([*must, *may]):
+        grown = left + (bar if i else "") + part
+        if part.plain and grown.cell_length + right.cell_length + 3 <= width:
+            left = grown
+    space = width - left.cell_length - right.cell_length - 1
+    return Content.assemble(left, " " * max(1, space), right)
+
+
+def _macs(state: UiState, wide: bool) -> Content:
+    peers = state.snapshot.peers
+    ready = sum(map(is_ready, peers))
+    if len(peers) <= 1 and not state.departures:
+        return Content.assemble(("○ ", WARN), "no other Macs yet" if wide else "1 Mac")
+    glyph, style = ("●", GOOD) if ready == len(peers) and not state.departures else ("▲", WARN)
+    whole = len(peers) + len(state.departures)
+    return Content.assemble((glyph + " ", style), f"{ready} of {whole} Macs" if wide else f"{ready}/{whole} Macs")
+
+
+def _model(state: UiState) -> Content:
+    plan = state.snapshot.plan
+    return Content(plan.model) if plan is not None else Content.styled("no model", DIM)
+
+
+def _speed(state: UiState, wide: bool) -> Content:
+    answers = [t for t in state.turns if t.role == "assistant" and t.rate is not None]
+    last = state.snapshot.last_done
+    rate = answers[-1].rate if answers else last.decode_tokens_per_s if last is not None else None
+    if rate is None:
+        return Content("")
+    line = spark(state.rates[-6:], max(state.rates)) if state.rates and wide else ""
+    return Content.assemble(f"{rate:.1f} tok/s", (f" {line}" if line else "", "$primary"))
+
+
+def _hop(state: UiState, wide: bool) -> Content:
+    slowest = ring_of(state).slowest
+    if slowest is None or slowest.transfer_s is None:
+        return Content("")
+    return Content(f"{'slowest hop' if wide else 'hop'} {duration(slowest.transfer_s)}")
+
+
+def _right(state: UiState, wide: bool) -> Content:
+    trust = state.snapshot.trust
+    mark = trust_mark(trust.level)
+    weakest = f" (weakest: {trust.weakest})" if wide and trust.weakest else ""
+    ready, style = _readiness(state)
+    end = Content.assemble((" · ", DIM), (ready, style))
+    if not wide and state.attached and state.snapshot.plan_status == "ready":
+        # in a narrow line nothing to say is said by silence: the hop time needs the room
+        end = Content("")
+    return Content.assemble("trust ", (f"{mark.glyph} {mark.word}", mark.style), weakest, end)
+
+
+def _readiness(state: UiState) -> tuple[str, str]:
+    snapshot = state.snapshot
+    if not state.attached:
+        return ("✗ node stopped", BAD) if state.offline else ("◌ connecting", WARN)
+    match snapshot.plan_status:
+        case "ready":
+            return ("● writing" if state.answer is not None else "● ready"), GOOD
+        case "loading":
+            done, total = (sum(getattr(s, f) for s in snapshot.stages) for f in ("done_bytes", "total_bytes"))
+            return f"◌ loading {100 * done // total} %" if total else "◌ loading", WARN
+        case "broken":
+            return "✗ broken", BAD
+        case _:
+            return "○ idle", DIM
