@@ -161,21 +161,31 @@ class LinkError(MaclusterError):
 class ProtocolError(LinkError):
     """Bytes that no honest peer sends."""
 
+    fix_by_default = "Run the same version of macluster on every Mac."
+
 
 class HandshakeError(LinkError):
     """The other end did not prove who it is."""
+
+    fix_by_default = "If it was set up anew, pair it again."
 
 
 class SealError(LinkError):
     """A frame failed authentication: it was changed, replayed or reordered on the way."""
 
+    fix_by_default = "Send the request again; if it comes back, look for faulty or hostile network gear."
+
 
 class LinkLost(LinkError):
     """The other end went away."""
 
+    fix_by_default = "The log says who and why; load the model again if it does not come back by itself."
+
 
 class LinkTimeout(LinkError):
     """The other end did not answer in time."""
+
+    fix_by_default = "See whether that Mac sleeps or is overloaded, then try again."
 
 
 class WorkerError(MaclusterError):
@@ -190,6 +200,8 @@ class WorkerDied(WorkerError):
 
 class StageFailed(WorkerError):
     """A stage could not compute."""
+
+    fix_by_default = "The log of that Mac says why."
 
 
 class NodeError(MaclusterError):

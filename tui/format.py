@@ -90,8 +90,10 @@ def between(left: str, right: str, width: int) -> str:
 
 
 def gigabytes(count: int) -> str:
-    """Bytes as GB, with one decimal below 100: "4.2", "118"."""
+    """Bytes as GB: three decimals below a tenth, one below 100: "0.003", "4.2", "118"."""
     value = count / GB
+    if 0 < value < 0.0995:
+        return f"{value:.3f}"
     return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 

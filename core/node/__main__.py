@@ -10,6 +10,7 @@ import shutil
 import signal
 import sys
 import threading
+from pathlib import Path
 
 from core.errors import MaclusterError
 from core.mac.memory import default_budget, physical_bytes
@@ -17,6 +18,8 @@ from core.node.options import add_options
 from core.node.service import Node, NodeConfig
 from core.settings import GB, Home
 from core.text import clean_name
+
+STOP_S = 10.0
 
 
 def config_from(args: argparse.Namespace) -> NodeConfig:
@@ -49,6 +52,7 @@ async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
         loop.add_signal_handler(number, node.stop)
     if until_eof:
         threading.Thread(target=_stop_at_eof, args=(loop, node), daemon=True).start()
+    node.when_stopping(lambda: loop.call_later(STOP_S, os._exit, 1))
     await node.run()
 
 

@@ -47,20 +47,21 @@ class Answers:
         self._journal = journal
         self._folder = folder
         self._secret = secret
-        self._tokens: Tokens | None = None
+        self._tokens: asyncio.Future[Tokens] | None = None
         self._queue: deque[Running] = deque()
         self._current: Running | None = None
 
     async def use(self, directory: Path) -> None:
-        """Read the tokenizer of the model that is being loaded. Raises BadModel."""
-        self._tokens = None
-        self._tokens = await asyncio.to_thread(_read_tokenizer, directory)
+        """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
+        self._tokens = asyncio.ensure_future(asyncio.to_thread(_read_tokenizer, directory))
+        await asyncio.shield(self._tokens)
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
         """Queue a request. Raises NotLoaded, NotPaired, Busy, UsageError."""
-        plan, tokens = self._cluster.plan, self._tokens
-        if plan is None or tokens is None:
+        plan, reading = self._cluster.plan, self._tokens
+        if plan is None or reading is None:
             raise NotLoaded("No model is loaded.")
+        tokens = await asyncio.shield(reading)
         trust = self._bus.now.trust
         if not carries_prompts(trust.level):
             raise NotPaired(f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}.")

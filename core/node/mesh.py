@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from time import monotonic
 from typing import Any
@@ -19,6 +20,7 @@ from core.trust.roster import RosterStore
 DIAL_S = 5.0
 REDIAL_S = (0.2, 0.5, 1.0, 2.0)
 PATIENCE_S = 3.0
+RTT_SAMPLES = 16
 
 
 class Contact:
@@ -28,10 +30,19 @@ class Contact:
         self.link = link
         self.dialled = dialled
         self.heard_at = monotonic()
-        self.rtt_s: float | None = None
+        self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
         self.status: Status | None = None
         self.suspect = False
         self.goodbye = ""
+
+    def timed(self, rtt_s: float) -> None:
+        """A ping came back after `rtt_s` seconds."""
+        self._rtts.append(rtt_s)
+
+    @property
+    def rtt_s(self) -> float | None:
+        """The shortest of the last pings: what the network takes, without what the two nodes were busy with."""
+        return min(self._rtts, default=None)
 
 
 class Mesh:
@@ -201,8 +212,7 @@ class Mesh:
             case Ping(sent=sent):
                 await contact.link.send(*to_frame(Pong(sent=sent, status=self._status())))
             case Pong(sent=sent, status=status):
-                sample = monotonic() - sent
-                contact.rtt_s = sample if contact.rtt_s is None else 0.8 * contact.rtt_s + 0.2 * sample
+                contact.timed(monotonic() - sent)
                 contact.status = status
                 self._on_change(device_id)
             case Bye(reason=reason):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Node:
         self._identity: Identity = load_or_create(home.identity)
         self._store = RosterStore(home.rosters)
         self._stopping = asyncio.Event()
+        self._on_stop: Callable[[], object] = lambda: None
         self._tasks: set[asyncio.Task[None]] = set()
         self._bus = Bus()
         self._journal = Journal(home.log, config.name, self._bus)
@@ -145,6 +146,11 @@ class Node:
     def stop(self) -> None:
         """Make `run` return."""
         self._stopping.set()
+        self._on_stop()
+
+    def when_stopping(self, call: Callable[[], object]) -> None:
+        """What else to do when `stop` is called."""
+        self._on_stop = call
 
     async def _take_down(self) -> None:
         self._answers.stop_all(Problem(kind="NodeError", what="The node of this Mac was ended."))

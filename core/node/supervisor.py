@@ -118,8 +118,11 @@ class Supervisor:
             env={**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"},
         )
         self._process = process
+        assert process.stdin
         assert process.stdout
         assert process.stderr
+        if not self._wanted:
+            process.stdin.close()  # `stop` came while this process was being started
         lines = asyncio.create_task(self._copy_stderr(process.stderr))
         self.send(
             Join(
