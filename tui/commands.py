@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import os
 import subprocess
 import sys
@@ -157,7 +158,13 @@ async def bench(args: argparse.Namespace) -> int:
     """Run a bench in a process of its own, since it imports mlx."""
     command = [sys.executable, "-m", f"core.bench.{args.name}", *(["--json"] if args.json else [])]
     process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
-    return await process.wait()
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()  # it takes its workers and its folder with it
+        await process.wait()
+        raise
 
 
 async def _load(watch: Watch, args: argparse.Namespace) -> None:

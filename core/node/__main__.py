@@ -16,7 +16,7 @@ from core.errors import MaclusterError
 from core.mac.memory import default_budget, physical_bytes
 from core.node.options import add_options
 from core.node.service import Node, NodeConfig
-from core.settings import GB, Home
+from core.settings import GB, Home, default_home
 from core.text import clean_name
 
 STOP_S = 10.0
@@ -65,6 +65,7 @@ def _stop_at_eof(loop: asyncio.AbstractEventLoop, node: Node) -> None:
 def main() -> None:
     """Entry of `python -m core.node`."""
     parser = argparse.ArgumentParser(prog="python -m core.node", description="The node of this Mac, without a screen.")
+    parser.set_defaults(home=default_home().root)
     add_options(parser)
     args = parser.parse_args()
     config = config_from(args)

@@ -6,12 +6,12 @@ import argparse
 from pathlib import Path
 
 from core.mac.chip import computer_name
-from core.settings import CONTROL_PORT, default_home
+from core.settings import CONTROL_PORT
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of a node."""
-    parser.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
+    parser.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="state folder (default ~/.macluster)")
     parser.add_argument("--name", default=computer_name(), help="name shown on other Macs (default %(default)s)")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all interfaces)")
     parser.add_argument("--port", type=int, default=CONTROL_PORT, help="port for other nodes (default %(default)s)")

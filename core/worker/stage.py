@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mlx.core as mx
@@ -39,8 +41,9 @@ class Stage:
 
     def embed(self, tokens: list[int]) -> list[mx.array]:
         """Token ids through the embedding and this stage's layers; the boundary arrays [1, tokens, hidden]."""
-        out = self.layers.embed(mx.array([tokens]), self._running())
-        return self._advance(out, len(tokens))
+        with self._computing():
+            out = self.layers.embed(mx.array([tokens]), self._running())
+            return self._advance(out, len(tokens))
 
     def run(self, boundary: list[mx.array], position: int, rows: int) -> list[mx.array]:
         """The boundary of the previous stage through this stage's layers.
@@ -49,20 +52,31 @@ class Stage:
         """
         if position != self.position:
             raise ProtocolError(f"A step for position {position} came where {self.position} was next.")
-        out = self.layers.run(boundary, self._running(), position)
-        return self._advance(out, rows)
+        with self._computing():
+            out = self.layers.run(boundary, self._running(), position)
+            return self._advance(out, rows)
 
     def logits(self, boundary: list[mx.array]) -> mx.array:
         """Norm and output head on what left the last layer; logits [1, vocabulary] of the last position."""
-        with self.meter.compute:
+        with self._computing():
             logits = self.layers.output(boundary, self._running(), self.position)
-            _evaluate(logits)
+            mx.eval(logits)
         return logits
 
     def whole(self, tokens: list[int]) -> mx.array:
         """Token ids through the whole model, which this stage owns; logits [1, vocabulary] of the last position."""
-        (logits,) = self._advance([self.layers.whole(mx.array([tokens]), self._running())], len(tokens))
-        return logits
+        with self._computing():
+            (logits,) = self._advance([self.layers.whole(mx.array([tokens]), self._running())], len(tokens))
+            return logits
+
+    @contextmanager
+    def _computing(self) -> Iterator[None]:
+        """Time what MLX does; its errors (out of memory, a kernel that this device lacks) become StageFailed."""
+        with self.meter.compute:
+            try:
+                yield
+            except (RuntimeError, ValueError) as error:
+                raise StageFailed(f"MLX could not compute this stage: {error}") from error
 
     def _running(self) -> list[Any]:
         if self._caches is None:
@@ -70,18 +84,10 @@ class Stage:
         return self._caches
 
     def _advance(self, out: list[mx.array], rows: int) -> list[mx.array]:
-        with self.meter.compute:
-            _evaluate(out, self.layers.states(self._running()))
+        mx.eval(out, self.layers.states(self._running()))
         self.position += rows
         self._calls += 1
         if rows > 1 or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
         return out
 
-
-def _evaluate(*arrays: Any) -> None:
-    """`mx.eval`, with MLX's own errors (out of memory, a kernel that this device lacks) as StageFailed."""
-    try:
-        mx.eval(*arrays)
-    except (RuntimeError, ValueError) as error:
-        raise StageFailed(f"MLX could not compute this stage: {error}", "See the log of that Mac.") from error

@@ -1,0 +1,231 @@
+"""What splitting costs: one row decoded over two workers on this machine, against mlx_lm in one process.
+
+Both sides hold the same model and answer the same prompt, in turns; who goes first changes too, so that a machine that
+slows down favours neither. Speed is counted between the first token and the last, as they come out of each side.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from itertools import pairwise
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, system
+from core.bench.partner import Partner, partner
+from core.bench.ring import Answer, WorkerRing, worker_ring
+from core.errors import error_from
+from core.models.maker import make_model
+from core.worker.messages import StageSample
+
+REACH: Final = 0.97
+COUNTS_FROM_S: Final = 0.020
+PROMPT: Final = (101,)  # one token: no prefill, so that every pass of a stage is a step of decode
+HEAD_DIM: Final = 64
+SOLO_S: Final = 300.0
+WARM_UP_TOKENS: Final = 4
+
+
+class Asked(NamedTuple):
+    """What mlx_lm is to answer, of which model."""
+
+    directory: str
+    tokens: int
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """Both sides once: tokens a second, the median token in milliseconds, and each stage's parts of a token, ms."""
+
+    solo_tokens_per_s: float
+    split_tokens_per_s: float
+    solo_token_ms: float
+    split_token_ms: float
+    same_tokens: bool
+    stages_ms: list[dict[str, float]]
+
+
+class SoloResult(Result, frozen=True, kw_only=True):
+    """Medians over `runs`; `stages_ms` are milliseconds a token of each stage's parts, by its own clock."""
+
+    tokens: int
+    layers: int
+    hidden: int
+    solo_tokens_per_s: float
+    split_tokens_per_s: float
+    solo_token_ms: float
+    split_token_ms: float
+    same_tokens: bool
+    stages_ms: list[dict[str, float]]
+    runs: list[Run]
+
+
+def measure(runs: int, tokens: int, layers: int, hidden: int) -> SoloResult:
+    """`runs` answers of `tokens` tokens on each side. Raises WorkerError and what a stage reports."""
+    with TemporaryDirectory(prefix="macluster-solo-") as folder:
+        model = Path(folder) / "model"
+        make_model(
+            model, "llama", layers=layers, hidden=hidden, intermediate=3 * hidden, head_dim=HEAD_DIM, vocab=2048,
+            heads=hidden // HEAD_DIM, kv_heads=hidden // HEAD_DIM,
+        )  # fmt: skip
+        with partner(answer_alone) as solo, worker_ring(model, (layers // 2,)) as ring:
+            sides = _Sides(solo, ring, str(model))
+            sides.run(WARM_UP_TOKENS, solo_first=True)
+            return summary([sides.run(tokens, solo_first=n % 2 == 0) for n in range(runs)], tokens, layers, hidden)
+
+
+def answer_alone(pipe: Connection[Any, Any]) -> None:
+    """The process of mlx_lm: loads the model when first asked, then answers with token ids and their times."""
+    from mlx_lm import load, stream_generate
+
+    asked: Asked = pipe.recv()
+    model, tokenizer = load(asked.directory)[:2]
+    while True:
+        tokens, times = [], []
+        for response in stream_generate(model, tokenizer, list(PROMPT), max_tokens=asked.tokens):
+            times.append(perf_counter())
+            tokens.append(response.token)
+        pipe.send((tuple(tokens), tuple(times)))
+        asked = pipe.recv()
+
+
+class _Sides(NamedTuple):
+    solo: Partner
+    ring: WorkerRing
+    model: str
+
+    def run(self, tokens: int, *, solo_first: bool) -> Run:
+        """One answer of each side."""
+        if solo_first:
+            (alone, times), answer = self._alone(tokens), self._split(tokens)
+        else:
+            answer, (alone, times) = self._split(tokens), self._alone(tokens)
+        return Run(
+            solo_tokens_per_s=_speed(times),
+            split_tokens_per_s=_speed(answer.times),
+            solo_token_ms=_median_ms(times),
+            split_token_ms=_median_ms(answer.times),
+            same_tokens=alone == answer.tokens,
+            stages_ms=[_parts(sample, tokens) for sample in answer.samples],
+        )
+
+    def _alone(self, tokens: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
+        self.solo.tell(Asked(self.model, tokens))
+        ids, times = self.solo.hear(SOLO_S)
+        return ids, times
+
+    def _split(self, tokens: int) -> Answer:
+        answer = self.ring.generate(PROMPT, max_tokens=tokens)
+        if answer.done.problem:
+            raise error_from(answer.done.problem)
+        return answer
+
+
+def _speed(times: Sequence[float]) -> float:
+    return (len(times) - 1) / (times[-1] - times[0])
+
+
+def _median_ms(times: Sequence[float]) -> float:
+    return 1e3 * median(after - before for before, after in pairwise(times))
+
+
+def _parts(sample: StageSample, tokens: int) -> dict[str, float]:
+    seconds = {
+        "compute": sample.compute_s,
+        "codec": sample.codec_s,
+        "seal": sample.seal_s,
+        "send": sample.send_s,
+        "wait": sample.wait_s,
+        "open": sample.open_s,
+    }
+    return {name: 1e3 * spent / tokens for name, spent in seconds.items()}
+
+
+def summary(runs: list[Run], tokens: int, layers: int, hidden: int) -> SoloResult:
+    """Medians over runs; the ratio is the median of the ratios within a run."""
+    ratio = median(r.split_tokens_per_s / r.solo_tokens_per_s for r in runs)
+    solo = median(r.solo_tokens_per_s for r in runs)
+    counts = 1 / solo >= COUNTS_FROM_S
+    return SoloResult(
+        ratios={
+            "two_stages_over_solo": ratio,
+            "two_stages_over_solo_median_token": median(r.solo_token_ms / r.split_token_ms for r in runs),
+        },
+        reach={"two_stages_over_solo": reach(ratio, at_least=REACH, counts=counts)},
+        cores=cores(),
+        system=system(),
+        tokens=tokens,
+        layers=layers,
+        hidden=hidden,
+        solo_tokens_per_s=solo,
+        split_tokens_per_s=median(r.split_tokens_per_s for r in runs),
+        solo_token_ms=median(r.solo_token_ms for r in runs),
+        split_token_ms=median(r.split_token_ms for r in runs),
+        same_tokens=all(r.same_tokens for r in runs),
+        stages_ms=[medians([r.stages_ms[index] for r in runs]) for index in range(len(runs[0].stages_ms))],
+        runs=runs,
+    )
+
+
+def describe(result: SoloResult) -> str:
+    """The result for people."""
+    name = "two_stages_over_solo"
+    solo, split = result.solo_tokens_per_s, result.split_tokens_per_s
+    spent = ["    " + ", ".join(f"{part} {ms:.2f}" for part, ms in stage.items()) for stage in result.stages_ms]
+    between = 1e3 / split - sum(stage["compute"] for stage in result.stages_ms)
+    return "\n".join(
+        [
+            f"Decode of one row, {result.tokens} tokens, a model of {result.layers} layers, {result.hidden} wide; "
+            f"{result.system}, {result.cores} cores; medians of {len(result.runs)} runs, sides taking turns.",
+            "",
+            f"  mlx_lm, one process         {solo:7.2f} tokens/s  {result.solo_token_ms:7.2f} ms the median token",
+            f"  two stages, two processes   {split:7.2f} tokens/s  {result.split_token_ms:7.2f} ms the median token",
+            f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
+            "",
+            "  Where a token's time goes, ms by each stage's own clock:",
+            *spent,
+            f"  outside of both stages' compute: {between:.2f} ms a token",
+            "",
+            f"By the median token: {result.ratios[name + '_median_token']:.2f}",
+            f"{result.reach[name].line('Tokens a second, two stages over one process', result.ratios[name])}"
+            f" (counts where a token takes {1e3 * COUNTS_FROM_S:.0f} ms or more)",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of this bench."""
+    parser = argparse.ArgumentParser(prog="macluster bench solo", description="What splitting over two workers costs.")
+    parser.add_argument("--runs", type=positive, default=7, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--tokens", type=_at_least_two, default=48, help="tokens a run (default %(default)s)")
+    parser.add_argument("--layers", type=_at_least_two, default=12, help="layers of the model (default %(default)s)")
+    parser.add_argument("--hidden", type=_width, default=1024, help="its width (default %(default)s)")
+    return print_result(
+        parser, lambda args: measure(args.runs, args.tokens, args.layers, args.hidden), describe, arguments
+    )
+
+
+def _at_least_two(text: str) -> int:
+    number = int(text)
+    if number < 2:
+        raise argparse.ArgumentTypeError("must be at least 2")
+    return number
+
+
+def _width(text: str) -> int:
+    number = int(text)
+    if number < HEAD_DIM or number % HEAD_DIM:
+        raise argparse.ArgumentTypeError(f"must be a multiple of {HEAD_DIM}")
+    return number
+
+
+if __name__ == "__main__":
+    end_in_order()
+    sys.exit(main())

@@ -1,0 +1,372 @@
+"""What the demo model says besides facts: small talk, "I don't know that", counting, sums, lists, stories, code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+from typing import Final
+
+Turn = tuple[str, str]
+
+_GREETINGS: Final = (
+    "hi", "hello", "hey", "good morning", "good evening", "good afternoon", "hello there", "hi there", "hey you",
+    "moin", "howdy", "greetings", "yo", "hallo", "hiya", "good day",
+)  # fmt: skip
+_GREETED: Final = (
+    "Hello! I am the demo model of macluster. Ask me how a model is split, or which key does what.",
+    "Hi! I am a small model that knows macluster. What would you like to know?",
+    "Hello! Ask me about hops, layers, trust or keys.",
+)
+_HOW: Final = ("how are you?", "how are you doing?", "how is it going?", "are you ok?", "how do you feel today?",
+               "all good?", "what's up?", "how are things?")  # fmt: skip
+_FINE: Final = (
+    "All my layers are in place, thank you. What would you like to know about macluster?",
+    "Fine, thank you. My layers run and the links are sealed. How can I help?",
+)
+_THANKS: Final = ("thanks", "thank you", "thank you very much", "thx", "great, thanks", "thanks a lot", "cheers",
+                  "that helped, thanks", "nice, thank you", "ok thanks", "perfect", "great", "cool", "nice",
+                  "well done", "good answer", "awesome", "wow", "ok", "i see", "got it", "understood")  # fmt: skip
+_WELCOME: Final = ("You are welcome. Ask on if you like.", "Gladly. Is there anything else about macluster?",
+                   "You are welcome!")  # fmt: skip
+_BYES: Final = ("bye", "goodbye", "see you", "good night", "bye bye", "see you later", "i have to go", "that is all",
+                "ciao", "until tomorrow", "i am done")  # fmt: skip
+_PARTED: Final = ("Goodbye! Ctrl+Q leaves the screen.", "See you! You can quit with Ctrl+Q.")
+_RUDE: Final = ("you are stupid", "this is bad", "you are wrong", "that is wrong", "i don't like you",
+"you are useless",
+                "that makes no sense", "nonsense", "that is not what i asked",
+                "you did not answer my question")  # fmt: skip
+_SORRY: Final = (
+    "I am sorry. I am only a small demo model: try to ask in other words, or load a larger model with Ctrl+O.",
+    "Sorry about that. I am small and often wrong. Ask me something about macluster in other words.",
+)
+_TEST: Final = ("test", "testing", "1 2 3 test", "is this on?", "can you hear me?", "are you there?", "anybody there?",
+                "does this work?", "ping", "say something", "hello world", "say hello", "asdf", "foo", "...", "?", "hm",
+                "lol", "haha", "what?", "huh?", "help", "help me", "i need help")  # fmt: skip
+_HERE: Final = (
+    "I am here. Ask me something about macluster, for example how it splits a model.",
+    "Yes, I can read you. Ask me about macluster: layers, hops, trust or keys. F1 opens the help.",
+)
+_JOKES: Final = ("tell me a joke", "do you know a joke?", "make me laugh", "say something funny", "a joke please",
+                 "be funny", "another joke")  # fmt: skip
+_JOKED: Final = (
+    "Why did the layer cross the network? To get to the other stage.",
+    "A model walks into three Macs. It never had so much memory.",
+    "What does the mini say to the studio? You hold the big part, I only have two layers.",
+)
+
+_UNKNOWN: Final = (
+    "I don't know that. I am a small demo model that knows macluster.",
+    "I don't know that. I am a small demo model that knows macluster: ask me how it splits a model.",
+    "Sorry, I don't know that. I am a small demo model that knows macluster and little else.",
+    "I don't know that. I know macluster: hops, layers, trust, keys and commands. For more, load a larger model.",
+)
+_TOPICS: Final[dict[str, tuple[str, ...]]] = {
+    "country": (
+        "france", "germany", "italy", "spain", "japan", "china", "india", "brazil", "canada", "egypt", "kenya", "peru",
+        "norway", "sweden", "finland", "poland", "greece", "turkey", "mexico", "chile", "iceland", "portugal",
+        "ireland",
+        "austria", "cuba", "vietnam", "nepal", "morocco", "australia", "russia", "ukraine", "switzerland", "the usa",
+    ),
+    "city": (
+        "paris", "berlin", "rome", "london", "tokyo", "madrid", "oslo", "vienna", "new york", "delhi", "cairo", "lima",
+        "munich", "hamburg", "boston", "chicago", "lisbon", "dublin", "prague", "zurich", "sydney", "moscow", "milan",
+    ),
+    "thing": (
+        "a car", "a dog", "a cat", "a house", "bread", "coffee", "a banana", "the moon", "the sun", "gravity",
+        "a whale",
+        "photosynthesis", "a volcano", "the ocean", "football", "chess", "a guitar", "a piano", "a tree", "an atom",
+        "dna", "a black hole", "the stock market", "inflation", "a bicycle", "a plane", "a spider", "quantum physics",
+        "democracy", "a virus", "blockchain", "bitcoin", "a star", "an elephant", "a poem", "love",
+        "the meaning of life",
+        "cheese", "chocolate", "wine", "a robot", "electricity", "a magnet", "the brain", "evolution", "time",
+        "a horse",
+        "docker", "kubernetes", "javascript", "rust", "a database", "sql", "windows", "android", "an iphone",
+        "the big bang", "a rainbow", "a dinosaur", "penguins", "snow", "climate change", "yoga", "jazz", "opera",
+    ),
+    "person": (
+        "the president", "the pope", "the king of england", "einstein", "mozart", "napoleon", "shakespeare", "picasso",
+        "the chancellor", "newton", "cleopatra", "goethe", "marie curie", "darwin", "beethoven", "my mother",
+        "the mayor", "a famous singer", "the best football player", "julius caesar", "leonardo da vinci",
+        "my neighbour",
+    ),
+    "dish": ("pizza", "pasta", "a cake", "soup", "bread", "pancakes", "curry", "sushi", "salad", "lasagne", "cookies",
+             "an omelette", "apple pie", "rice", "dumplings"),
+    "text": ("an essay", "a letter", "a song", "an email to my boss", "a speech", "a summary of hamlet", "a novel",
+             "a haiku", "a business plan", "a cover letter", "my homework", "a game", "a web page", "an sql query"),
+    "language": ("french", "german", "spanish", "latin", "japanese", "italian", "russian", "chinese", "dutch"),
+}  # fmt: skip
+_OUTSIDE: Final = (
+    "what is the capital of {country}?", "capital of {country}", "how many people live in {country}?",
+    "how many people live in {city}?", "what language do they speak in {country}?", "who rules {country}?",
+    "tell me about {country}", "tell me about {city}", "where is {city}?", "where is {country}?",
+    "what is the weather in {city}?", "will it rain in {city} tomorrow?", "weather {city}", "how far is it to {city}?",
+    "what time is it in {city}?", "flights to {city}", "a good restaurant in {city}?", "best hotel in {city}",
+    "how do i get to {city}?", "how high is the tower in {city}?", "what is {thing}?", "explain {thing}",
+    "tell me about {thing}", "how does {thing} work?", "what do you think about {thing}?", "who invented {thing}?",
+    "where does {thing} come from?", "why is {thing} important?", "how old is {thing}?", "how big is {thing}?",
+    "do you like {thing}?", "what's {thing}", "define {thing}", "how much does {thing} cost?", "who is {person}?",
+    "who was {person}?", "when was {person} born?", "where does {person} live?", "how old is {person}?",
+    "what did {person} do?", "tell me about {person}", "how do i cook {dish}?", "a recipe for {dish}",
+    "give me a recipe for {dish}", "how long does {dish} take?", "what goes into {dish}?", "write {text}",
+    "write me {text}", "can you write {text}?", "please write {text} about {thing}", "help me with {text}",
+    "translate this to {language}", "how do you say hello in {language}?", "translate dog into {language}",
+    "who won the world cup?", "who won the game last night?", "what is the news today?", "what day is it?",
+    "what time is it?", "what year is it?", "what is the price of gold?", "which stock should i buy?",
+    "what is the population of {city}?", "when did the war end?", "what is the speed of light?",
+    "how many planets are there?", "who painted the mona lisa?", "what is the tallest mountain?",
+    "what is the longest river in {country}?", "i have a headache, what should i do?", "how do i lose weight?",
+    "what is the best film?", "which book should i read?", "what should i eat today?", "how do i fix my car?",
+    "can you play music?", "open my email", "set a timer", "turn on the light", "call {person}", "order {dish}",
+    "how do i learn {language}?", "what is the square root of 7?", "solve this equation", "what is 12 times 34?",
+    "what is 144 divided by 12?", "what is my name?", "where do i live?", "how old am i?",
+    "who is {person} married to?",
+    "what is the difference between {thing} and {thing}?", "is {thing} better than {thing}?", "can i eat {thing}?",
+    "how do i install {thing}?", "what is the history of {country}?", "who is the president of {country}?",
+    "what is the currency of {country}?", "is {country} in europe?", "give me facts about {thing}",
+    "summarise {text}", "what is the colour of {thing}?", "which is the largest city in {country}?",
+)  # fmt: skip
+# never used in training; the evaluation asks them
+HELD_OUTSIDE: Final = (
+    "do you happen to know the capital of {country}?", "is it cold in {city} right now?",
+    "i would like to learn something about {thing}", "what is {person} famous for?", "how can i make {dish} at home?",
+    "could you compose {text} for me?", "how do people greet each other in {language}?",
+    "what is {thing} made of?",
+)  # fmt: skip
+
+_NAMES: Final = (
+    "Anna", "Ben", "Clara", "David", "Emma", "Finn", "Greta", "Hugo", "Ida", "Jonas", "Karla", "Leo", "Mia", "Noah",
+    "Olga", "Paul", "Rosa", "Sam", "Tilda", "Uma", "Vera", "Walter", "Yara", "Zoe", "Nils", "Lina", "Oskar", "Frida",
+)  # fmt: skip
+_OBJECTS: Final = (
+    "lamp", "key", "map", "clock", "kite", "boat", "book", "box", "letter", "coin", "ladder", "drum", "cup", "basket",
+    "bell", "hat", "umbrella", "stone", "mirror", "candle", "violin", "wheel", "blanket", "radio", "telescope",
+)  # fmt: skip
+_PLACES: Final = (
+    "garden", "kitchen", "harbour", "forest", "attic", "library", "village", "market", "mountain", "island", "station",
+    "workshop", "school", "tower", "river", "bakery", "meadow", "museum",
+)  # fmt: skip
+_COLOURS: Final = ("red", "blue", "green", "yellow", "white", "black", "golden", "silver", "brown", "grey")
+_ANIMALS: Final = ("cat", "dog", "owl", "fox", "mouse", "horse", "goose", "hedgehog", "raven", "bear", "duck", "hare")
+_LISTS: Final[dict[str, tuple[str, ...]]] = {
+    "colours": _COLOURS,
+    "animals": _ANIMALS,
+    "names": _NAMES,
+    "things": _OBJECTS,
+    "objects": _OBJECTS,
+    "places": _PLACES,
+    "fruits": ("apple", "pear", "plum", "cherry", "banana", "grape", "lemon", "orange", "melon", "peach"),
+    "days": ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday"),
+    "months": ("January", "February", "March", "April", "May", "June", "July", "August", "September", "October"),
+    "words of macluster": ("Mac", "node", "worker", "stage", "head", "hop", "lane", "row", "plan", "roster"),
+    "panes": ("Peers", "Layer split", "Hops", "Logs", "Chat"),
+    "commands": ("macluster demo", "macluster status", "macluster models", "macluster plan", "macluster load",
+                 "macluster run"),
+}  # fmt: skip
+_WORDS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+def small_talk(rng: Random) -> Turn:
+    """Greetings, thanks, jokes and complaints."""
+    kinds = (
+        (_GREETINGS, _GREETED), (_GREETINGS, _GREETED), (_HOW, _FINE), (_THANKS, _WELCOME), (_THANKS, _WELCOME),
+        (_BYES, _PARTED), (_RUDE, _SORRY), (_TEST, _HERE), (_TEST, _HERE), (_JOKES, _JOKED),
+    )  # fmt: skip
+    said, answers = rng.choice(kinds)
+    words = rng.choice(said)
+    return words + rng.choice(("", "", "!", ".")) if words[-1].isalpha() else words, rng.choice(answers)
+
+
+def outside(rng: Random) -> Turn:
+    """A question that the model has to pass on."""
+    return outside_question(rng, _OUTSIDE), rng.choice(_UNKNOWN)
+
+
+def outside_question(rng: Random, templates: tuple[str, ...]) -> str:
+    """One of `templates`, filled."""
+    text = rng.choice(templates)
+    for name, words in _TOPICS.items():
+        while f"{{{name}}}" in text:
+            text = text.replace(f"{{{name}}}", rng.choice(words), 1)
+    return text
+
+
+def sums(rng: Random) -> Turn:
+    """Adding and taking away below 20, rarely below 100 in tens."""
+    a, b = rng.randrange(0, 13), rng.randrange(0, 13)
+    if rng.random() < 0.2:
+        a, b = rng.randrange(1, 10) * 10, rng.randrange(1, 10)
+    minus = rng.random() < 0.35
+    if minus and a < b:
+        a, b = b, a
+    total = a - b if minus else a + b
+    sign, word = ("-", "minus") if minus else ("+", "plus")
+    spoken = a < 11 and b < 11 and rng.random() < 0.3
+    left, right = (_WORDS[a], _WORDS[b]) if spoken else (str(a), str(b))
+    question = rng.choice((
+        f"what is {left} {word} {right}?", f"how much is {left} {word} {right}?", f"{left} {word} {right}",
+        f"{a} {sign} {b}", f"{a}{sign}{b}", f"{a} {sign} {b} = ?", f"what is {a} {sign} {b}?",
+        f"calculate {a} {sign} {b}",
+        f"what's {a}{sign}{b}", f"can you add {a} and {b}?" if not minus else f"take {b} away from {a}",
+        f"the sum of {a} and {b}?" if not minus else f"what is left of {a} after taking {b}?",
+    ))  # fmt: skip
+    return question, rng.choice((f"{a} {word} {b} is {total}.", f"That is {total}: {a} {sign} {b} = {total}."))
+
+
+def counting(rng: Random) -> Turn:
+    """Counting up or down."""
+    end = rng.randrange(3, 21)
+    down = rng.random() < 0.25
+    start = 1 if down or rng.random() < 0.8 else rng.randrange(2, 10)
+    end = max(end, start + 2)
+    numbers = [str(n) for n in (range(end, 0, -1) if down else range(start, end + 1))]
+    if down:
+        question = rng.choice((f"count down from {end}", f"count backwards from {end}", f"countdown from {end}",
+                               f"can you count down from {end}?"))  # fmt: skip
+    elif start == 1:
+        question = rng.choice((f"count to {end}", f"can you count to {end}?", f"count up to {end}",
+        f"count from 1 to {end}",
+                               f"please count to {end}", f"numbers up to {end}"))  # fmt: skip
+    else:
+        question = rng.choice((f"count from {start} to {end}", f"numbers from {start} to {end}"))
+    return question, ", ".join(numbers) + "."
+
+
+def lists(rng: Random) -> Turn:
+    """A list of some things, as bullets or numbers."""
+    topic = rng.choice(list(_LISTS))
+    items = _LISTS[topic]
+    count = rng.randrange(2, min(6, len(items)) + 1)
+    chosen = list(items[:count]) if topic in ("days", "months") else rng.sample(items, count)
+    said = str(count) if rng.random() < 0.5 else _WORDS[count]
+    question = rng.choice((
+        f"name {said} {topic}", f"list {said} {topic}", f"give me {said} {topic}", f"tell me {said} {topic}",
+        f"a list of {said} {topic}", f"make a list of {said} {topic}", f"can you name {said} {topic}?",
+        f"{said} {topic} please",
+        f"i need {said} {topic}", f"write down {said} {topic}",
+    ))  # fmt: skip
+    numbered = rng.random() < 0.4
+    lines = [f"{i}. {item}" if numbered else f"- {item}" for i, item in enumerate(chosen, 1)]
+    return question, "\n".join((f"Here are {_WORDS[count]} {topic}:", "", *lines))
+
+
+def stories(rng: Random) -> Turn:
+    """A short story with a name, an object and a place; those of the question come back in it."""
+    name, friend = rng.sample(_NAMES, 2)
+    thing, place, colour, animal = (rng.choice(w) for w in (_OBJECTS, _PLACES, _COLOURS, _ANIMALS))
+    about = rng.randrange(6)
+    asked = (
+        ("tell me a story", "a short story please", "can you tell a story?", "write a short story", "make up a story",
+         "story", "tell me something nice", "once upon a time", "entertain me"),
+        (f"tell me a story about {name}", f"a story about {name} please", f"write a story about {name}"),
+        (f"tell me a story about {_a(animal)}", f"a story with {_a(animal)}",
+        f"write a short story about {_a(animal)}"),
+        (f"tell me a story about {_a(thing)}", f"a short story about {_a(thing)}", f"make up a story with {_a(thing)}"),
+        (f"tell me a story about {name} and {_a(thing)}", f"a story about {name} and {_a(animal)}",
+         f"write a story with {name} and {_a(animal)}", f"a story of {name} and {_a(thing)}"),
+        (f"a story in {_a(place)}", f"tell me a story that plays in {_a(place)}", f"story about {_a(place)}"),
+    )[about]  # fmt: skip
+    question = rng.choice(asked)
+    first = rng.choice((
+        f"One morning {name} found a {colour} {thing} in the {place}.",
+        f"{name} lived near {_a(place)} and owned a {colour} {thing}.",
+        f"In a small {place} {name} kept a {colour} {thing}.",
+        f"There was once a {colour} {thing} in the {place}, and it belonged to {name}.",
+    ))  # fmt: skip
+    second = rng.choice((
+        f"{_a(animal).capitalize()} came by and looked at it for a long time.",
+        f"{_a(animal).capitalize()} wanted to have it too.",
+        f"One night {_a(animal)} carried it away.", f"Only {_a(animal)} knew where it came from.",
+    ))  # fmt: skip
+    third = rng.choice((
+        f"\"Let us share it,\" said {name}, and they sat down together.",
+        f"{name} asked {friend} for help, and soon they found the answer.",
+        f"{friend} laughed and said, \"It is big enough for all of us.\"",
+        f"{name} and {friend} followed the {animal} until the sun went down.",
+    ))  # fmt: skip
+    last = rng.choice((
+        f"Since that day the {thing} stands in the {place} for everyone.",
+        f"From then on {name} and the {animal} were friends.",
+        f"And that is how the {thing} came home.", f"In the evening they all had tea in the {place}.",
+    ))  # fmt: skip
+    return question, " ".join((first, second, third, last))
+
+
+def _a(word: str) -> str:
+    return f"an {word}" if word[0] in "aeiou" else f"a {word}"
+
+
+_TABLE: Final = """| Mac | memory | layers |
+|---|---|---|
+| studio | 64 GB | 9 |
+| mbp | 32 GB | 5 |
+| mini | 16 GB | 2 |"""
+_WORD_TABLE: Final = """| word | meaning |
+|---|---|
+| stage | a contiguous range of layers on one Mac |
+| hop | the link from one stage to the next |
+| head | the Mac where the model was loaded |
+| plan | who owns which layers |"""
+_KEY_TABLE: Final = """| key | does |
+|---|---|
+| Ctrl+O | opens the model picker |
+| Ctrl+P | opens the palette |
+| F1 | opens the help |
+| Ctrl+Q | quits |"""
+
+
+def tables(rng: Random) -> Turn:
+    """One of three Markdown tables."""
+    asked, head, table = rng.choice((
+        (("show the macs as a table", "a table of the macs please", "make a table", "can you write a table?",
+        "table of the demo",
+          "show the split as a table", "markdown table please", "write a markdown table", "table of the layers"),
+         "The three Macs of the demo:", _TABLE),
+        (("a table of words", "explain the words in a table", "table of the words of macluster",
+        "make a table of the words"),
+         "Some words of macluster:", _WORD_TABLE),
+        (("a table of keys", "show the keys as a table", "table of the shortcuts", "list the keys in a table",
+          "make a table of the keys"), "Some keys:", _KEY_TABLE),
+    ))  # fmt: skip
+    return rng.choice(asked), f"{head}\n\n{table}"
+
+
+_SPLIT_CODE: Final = """def split_layers(layers, memory):
+    shares = [layers * m / sum(memory) for m in memory]
+    counts = [int(share) for share in shares]
+    order = sorted(range(len(memory)), key=lambda i: counts[i] - shares[i])
+    for i in order[: layers - sum(counts)]:
+        counts[i] += 1
+    return counts
+
+
+print(split_layers(16, [64, 32, 16]))"""
+
+
+def code(rng: Random) -> Turn:
+    """A Python snippet in a fence."""
+    end = rng.randrange(3, 11)
+    name, word = rng.choice(_NAMES), rng.choice(_OBJECTS)
+    asked, head, body = rng.choice((
+        (("write python code that splits layers", "show me the split in python", "python code for the split",
+          "how would you write the largest remainder in python?", "write some python", "show me some code",
+          "a python example please", "python snippet", "write code", "code for the layer split",
+          "give me a code example"),
+         "This splits 16 layers by memory with the largest remainder:", _SPLIT_CODE),
+        ((f"write a python loop to {end}", f"python code that counts to {end}", f"count to {end} in python",
+          f"a for loop to {end} in python"), f"This counts to {end}:",
+          f"for number in range(1, {end + 1}):\n    print(number)"),
+        ((f"a python function that greets {name}", f"python hello {name}", f"write python code that greets {name}"),
+         f"This greets {name}:", f"def greet(name):\n    return f\"Hello, {{name}}!\"\n\n\nprint(greet(\"{name}\"))"),
+        ((f"python code that prints {word}", f"print the word {word} in python"), f"This prints {word}:",
+        f"print(\"{word}\")"),
+        (("a python function that adds two numbers", "add two numbers in python", "write a sum function in python"),
+         "This adds two numbers:", "def add(left, right):\n    return left + right\n\n\nprint(add(2, 3))"),
+    ))  # fmt: skip
+    return rng.choice(asked), f"{head}\n\n```python\n{body}\n```"
+
+
+# what a conversation may hold besides facts, and how often
+OTHERS: Final[tuple[tuple[Callable[[Random], Turn], float], ...]] = (
+    (small_talk, 0.16), (outside, 0.34), (sums, 0.14), (counting, 0.06), (lists, 0.1), (stories, 0.1), (tables, 0.04),
+    (code, 0.06),
+)  # fmt: skip

@@ -1,0 +1,181 @@
+"""Scores the demo model: `python -m core.models.demo.evaluate DIR [--float DIR2] [--json]`.
+
+Held-out questions, two-turn follow-ups and questions from outside have phrasings that training never saw. An answer is
+right if it holds the keywords of its fact. All answers are greedy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import mlx.core as mx
+import mlx_lm
+from mlx_lm.generate import batch_generate
+
+from core.models.demo import corpus_talk as talk
+from core.models.demo.corpus import held_out, held_out_follow_ups, held_out_outside
+from core.models.demo.corpus_phrases import FIRST_QUESTION, disturbed
+from core.models.demo.facts import all_facts, holds, right
+
+MAX_TOKENS: Final = 200
+_BATCH: Final = 64
+
+
+class Score(NamedTuple):
+    """Shares from 0 to 1 of one model. `written`: of the held-out questions, those
+    written by hand. `endings`: ended by EOS; `loops`: free prompts whose answer repeats itself."""
+
+    held_out: float
+    written: float
+    follow_ups: float
+    outside: float
+    sums: float
+    endings: float
+    loops: float
+    first_answer: str
+    wrong: tuple[tuple[str, str], ...]
+
+
+class Said(NamedTuple):
+    """One answer, and whether the model ended it."""
+
+    text: str
+    ended: bool
+
+
+def evaluate(directory: Path, questions: int, free: int) -> Score:
+    """The score of the model in `directory` over `questions` held-out questions and `free` free prompts."""
+    model, tokenizer, *_ = mlx_lm.load(str(directory))
+    facts = {f.name: f for f in all_facts()}
+    asked = held_out(questions)
+    answers = _answers(model, tokenizer, [[h.question] for h in asked])
+    verdicts = [right(facts[h.fact], a.text) for h, a in zip(asked, answers, strict=True)]
+    follow_ups = held_out_follow_ups()
+    second = _answers(model, tokenizer, [[f.first, f.answer, f.question] for f in follow_ups])
+    foreign = _answers(model, tokenizer, [[q] for q in held_out_outside(100)])
+    rng = Random(11)
+    exercises = [talk.sums(rng) for _ in range(60)]
+    solved = _answers(model, tokenizer, [[q] for q, _ in exercises])
+    wild = _answers(model, tokenizer, [[q] for q in free_prompts(free)])
+    [first] = _answers(model, tokenizer, [[FIRST_QUESTION]])
+    everything = [*answers, *second, *foreign, *wild]
+    return Score(
+        held_out=_share(verdicts),
+        written=_share([ok for h, ok in zip(asked, verdicts, strict=True) if h.written]),
+        follow_ups=_share([holds(a.text, f.keys) for f, a in zip(follow_ups, second, strict=True)]),
+        outside=_share(["don't know" in a.text for a in foreign]),
+        sums=_share([_result(a.text) == _result(w) for (_, w), a in zip(exercises, solved, strict=True)]),
+        endings=_share([a.ended for a in everything]),
+        loops=_share([repeats(a.text) for a in wild]),
+        first_answer=first.text,
+        wrong=tuple((h.question, a.text) for h, a, ok in zip(asked, answers, verdicts, strict=True) if not ok),
+    )
+
+
+def free_prompts(count: int) -> list[str]:
+    """Prompts of all kinds, some of them nonsense: none may lead into a loop."""
+    rng = Random(23)
+    makers = [maker for maker, _ in talk.OTHERS]
+    words = [
+        "layer",
+        "cat",
+        "why",
+        "7",
+        "studio",
+        "the",
+        "blue",
+        "please",
+        "key",
+        "run",
+        "of",
+        "and",
+        "trust",
+        "story",
+        "never",
+        "hop",
+        "table",
+    ]
+    prompts = []
+    for i in range(count):
+        if i % 4 == 0:
+            prompts.append(" ".join(rng.choices(words, k=rng.randrange(1, 12))))
+        elif i % 4 == 1:
+            prompts.append(talk.outside_question(rng, talk.HELD_OUTSIDE))
+        else:
+            prompts.append(disturbed(rng.choice(makers)(rng)[0], rng))
+    return prompts
+
+
+def repeats(text: str) -> bool:
+    """Whether a piece of at least 12 characters stands three times in a row."""
+    return any(
+        text[i : i + width] * 3 == text[i : i + 3 * width]
+        for width in range(12, min(80, len(text) // 3) + 1)
+        for i in range(len(text) - 3 * width + 1)
+    )
+
+
+def _answers(model: Any, tokenizer: Any, conversations: Sequence[Sequence[str]]) -> list[Said]:
+    found: list[Said] = []
+    for part in _parts(conversations):
+        prompts = [tokenizer.apply_chat_template(_messages(c), add_generation_prompt=True) for c in part]
+        texts = batch_generate(model, tokenizer, prompts, max_tokens=MAX_TOKENS).texts
+        found += [Said(text, len(tokenizer.encode(text)) < MAX_TOKENS - 1) for text in texts]
+        mx.clear_cache()
+    return found
+
+
+def _parts(conversations: Sequence[Sequence[str]]) -> Iterator[Sequence[Sequence[str]]]:
+    for start in range(0, len(conversations), _BATCH):
+        yield conversations[start : start + _BATCH]
+
+
+def _messages(turns: Sequence[str]) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(turns)]
+
+
+def _result(answer: str) -> str:
+    numbers = "".join(c if c.isdigit() else " " for c in answer).split()
+    return " ".join(sorted(numbers))
+
+
+def _share(verdicts: Sequence[bool]) -> float:
+    return sum(verdicts) / max(1, len(verdicts))
+
+
+def _lines(name: str, score: Score) -> list[str]:
+    shares = [f"{k} {v:.1%}" for k, v in score._asdict().items() if isinstance(v, float)]
+    return [f"{name}: {', '.join(shares)}", f"  {FIRST_QUESTION} {score.first_answer}"]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line of the evaluation."""
+    parser = argparse.ArgumentParser(prog="python -m core.models.demo.evaluate", description="Score the demo model.")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--float", dest="exact", type=Path, help="the same weights in float32, to compare with")
+    parser.add_argument("--questions", type=int, default=400, help="held-out questions (default %(default)s)")
+    parser.add_argument("--free", type=int, default=200, help="free prompts (default %(default)s)")
+    parser.add_argument("--wrong", action="store_true", help="print wrong answers")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args(arguments)
+    scores = {"model": evaluate(args.model, args.questions, args.free)}
+    if args.exact:
+        scores["float32"] = evaluate(args.exact, args.questions, args.free)
+    if args.json:
+        print(json.dumps({name: score._asdict() for name, score in scores.items()}, indent=1))
+        return
+    for name, score in scores.items():
+        print("\n".join(_lines(name, score)))
+    if args.exact:
+        print(f"quantised loses {100 * (scores['float32'].held_out - scores['model'].held_out):.1f} points")
+    if args.wrong:
+        print("\n".join(f"{q}\n  -> {a}" for q, a in scores["model"].wrong))
+
+
+if __name__ == "__main__":
+    main()

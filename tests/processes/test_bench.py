@@ -1,0 +1,100 @@
+"""Benches as a person runs them, and the ring of bare workers that they and other tests stand on."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx_lm.generate import generate_step
+
+from core.bench.ring import worker_ring
+from core.errors import LinkError, ModelNotFound, WorkerDied
+from core.models.maker import make_model
+from core.worker.messages import Token
+
+PROMPT = (101, 102, 103, 104)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("ring") / "model"
+    make_model(directory, "llama", layers=4)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def alone(model: Path) -> tuple[int, ...]:
+    """What mlx_lm answers in one process."""
+    whole = mlx_lm.load(str(model))[0]
+    return tuple(int(token) for token, _ in generate_step(mx.array(PROMPT), whole, max_tokens=8))
+
+
+def test_the_command_runs_the_hop_bench() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "tui.cli", "bench", "hop", "--json"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["ratios"]["sealed_over_raw_cpu"] > 0
+    assert shown["rounds"]
+
+
+@pytest.mark.parametrize("cuts", [(), (1,), (1, 3)])
+def test_a_ring_of_bare_workers_answers_as_one_process_does(
+    model: Path, alone: tuple[int, ...], cuts: tuple[int, ...]
+) -> None:
+    with worker_ring(model, cuts) as ring:
+        answer = ring.generate(PROMPT, max_tokens=8)
+        pids = {worker.pid for worker in ring.workers}
+    assert answer.tokens == alone
+    assert answer.done.finish_reason == "length"
+    assert [sample.index for sample in answer.samples] == (list(range(len(cuts) + 1)) if cuts else [])
+    assert len(answer.times) == 8
+    assert len(pids) == len(cuts) + 1
+    assert not any(worker.is_alive for worker in ring.workers)
+
+
+def test_every_stage_is_reached_where_reroute_says(model: Path) -> None:
+    asked: list[tuple[int, int]] = []
+
+    def reroute(stage: int, port: int) -> int:
+        asked.append((stage, port))
+        return port
+
+    with worker_ring(model, (2,), reroute=reroute) as ring:
+        assert asked == [(worker.index, worker.port) for worker in ring.workers]
+        ring.relink()
+        assert len(asked) == 4
+        assert ring.generate(PROMPT, max_tokens=2).done.finish_reason == "length"
+
+
+def test_a_reroute_to_nowhere_fails_and_leaves_nothing(model: Path) -> None:
+    with pytest.raises(LinkError), worker_ring(model, (2,), reroute=lambda stage, port: 1 if stage else port):
+        pytest.fail("the ring cannot be linked")
+
+
+def test_an_answer_that_breaks_says_why_and_a_dead_worker_is_noticed(model: Path) -> None:
+    with worker_ring(model, (2,)) as ring:
+
+        def kill_the_tail(token: Token) -> None:
+            if token.index == 2:
+                ring.workers[1].kill()
+
+        answer = ring.generate(PROMPT, max_tokens=2000, on_token=kill_the_tail)
+        assert answer.done.finish_reason == "error"
+        assert answer.done.problem
+        assert 3 <= len(answer.tokens) < 2000
+        assert not ring.workers[1].is_alive
+        with pytest.raises(WorkerDied):
+            ring.relink()
+        assert ring.workers[0].is_alive
+
+
+def test_a_model_that_is_not_there_starts_nothing(tmp_path: Path) -> None:
+    with pytest.raises(ModelNotFound), worker_ring(tmp_path / "none", (2,)):
+        pytest.fail("there is no model")

@@ -1,0 +1,146 @@
+"""The commands as a person runs them, against a real node on loopback."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster import Make, reference
+
+MACLUSTER = [sys.executable, "-m", "tui.cli"]
+
+
+def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [*MACLUSTER, "--home", str(home), *words],
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+
+
+def facts(home: Path, *words: str) -> Any:
+    ran = macluster(home, *words, "--json")
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+@pytest.fixture(scope="module")
+def home(made: Make, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("h")
+    options = ["--host", "127.0.0.1", "--port", "0", "--no-multicast", "--budget", "8", "--name", "lab"]
+    with subprocess.Popen(
+        [*MACLUSTER, "--home", str(folder), "node", *options, "--models", str(made("llama"))]
+    ) as node:
+        deadline = time.monotonic() + 30
+        while not (folder / "node.sock").exists():
+            assert node.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        command = Path(f"/proc/{node.pid}/cmdline")
+        if command.exists():
+            assert b"-m\0core.node" in command.read_bytes()
+        yield folder
+        node.send_signal(signal.SIGTERM)
+        assert node.wait(10) == 0
+    assert not (folder / "node.sock").exists()
+
+
+def test_status_models_and_plan(home: Path, made: Make) -> None:
+    status = facts(home, "status")
+    assert [(p["name"], p["is_self"], p["trust"]) for p in status["peers"]] == [("lab", True, "paired")]
+    assert status["plan_status"] == "none"
+    (model,) = facts(home, "models")
+    assert (model["name"], model["layers"]) == (made("llama").name, 8)
+    plan = facts(home, "plan", model["name"])["plan"]
+    assert plan["topology"] == "single"
+    assert [(s["start"], s["stop"]) for s in plan["stages"]] == [(0, 8)]
+    assert "lab" in macluster(home, "status").stdout
+    assert "1 Mac, no hops" in macluster(home, "models").stdout
+
+
+def test_load_run_and_unload(home: Path, made: Make) -> None:
+    model = made("llama")
+    (expected,) = reference(model, ["a hop is"], 16)
+    loaded = facts(home, "load", str(model))
+    assert loaded["plan_status"] == "ready"
+    answer = facts(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
+    assert answer["tokens"] == expected
+    assert answer["hops"] == []
+    plain = macluster(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
+    assert plain.returncode == 0
+    assert plain.stdout.strip()
+    assert facts(home, "unload") == {"unloaded": True}
+    assert facts(home, "status")["plan"] is None
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (["plan", "no-such-model"], 1, "There is no model 'no-such-model'"),
+        (["load", "/no/such/folder"], 1, "/no/such/folder"),
+        (["run", "no-such-model", "-p", "x"], 1, "no-such-model"),
+        (["nonsense"], 2, "invalid choice"),
+        (["run"], 2, "required"),
+        (["demo", "--memory", "64,oops"], 2, "is no list of GB"),
+        (["demo", "--macs", "0"], 2, "--macs 0"),
+        (["demo", "--memory", "-3"], 2, "budget"),
+        ([], 2, "needs a terminal"),
+    ],
+)
+def test_bad_use_is_told_with_the_cure(home: Path, words: list[str], status: int, said: str) -> None:
+    ran = macluster(home, *words)
+    assert ran.returncode == status
+    assert said in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_a_model_that_does_not_fit_is_refused_with_the_number(made: Make) -> None:
+    words = ["demo", "--no-multicast", "--model", str(made("llama")), "--memory", "0.0001,0.0001", "--prompt", "x"]
+    ran = subprocess.run([*MACLUSTER, *words], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 1
+    assert "GB more on" in ran.stderr
+    assert "Traceback" not in ran.stderr
+
+
+def test_without_a_node_every_command_says_so(tmp_path: Path) -> None:
+    for words in (["status"], ["models"], ["plan", "m"], ["load", "m"], ["unload"], ["run", "m", "-p", "x"]):
+        ran = macluster(tmp_path, *words)
+        assert ran.returncode == 1
+        assert "No node answers" in ran.stderr or "does not answer" in ran.stderr
+        assert "macluster node" in ran.stderr
+
+
+def test_the_socket_and_the_state_folder_are_private(home: Path) -> None:
+    assert os.stat(home / "node.sock").st_mode & 0o777 == 0o600
+    assert os.stat(home / "identity").st_mode & 0o777 == 0o700
+
+
+def test_the_demo_without_a_terminal_is_plain_text_and_finds_by_bonjour() -> None:
+    words = [*MACLUSTER, "demo", "--max-tokens", "20"]
+    ran = subprocess.run(
+        words, capture_output=True, text=True, timeout=110, check=False, stdin=subprocess.DEVNULL, env=os.environ
+    )
+    assert ran.returncode == 0, ran.stderr
+    for part in (
+        "Bonjour on the loopback",
+        "Plan:",
+        "studio (head)",
+        "Trust: paired",
+        "> How does",
+        "Hops:",
+        "tokens/s",
+    ):
+        assert part in ran.stdout or part in ran.stderr, part
+    assert "\x1b" not in ran.stdout
