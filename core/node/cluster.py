@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from core.errors import Busy, LinkLost, Problem
+from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, Problem
 from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.bus import Bus
 from core.node.formation import Action, Connect, Formation, GiveUp, Ready, Show
@@ -68,6 +68,7 @@ class Cluster:
         formation, self._formation = self._formation, None
         if formation is None:
             return
+        self._on_trouble(NotLoaded(reason).problem)
         await self._release(formation.plan, reason)
         self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
 
@@ -114,12 +115,14 @@ class Cluster:
                 return formation.broken(device_id, gen, problem)
 
     async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
-        if device_id == self._device_id:
-            port = await self._member.prepare_own(plan, index, directory)
-            await self._act(self._formation_now().prepared(device_id, port))
-        elif not await self._mesh.send(device_id, Prepare(plan=plan, index=index)):
-            problem = LinkLost(f"{plan.stages[index].peer} is not linked.").problem
-            await self._act(self._formation_now().lost(device_id, problem))
+        try:
+            if device_id == self._device_id:
+                port = await self._member.prepare_own(plan, index, directory)
+                await self._act(self._formation_now().prepared(device_id, port))
+            elif not await self._mesh.send(device_id, Prepare(plan=plan, index=index)):
+                raise LinkLost(f"{plan.stages[index].peer} is not linked.")
+        except MaclusterError as error:
+            await self._act(self._formation_now().lost(device_id, error.problem))
 
     async def _act(self, actions: list[Action]) -> None:
         for action in actions:

@@ -55,6 +55,21 @@ def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_costs_one_answer(namesp
     assert seen["after"] == seen["tokens"]
 
 
+def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace: str, tmp_path: Path) -> None:
+    model = tmp_path / "llama"
+    make_model(model, "llama")
+    inside = ["ip", "netns", "exec", namespace]
+    silence = (
+        "table ip mc {\nchain out {\ntype filter hook output priority 0; policy accept;\nudp dport 5353 drop\n}\n}\n"
+    )
+    subprocess.run([*inside, "nft", "-f", "-"], input=silence, text=True, check=True)
+    words = [sys.executable, "-m", "tui.cli", "demo", "--model", str(model), "--prompt", "hello", "--max-tokens", "4"]
+    ran = subprocess.run([*inside, *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert "using direct addresses" in ran.stderr
+    assert "Found by direct addresses; 3 Mac(s)" in ran.stdout
+
+
 def secrets_of(model: Path, tokens: list[int], text: str) -> list[bytes]:
     """Pieces of the prompt, the answer, runs of token ids in any width, and rows of the real activations."""
     import mlx.core as mx

@@ -148,3 +148,16 @@ async def test_a_request_without_a_model_is_refused_with_the_cure(demo: Demo) ->
         await begin(demo.head, PROMPT, 8)
     assert "macluster load" in refused.value.fix
     assert not isinstance(refused.value, LinkError)
+
+
+async def test_unloading_ends_the_answer_that_runs_and_those_that_wait(demo: Demo) -> None:
+    running = await begin(demo.head, PROMPT, 3000)
+    waiting = await begin(demo.head, PROMPT, 3000)
+    await tokens_seen(demo.head, running, 5)
+    await demo.head.client.unload()
+    for request in (running, waiting):
+        answer = await finish(demo.head, request)
+        assert answer.done.problem is not None
+        assert answer.done.problem.kind == "NotLoaded"
+    await reload(demo)
+    assert (await ask(demo.head, PROMPT, 8)).done.finish_reason == "length"

@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import LinkLost
+from core.events import (
+    LOG_LINES_KEPT,
+    AnyEvent,
+    HopSample,
+    LogLine,
+    PairingChanged,
+    Peer,
+    PeerChanged,
+    PeerGone,
+    PeerSeen,
+    PlanFailed,
+    PlanLoaded,
+    PlanProposed,
+    PlanUnloaded,
+    Progress,
+    Recovery,
+    RequestDone,
+    RequestStarted,
+    Snapshot,
+    StageState,
+    TokenEvent,
+    TrustChanged,
+    apply,
+    decode_event,
+    encode_event,
+)
+from tests.unit.test_node_formation import mac_id, plan_of
+
+PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
+
+
+def peer(number: int, rtt_s: float | None = None) -> Peer:
+    return Peer(device_id=mac_id(number), name=f"mac{number}", rtt_s=rtt_s)
+
+
+def hop(source: int, target: int, frames: int) -> HopSample:
+    return HopSample(
+        source=mac_id(source),
+        target=mac_id(target),
+        frames=frames,
+        bytes=1,
+        compute_s=0.0,
+        codec_s=0.0,
+        seal_s=0.0,
+        send_s=0.0,
+        wait_s=0.0,
+        open_s=0.0,
+    )
+
+
+def done(request_id: str) -> RequestDone:
+    return RequestDone(request_id=request_id, finish_reason="stop", prompt_tokens=1, tokens=2)
+
+
+numbers = st.integers(0, 2)
+ids = st.sampled_from(["r", "s"])
+events: st.SearchStrategy[AnyEvent] = st.one_of(
+    st.builds(lambda n, s: PeerSeen(peer=peer(n, s)), numbers, st.sampled_from([None, 0.5])),
+    st.builds(lambda n, s: PeerChanged(peer=peer(n, s)), numbers, st.sampled_from([None, 0.5])),
+    st.builds(lambda n: PeerGone(device_id=mac_id(n), reason="It left."), numbers),
+    st.builds(lambda n: TrustChanged(level="paired", weakest=f"mac{n}"), numbers),
+    st.builds(lambda n: PlanProposed(plan=plan_of(n + 1)), numbers),
+    st.just(PlanLoaded(plan_gen=100, seconds=1.0)),
+    st.just(PlanFailed(plan_gen=100, problem=PROBLEM)),
+    st.just(PlanUnloaded(plan_gen=100)),
+    st.builds(lambda n, s: StageState(device_id=mac_id(n), status=s), numbers, st.sampled_from(["loading", "ready"])),
+    st.builds(hop, numbers, numbers, st.integers(0, 9)),
+    st.builds(lambda r: RequestStarted(request_id=r, prompt_tokens=1), ids),
+    st.builds(done, ids),
+    st.builds(lambda n: LogLine(at=0.0, level="INFO", source="a", text=f"{n}"), st.integers(0, 99)),
+    st.builds(lambda r: TokenEvent(request_id=r, index=0, token=1, text="x"), ids),
+    st.builds(lambda r: Progress(task="prefill", request_id=r), ids),
+    st.builds(lambda r: Recovery(request_id=r, state="rebuild", text="."), ids),
+    st.just(PairingChanged(state="failed", problem=PROBLEM)),
+)
+
+
+def fold(now: Snapshot, history: list[AnyEvent]) -> Snapshot:
+    for event in history:
+        now = apply(now, event)
+    return now
+
+
+@given(st.lists(events, max_size=25), st.integers(0, 25))
+def test_whoever_joins_late_sees_the_same_and_the_wire_changes_nothing(history: list[AnyEvent], joined: int) -> None:
+    early = fold(Snapshot(version="1"), history)
+    at_joining = fold(Snapshot(version="1"), history[:joined])
+    wire = [decode_event(encode_event(e)) for e in [at_joining, *history[joined:]]]
+    assert fold(Snapshot(), wire) == early
+    assert len({p.device_id for p in early.peers}) == len(early.peers)
+    assert len({(h.source, h.target) for h in early.hops}) == len(early.hops)
+    assert len({s.device_id for s in early.stages}) == len(early.stages)
+
+
+def test_a_hop_is_replaced_in_its_place() -> None:
+    now = fold(Snapshot(), [hop(0, 1, 1), hop(1, 0, 2), hop(0, 1, 3)])
+    assert [(h.source, h.target, h.frames) for h in now.hops] == [(mac_id(0), mac_id(1), 3), (mac_id(1), mac_id(0), 2)]
+
+
+def test_what_is_no_part_of_the_snapshot_leaves_it_as_it_is() -> None:
+    now = Snapshot(version="1", peers=(peer(0),))
+    for event in (TokenEvent(request_id="r", index=0, token=1, text="x"), Progress(task="prefill"), now):
+        assert apply(now, event) is now
+    assert apply(now, PeerGone(device_id=mac_id(5), reason="Nobody knew it.")) == now
+    assert apply(now, done("nobody asked")).running == ()
+
+
+def test_a_plan_from_proposal_to_unloading() -> None:
+    now = fold(Snapshot(), [hop(0, 1, 1), PlanFailed(plan_gen=1, problem=PROBLEM), PlanProposed(plan=plan_of(2))])
+    assert (now.plan_status, now.plan_problem, now.hops) == ("loading", None, ())
+    assert [(s.device_id, s.status) for s in now.stages] == [(mac_id(0), "waiting"), (mac_id(1), "waiting")]
+    ready = apply(now, PlanLoaded(plan_gen=100, seconds=1.0))
+    assert ready.plan_status == "ready"
+    broken = apply(ready, PlanFailed(plan_gen=100, problem=PROBLEM))
+    assert (broken.plan_status, broken.plan_problem, broken.plan) == ("broken", PROBLEM, ready.plan)
+    empty = apply(broken, PlanUnloaded(plan_gen=100))
+    assert (empty.plan, empty.plan_status, empty.plan_problem, empty.stages, empty.hops) == (None, "none", None, (), ())
+
+
+def test_only_the_last_lines_of_the_log_are_kept() -> None:
+    lines = [LogLine(at=float(n), level="INFO", source="a", text=f"{n}") for n in range(LOG_LINES_KEPT + 7)]
+    assert fold(Snapshot(), [*lines]).logs == tuple(lines[7:])

@@ -1,0 +1,24 @@
+"""What a process must never load: the tui and the node's start no mlx, the worker no screen."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("imports", "forbidden"),
+    [
+        ("tui.cli, tui.commands, tui.app", {"mlx", "mlx_lm", "transformers", "tokenizers", "torch"}),
+        ("core.node.service, core.node.__main__", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
+        ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),
+    ],
+    ids=["tui", "node", "worker"],
+)
+def test_a_process_imports_nothing_that_it_must_not(imports: str, forbidden: set[str]) -> None:
+    script = f"import sys, {imports}; print('\\n'.join(sys.modules))"
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    assert ran.returncode == 0, ran.stderr
+    assert set(ran.stdout.split()) & forbidden == set()

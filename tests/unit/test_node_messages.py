@@ -1,0 +1,124 @@
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import LinkLost, ProtocolError
+from core.link.frames import FrameType
+from core.node.messages import (
+    FRAMES,
+    AnyMessage,
+    Bye,
+    LinkUp,
+    Ping,
+    Pong,
+    Prepare,
+    Prepared,
+    Release,
+    Reported,
+    StageLost,
+    Status,
+    from_frame,
+    to_frame,
+)
+from core.settings import MAX_CONTROL_BODY
+from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
+from tests.unit.test_node_formation import mac_id, plan_of
+
+PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
+STATUS = Status(
+    name="studio",
+    chip="M2 Ultra",
+    memory_bytes=64_000_000_000,
+    budget_bytes=54_000_000_000,
+    used_bytes=1,
+    worker_pid=None,
+    worker_rss_bytes=0,
+    rtts={mac_id(1): 0.001},
+)
+EVERY: list[AnyMessage] = [
+    Ping(sent=12.5),
+    Pong(sent=12.5, status=STATUS),
+    Prepare(plan=plan_of(3), index=2),
+    Prepared(plan_gen=100, port=4718),
+    LinkUp(plan=plan_of(2), port=4718),
+    Reported(plan_gen=100, report=Loading(done_bytes=1, total_bytes=2)),
+    Reported(plan_gen=100, report=Loaded(plan_gen=100, weight_bytes=5, seconds=0.5)),
+    Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
+    Reported(plan_gen=100, report=Linked(plan_gen=100)),
+    Reported(plan_gen=100, report=Broken(plan_gen=100, problem=PROBLEM)),
+    StageLost(plan_gen=100, problem=PROBLEM),
+    Release(plan_gen=100, reason="The person unloaded it."),
+    Bye(reason="Its node was ended."),
+]
+
+
+@pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
+def test_a_message_comes_back_and_only_in_its_own_frame(message: AnyMessage) -> None:
+    kind, body = to_frame(message)
+    assert from_frame(kind, body) == message
+    for other in set(FrameType) - {kind}:
+        with pytest.raises(ProtocolError):
+            from_frame(other, body)
+
+
+def test_every_kind_of_message_is_tried_here() -> None:
+    assert {type(m) for m in EVERY} == set(FRAMES)
+
+
+def test_the_largest_plan_fits_a_control_frame() -> None:
+    plan = plan_of(8)
+    stages = tuple(msgspec.structs.replace(s, peer="\U0001f5a5" * 32) for s in plan.stages * 8)
+    _, body = to_frame(Prepare(plan=msgspec.structs.replace(plan, stages=stages), index=63))
+    assert len(body) <= MAX_CONTROL_BODY
+
+
+HOSTILE = [
+    b"",
+    b"null",
+    b"[]",
+    b'"Bye"',
+    b'{"type":"Bye"}',
+    b'{"type":"Hello","reason":"x"}',
+    b'{"type":"Bye","reason":7}',
+    b'{"type":"Ping","sent":1e400}',
+    b'{"type":"Ping","sent":NaN}',
+    b"[" * 60_000,
+    b'{"type":"Bye","x":' + b"[" * 30_000 + b"]" * 30_000 + b',"reason":"x"}',
+    b'{"a":' * 12_000,
+    b'{"type":"Bye","reason":"\\ud800"}',
+    pytest.param(
+        b'{"type":"Bye","reason":"\xff"}',
+        marks=pytest.mark.xfail(
+            strict=True, reason="from_frame lets msgspec's UnicodeDecodeError through", raises=UnicodeDecodeError
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("body", HOSTILE, ids=lambda b: b[:20].decode("ascii", "replace"))
+@pytest.mark.parametrize("kind", [FrameType.PING, FrameType.PLAN, FrameType.BYE])
+def test_junk_is_a_protocol_error(kind: FrameType, body: bytes) -> None:
+    with pytest.raises(ProtocolError):
+        from_frame(kind, body)
+
+
+@given(
+    st.sampled_from(EVERY),
+    st.sampled_from(sorted(set(FRAMES.values()))),
+    st.integers(0, 10**6),
+    st.one_of(st.binary(max_size=3), st.text("\x00\"'{}[],:-9eE.", max_size=6).map(str.encode)),
+)
+def test_a_damaged_message_decodes_or_is_a_protocol_error(
+    message: AnyMessage, kind: FrameType, at: int, piece: bytes
+) -> None:
+    _, body = to_frame(message)
+    at %= len(body)
+    try:
+        from_frame(kind, body[:at] + piece + body[at + 1 :])
+    except ProtocolError:
+        return
+    except UnicodeDecodeError:
+        return  # goes with the xfail above

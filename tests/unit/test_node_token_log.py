@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.errors import SealError
+from core.node.token_log import Opening, TokenLog, read_token_log
+
+SECRET = b"s" * 32
+PROMPT = [101, 70_001, 70_002, 70_003, 70_004, 102]
+TOKENS = [0, 5, 300, 70_005, 2**31]
+
+
+def opening(request_id: str = "ab" * 16) -> Opening:
+    return Opening(
+        request_id=request_id,
+        model="canary-model",
+        fingerprint="canary-print",
+        prompt=PROMPT,
+        temperature=0.5,
+        top_p=0.9,
+        seed=7,
+    )
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    log = TokenLog(tmp_path / "tokens", SECRET, opening())
+    for token in TOKENS:
+        log.append(token)
+    log.close()
+    return log.path
+
+
+@pytest.mark.parametrize("count", [0, 1, 16, 40])
+def test_what_was_written_is_read_even_before_it_is_closed(tmp_path: Path, count: int) -> None:
+    log = TokenLog(tmp_path, SECRET, opening())
+    for token in range(count):
+        log.append(token)
+    assert read_token_log(log.path, SECRET) == (opening(), list(range(count)))
+    log.close()
+
+
+def test_a_cut_leaves_a_prefix_or_says_so(path: Path) -> None:
+    whole = path.read_bytes()
+    kept: set[int] = set()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        try:
+            asked, tokens = read_token_log(path, SECRET)
+        except SealError:
+            assert not kept, "once the opening is whole, a cut never costs the file"
+            continue
+        assert (asked, tokens) == (opening(), TOKENS[: len(tokens)])
+        kept.add(len(tokens))
+    assert kept == set(range(len(TOKENS)))
+
+
+def test_a_flipped_byte_never_changes_a_token(path: Path) -> None:
+    whole = path.read_bytes()
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0x41]) + whole[at + 1 :])
+        try:
+            asked, tokens = read_token_log(path, SECRET)
+        except SealError:
+            continue
+        # a length that grew reads as a cut: the rest is missing, nothing is false
+        assert asked == opening()
+        assert tokens == TOKENS[: len(tokens)] != TOKENS
+
+
+def test_records_of_another_secret_or_another_file_are_refused(path: Path, tmp_path: Path) -> None:
+    with pytest.raises(SealError, match="changed"):
+        read_token_log(path, b"t" * 32)
+    other = TokenLog(tmp_path, SECRET, opening("cd" * 16))
+    other.close()
+    other.path.write_bytes(other.path.read_bytes()[:36] + path.read_bytes()[36:])
+    with pytest.raises(SealError, match="changed"):
+        read_token_log(other.path, SECRET)
+    for foreign in (b"", b"MCT1", b"PNG" + bytes(64), bytes(64)):
+        path.write_bytes(foreign)
+        with pytest.raises(SealError):
+            read_token_log(path, SECRET)
+
+
+def test_nothing_of_the_prompt_or_the_answer_lies_in_clear(path: Path) -> None:
+    data = path.read_bytes()
+    clear = [b"canary", msgspec.msgpack.encode(PROMPT)[1:], *(msgspec.msgpack.encode(t) for t in PROMPT[1:-1])]
+    assert not [piece for piece in clear if piece in data]
+
+
+def test_only_this_user_can_read_it_and_no_file_is_written_over(path: Path, tmp_path: Path) -> None:
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    before = path.read_bytes()
+    with pytest.raises(FileExistsError):
+        TokenLog(path.parent, SECRET, opening())
+    assert path.read_bytes() == before
+    target = tmp_path / "elsewhere"
+    (path.parent / f"{'ef' * 16}.mct").symlink_to(target)
+    with pytest.raises(FileExistsError):
+        TokenLog(path.parent, SECRET, opening("ef" * 16))
+    assert not target.exists()

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import get_args
+
+import msgspec
+import pytest
+
+from core.errors import LinkLost
+from core.worker.messages import (
+    LENGTH,
+    Broken,
+    Cancel,
+    Command,
+    Connect,
+    Done,
+    Failed,
+    Generate,
+    Join,
+    Linked,
+    Listening,
+    Load,
+    Loaded,
+    Loading,
+    Prefilled,
+    Report,
+    Samples,
+    Sever,
+    StageSample,
+    Token,
+    pack,
+    unpack_command,
+    unpack_report,
+)
+from tests.unit.test_node_formation import plan_of
+
+PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
+ID = "ab" * 16
+COMMANDS: list[Command] = [
+    Join(identity_folder="/somewhere", passphrase=b"\x00\xff", host="127.0.0.1"),
+    Load(plan=plan_of(3), index=2, directory="/models/ö"),
+    Connect(plan=plan_of(2), cluster=bytes(range(256)), next_host="::1", next_port=65535),
+    Generate(request_id=ID, tokens=[0, 2**31], max_tokens=1, temperature=0.5, top_p=0.9, seed=(1 << 63) - 1, eos=[2]),
+    Generate(request_id=ID, tokens=[], max_tokens=1, temperature=0.0, top_p=0.0, seed=None, eos=[]),
+    Cancel(request_id=ID),
+    Sever(plan_gen=100, problem=PROBLEM),
+]
+REPORTS: list[Report] = [
+    Listening(pid=1, port=2),
+    Loading(done_bytes=1, total_bytes=2**40),
+    Loaded(plan_gen=100, weight_bytes=2**40, seconds=0.5),
+    Failed(plan_gen=100, problem=PROBLEM),
+    Linked(plan_gen=100),
+    Broken(plan_gen=100, problem=PROBLEM),
+    Prefilled(request_id=ID, done=1, total=2),
+    Token(request_id=ID, index=0, token=2**31),
+    Done(request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, decode_s=0.0, problem=PROBLEM),
+    Samples(request_id=ID, stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
+]
+
+
+@pytest.mark.parametrize("message", [*COMMANDS, *REPORTS], ids=lambda m: type(m).__name__)
+def test_a_message_comes_back_and_only_on_its_own_side(message: Command | Report) -> None:
+    data = pack(message)
+    (length,) = LENGTH.unpack(data[: LENGTH.size])
+    body = data[LENGTH.size :]
+    assert length == len(body)
+    own, other = (unpack_command, unpack_report) if message in COMMANDS else (unpack_report, unpack_command)
+    assert own(body) == message
+    with pytest.raises(msgspec.ValidationError):
+        other(body)
+
+
+def test_every_kind_of_message_is_tried_here() -> None:
+    assert {type(m) for m in COMMANDS} == set(get_args(Command))
+    assert {type(m) for m in REPORTS} == set(get_args(Report))
