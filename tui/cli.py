@@ -14,6 +14,7 @@ from typing import NoReturn
 from core.errors import MaclusterError, UsageError
 from core.node.options import add_options
 from core.settings import DEFAULT_CONTEXT, default_home
+from core.text import clean_text
 from tui import commands
 
 DEMO_PROMPT = "How does macluster split a model?"
@@ -28,12 +29,9 @@ def main() -> None:
         _become_node(args)
     try:
         status = asyncio.run(_run(args))
-    except UsageError as error:
-        print(f"macluster: {error}", file=sys.stderr)
-        status = 2
     except MaclusterError as error:
-        print(f"macluster: {error}", file=sys.stderr)
-        status = 1
+        print(clean_text(f"macluster: {error}"), file=sys.stderr)
+        status = 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         status = 130
     sys.exit(status)

@@ -29,13 +29,16 @@ from core.settings import Home
 
 _T = TypeVar("_T")
 
+ANSWER_S = 30.0
+LOAD_S = 120.0
+
 
 class NodeClient:
     """Commands and events of one node. Use as an async context manager."""
 
     def __init__(self, home: Home) -> None:
         transport = httpx2.AsyncHTTPTransport(uds=str(home.socket))
-        self._http = httpx2.AsyncClient(transport=transport, base_url="http://node", timeout=30.0)
+        self._http = httpx2.AsyncClient(transport=transport, base_url="http://node")
 
     async def __aenter__(self) -> NodeClient:
         await self._http.__aenter__()
@@ -71,7 +74,7 @@ class NodeClient:
 
     async def load(self, request: LoadRequest) -> PlanPreview:
         """Start loading; returns at once, PlanLoaded or PlanFailed follows as an event."""
-        return await self._call("POST", "/v1/load", request, PlanPreview)
+        return await self._call("POST", "/v1/load", request, PlanPreview, timeout_s=LOAD_S)
 
     async def unload(self) -> None:
         """Unload the model, or cancel the load that is running."""
@@ -101,12 +104,20 @@ class NodeClient:
         """Give the digits that the person read on the other Mac."""
         await self._call("POST", "/v1/pairing/digits", digits, Done)
 
-    async def _call(self, method: str, path: str, body: Body | None, kind: type[_T]) -> _T:
+    async def _call(self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float = ANSWER_S) -> _T:
         content = None if body is None else msgspec.json.encode(body)
         try:
-            reply = await self._http.request(method, path, content=content)
+            reply = await self._http.request(method, path, content=content, timeout=timeout_s)
         except httpx2.TransportError as error:
             raise NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).") from error
         if reply.status_code >= 400:
-            raise error_from(msgspec.json.decode(reply.content, type=Problem))
+            raise error_from(_problem_of(reply))
         return msgspec.json.decode(reply.content, type=kind)
+
+
+def _problem_of(reply: httpx2.Response) -> Problem:
+    """What the node says; an answer that is no Problem comes from a defect of the node or from its HTTP library."""
+    try:
+        return msgspec.json.decode(reply.content, type=Problem)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Problem(kind="NodeError", what=f"The node failed (HTTP {reply.status_code}).", fix="Its log says more.")

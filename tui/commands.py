@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import msgspec
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
-from core.events import RequestDone, TokenEvent
+from core.events import PlanProposed, RequestDone, TokenEvent
 from core.requests import ChatRequest, LoadRequest, Message, PlanPreview, PlanRequest
 from core.settings import Home
 from core.text import clean_text
@@ -171,9 +171,12 @@ async def _load(watch: Watch, args: argparse.Namespace) -> None:
     await watch.attached(ATTACH_S)
     mark = len(watch.seen)
     await watch.client.load(LoadRequest(model=_model(args), context=args.context))
-    await watch.until(
-        lambda w: len(w.seen) > mark and w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model"
-    )
+
+    def settled(w: Watch) -> bool:
+        proposed = any(isinstance(e, PlanProposed) for e in w.seen[mark:])
+        return proposed and w.now.plan_status in ("ready", "broken")
+
+    await watch.until(settled, LOAD_S, "Loading the model")
     if watch.now.plan_problem:
         raise NodeError(watch.now.plan_problem.what, watch.now.plan_problem.fix)
 
@@ -223,7 +226,7 @@ async def _answer(watch: Watch, prompt: str, args: argparse.Namespace, *, hops: 
         if hops:
             print(report.done_line(done))
     if done.problem:
-        print(f"macluster: {done.problem.what} {done.problem.fix}", file=sys.stderr)
+        print(clean_text(f"macluster: {done.problem.what} {done.problem.fix}"), file=sys.stderr)
         return 1
     return 0
 

@@ -125,6 +125,7 @@ class Demo:
     async def _model(self) -> Path:
         if self._config.model:
             return self._config.model.expanduser().absolute()
+        self._home(0).root.mkdir(mode=0o700)
         directory = self._home(0).models / "demo-llama-12"
         self._say("Making the demo model (12 layers, random weights: it babbles) …")
         maker = await asyncio.create_subprocess_exec(
@@ -135,7 +136,11 @@ class Demo:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
         )
-        _, complaint = await maker.communicate()
+        try:
+            _, complaint = await maker.communicate()
+        finally:
+            if maker.returncode is None:
+                maker.kill()
         if maker.returncode:
             last = complaint.decode("utf-8", "replace").strip().splitlines()[-1:]
             raise NodeError(f"The demo model could not be made: {' '.join(last)}")

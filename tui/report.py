@@ -59,7 +59,7 @@ def hop_lines(hops: Sequence[HopSample], names: dict[str, str]) -> list[str]:
     """Where the time of the last request went."""
     rows = [
         (
-            f"{names[h.source]} → {names[h.target]}",
+            f"{names.get(h.source, h.source[:8])} → {names.get(h.target, h.target[:8])}",
             str(h.frames),
             f"{h.bytes / 1e6:.2f} MB",
             *(f"{1e3 * s / max(1, h.frames):.2f}" for s in (h.compute_s, h.wait_s, h.seal_s, h.send_s, h.open_s)),
@@ -131,7 +131,8 @@ def hop_facts(hop: HopSample, names: dict[str, str]) -> Facts:
 def worker_facts(peer: Peer, now: Snapshot) -> Facts:
     """A worker's process and memory; the resident size is read now where the process is on this Mac."""
     weight = next((s.weight_bytes for s in now.stages if s.device_id == peer.device_id), 0)
-    resident = rss_bytes(peer.worker_pid or 0) or peer.worker_rss_bytes
+    here = peer.is_self or peer.address.startswith("127.")  # the demo's Macs are all this one
+    resident = (rss_bytes(peer.worker_pid or 0) if here else 0) or peer.worker_rss_bytes
     return {"peer": peer.name, "pid": peer.worker_pid, "rss_bytes": resident, "weight_bytes": weight}
 
 
@@ -168,7 +169,7 @@ def status_lines(now: Snapshot) -> list[str]:
             p.short_id,
             p.state,
             p.trust,
-            p.chip or "–",
+            clean_text(p.chip) or "–",
             gigabytes(p.budget_bytes) if p.budget_bytes else "–",
             p.address or "–",
         )
@@ -178,7 +179,7 @@ def status_lines(now: Snapshot) -> list[str]:
     lines.append(trust_line(now.trust))
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
-        lines.append(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}")
+        lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))
     return lines
 
 

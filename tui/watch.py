@@ -52,6 +52,8 @@ class Watch:
                     raise self._error or NodeUnreachable("The node of this Mac does not answer.")
                 await asyncio.sleep(KNOCK_S)
                 self._task = asyncio.create_task(self._follow())
+            elif asyncio.get_running_loop().time() > deadline:
+                raise NodeUnreachable("The node of this Mac took the call but says nothing.")
             await self._wait(KNOCK_S)
 
     async def until(self, reached: Callable[[Watch], bool], timeout_s: float, what: str) -> None:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import secrets
 from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import Busy, NotLoaded, NotPaired, Problem
-from core.events import Progress, RequestDone, RequestStarted, TokenEvent
+import msgspec
+
+from core.errors import Busy, LinkError, NodeError, NotLoaded, NotPaired, Problem, UsageError, error_from
+from core.events import Plan, Progress, RequestDone, RequestStarted, TokenEvent
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.journal import Journal
@@ -33,6 +36,7 @@ class Running:
         self.log = log
         self.text = text
         self.tokens = 0
+        self.failed: Problem | None = None
 
 
 class Answers:
@@ -62,17 +66,28 @@ class Answers:
         if plan is None or reading is None:
             raise NotLoaded("No model is loaded.")
         tokens = await asyncio.shield(reading)
-        trust = self._bus.now.trust
-        if not carries_prompts(trust.level):
-            raise NotPaired(f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}.")
-        if len(self._queue) >= QUEUE_LIMIT:
-            raise Busy(f"{QUEUE_LIMIT} requests are waiting already.")
+        self._check(plan, reading)
         prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
+        self._check(plan, reading)  # a template takes its time, and the world may have moved on
+        if (room := plan.context - len(prompt)) < 1:
+            what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
+            raise UsageError(what, "Ask for less, or load the model with a larger --context.")
+        request = msgspec.structs.replace(request, max_tokens=min(request.max_tokens, room))
         running = self._admit(request, prompt, tokens, plan.model, plan.fingerprint)
         self._queue.append(running)
         self._bus.publish(RequestStarted(request_id=running.order.request_id, prompt_tokens=len(prompt)))
         self.pump()
         return RequestAccepted(request_id=running.order.request_id, prompt_tokens=len(prompt))
+
+    def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> None:
+        now = self._cluster.plan
+        if now is None or now.fingerprint != plan.fingerprint or self._tokens is not reading:
+            raise NotLoaded(f"{plan.model} was unloaded meanwhile.")
+        trust = self._bus.now.trust
+        if not carries_prompts(trust.level):
+            raise NotPaired(f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}.")
+        if len(self._queue) >= QUEUE_LIMIT:
+            raise Busy(f"{QUEUE_LIMIT} requests are waiting already.")
 
     def _admit(self, request: ChatRequest, prompt: list[int], tokens: Tokens, model: str, fingerprint: str) -> Running:
         order = Generate(
@@ -120,16 +135,30 @@ class Answers:
                 task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
                 self._bus.publish(task)
             case Token(token=token, index=index):
-                running.log.append(token)
+                if not self._commit(running, token):
+                    return
                 running.tokens += 1
                 text = "" if token in running.order.eos else running.text.add(token)
                 self._bus.publish(TokenEvent(request_id=report.request_id, index=index, token=token, text=text))
             case Done():
                 self._current = None
-                self._finish(running, report)
+                self._finish(running, self._unrun(running, running.failed) if running.failed else report)
                 if report.problem is None:
                     self._cluster.served()
-                self.pump()
+                if report.problem is None or not isinstance(error_from(report.problem), LinkError):
+                    self.pump()  # after a broken link the ring is linked anew first, which pumps
+
+    def _commit(self, running: Running, token: int) -> bool:
+        """A token that cannot be written is not shown: the answer ends, the worker's Done frees the ring."""
+        if running.failed:
+            return False
+        try:
+            running.log.append(token)
+        except OSError as error:
+            what = f"The token log cannot be written: {error.strerror}."
+            running.failed = NodeError(what, "Free space on this Mac's disk, then ask again.").problem
+            self._supervisor.send(Cancel(request_id=running.order.request_id))
+        return running.failed is None
 
     def stop_all(self, problem: Problem) -> None:
         """The plan runs no more: every answer ends here, with what it has."""
@@ -140,7 +169,8 @@ class Answers:
             self._finish(running, self._unrun(running, problem))
 
     def _finish(self, running: Running, done: Done) -> None:
-        running.log.close()
+        with contextlib.suppress(OSError):  # what was shown is written; the rest is told by the problem
+            running.log.close()
         rate = (done.tokens - 1) / done.decode_s if done.tokens > 1 and done.decode_s > 0 else None
         self._bus.publish(
             RequestDone(

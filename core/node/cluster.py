@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from time import monotonic
 
-from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, Problem
+from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
 from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.bus import Bus
 from core.node.formation import Action, Connect, Formation, GiveUp, Ready, Show
@@ -16,7 +17,7 @@ from core.node.mesh import Mesh
 from core.node.messages import LinkUp, Prepare, Prepared, Release, Reported, StageLost, StageReport
 from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
 
-ORDER_S = 20.0
+PREPARE_S = 90.0
 
 
 class Cluster:
@@ -30,6 +31,9 @@ class Cluster:
         self._journal = journal
         self._formation: Formation | None = None
         self._started = 0.0
+        self._first_gen = 0
+        self._loading = False
+        self._late: asyncio.Future[None] | None = None
         self._on_ready: Callable[[], None] = lambda: None
         self._on_trouble: Callable[[Problem], None] = lambda _: None
 
@@ -54,26 +58,37 @@ class Cluster:
 
     async def load(self, plan: Plan, directory: Path) -> None:
         """Hand out the stages of `plan`; this Mac's model lies in `directory`. Raises Busy while another loads."""
-        if self._formation and self._formation.phase in ("loading", "linking"):
-            raise Busy(f"{self._formation.plan.model} is being loaded.")
-        await self.unload("Another model is loaded.")
-        self._formation = Formation(plan)
-        self._started = monotonic()
+        if self._loading or (self._formation and self._formation.phase in ("loading", "linking")):
+            raise Busy(f"{self._formation.plan.model if self._formation else 'A model'} is being loaded.")
+        self._loading = True
+        try:
+            await self.unload("Another model is loaded.")
+            formation = self._formation = Formation(plan)
+        finally:
+            self._loading = False
+        self._first_gen, self._started = plan.plan_gen, monotonic()
         self._bus.publish(PlanProposed(plan=plan))
         for index, stage in enumerate(plan.stages):
             await self._hand_out(plan, index, stage.device_id, directory)
+            if self._formation is not formation:
+                raise NotLoaded(f"{plan.model} was unloaded while it was being loaded.")
+            if formation.phase == "failed":
+                return
+        asyncio.get_running_loop().call_later(PREPARE_S, self._check_prepared, formation)
 
     async def unload(self, reason: str) -> None:
         """Free the memory on every Mac of the plan."""
         formation, self._formation = self._formation, None
         if formation is None:
             return
-        self._on_trouble(NotLoaded(reason).problem)
+        self._on_trouble(NotLoaded(f"{formation.plan.model} was unloaded: {reason}").problem)
         await self._release(formation.plan, reason)
         self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
 
     async def heard(self, device_id: str, message: Prepared | Reported | StageLost) -> None:
-        """A stage of this plan on another Mac says something."""
+        """A stage of this plan on another Mac says something; whoever has no stage in it is not heard."""
+        if self._formation is None or all(s.device_id != device_id for s in self._formation.plan.stages):
+            return
         match message:
             case Prepared(plan_gen=gen, port=port) if self._knows(gen):
                 await self._act(self._formation_now().prepared(device_id, port))
@@ -97,13 +112,15 @@ class Cluster:
         return self._formation
 
     def _knows(self, plan_gen: int) -> bool:
-        return self._formation is not None and plan_gen <= self._formation.plan.plan_gen
+        return self._formation is not None and self._first_gen <= plan_gen <= self._formation.plan.plan_gen
 
     def _told(self, device_id: str, report: StageReport) -> list[Action]:
         formation = self._formation_now()
         match report:
             case Loading(done_bytes=done, total_bytes=total):
                 return formation.loading(device_id, done, total)
+            case Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
+                return []  # the last words of a worker that was replaced
             case Loaded(weight_bytes=weight):
                 return formation.loaded(device_id, weight)
             case Failed(problem=problem):
@@ -118,11 +135,20 @@ class Cluster:
         try:
             if device_id == self._device_id:
                 port = await self._member.prepare_own(plan, index, directory)
-                await self._act(self._formation_now().prepared(device_id, port))
+                if self._knows(plan.plan_gen):
+                    await self._act(self._formation_now().prepared(device_id, port))
             elif not await self._mesh.send(device_id, Prepare(plan=plan, index=index)):
                 raise LinkLost(f"{plan.stages[index].peer} is not linked.")
         except MaclusterError as error:
-            await self._act(self._formation_now().lost(device_id, error.problem))
+            if self._knows(plan.plan_gen):
+                await self._act(self._formation_now().lost(device_id, error.problem))
+
+    def _check_prepared(self, formation: Formation) -> None:
+        """A Mac that has not even begun by now will not."""
+        if formation is self._formation and formation.phase == "loading":
+            for device_id in formation.unprepared():
+                problem = LinkTimeout(f"{self._name(device_id)} has not begun to load after {PREPARE_S:.0f} s.").problem
+                self._late = asyncio.ensure_future(self.lost(device_id, problem))
 
     async def _act(self, actions: list[Action]) -> None:
         for action in actions:

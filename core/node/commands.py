@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from core.errors import MaclusterError, UsageError
+from core.errors import MaclusterError, TrustError, UsageError
 from core.models.catalog import ModelEntry
 from core.node.answers import Answers
 from core.node.cluster import Cluster
@@ -27,6 +27,7 @@ from core.requests import (
 )
 from core.settings import DEFAULT_CONTEXT
 from core.text import clean_name
+from core.trust.identity import parse_text_id
 
 
 class Commands:
@@ -95,8 +96,14 @@ class Commands:
     def know(self, address: Address) -> None:
         """A Mac's address, given by hand. Raises UsageError for a device id that is none."""
         name = clean_name(address.device_id[:8])
-        if name is None:
-            raise UsageError(f"{address.device_id!r} is no device id.", "`macluster status` shows it on that Mac.")
+        try:
+            parse_text_id(address.device_id)
+        except TrustError:
+            name = None
+        if name is None or self._peers.is_own(address.device_id):
+            raise UsageError(
+                f"{address.device_id!r} is no other Mac's device id.", "`macluster status --json` shows it on that Mac."
+            )
         self._know(Sighting(device_id=address.device_id, name=name, host=address.host, port=address.port))
 
     async def open_pairing(self) -> PairingWindow:

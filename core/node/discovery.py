@@ -82,7 +82,10 @@ class Discovery:
         return [ip for ip in found if not ip.startswith(("127.", "169.254."))] or ["127.0.0.1"]
 
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
-        if state_change is ServiceStateChange.Removed or (name not in self._seen and len(self._seen) >= MAX_RECORDS):
+        if state_change is ServiceStateChange.Removed:
+            self._seen.discard(name)
+            return
+        if name not in self._seen and len(self._seen) >= MAX_RECORDS:
             return
         self._seen.add(name)
         task = asyncio.ensure_future(self._resolve(zeroconf, service_type, name))
@@ -93,7 +96,8 @@ class Discovery:
         info = AsyncServiceInfo(service_type, name)
         if await info.async_request(zeroconf, RESOLVE_MS):
             sighting = read_sighting(info.properties, info.parsed_addresses(IPVersion.V4Only), info.port)
-            if sighting and sighting.device_id != self._device_id:
+            # one advertisement speaks for one device id, so that a rogue cannot fill the table under a single name
+            if sighting and sighting.device_id != self._device_id and name == f"{sighting.device_id}.{service_type}":
                 self._on_sight(sighting)
 
 

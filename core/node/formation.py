@@ -94,6 +94,10 @@ class Formation:
             return []
         return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem)]
 
+    def unprepared(self) -> list[str]:
+        """Stages whose worker has not answered yet."""
+        return [s.device_id for s in self.plan.stages if s.device_id not in self._ports]
+
     def served(self) -> None:
         """A request went through: earlier broken links no longer count."""
         self._relinks = 0

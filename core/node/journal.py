@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import time
@@ -43,7 +44,8 @@ class Journal:
         line = LogLine(
             at=time.time(), level=level, source=source or self._source, text=clean_text(text)[:LINE_LIMIT].rstrip()
         )
-        self._append({"at": line.at, "level": level, "source": line.source, "text": line.text})
+        with contextlib.suppress(OSError):  # a full disk must not stop the node; readers still get the line
+            self._append({"at": line.at, "level": level, "source": line.source, "text": line.text})
         self._bus.publish(line)
 
     def _append(self, fields: dict[str, object]) -> None:

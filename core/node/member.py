@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from itertools import pairwise
 from pathlib import Path
 
-from core.errors import MaclusterError, Problem
+import msgspec
+
+from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, Problem, ProtocolError
 from core.events import Plan
 from core.node.journal import Journal
 from core.node.mesh import Mesh
 from core.node.messages import LinkUp, Prepare, Prepared, Release, Reported, StageLost, StageReport
 from core.node.models import Models
 from core.node.supervisor import Supervisor
-from core.worker.messages import Connect, Load
+from core.worker.messages import Broken, Connect, Load
+
+MAX_STAGES = 64
 
 
 class Member:
@@ -36,14 +41,22 @@ class Member:
         self._head: str | None = None
         self._plan: Plan | None = None
         self._index = 0
+        self._released: dict[str, int] = {}
+        self._preparing: set[str] = set()
+        self._orders: dict[str, Prepare] = {}
         self._tell_own: Callable[[StageReport], Awaitable[None]] | None = None
         self._own_lost: Callable[[Problem], Awaitable[None]] | None = None
+        self._on_unlinked: Callable[[Broken], None] = lambda _: None
 
     def when_own(
-        self, *, report: Callable[[StageReport], Awaitable[None]], lost: Callable[[Problem], Awaitable[None]]
+        self,
+        *,
+        report: Callable[[StageReport], Awaitable[None]],
+        lost: Callable[[Problem], Awaitable[None]],
+        unlinked: Callable[[Broken], None],
     ) -> None:
-        """What to call about a plan that this very Mac leads."""
-        self._tell_own, self._own_lost = report, lost
+        """What to call about a plan that this very Mac leads; `unlinked` passes a report on as the worker's are."""
+        self._tell_own, self._own_lost, self._on_unlinked = report, lost, unlinked
 
     @property
     def plan(self) -> Plan | None:
@@ -55,14 +68,23 @@ class Member:
         return await self._prepare(self._device_id, plan, index, directory)
 
     async def prepare(self, head: str, order: Prepare) -> None:
-        """Load a stage for another Mac."""
-        plan = order.plan
-        if self._plan and self._head == self._device_id:
-            problem = MaclusterError(f"{plan.stages[order.index].peer} leads a plan of its own.", "Unload it there.")
-            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=problem.problem))
+        """Load a stage for another Mac. One order a head at a time, and of those that wait only the last counts."""
+        self._orders[head] = order
+        if head in self._preparing:
             return
+        self._preparing.add(head)
         try:
+            while head in self._orders:
+                await self._prepare_for(head, self._orders.pop(head))
+        finally:
+            self._preparing.discard(head)
+
+    async def _prepare_for(self, head: str, order: Prepare) -> None:
+        plan = order.plan
+        try:
+            check_order(plan, order.index, head, self._device_id)
             directory = await self._models.find_same(plan.model, plan.fingerprint)
+            self._check_free(head, plan)
             port = await self._prepare(head, plan, order.index, directory)
         except MaclusterError as error:
             await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=error.problem))
@@ -75,11 +97,12 @@ class Member:
 
     def link(self, head: str, order: LinkUp) -> None:
         """Link the ring for another Mac; orders of any but the head are ignored."""
-        if head == self._head:
+        if head == self._head and self._plan and same_plan(order.plan, self._plan):
             self._link(order)
 
     async def release_for(self, head: str, order: Release) -> None:
-        """The head lets go of the plan."""
+        """The head lets go of the plan, even of one that is still being prepared."""
+        self._released[head] = max(order.plan_gen, self._released.get(head, -1))
         if head == self._head:
             self._journal.info(f"The plan is released: {order.reason}")
             await self.release(order.plan_gen)
@@ -92,6 +115,7 @@ class Member:
 
     async def head_lost(self, device_id: str, reason: str) -> None:
         """A Mac is gone; if it led our plan, there is nobody left to serve."""
+        self._released.pop(device_id, None)
         if self._plan and device_id == self._head:
             self._journal.warn(f"The head of the plan is gone: {reason}")
             await self.release(self._plan.plan_gen)
@@ -124,17 +148,41 @@ class Member:
             await self.release(self._plan.plan_gen)
         self._plan, self._head, self._index = plan, head, index
         port = await self._supervisor.ready()
+        if self._plan is not plan:
+            raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
         self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
         return port
 
+    def _check_free(self, head: str, plan: Plan) -> None:
+        """One head at a time, and none that let go meanwhile."""
+        if self._plan and self._head != head:
+            raise Busy("That Mac serves a plan of another Mac.", "Unload it there.")
+        if plan.plan_gen <= self._released.get(head, -1):
+            raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
+
     def _link(self, order: LinkUp) -> None:
         self._plan = order.plan
-        after = order.plan.stages[(self._index + 1) % len(order.plan.stages)].device_id
-        self._supervisor.send(
-            Connect(
-                plan=order.plan,
-                cluster=self._cluster(),
-                next_host=self._mesh.host_of(after),
-                next_port=order.port,
-            )
-        )
+        after = order.plan.stages[(self._index + 1) % len(order.plan.stages)]
+        try:
+            host = self._mesh.host_of(after.device_id)
+        except LinkLost:
+            what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
+            self._on_unlinked(Broken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
+            return
+        self._supervisor.send(Connect(plan=order.plan, cluster=self._cluster(), next_host=host, next_port=order.port))
+
+
+def check_order(plan: Plan, index: int, head: str, own: str) -> None:
+    """What an honest head sends: its own stage first, ours at `index`, layers without a gap. Raises ProtocolError."""
+    edges = [0, *(s.stop for s in plan.stages)]
+    whole = [(s.start, s.stop) for s in plan.stages] == list(pairwise(edges)) and all(a < b for a, b in pairwise(edges))
+    ids = [s.device_id for s in plan.stages]
+    fits = 1 <= index < len(ids) <= MAX_STAGES and edges[-1] == plan.layers and 0 < plan.plan_gen < 1 << 31
+    if not (whole and fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own)):
+        raise ProtocolError("A plan came that no honest head makes.")
+
+
+def same_plan(later: Plan, earlier: Plan) -> bool:
+    """Whether only the generation moved on."""
+    gen = later.plan_gen
+    return gen >= earlier.plan_gen and later == msgspec.structs.replace(earlier, plan_gen=gen)

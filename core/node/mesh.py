@@ -15,12 +15,14 @@ from core.node.journal import Journal
 from core.node.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
 from core.settings import BEAT_S, DEAD_S, SUSPECT_S
 from core.trust.identity import Identity, parse_text_id, text_id
+from core.trust.levels import carries_prompts
 from core.trust.roster import RosterStore
 
 DIAL_S = 5.0
 REDIAL_S = (0.2, 0.5, 1.0, 2.0)
 PATIENCE_S = 3.0
 RTT_SAMPLES = 16
+SHORT_S = 5.0
 
 
 class Contact:
@@ -34,6 +36,8 @@ class Contact:
         self.status: Status | None = None
         self.suspect = False
         self.goodbye = ""
+        self.since = self.heard_at
+        self.beat: asyncio.Task[None] | None = None
 
     def timed(self, rtt_s: float) -> None:
         """A ping came back after `rtt_s` seconds."""
@@ -59,7 +63,7 @@ class Mesh:
         status: Callable[[], Status],
         on_change: Callable[[str], None],
         on_message: Callable[[str, AnyMessage], Awaitable[None]],
-        on_down: Callable[[str, LinkLost], Awaitable[None]],
+        on_down: Callable[[str, LinkLost], Coroutine[Any, Any, None]],
     ) -> None:
         self._identity = identity
         self._store = store
@@ -72,6 +76,7 @@ class Mesh:
         self._dialling: dict[str, asyncio.Task[None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
+        self._short: dict[str, int] = {}
         self.contacts: dict[str, Contact] = {}
 
     async def start(self, host: str, port: int) -> int:
@@ -86,10 +91,11 @@ class Mesh:
         """Say goodbye and close every link."""
         for device_id in list(self.contacts):
             await self.send(device_id, Bye(reason=reason))
+        contacts, self.contacts = self.contacts, {}
         for task in [*self._tasks, *self._dialling.values()]:
             task.cancel()
         await asyncio.gather(*self._tasks, *self._dialling.values(), return_exceptions=True)
-        for contact in self.contacts.values():
+        for contact in contacts.values():
             contact.link.close()
         if self._server:
             self._server.close()
@@ -107,12 +113,25 @@ class Mesh:
         if device_id not in self.contacts and device_id not in self._dialling:
             task = asyncio.create_task(self._dial(device_id), name=f"dial {device_id[:8]}")
             self._dialling[device_id] = task
-            task.add_done_callback(lambda _: self._dialling.pop(device_id, None))
+            task.add_done_callback(lambda task: self._dialled(device_id, task))
+
+    def _dialled(self, device_id: str, task: asyncio.Task[None]) -> None:
+        """A link may have ended again before its dialling did: then nobody else would dial."""
+        self._dialling.pop(device_id, None)
+        if not task.cancelled():
+            self.reach(device_id)
 
     async def roster_changed(self) -> None:
-        """Push the new roster to every linked Mac, and dial the members that are not linked."""
-        for contact in list(self.contacts.values()):
+        """Push the new roster to every linked Mac, end the links to those it no longer trusts, and dial the members
+        that are not linked.
+        """
+        roster = self._store.cluster().roster
+        for device_id, contact in list(self.contacts.items()):
             await self._send_roster(contact)
+            member = roster.member(contact.link.peer_id)
+            if member is None or not carries_prompts(member.level):
+                contact.goodbye = "It is no longer paired."
+                self._spawn(self._ended(device_id, contact, ""))
         for device_id in list(self._addresses):
             self.reach(device_id)
 
@@ -142,6 +161,8 @@ class Mesh:
     async def _dial(self, device_id: str) -> None:
         if device_id < self._identity.text_id:
             await asyncio.sleep(PATIENCE_S)
+        if short := self._short.get(device_id, 0):  # links that ended at once: do not dial in a hot loop
+            await asyncio.sleep(REDIAL_S[min(short, len(REDIAL_S)) - 1])
         attempt = 0
         while device_id not in self.contacts:
             host, port = self._addresses[device_id]
@@ -175,6 +196,8 @@ class Mesh:
             return
         if standing:
             standing.link.close()
+            if monotonic() - standing.since > SHORT_S:  # no crossing of two dials: that node was started anew
+                self._spawn(self._on_down(device_id, LinkLost("It linked anew.")))
         self.contacts[device_id] = contact
         self._spawn(self._listen(device_id, contact))
 
@@ -192,11 +215,17 @@ class Mesh:
             problem = LinkLost(error.what)
         except MaclusterError as error:
             self._journal.error(f"The link to {device_id[:8]} is closed: {error.what}")
+        finally:  # whatever it was: a link that nobody reads must not stay
+            await self._ended(device_id, contact, problem.what)
+
+    async def _ended(self, device_id: str, contact: Contact, what: str) -> None:
         contact.link.close()
         if self.contacts.get(device_id) is contact:
             del self.contacts[device_id]
+            short = monotonic() - contact.since < SHORT_S
+            self._short[device_id] = self._short.get(device_id, 0) + 1 if short else 0
             self._on_change(device_id)
-            await self._on_down(device_id, LinkLost(contact.goodbye or problem.what))
+            await self._on_down(device_id, LinkLost(contact.goodbye or what))
             self.reach(device_id)
 
     async def _handle(self, device_id: str, contact: Contact, kind: FrameType, body: bytes) -> None:
@@ -234,14 +263,20 @@ class Mesh:
                 silence = due - contact.heard_at
                 if silence > DEAD_S:
                     contact.goodbye = f"No sign of life for {silence:.1f} s."
-                    contact.link.close()
+                    self._spawn(self._ended(device_id, contact, ""))  # TLS would wait a second for its goodbye
                     continue
                 if (silence > SUSPECT_S) != contact.suspect:
                     contact.suspect = not contact.suspect
                     self._on_change(device_id)
-                await self.send(device_id, Ping(sent=due))
+                # one Mac that does not read must not hold up the others
+                if contact.beat is None or contact.beat.done():
+                    contact.beat = self._spawn(self._ping(contact, due))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+    async def _ping(self, contact: Contact, now: float) -> None:
+        await self._send_raw(contact, *to_frame(Ping(sent=now)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
 from core.errors import Problem, ProtocolError
 from core.events import Plan
 from core.link.frames import FrameType
+from core.text import clean_text
 from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
+
+TEXT_LIMIT: Final = 500
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
 StageReport = Loading | Loaded | Failed | Linked | Broken
 
@@ -23,11 +29,11 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     chip: str
-    memory_bytes: int
-    budget_bytes: int
-    used_bytes: int
-    worker_pid: int | None
-    worker_rss_bytes: int
+    memory_bytes: Count
+    budget_bytes: Count
+    used_bytes: Count
+    worker_pid: Count | None
+    worker_rss_bytes: Count
     rtts: dict[str, float]
 
 
@@ -55,14 +61,14 @@ class Prepared(NodeMessage, frozen=True, kw_only=True):
     """Member to head: the worker listens for data on `port`."""
 
     plan_gen: int
-    port: int
+    port: Port
 
 
 class LinkUp(NodeMessage, frozen=True, kw_only=True):
     """Head to member: link to the neighbours of `plan`; the next stage's worker listens on `port`."""
 
     plan: Plan
-    port: int
+    port: Port
 
 
 class Reported(NodeMessage, frozen=True, kw_only=True):
@@ -107,7 +113,19 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
 }
 
 _encoder = msgspec.json.Encoder()
-_decoder = msgspec.json.Decoder(AnyMessage)
+
+
+def _clean(value: Any) -> Any:
+    """Every text in a message of another Mac without what could drive a terminal: the one place where it comes in."""
+    match value:
+        case str():
+            return clean_text(value)[:TEXT_LIMIT]
+        case list():
+            return [_clean(v) for v in value]
+        case dict():
+            return {_clean(k): _clean(v) for k, v in value.items()}
+        case _:
+            return value
 
 
 def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
@@ -118,8 +136,8 @@ def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
 def from_frame(kind: FrameType, body: bytes) -> AnyMessage:
     """The message of a frame; raises ProtocolError."""
     try:
-        message: AnyMessage = _decoder.decode(body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+        message: AnyMessage = msgspec.convert(_clean(msgspec.json.decode(body)), AnyMessage)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
         raise ProtocolError(f"A control frame of type 0x{kind:02x} does not decode.") from error
     if FRAMES[type(message)] != kind:
         raise ProtocolError(f"A {type(message).__name__} came in a frame of type 0x{kind:02x}.")

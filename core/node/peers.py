@@ -52,6 +52,10 @@ class Peers:
             rtts={d: c.rtt_s for d, c in contacts.items() if c.rtt_s is not None},
         )
 
+    def is_own(self, device_id: str) -> bool:
+        """Whether this is this Mac's own id."""
+        return device_id == self._identity.text_id
+
     def sighted(self, sighting: Sighting, by_address: bool = False) -> None:
         """A Mac was advertised, or its address was given by hand."""
         self._sightings[sighting.device_id] = sighting
@@ -99,7 +103,7 @@ class Peers:
 
     def linked(self) -> list[Peer]:
         """Paired Macs with a live link and known budgets, this one first, then by budget."""
-        others = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes]
+        others = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes > 0]
         return [self._own_now(), *sorted(others, key=lambda p: (-p.budget_bytes, p.name, p.device_id))]
 
     def rtt(self, source: str, target: str) -> float | None:
@@ -133,7 +137,7 @@ class Peers:
             state = "suspect" if contact.suspect else "connected"
         elif device_id in self._lost:
             state = "lost"
-        trust: Level = "paired" if member else "unpaired"
+        trust: Level = member.level if member else "unpaired"
         name = member.name if member else (sighting.name if sighting else status.name if status else device_id[:8])
         return Peer(
             device_id=device_id,

@@ -29,6 +29,7 @@ from core.node.models import Models
 from core.node.peers import Peers
 from core.node.supervisor import Supervisor
 from core.settings import BEAT_S, Home
+from core.trust.files import private_folder
 from core.trust.identity import Identity, load_or_create
 from core.trust.roster import Member as RosterMember
 from core.trust.roster import RosterStore
@@ -67,7 +68,7 @@ class Node:
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         home = config.home
-        home.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(home.root)
         self._identity: Identity = load_or_create(home.identity)
         self._store = RosterStore(home.rosters)
         self._stopping = asyncio.Event()
@@ -77,7 +78,7 @@ class Node:
         self._journal = Journal(home.log, config.name, self._bus)
         self._build_parts(home)
         self._cluster.when(ready=self._answers.pump, trouble=self._answers.stop_all)
-        self._member.when_own(report=self._cluster.heard_own, lost=self._own_stage_lost)
+        self._member.when_own(report=self._cluster.heard_own, lost=self._own_stage_lost, unlinked=self._on_report)
 
     def _build_parts(self, home: Home) -> None:
         config, own_id = self._config, self._identity.text_id
@@ -200,7 +201,7 @@ class Node:
             case LinkUp():
                 self._member.link(device_id, message)
             case Release():
-                await self._member.release_for(device_id, message)
+                self._spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
             case Prepared() | Reported() | StageLost():
                 await self._cluster.heard(device_id, message)
             case _:
@@ -218,7 +219,7 @@ class Node:
         match report:
             case Token() | Prefilled() | Done():
                 self._answers.heard(report)
-            case Samples(stages=stages) if self._cluster.plan:
+            case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
                 for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
                     self._bus.publish(hop)
             case Loading() | Loaded() | Failed() | Linked() | Broken():

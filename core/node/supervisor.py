@@ -41,7 +41,6 @@ class Supervisor:
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._wanted = False
-        self._replaced = False
         self.port = 0
 
     @property
@@ -69,7 +68,6 @@ class Supervisor:
 
     async def replace(self) -> None:
         """End the worker, its layers and its links with it, and start an empty one: how a model is unloaded."""
-        self._replaced = True
         await self._end()
 
     async def stop(self) -> None:
@@ -80,7 +78,7 @@ class Supervisor:
             await self._keeper
 
     async def _end(self) -> None:
-        process = self._process
+        process, self._process = self._process, None
         self._up.clear()
         if process is None or process.returncode is not None:
             return
@@ -97,12 +95,11 @@ class Supervisor:
         loop = asyncio.get_running_loop()
         while self._wanted:
             started = loop.time()
-            self._replaced = False
             code = await self._run_one()
-            if not self._wanted or self._replaced:
+            if not self._wanted or self._process is None:  # `_end` took it: it was ended on purpose
                 failures = 0
                 continue
-            failures = 0 if loop.time() - started > STEADY_S else failures + 1
+            failures = 1 if loop.time() - started > STEADY_S else failures + 1
             how = f"signal {-code}" if code < 0 else f"status {code}"
             self._on_death(WorkerDied(f"its worker ended unexpectedly ({how})."))
             await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1])
@@ -142,11 +139,12 @@ class Supervisor:
             while True:
                 (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
                 report = unpack_report(await stdout.readexactly(length))
+                if process is not self._process:
+                    continue  # the last words of a worker that was ended on purpose
                 if isinstance(report, Listening):
                     self.port = report.port
                     self._up.set()
-                if process is self._process:
-                    self._on_report(report)
+                self._on_report(report)
         except (asyncio.IncompleteReadError, ConnectionResetError):
             return
         except msgspec.MsgspecError:

@@ -55,7 +55,7 @@ class TokenLog:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.path = folder / f"{opening.request_id}.mct"
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        self._file = os.fdopen(fd, "wb", buffering=0)
+        self._file = os.fdopen(fd, "wb")
         salt = secrets.token_bytes(32)
         self._aead = _key(secret, salt)
         self._records = 0
@@ -80,6 +80,7 @@ class TokenLog:
     def _write(self, record: bytes) -> None:
         sealed = self._aead.encrypt(_nonce(self._records), record, MAGIC)
         self._file.write(_LENGTH.pack(len(sealed)) + sealed)
+        self._file.flush()
         self._records += 1
 
     def _sync(self) -> None:

@@ -14,7 +14,7 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from core.errors import LinkError, MaclusterError, ProtocolError, StageFailed
+from core.errors import HandshakeError, LinkError, MaclusterError, ProtocolError, StageFailed
 from core.link.arrays import decode_arrays
 from core.link.channel import Frame, listen
 from core.link.frames import FrameType
@@ -123,7 +123,16 @@ class Worker:
         self._close()
         self._plan = command.plan
         self._desk.plan_gen = command.plan.plan_gen
-        self._ring = join_ring(
+        try:
+            self._ring = self._join_ring(command, self._stage)
+        except LinkError:
+            raise
+        except MaclusterError as error:
+            raise HandshakeError(error.what, error.fix) from error
+        self._report(Linked(plan_gen=command.plan.plan_gen))
+
+    def _join_ring(self, command: Connect, stage: Stage) -> Ring:
+        return join_ring(
             command.plan,
             self._index,
             listener=self._listener,
@@ -131,9 +140,8 @@ class Worker:
             identity=self._identity,
             cluster=Cluster.decode(command.cluster),
             meter=self._meter,
-            row_bytes=self._stage.layers.boundary_bytes_per_token,
+            row_bytes=stage.layers.boundary_bytes_per_token,
         )
-        self._report(Linked(plan_gen=command.plan.plan_gen))
 
     def _generate(self, command: Generate) -> None:
         if self._stage is None or (self._ring is None and len(self._plan.stages) > 1):

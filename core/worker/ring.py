@@ -16,6 +16,7 @@ from core.events import Plan
 from core.link.arrays import encode_arrays
 from core.link.channel import Frame, Receiver, Sender, accept, dial
 from core.link.frames import FrameType
+from core.text import clean_text
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
 from core.worker.desk import Desk
@@ -26,6 +27,7 @@ from core.worker.telemetry import StageMeter
 PREFILL = 0b10
 DIAL_S = 10.0
 FRAME_S = 5.0
+TEXT_LIMIT = 500
 
 _samples = msgspec.msgpack.Decoder(list[StageSample])
 _problem = msgspec.msgpack.Decoder(Problem)
@@ -125,7 +127,7 @@ class Ring:
                 raise LinkTimeout(f"{self._before.peer} did not answer for {timeout_s:.0f} s.")
         frame = self.receive()
         if frame.header.type == FrameType.ERROR:
-            raise error_from(_problem.decode(frame.body))
+            raise error_from(_read_problem(frame))
         if (frame.header.type, frame.header.request_id, frame.header.pos) != (kind, request, position):
             raise ProtocolError(f"{self._before.peer} sent frame 0x{frame.header.type:02x} out of turn.")
         return frame
@@ -136,11 +138,20 @@ class Ring:
         self._receiver.close()
 
 
+def _read_problem(frame: Frame) -> Problem:
+    """Why another stage ends the answer; its text comes from another Mac and is cleaned here."""
+    try:
+        told = _problem.decode(frame.body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise ProtocolError("An error frame does not decode.") from error
+    return Problem(kind=told.kind, what=clean_text(told.what)[:TEXT_LIMIT], fix=clean_text(told.fix)[:TEXT_LIMIT])
+
+
 def read_samples(frame: Frame) -> list[StageSample]:
     """The samples in a telemetry or end frame."""
     try:
         return _samples.decode(frame.body)
-    except msgspec.MsgspecError as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ProtocolError("A telemetry frame does not decode.") from error
 
 

@@ -50,6 +50,8 @@ class Stage:
 
         Raises ProtocolError if `position` is not the next one: a step must not run twice.
         """
+        if sum(a.nbytes for a in boundary) != rows * self.layers.boundary_bytes_per_token:
+            raise ProtocolError(f"A frame of {rows} rows carried {[a.shape for a in boundary]}.")
         if position != self.position:
             raise ProtocolError(f"A step for position {position} came where {self.position} was next.")
         with self._computing():
@@ -90,4 +92,3 @@ class Stage:
         if rows > 1 or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
         return out
-

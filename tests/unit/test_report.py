@@ -94,7 +94,6 @@ def test_a_worker_that_is_gone_has_its_last_known_memory() -> None:
     assert report.worker_facts(gone, Snapshot())["rss_bytes"] == 5
 
 
-@pytest.mark.xfail(strict=True, reason="a process id of another Mac is looked up on this one")
 @pytest.mark.parametrize("pid", [os.getpid(), pytest.param(-1, id="hostile")])
 def test_a_process_id_of_another_mac_is_not_looked_up_on_this_one(pid: int) -> None:
     far = Peer(
@@ -139,7 +138,6 @@ def test_lines_for_people() -> None:
     assert report.done_line(short) == "2 tokens, too short for a rate, first token after –, finish: length"
 
 
-@pytest.mark.xfail(strict=True, reason="text of other Macs reaches the terminal as it came")
 def test_no_text_of_another_mac_drives_the_terminal() -> None:
     evil = "\x1b]52;c;aGk=\x07"
     now = Snapshot(
