@@ -48,12 +48,20 @@ async def _run(args: argparse.Namespace) -> int:
     """SIGTERM ends a command as Ctrl+C does, so that what it started is taken down in order."""
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    terminated = asyncio.Event()
+
+    def terminate() -> None:
+        terminated.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
     run: Command = args.run
     try:
         return await run(args)
     except asyncio.CancelledError:
-        return 143
+        if terminated.is_set():
+            return 143
+        raise
 
 
 def parser() -> argparse.ArgumentParser:

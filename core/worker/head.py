@@ -53,13 +53,13 @@ class Answer:
         try:
             self._begin()
             reason = self._generate()
-            self._end()
         except LinkError as error:
-            broken, reason, problem = error, "error", error.problem
+            broken, problem = error, error.problem
         except MaclusterError as error:
-            broken, reason, problem = self._end_after_failure(), "error", error.problem
-        self._stage.end()
+            problem = error.problem
         decode_s = perf_counter() - self._first if self._first else 0.0
+        broken = broken or self._end()
+        self._stage.end()
         self._report(
             Done(
                 request_id=self._asked.request_id,
@@ -131,19 +131,17 @@ class Answer:
             self._telemetry_due = perf_counter() + TELEMETRY_EVERY_S
             self._gather(FrameType.TELEMETRY)
 
-    def _end(self) -> None:
-        """The end frame is the last of a request; it comes back with every stage's figures."""
-        if self._ring:
-            self._gather(FrameType.SESSION_END)
-
-    def _end_after_failure(self) -> LinkError | None:
-        """A stage could not compute: the ring is whole, so end the request on every stage."""
+    def _end(self) -> LinkError | None:
+        """The end frame is the last of a request; it comes back with every stage's figures. A ring that breaks now
+        does not take back an answer that is complete.
+        """
         try:
-            self._end()
+            if self._ring:
+                self._gather(FrameType.SESSION_END)
         except LinkError as error:
             return error
         except MaclusterError:
-            return LinkTimeout("The ring did not come to rest after a failure.")
+            return LinkTimeout("The ring did not come to rest after the answer.")
         return None
 
     def _gather(self, kind: FrameType) -> None:
