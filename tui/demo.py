@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from functools import partial
+from importlib.resources import files
 from os import environ
 from pathlib import Path
 
@@ -25,6 +26,7 @@ NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
 CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
 BONJOUR_S = 8.0
 START_S = 30.0
+DEMO_MODEL = Path(str(files("core.models.demo"))) / "macluster-demo"
 LOAD_S = 300.0
 
 
@@ -72,7 +74,7 @@ class Demo:
 
     async def start(self) -> None:
         """The nodes up and answering."""
-        model = await self._model()
+        model = (self._config.model or DEMO_MODEL).expanduser().absolute()
         self.model = str(model)
         for index in range(len(self._config.budgets_gb)):
             self._nodes.append(self._launch(index, model))
@@ -121,30 +123,6 @@ class Demo:
 
     def _home(self, index: int) -> Home:
         return Home(self._root / NAMES[index])
-
-    async def _model(self) -> Path:
-        if self._config.model:
-            return self._config.model.expanduser().absolute()
-        self._home(0).root.mkdir(mode=0o700)
-        directory = self._home(0).models / "demo-llama-12"
-        self._say("Making the demo model (12 layers, random weights: it babbles) …")
-        maker = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "core.models.maker", str(directory), "--family", "llama", "--layers", "12"),
-            env={**environ, "PYTHONSAFEPATH": "1"},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        )
-        try:
-            _, complaint = await maker.communicate()
-        finally:
-            if maker.returncode is None:
-                maker.kill()
-        if maker.returncode:
-            last = complaint.decode("utf-8", "replace").strip().splitlines()[-1:]
-            raise NodeError(f"The demo model could not be made: {' '.join(last)}")
-        return directory
 
     def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
         home = self._home(index).root

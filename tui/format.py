@@ -98,8 +98,10 @@ def gigabytes(count: int) -> str:
 
 
 def gigabytes_short(count: int) -> str:
-    """Bytes as whole GB, one decimal below 10."""
+    """Bytes as whole GB, one decimal below 10, three below a tenth."""
     value = count / GB
+    if 0 < value < 0.0995:
+        return gigabytes(count)
     return f"{value:.1f}" if 0 < value < 9.95 else f"{value:.0f}"
 
 

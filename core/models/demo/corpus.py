@@ -18,6 +18,7 @@ Conversation = list[talk.Turn]
 _PER_FACT: Final = 800
 _OTHERS: Final = 100_000
 _FOLLOW_UPS: Final = 50_000
+_FIRST: Final = 300
 
 _WHY: Final = ("and why?", "why?", "but why?", "why so?", "ok, and why?", "and why is that so?", "what for?",
 "why though?",
@@ -60,7 +61,7 @@ class HeldOut(NamedTuple):
 def held_out(count: int | None = None) -> list[HeldOut]:
     """`count` of the held-out questions, or all, in an order of chance that is always the same.
 
-    About a fifth is written by hand; the others are templates that training never saw, filled with words that it did see.
+    About a fifth is written by hand; the others are templates that training never saw, with words that it did see.
     """
     found = [HeldOut(question, f.name, question in f.asks) for f in all_facts() for question in held_out_questions(f)]
     Random(5).shuffle(found)
@@ -93,28 +94,28 @@ def held_out_follow_ups(seed: int = 7) -> list[FollowUp]:
     return found
 
 
-def generate(seed: int) -> list[Conversation]:
-    """All training conversations in a seeded order; none holds a held-out question."""
+def generate(seed: int, scale: float = 1.0) -> list[Conversation]:
+    """All training conversations in a seeded order, `scale` times as many; none holds a held-out question."""
     rng = Random(seed)
     forbidden = {normal(h.question) for h in held_out()}
-    made = [c for c in _all(rng) if not any(normal(question) in forbidden for question, _ in c)]
+    made = [c for c in _all(rng, scale) if not any(normal(question) in forbidden for question, _ in c)]
     rng.shuffle(made)
     return made
 
 
-def _all(rng: Random) -> Iterator[Conversation]:
+def _all(rng: Random, scale: float) -> Iterator[Conversation]:
     facts = all_facts()
     for found in facts:
         questions = training_questions(found)
-        for _ in range(_PER_FACT):
+        for _ in range(round(scale * _PER_FACT)):
             yield [(disturbed(rng.choice(questions), rng), rng.choice(found.answers))]
     makers, weights = zip(*talk.OTHERS, strict=True)
-    for maker in rng.choices(makers, weights, k=_OTHERS):
+    for maker in rng.choices(makers, weights, k=round(scale * _OTHERS)):
         question, answer = maker(rng)
         yield [(disturbed(question, rng) if maker is not talk.sums else question, answer)]
-    for _ in range(300):
+    for _ in range(round(scale * _FIRST)):
         yield [(FIRST_QUESTION, rng.choice(next(f for f in facts if f.name == "split").answers))]
-    for _ in range(_FOLLOW_UPS):
+    for _ in range(round(scale * _FOLLOW_UPS)):
         yield _follow_up(rng, facts)
 
 

@@ -180,9 +180,47 @@ def _third(action: str) -> str:
 
 
 _SMALL: Final = frozenset(
-    ["a", "an", "the", "is", "are", "was", "do", "does", "did", "i", "you", "me", "my", "to", "of", "in", "on", "for",
-    "it", "this", "that", "what", "which", "how", "why", "can", "could", "should", "would", "will", "with", "be",
-    "and", "or", "so", "there", "tell", "explain", "please"]
+    [
+        "a",
+        "an",
+        "the",
+        "is",
+        "are",
+        "was",
+        "do",
+        "does",
+        "did",
+        "i",
+        "you",
+        "me",
+        "my",
+        "to",
+        "of",
+        "in",
+        "on",
+        "for",
+        "it",
+        "this",
+        "that",
+        "what",
+        "which",
+        "how",
+        "why",
+        "can",
+        "could",
+        "should",
+        "would",
+        "will",
+        "with",
+        "be",
+        "and",
+        "or",
+        "so",
+        "there",
+        "tell",
+        "explain",
+        "please",
+    ]
 )
 
 

@@ -304,7 +304,8 @@ FACTS = (
     ),
     fact(
         "batching", "what", "batching|a batch|continuous batching",
-        "how do several people use one model?|what helps when many requests come?|what is gained by computing requests together?",
+        "how do several people use one model?|what helps when many requests come?|"
+        "what is gained by computing requests together?",
         "several/many,requests,together",
         "Batching means that several requests are computed together, so one trip round the ring serves them all.",
         "With batching, many requests share a trip round the ring together, and the Macs give more tokens per second "

@@ -49,13 +49,13 @@ class Recipe(NamedTuple):
     compiled: bool = False
 
 
-def prepare(out: Path, seed: int, size: Size, limit: int | None = None) -> dict[str, int]:
+def prepare(out: Path, seed: int, size: Size, scale: float = 1.0) -> dict[str, int]:
     """Writes tokenizer.json, token ids (uint16) and starts of conversations (uint32), and the held-out questions."""
     from core.models.demo.corpus import generate, held_out, held_out_follow_ups
     from core.models.demo.vocabulary import conversation_text, train_tokenizer
 
     out.mkdir(parents=True, exist_ok=True)
-    conversations = generate(seed)[:limit]
+    conversations = generate(seed, scale)
     texts = [conversation_text(c) for c in conversations]
     tokenizer = train_tokenizer((t for c in conversations for turn in c for t in turn), size.vocab)
     encoded = [e.ids for e in tokenizer.encode_batch(texts)]
@@ -213,7 +213,7 @@ def _parser() -> argparse.ArgumentParser:
     second = sub.add_parser("fit", help="train on prepared data; needs PyTorch")
     both = sub.add_parser("all", help="both, into OUT/data and OUT/weights")
     for parser in (first, both):
-        parser.add_argument("--limit", type=int, help="only so many conversations, for a rehearsal")
+        parser.add_argument("--scale", type=float, default=1.0, help="size of the corpus, for a rehearsal")
         for name in ("vocab", "layers", "intermediate"):
             parser.add_argument(f"--{name}", type=int, default=Size._field_defaults[name])
     second.add_argument("--data", type=Path, required=True)
@@ -243,7 +243,7 @@ def main(arguments: list[str] | None = None) -> None:
         data, weights = args.out / "data", args.out / "weights"
     if args.command != "fit":
         size = Size(vocab=args.vocab, layers=args.layers, intermediate=args.intermediate)
-        print(prepare(data, args.seed, size, args.limit), flush=True)
+        print(prepare(data, args.seed, size, args.scale), flush=True)
     if args.command != "prepare":
         recipe = Recipe(**{name: getattr(args, name) for name in Recipe._fields if hasattr(args, name)})
         fit(data, weights, recipe, read_size(data))
