@@ -6,18 +6,15 @@ import json
 from pathlib import Path
 from typing import Any
 
-import mlx.core as mx
 import mlx_lm
 import numpy as np
 import pytest
-from mlx.utils import tree_unflatten
-from mlx_lm.models import llama
 
 from core.models.catalog import read_entry
 from core.models.demo.corpus_phrases import FIRST_QUESTION
 from core.models.demo.evaluate import repeats
 from core.models.demo.export import export
-from core.models.demo.network import Size, forward, new_parameters, rotation
+from core.models.demo.network import Size
 from core.models.demo.train import HELD_OUT_FILE, STARTS_FILE, TOKENS_FILE, Recipe, _rows, prepare, read_size, spoken
 from core.models.demo.vocabulary import ASSISTANT, CONTEXT, END, USER, conversation_text
 from core.models.loading import load_slice
@@ -58,7 +55,7 @@ def test_the_full_size_fits_into_the_repository() -> None:
 
 def test_prepared_data_is_the_corpus(data: Path) -> None:
     ids, starts = np.fromfile(data / TOKENS_FILE, np.uint16), np.fromfile(data / STARTS_FILE, np.uint32)
-    assert 3000 <= len(starts) <= 4000
+    assert 3500 <= len(starts) <= 4500
     assert ids.max() < TINY.vocab
     assert (ids[starts] == 1).all()
     assert read_size(data) == TINY
@@ -68,18 +65,6 @@ def test_prepared_data_is_the_corpus(data: Path) -> None:
 def test_only_what_the_assistant_says_is_learned() -> None:
     ids = np.array([1, 7, 8, 2, 9, 10, 0, 1, 7, 2, 11, 0], np.uint16)
     assert spoken(ids).astype(int).tolist() == [0, 0, 0, 0, 1, 1, 1, 0, 0, 0, 1, 1]
-
-
-def test_the_network_computes_what_mlx_lm_computes(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch", reason="only training needs PyTorch")
-    size = Size(vocab=300, layers=3, hidden=64, intermediate=128, heads=4, head_dim=32)
-    parameters = new_parameters(torch, size, 1, "cpu")
-    tokens = np.random.default_rng(0).integers(0, 300, (2, 50))
-    ours = forward(torch, parameters, size, torch.from_numpy(tokens), rotation(torch, size, 64, "cpu"))
-    model = llama.Model(llama.ModelArgs.from_dict(size.config(eos=0, context=64)))
-    model.update(tree_unflatten([(n, mx.array(p.detach().numpy())) for n, p in parameters.items()]))
-    theirs = np.array(model(mx.array(tokens)))
-    assert np.abs(ours.detach().numpy() - theirs).max() < 1e-4 * np.abs(theirs).max()
 
 
 def test_rows_begin_with_a_conversation_and_noise_spares_the_answers(data: Path) -> None:

@@ -15,7 +15,7 @@ from core.models.demo.facts import Fact, all_facts
 
 Conversation = list[talk.Turn]
 
-_PER_FACT: Final = 800
+_PER_FACT: Final = 1000
 _OTHERS: Final = 100_000
 _FOLLOW_UPS: Final = 50_000
 _FIRST: Final = 300

@@ -83,6 +83,15 @@ _AFTER: Final = (
     " please", " thanks", ", please", " in macluster", " in short", " exactly", " again", " for me", " then",
     " in one sentence", " briefly", " please?", " thx", " here",
 )  # fmt: skip
+_AFTERTHOUGHTS: Final = (
+    "just curious", "i am new here", "i forgot", "asking for a friend", "my friend asked me", "it matters to me",
+    "that would help me", "i could not find it", "i am curious", "i need it now", "explain it to me", "tell me",
+    "i have no idea", "i am not sure", "it is not clear to me", "i read about it", "this is important", "help me out",
+    "give me the short answer", "i want to understand it", "someone said i should ask you", "i saw it on the screen",
+    "i am confused", "take your time", "no hurry", "be honest", "i do not remember", "it would be good to know",
+    "let me know", "answer quickly", "i keep wondering", "i wonder", "can you say", "do you know", "any idea",
+    "i have been wondering about that", "you surely know", "i hope you can tell", "in case you know it",
+)  # fmt: skip
 _SYNONYMS: Final = (
     (" mac ", " machine "), (" macs", " machines"), ("how do i", "how can i"), ("how do i", "how to"),
     ("what is", "what's"), ("what does", "what would"), ("can i", "could i"), ("can i", "may i"),
@@ -130,6 +139,8 @@ def disturbed(question: str, rng: Random) -> str:
     if rng.random() < 0.12:
         body, mark = (question[:-1], "?") if question.endswith("?") else (question, "")
         question = body + rng.choice(_AFTER).removesuffix(mark) + mark
+    if rng.random() < 0.16:
+        question = f"{question}{rng.choice((' ', ' ', ', ', '. '))}{rng.choice(_AFTERTHOUGHTS)}"
     if rng.random() < 0.12:
         question = _typo(question, rng)
     style = rng.random()

@@ -31,7 +31,7 @@ CURVE_FILE: Final = "curve.csv"
 # share of the steps with rows of so many tokens: short rows begin with a fresh conversation more often
 _LENGTHS: Final = ((128, 0.35), (256, 0.35), (512, 0.2), (1024, 0.1))
 _BATCH_TOKENS: Final = 65_536
-_NOISE: Final = 0.07
+_NOISE: Final = 0.1
 _PART_BYTES: Final = 12 << 20
 _END, _ASSISTANT = 0, 2
 
@@ -176,7 +176,7 @@ def _rows(data: Path, recipe: Recipe, vocab: int) -> Iterator[NDArray[np.int64]]
         spots = (first[:, None] + np.arange(length + 1)) % len(ids)
         tokens = ids[spots].astype(np.int64)
         # in half of the rows some tokens of the person are others: the sense must come from all of them together
-        swap = heard[spots] & (random.random(spots.shape) < _NOISE) & (random.random((len(spots), 1)) < 0.5)
+        swap = heard[spots] & (random.random(spots.shape) < _NOISE) & (random.random((len(spots), 1)) < 0.6)
         tokens[swap] = random.integers(_ASSISTANT + 1, vocab, size=int(swap.sum()))
         yield np.stack((tokens, mask[spots].astype(np.int64)), axis=-1)
 
