@@ -24,7 +24,6 @@ from tui.watch import Watch
 
 ATTACH_S = 5.0
 ANSWER_S = 3600.0
-SETTLE_S = 0.5
 
 
 async def open_tui(args: argparse.Namespace) -> int:

@@ -36,7 +36,6 @@ from core.worker.messages import (
     Load,
     Loaded,
     Loading,
-    Sever,
 )
 from core.worker.pipe import Inbox, Outbox, private_pipe
 from core.worker.ring import PREFILL, Ring, join_ring, read_samples
@@ -88,7 +87,7 @@ class Worker:
                 self._connect(command)
             case Generate():
                 self._generate(command)
-            case Cancel() | Sever():
+            case Cancel():
                 pass
 
     def _join(self, command: Join) -> None:
@@ -122,7 +121,6 @@ class Worker:
             return
         self._close()
         self._plan = command.plan
-        self._desk.plan_gen = command.plan.plan_gen
         try:
             self._ring = self._join_ring(command, self._stage)
         except LinkError:

@@ -65,13 +65,6 @@ class Cancel(Message, frozen=True, kw_only=True):
     request_id: str
 
 
-class Sever(Message, frozen=True, kw_only=True):
-    """Close the links: a Mac of this plan is gone."""
-
-    plan_gen: int
-    problem: Problem
-
-
 class Listening(Message, frozen=True, kw_only=True):
     """The worker is up and its data listener is open."""
 
@@ -164,7 +157,7 @@ class Samples(Message, frozen=True, kw_only=True):
     stages: list[StageSample]
 
 
-Command = Join | Load | Connect | Generate | Cancel | Sever
+Command = Join | Load | Connect | Generate | Cancel
 Report = Listening | Loading | Loaded | Failed | Linked | Broken | Prefilled | Token | Done | Samples
 
 _encoder = msgspec.msgpack.Encoder()

@@ -118,7 +118,7 @@ class Ring:
     def expect(self, kind: FrameType, request: bytes, position: int, desk: Desk, timeout_s: float) -> Frame:
         """The next frame of this request, which must be of `kind` at `position`.
 
-        Raises LinkTimeout after `timeout_s` seconds, the error that an ERROR frame carries, and what the desk raises.
+        Raises LinkTimeout after `timeout_s` seconds, and the error that an ERROR frame carries.
         """
         deadline = monotonic() + timeout_s
         while not self.wait(desk.inbox, max(0.0, deadline - monotonic())):

@@ -24,7 +24,6 @@ from core.worker.messages import (
     Prefilled,
     Report,
     Samples,
-    Sever,
     StageSample,
     Token,
     pack,
@@ -42,7 +41,6 @@ COMMANDS: list[Command] = [
     Generate(request_id=ID, tokens=[0, 2**31], max_tokens=1, temperature=0.5, top_p=0.9, seed=(1 << 63) - 1, eos=[2]),
     Generate(request_id=ID, tokens=[], max_tokens=1, temperature=0.0, top_p=0.0, seed=None, eos=[]),
     Cancel(request_id=ID),
-    Sever(plan_gen=100, problem=PROBLEM),
 ]
 REPORTS: list[Report] = [
     Listening(pid=1, port=2),

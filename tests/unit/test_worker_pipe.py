@@ -8,12 +8,11 @@ from typing import IO
 
 import pytest
 
-from core.errors import LinkLost
-from core.worker.messages import LENGTH, Cancel, Command, Failed, Generate, Report, Sever, pack, unpack_report
+from core.worker.messages import LENGTH, Cancel, Command, Failed, Generate, Report, pack, unpack_report
 
 SORTER = """
 import select, sys
-from core.errors import LinkError, Problem
+from core.errors import Problem
 from core.worker.desk import Desk
 from core.worker.messages import Failed, Generate
 from core.worker.pipe import private_pipe
@@ -21,17 +20,12 @@ from core.worker.pipe import private_pipe
 inbox, outbox = private_pipe()
 print("a stray print must not spoil the pipe", flush=True)
 desk = Desk(inbox)
-desk.plan_gen = 7
 
 def say(text):
     outbox.put(Failed(plan_gen=0, problem=Problem(kind="said", what=text)))
 
 while True:
-    try:
-        command = desk.next()
-    except LinkError as error:
-        say(f"severed: {error.what}")
-        continue
+    command = desk.next()
     if command is None:
         select.select([inbox.fileno()], [], [])
     elif isinstance(command, Generate):
@@ -87,8 +81,7 @@ def said(child: subprocess.Popen[bytes]) -> str:
     return report.problem.what
 
 
-def test_cancels_count_at_once_severs_interrupt_and_the_rest_waits_its_turn() -> None:
-    lost = LinkLost("The cable is out.").problem
+def test_cancels_count_at_once_and_the_rest_waits_its_turn() -> None:
     with process(SORTER) as child:
         tell(child, Cancel(request_id="b"), generate("a"), generate("b"), generate("b"))
         assert [said(child) for _ in range(3)] == [
@@ -96,10 +89,8 @@ def test_cancels_count_at_once_severs_interrupt_and_the_rest_waits_its_turn() ->
             "b cancelled=True after=False",
             "b cancelled=False after=False",
         ]
-        tell(child, Sever(plan_gen=6, problem=lost), generate("c"))
-        assert said(child) == "c cancelled=False after=False", "a sever of another plan is nothing"
-        tell(child, Sever(plan_gen=7, problem=lost), generate("d"), *(Cancel(request_id="x") for _ in range(5000)))
-        assert [said(child), said(child)] == ["severed: The cable is out.", "d cancelled=False after=False"]
+        tell(child, generate("d"), *(Cancel(request_id="x") for _ in range(5000)))
+        assert said(child) == "d cancelled=False after=False"
         tell(child, generate("e", tokens=3_000_000))
         assert said(child) == "e cancelled=False after=False", "what is longer than a pipe arrives whole"
         out, err = child.communicate(timeout=5)
