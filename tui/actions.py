@@ -34,7 +34,7 @@ APP = (
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
     Action("mc.copy", "ctrl+c", "copy_or_stop", "Copy", "Copy the selection, else stop the answer", priority=True),
     Action("mc.help", "f1,question_mark", "help", "Help", "Help for the focused pane", footer=True),
-    Action("mc.quit", "ctrl+q,q", "quit", "Quit", "Quit (the node goes on)", footer=True),
+    Action("mc.quit", "ctrl+q,q", "quit", "Quit", "Quit", footer=True),
     Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
     Action("mc.unload-any", "", "unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.theme", "", "change_theme", "Theme", "Change the theme"),
@@ -105,7 +105,11 @@ MODELS = (
     Action("mc.models-back", "escape", "back", "Back", "Cancel loading, clear the filter, or go back", footer=True),
 )
 
-HELP = (Action("mc.help-close", "escape,f1,q", "close", "Close", "Close the help", footer=True),)
+HELP = (
+    Action("mc.help-close", "escape,f1,q", "close", "Close", "Close the help", footer=True),
+    # a modal screen hides the app's keys, and this one must work everywhere
+    Action("mc.help-quit", "ctrl+q", "app.quit", "Quit", "Quit, also from the help", footer=True),
+)
 
 EVERYTHING = (*APP, *DASHBOARD, *PANE, *CHAT, *PROMPT, *LOGS, *MODEL_LIST, *MODELS, *HELP)
 
