@@ -68,7 +68,11 @@ class Stage(Value, frozen=True, kw_only=True):
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """Who owns which layers, and in which order. Made once, on the head; `output` is a device id."""
+    """Who owns which layers, and in which order. Made once, on the head; `output` is a device id.
+
+    `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
+    read before loading (a cut that was moved, a Mac that was left out, who can read the tokens).
+    """
 
     plan_gen: int
     model: str
@@ -79,6 +83,8 @@ class Plan(Value, frozen=True, kw_only=True):
     chunk: int
     stages: tuple[Stage, ...]
     output: str
+    batched: bool = True
+    notes: tuple[str, ...] = ()
 
     @property
     def head(self) -> Stage:

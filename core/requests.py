@@ -25,7 +25,9 @@ class PlanRequest(Body, frozen=True, kw_only=True):
 
 
 class LoadRequest(PlanRequest, frozen=True, kw_only=True):
-    """Which model to load over the paired Macs."""
+    """Which model to load over the paired Macs; `verify` compares the ring's logits with the whole model on the head."""
+
+    verify: bool = False
 
 
 class Message(Body, frozen=True, kw_only=True):
