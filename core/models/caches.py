@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -34,20 +35,25 @@ def signature(cache: Any) -> tuple[Any, ...]:
     return (type(cache), getattr(cache, "max_size", None), getattr(cache, "chunk_size", None))
 
 
-def stage_caches(whole: list[Any], own: set[int]) -> list[Any]:
-    """`whole` with the entries outside `own` replaced by an own entry of the same kind, else by a Phantom.
-
-    Families make their masks from the first cache of each kind, wherever that layer lives.
+class Arrangement:
+    """Where the own entries of a slice stand in a cache list like `whole`, and what stands in the other places: an own
+    entry of the same kind, else a Phantom. Families make their masks from the first cache of each kind, wherever that
+    layer lives.
     """
-    alike: dict[tuple[Any, ...], Any] = {}
-    for index in sorted(own):
-        alike.setdefault(signature(whole[index]), whole[index])
-    phantom = Phantom()
-    return [c if i in own else alike.get(signature(c), phantom) for i, c in enumerate(whole)]
+
+    def __init__(self, whole: Sequence[Any], own: set[int]) -> None:
+        self.own = sorted(own)
+        first: dict[tuple[Any, ...], int] = {}
+        for index in self.own:
+            first.setdefault(signature(whole[index]), index)
+        self._stands = [i if i in own else first.get(signature(c)) for i, c in enumerate(whole)]
+
+    def build(self, own: dict[int, Any]) -> list[Any]:
+        """The full list from the slice's own entries, by index."""
+        phantom = Phantom()
+        return [phantom if i is None else own[i] for i in self._stands]
 
 
-def move_phantoms(caches: list[Any], position: int | mx.array) -> None:
-    """Tells stand-ins how many tokens their layers have seen: a number, or one per row."""
-    for cache in caches:
-        if isinstance(cache, Phantom):
-            cache.offset = position
+def phantoms(caches: Sequence[Any]) -> list[Phantom]:
+    """The stand-ins in a cache list, each once."""
+    return list({id(c): c for c in caches if isinstance(c, Phantom)}.values())

@@ -7,6 +7,7 @@ does before its layers runs on zero token ids where the slice does not embed; ML
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import mlx.core as mx
@@ -14,30 +15,35 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import IllegalCut, StageFailed, UnsupportedModel
-from core.models.caches import Phantom, move_phantoms, stage_caches
-from core.models.probe import Probe, swap_class
+from core.models.boundary import Sides, leaves
+from core.models.caches import Arrangement, phantoms
+from core.models.probe import Probe
+from core.models.watch import swap_class
 
 
 class _StageDone(Exception):
-    """Ends a forward behind the last own layer; no error."""
-
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    """Ends a forward behind the last slot that has something to do; no error."""
 
 
 class _Pass:
-    """What the slots do during one forward: layers in `own` compute, the others return `value`; `last` ends it."""
+    """What the slots do during one forward: layers in `own` compute, the others return `value`; slot `end` ends it.
+
+    `given`: side inputs that came over the cut; `taken`: those that the slots saw, where the tokens are known here.
+    """
 
     def __init__(self) -> None:
         self.own = range(0)
-        self.last: int | None = None
+        self.end: int | None = None
         self.value: Any = None
+        self.given: Sides | None = None
+        self.taken: Sides = {}
 
 
 class Slice:
     """Layers [start, stop) of a model of `layers` layers; everything is lazy and belongs to the thread that made it.
 
-    `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row.
+    `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row;
+    `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring.
     `weight_bytes`: bytes of the parameters it keeps. `vocab_size`: token ids must be below it; mlx does not check.
     """
 
@@ -50,32 +56,58 @@ class Slice:
         self._probe = probe
         self._embeds, self._outputs = embed, output
         self._whole = embed and output and (start, stop) == (0, probe.layers)
-        self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if probe.boundaries else 0
-        self._own = {c for c in probe.cache_of[start:stop] if c is not None}
+        self._cuts = bool(probe.boundaries)
+        self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0
+        self.incoming_bytes_per_token = probe.boundaries[start - 1].bytes_per_token if self._cuts else 0
+        own = {c for c in probe.cache_of[start:stop] if c is not None}
+        whole: list[Any] = make_prompt_cache(model)
+        self._arrangement = Arrangement(whole, own if self._cuts else set(range(len(whole))))
         self._pass = _Pass()
-        if probe.boundaries:
+        if self._cuts:
             for index, layer in enumerate(list(model.layers)):
-                _make_slot(layer, index, self._pass)
+                _make_slot(layer, index, self._pass, probe.sides_of(index))
 
     def new_caches(self) -> list[Any]:
         """A full-length cache list for new rows: own entries are real, others are aliases or stand-ins."""
         whole: list[Any] = make_prompt_cache(self._model)
-        return stage_caches(whole, self._own) if self._probe.boundaries else whole
+        return self._arrangement.build({i: whole[i] for i in self._arrangement.own})
 
-    def own(self, caches: list[Any]) -> list[Any]:
-        """The entries that belong to this slice: what may be trimmed, merged or saved, each once."""
-        return [caches[i] for i in sorted(self._own)] if self._probe.boundaries else caches
+    def own(self, caches: Sequence[Any]) -> list[Any]:
+        """The entries that belong to this slice: what may be trimmed or saved, each once."""
+        return [caches[i] for i in self._arrangement.own]
 
-    def states(self, caches: list[Any]) -> list[Any]:
+    def merge(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """One cache list for rows that were prefilled alone, in their order; shorter ones are padded on the left.
+
+        For a model that `core.models.batching.one_row` lets share a batch.
+        """
+        own = self._arrangement.own
+        return self._arrangement.build({i: type(rows[0][i]).merge([row[i] for row in rows]) for i in own})
+
+    def extend(self, caches: list[Any], more: Sequence[Any]) -> list[Any]:
+        """`caches`, a merged list, with the rows of another merged list behind its own; `more` is used up."""
+        for cache, other in zip(self.own(caches), self.own(more), strict=True):
+            cache.extend(other)
+        return caches
+
+    def keep(self, caches: list[Any], rows: Sequence[int]) -> list[Any]:
+        """`caches`, a merged list, with these rows only, in this order."""
+        chosen = mx.array(list(rows))
+        for cache in self.own(caches):
+            cache.filter(chosen)
+        return caches
+
+    def states(self, caches: Sequence[Any]) -> list[Any]:
         """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
         return [cache.state for cache in self.own(caches) if not cache.empty()]
 
     def embed(self, tokens: mx.array, caches: list[Any]) -> list[mx.array]:
         """Token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...]."""
-        if not self._embeds or not self._probe.boundaries:
+        if not self._embeds or not self._cuts:
             raise StageFailed("This stage does not own the embedding.")
-        boundary = self._forward(tokens, caches, None)
-        for phantom in {id(c): c for c in caches if isinstance(c, Phantom)}.values():
+        last = max((s.last for s in self._probe.sides_behind(self.stop).values()), default=0)
+        boundary = self._forward(tokens, caches, None, max(self.stop - 1, last))
+        for phantom in phantoms(caches):
             phantom.offset = phantom.offset + tokens.shape[1]
         return boundary
 
@@ -86,21 +118,22 @@ class Slice:
         """
         if self.start == 0:
             raise StageFailed("This stage begins with the embedding; it takes token ids.")
-        value = self._probe.boundaries[self.start - 1].unpack(boundary)
-        move_phantoms(caches, position)
-        return self._forward(_blank_tokens(boundary), caches, value)
+        received = self._probe.boundaries[self.start - 1].unpack(boundary)
+        _move(caches, position)
+        return self._forward(_blank_tokens(boundary), caches, received, self.stop - 1)
 
     def output(self, boundary: list[mx.array], caches: list[Any], position: int | mx.array) -> mx.array:
         """Norm and head on the last position of what left the last layer, [B, L, ...] each: logits [B, V].
 
         The caches are only looked at. Raises StageFailed for arrays that the last layer cannot have returned.
         """
-        if not self._outputs or not self._probe.boundaries:
+        if not self._outputs or not self._cuts:
             raise StageFailed("This stage does not own the output head.")
         last = [array[:, -1:] for array in boundary]
-        self._pass.own, self._pass.last = range(0), None
-        self._pass.value = self._probe.boundaries[-1].unpack(last)
-        move_phantoms(caches, position)
+        now = self._pass
+        now.own, now.end, now.given = range(0), None, None
+        now.value, _ = self._probe.boundaries[-1].unpack(last)
+        _move(caches, position)
         return self._logits(_blank_tokens(last), caches)
 
     def whole(self, tokens: mx.array, caches: list[Any]) -> mx.array:
@@ -110,29 +143,35 @@ class Slice:
         if self.layers in self._probe.cuts:
             # logits of every position of a prefill chunk would weigh more than some models
             return self.output(self.embed(tokens, caches), caches, 0)
-        self._pass.own, self._pass.last = range(self.layers), None
+        self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
         return self._logits(tokens, caches)
 
     def _logits(self, tokens: mx.array, caches: list[Any]) -> mx.array:
-        logits: mx.array = self._model(tokens, cache=caches)
-        self._pass.value = None
-        return logits[:, -1]
-
-    def _forward(self, tokens: mx.array, caches: list[Any], value: Any) -> list[mx.array]:
-        self._pass.own, self._pass.last = range(self.start, self.stop), self.stop - 1
-        self._pass.value = value
         try:
-            self._model(tokens, cache=caches)
-        except _StageDone as done:
-            return self._probe.boundaries[self.stop - 1].pack(done.value)
+            logits: mx.array = self._model(tokens, cache=caches)
         finally:
             self._pass.value = None
+        return logits[:, -1]
+
+    def _forward(
+        self, tokens: mx.array, caches: list[Any], received: tuple[Any, Sides] | None, end: int
+    ) -> list[mx.array]:
+        now = self._pass
+        now.own, now.end, now.taken = range(self.start, self.stop), end, {}
+        now.value, now.given = received or (None, None)
+        try:
+            self._model(tokens, cache=caches)
+        except _StageDone:
+            sides = now.taken if now.given is None else now.given
+            return self._probe.boundaries[self.stop - 1].pack(now.value, sides)
+        finally:
+            now.value, now.given, now.taken = None, None, {}
         raise StageFailed(f"The model ended before layer {self.stop - 1} ran.")
 
 
 def legal_cuts(probe: Probe) -> frozenset[int]:
     """Positions at which a ring may cut the model; empty if it must stay in one process."""
-    return frozenset() if probe.needs_tokens else probe.cuts - {probe.layers}
+    return probe.cuts - {probe.layers} if probe.layers in probe.cuts else frozenset()
 
 
 def check_cuts(probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> None:
@@ -145,9 +184,9 @@ def check_cuts(probe: Probe, start: int, stop: int, *, embed: bool, output: bool
     apart = (stop == probe.layers) != output
     if not edges and not apart:
         return
-    if probe.needs_tokens:
+    if probe.unsplittable:
         raise UnsupportedModel(
-            "Every layer of this model reads the token ids, so it cannot be split over several Macs yet.",
+            f"This model cannot be split over several Macs: {probe.unsplittable}.",
             "Load it on one Mac, or choose another model.",
         )
     for cut in sorted(edges | ({probe.layers} if apart else set())):
@@ -159,18 +198,31 @@ def check_cuts(probe: Probe, start: int, stop: int, *, embed: bool, output: bool
             )
 
 
-def _make_slot(layer: nn.Module, index: int, now: _Pass) -> None:
+def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, int]) -> None:
+    """`sides`: position or name of an argument -> number of the side input that it is."""
     cls = type(layer)
 
     def call(this: Any, *args: Any, **kwargs: Any) -> Any:
-        value = cls.__call__(this, *args, **kwargs) if index in now.own else now.value
-        if index == now.last:
-            raise _StageDone(value)
-        if index in now.own and (index - now.own.start) % 2 == 0:
-            mx.async_eval(value)  # MLX computes these layers while Python builds the graph of the next ones
-        return value
+        if now.given is None:
+            now.taken.update({n: kwargs[key] if isinstance(key, str) else args[key] for key, n in sides.items()})
+        if index in now.own:
+            if now.given is not None:
+                args = tuple(now.given[sides[i]] if i in sides else arg for i, arg in enumerate(args))
+                kwargs |= {key: now.given[n] for key, n in sides.items() if isinstance(key, str)}
+            now.value = cls.__call__(this, *args, **kwargs)
+            if (index - now.own.start) % 2 == 0:
+                mx.async_eval(leaves(now.value))  # MLX computes these layers while Python builds the next ones' graph
+        if index == now.end:
+            raise _StageDone
+        return now.value
 
     swap_class(layer, __call__=call)
+
+
+def _move(caches: Sequence[Any], position: int | mx.array) -> None:
+    """Tells stand-ins how many tokens their layers have seen: a number, or one per row."""
+    for phantom in phantoms(caches):
+        phantom.offset = position
 
 
 def _blank_tokens(boundary: list[mx.array]) -> mx.array:

@@ -50,7 +50,7 @@ class Stage:
 
         Raises ProtocolError if `position` is not the next one: a step must not run twice.
         """
-        if sum(a.nbytes for a in boundary) != rows * self.layers.boundary_bytes_per_token:
+        if sum(a.nbytes for a in boundary) != rows * self.layers.incoming_bytes_per_token:
             raise ProtocolError(f"A frame of {rows} rows carried {[a.shape for a in boundary]}.")
         if position != self.position:
             raise ProtocolError(f"A step for position {position} came where {self.position} was next.")

@@ -20,6 +20,7 @@ from core.models.loading import load_slice
 from core.models.maker import make_model
 from core.models.probe import Probe
 from core.models.slots import Slice, check_cuts, legal_cuts
+from tests.atlas import config_of
 
 LAYERS = 6
 # 40 tokens leave a sliding window of 8 behind
@@ -172,13 +173,13 @@ def test_layers_that_borrow_keys_stay_with_the_layers_that_made_them() -> None:
     assert "1, 2" in caught.value.fix
 
 
-def test_layers_that_read_token_ids_stay_in_one_process() -> None:
+def test_what_layers_read_of_each_token_travels_with_the_hidden_state() -> None:
     probe = Probe(unweighted({**GEMMA4, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 300}))
-    assert probe.needs_tokens
-    assert legal_cuts(probe) == frozenset()
-    check_cuts(probe, 0, 8, embed=True, output=True)
-    with pytest.raises(UnsupportedModel, match="token ids"):
-        check_cuts(probe, 0, 4, embed=True, output=False)
+    assert probe.reveals_tokens
+    assert legal_cuts(probe) == set(range(1, 8))
+    # the hidden state, and 16 numbers for each layer behind the cut
+    assert [b.bytes_per_token for b in probe.boundaries] == [4 * (96 + 16 * n) for n in range(7, -1, -1)]
+    assert not any("per_layer" in path for path in probe.shared | probe.output)
 
 
 GEMMA3N = {
@@ -192,20 +193,35 @@ AFM7 = {"model_type": "afm7", "hidden_dim": 96, "num_heads": 4, "num_kv_heads": 
 AFM7 |= {"num_layers": 8, "num_kv_reuse_layers": 3}
 
 
-def test_a_hidden_state_in_several_copies_is_still_known_to_need_tokens() -> None:
+def test_a_hidden_state_in_several_copies_crosses_with_all_of_them() -> None:
     probe = Probe(unweighted({"model_type": "gemma3n", "text_config": GEMMA3N}))
-    assert probe.needs_tokens
-    assert legal_cuts(probe) == frozenset()
+    assert probe.reveals_tokens
+    # layers 6 and 7 borrow the keys of layers 5 and 3
+    assert legal_cuts(probe) == {1, 2, 3}
+    assert probe.boundaries[1].bytes_per_token == 4 * (4 * 96 + 16 * 6)
 
 
-def test_layers_that_read_another_layers_cache_stay_in_one_process() -> None:
-    assert legal_cuts(Probe(unweighted(AFM7))) == frozenset()
+def test_layers_that_read_another_layers_cache_stay_with_it() -> None:
+    probe = Probe(unweighted(AFM7))
+    assert probe.reads_caches
+    assert legal_cuts(probe) == {1, 2, 3, 4}
+
+
+def test_layers_that_share_a_dict_stay_together() -> None:
+    probe = Probe(unweighted(config_of("deepseek_v41")))
+    assert legal_cuts(probe) == {1, 2, 4, 6}
+
+
+def test_an_object_that_gathers_blocks_crosses_the_cut() -> None:
+    probe = Probe(unweighted(config_of("kimi_k3")))
+    assert legal_cuts(probe) == set(range(1, 8))
+    assert probe.boundaries[0].bytes_per_token < probe.boundaries[6].bytes_per_token
 
 
 def test_layers_that_run_twice_stay_in_one_process() -> None:
     probe = Probe(unweighted(LOOPED))
     assert legal_cuts(probe) == frozenset()
-    with pytest.raises(IllegalCut):
+    with pytest.raises(UnsupportedModel, match="more than once"):
         check_cuts(probe, 0, 4, embed=True, output=False)
 
 
