@@ -8,7 +8,7 @@ does before its layers runs on zero token ids where the slice does not embed; ML
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import mlx.core as mx
 import mlx.nn as nn
@@ -19,6 +19,10 @@ from core.models.boundary import Sides, leaves
 from core.models.caches import Arrangement, phantoms
 from core.models.probe import Probe
 from core.models.watch import swap_class
+
+
+# mlx-lm's default for `kv_bits`
+KV_GROUP: Final = 64
 
 
 class _StageDone(Exception):
@@ -96,6 +100,19 @@ class Slice:
         for cache in self.own(caches):
             cache.filter(chosen)
         return caches
+
+    def quantise(self, caches: Sequence[Any], bits: int) -> list[Any]:
+        """`caches` with the plain ones of this slice in `bits` bits, as mlx-lm's `kv_bits` makes them after each step.
+
+        Such rows cannot be merged. Raises UnsupportedModel where mlx-lm cannot quantise a cache of this family.
+        """
+        try:
+            own = {i: _quantised(caches[i], bits) for i in self._arrangement.own}
+        except (NotImplementedError, ValueError) as error:
+            raise UnsupportedModel(
+                f"mlx-lm cannot keep this model's cache in {bits} bits: {error}.", "Load it without --kv-bits."
+            ) from error
+        return self._arrangement.build(own)
 
     def states(self, caches: Sequence[Any]) -> list[Any]:
         """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
@@ -217,6 +234,10 @@ def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, 
         return now.value
 
     swap_class(layer, __call__=call)
+
+
+def _quantised(cache: Any, bits: int) -> Any:
+    return cache.to_quantized(group_size=KV_GROUP, bits=bits) if hasattr(cache, "to_quantized") else cache
 
 
 def _move(caches: Sequence[Any], position: int | mx.array) -> None:
