@@ -1,93 +1,65 @@
-"""The files of a model directory, judged before anything parses their content: safetensors headers and JSON.
+"""The weights of a model, from the headers of its safetensors files; no other kind of weights is ever opened.
 
-A model directory is foreign input. Only safetensors are read, every file must lie inside the directory, and sizes are
-checked before they are believed, so neither this code nor mlx ever follows an offset out of a file.
+Sizes are checked before they are believed, so neither this code nor mlx ever follows an offset out of a file.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
 from math import prod
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any, Final
 
-from core.errors import BadModel, ModelNotFound
+from core.errors import BadModel
 from core.events import Value
+from core.models.folder import check_values, inside, name_of, read_json
 from core.settings import MIB
 
 MAX_HEADER_BYTES: Final = 64 * MIB
-MAX_JSON_BYTES: Final = 64 * MIB
 MAX_TENSORS: Final = 500_000
+MAX_DIMENSIONS: Final = 16
 INDEX_NAME: Final = "model.safetensors.index.json"
 WEIGHT_PATTERN: Final = "model*.safetensors"
+# what decides a model's answers, beside its weights
+DECIDING_FILES: Final = (
+    "config.json", INDEX_NAME, "hf_quant_config.json", "generation_config.json", "tokenizer.json", "tokenizer.model",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+    "tiktoken.model", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
 
 _BITS: Final = {
     "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16,
     "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
 }  # fmt: skip
-_PICKLES: Final = (".bin", ".pt", ".pth", ".pkl", ".ckpt", ".npz")
+_NUMBERED: Final = re.compile(r"(.*-)\d{5}-of-(\d{5})\.safetensors")
+_OTHER_WEIGHTS: Final = {
+    **dict.fromkeys((".bin", ".pt", ".pth", ".pkl", ".ckpt"), "pickled weights, which can run code when opened"),
+    **dict.fromkeys((".npz", ".npy"), "NumPy weights, which can run code when opened"),
+    ".gguf": "GGUF weights, which mlx-lm does not run",
+}
 
 
 class Tensor(Value, frozen=True, kw_only=True):
-    """One tensor as a safetensors header describes it: `dtype` in safetensors' words, `nbytes` in the file."""
+    """One tensor as a safetensors header describes it: `dtype` in safetensors' words, `nbytes` in the file.
+
+    `begin`: its first byte, counted from the first byte behind the header.
+    """
 
     dtype: str
     shape: tuple[int, ...]
     nbytes: int
+    begin: int = 0
 
 
-def inside(directory: Path, name: str) -> Path:
-    """The file `name` of a model directory, resolved; raises BadModel if it is, or links to, something outside.
+class Header(Value, frozen=True, kw_only=True):
+    """What one safetensors file says of itself in its first `nbytes` bytes: the length, then the JSON."""
 
-    Snapshots of the Hugging Face cache link into the `blobs` folder beside them; that folder counts as inside.
-    """
-    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or "\0" in name:
-        raise BadModel(f"{directory.name} names the file {name!r}, which lies outside the model's directory.")
-    real = (directory / name).resolve()
-    home = directory.resolve()
-    allowed = [home]
-    if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
-        allowed.append(home.parent.parent / "blobs")
-    if not any(real.is_relative_to(root) for root in allowed):
-        raise BadModel(f"{name} in {directory.name} is a link that leads out of the model's directory.")
-    return real
-
-
-def read_json(directory: Path, name: str) -> dict[str, Any] | None:
-    """The JSON object in the file `name`, or None where there is no such file; raises BadModel."""
-    file = inside(directory, name)
-    if not file.is_file():
-        return None
-    if file.stat().st_size > MAX_JSON_BYTES:
-        raise BadModel(f"{name} in {directory.name} is larger than {MAX_JSON_BYTES // MIB} MiB.")
-    try:
-        value = json.loads(file.read_bytes())
-    except (ValueError, RecursionError, OSError) as error:
-        raise BadModel(f"{name} in {directory.name} is no readable JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise BadModel(f"{name} in {directory.name} holds no JSON object.")
-    return value
-
-
-def read_config(directory: Path) -> dict[str, Any]:
-    """config.json; raises ModelNotFound where there is no directory, BadModel where it has no usable config.json."""
-    if not directory.is_dir():
-        raise ModelNotFound(f"There is no model directory {directory}.")
-    config = read_json(directory, "config.json")
-    if config is None:
-        raise BadModel(f"{directory.name} has no config.json.")
-    model_type = config.get("model_type")
-    if not isinstance(model_type, str) or not model_type.replace("-", "_").replace(".", "_").isidentifier():
-        raise BadModel(f"config.json in {directory.name} names no model_type.")
-    return config
-
-
-def text_config(config: dict[str, Any]) -> dict[str, Any]:
-    """The settings of the language model: multimodal families nest them in `text_config`."""
-    nested = config.get("text_config")
-    return {**config, **nested} if isinstance(nested, dict) else config
+    nbytes: int
+    tensors: dict[str, Tensor]
 
 
 def read_index(directory: Path) -> dict[str, str] | None:
@@ -97,28 +69,45 @@ def read_index(directory: Path) -> dict[str, str] | None:
         return None
     weight_map = index.get("weight_map")
     if not isinstance(weight_map, dict) or not all(isinstance(f, str) for f in weight_map.values()):
-        raise BadModel(f"{INDEX_NAME} in {directory.name} has no weight_map of names.")
+        raise BadModel(f"{INDEX_NAME} in {name_of(directory)} has no weight_map of names.")
     return weight_map
 
 
 def weight_files(directory: Path) -> list[Path]:
     """The safetensors files of a model, each inside it, in the order of their names.
 
-    Raises BadModel where there are none, one of the index is missing, or a link leads outside.
+    Raises BadModel where there are none, one of the index or of a numbered set is missing, or a link leads outside.
     """
     found = sorted(p.name for p in directory.glob(WEIGHT_PATTERN))
-    for name in sorted(set((read_index(directory) or {}).values())):
+    present = set(found)
+    for name in chain(_names_of_sets(found), sorted(set((read_index(directory) or {}).values()))):
         inside(directory, name)
-        if name not in found:
-            raise BadModel(f"{name} is missing in {directory.name}.")
+        if name not in present:
+            raise BadModel(f"{name} is missing in {name_of(directory)}.")
     if not found:
-        if any(p.suffix in _PICKLES for p in directory.iterdir()):
-            raise BadModel(
-                f"{directory.name} has only pickled weights, which can run code when they are opened.",
+        raise _no_weights(directory)
+    for name in found:
+        inside(directory, name)
+    # the links of a hub cache keep their names, for a blob's name would tell a reader nothing
+    return [directory / name for name in found]
+
+
+def _no_weights(directory: Path) -> BadModel:
+    """Which other weights lie there, as a sentence."""
+    for file in sorted(directory.iterdir()):
+        if file.suffix in _OTHER_WEIGHTS:
+            return BadModel(
+                f"{file.name} in {name_of(directory)} holds {_OTHER_WEIGHTS[file.suffix]}.",
                 "Fetch a safetensors version of the model.",
             )
-        raise BadModel(f"{directory.name} has no {WEIGHT_PATTERN} file.")
-    return [inside(directory, name) for name in found]
+    return BadModel(f"{name_of(directory)} has no {WEIGHT_PATTERN} file.")
+
+
+def _names_of_sets(found: list[str]) -> Iterator[str]:
+    """The names of all files of the sets `PREFIX-00001-of-00003.safetensors` of which at least one file is there."""
+    for prefix, total in sorted({(m[1], m[2]) for m in map(_NUMBERED.fullmatch, found) if m}):
+        for number in range(1, int(total) + 1):
+            yield f"{prefix}{number:05}-of-{total}.safetensors"
 
 
 def header_bytes(file: Path) -> bytes:
@@ -137,18 +126,37 @@ def header_bytes(file: Path) -> bytes:
     return header
 
 
-def read_header(file: Path) -> dict[str, Tensor]:
-    """The tensors of one safetensors file; raises BadModel unless every one lies whole inside the file."""
+def read_header(file: Path) -> Header:
+    """The header of one safetensors file; raises BadModel unless every tensor has bytes of its own inside the file."""
     header = header_bytes(file)
+    check_values(header, f"The header of {file.name}")
     try:
-        entries = json.loads(header)
+        entries = json.loads(header, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise BadModel(f"{file.name} has a damaged header: {error}.") from error
     if not isinstance(entries, dict) or len(entries) > MAX_TENSORS:
         raise BadModel(f"{file.name} has a header that is no list of tensors.")
     entries.pop("__metadata__", None)
     data_bytes = file.stat().st_size - 8 - len(header)
-    return {name: _tensor(file, name, entry, data_bytes) for name, entry in entries.items()}
+    tensors = {name: _tensor(file, name, entry, data_bytes) for name, entry in entries.items()}
+    _check_apart(file, tensors)
+    return Header(nbytes=8 + len(header), tensors=tensors)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Two readers may take another one of two equal names."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _check_apart(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Without this a small file could describe a model of any size."""
+    placed = sorted((t.begin, t.begin + t.nbytes, name) for name, t in tensors.items() if t.nbytes)
+    for (_, end, name), (begin, _, other) in pairwise(placed):
+        if begin < end:
+            raise BadModel(f"{file.name} is damaged: the tensors {name!r} and {other!r} share bytes.")
 
 
 def _tensor(file: Path, name: str, entry: Any, data_bytes: int) -> Tensor:
@@ -157,11 +165,12 @@ def _tensor(file: Path, name: str, entry: Any, data_bytes: int) -> Tensor:
         begin, end = _naturals(entry["data_offsets"])
     except (KeyError, TypeError, ValueError) as error:
         raise BadModel(f"{file.name} describes the tensor {name!r} wrongly.") from error
-    if dtype not in _BITS or prod(shape) * _BITS[dtype] != (end - begin) * 8:
-        raise BadModel(f"{file.name} describes the tensor {name!r} wrongly: {dtype} {list(shape)}.")
+    fits = dtype in _BITS and len(shape) <= MAX_DIMENSIONS and max(shape, default=0) < 1 << 31
+    if not fits or prod(shape) * _BITS[dtype] != (end - begin) * 8:
+        raise BadModel(f"{file.name} describes the tensor {name!r} wrongly: {dtype:.20} {list(shape)!s:.200}.")
     if end > data_bytes:
         raise BadModel(f"{file.name} is cut short: the tensor {name!r} ends behind the file.")
-    return Tensor(dtype=dtype, shape=shape, nbytes=end - begin)
+    return Tensor(dtype=dtype, shape=shape, nbytes=end - begin, begin=begin)
 
 
 def _naturals(values: Iterable[Any]) -> list[int]:
@@ -172,12 +181,27 @@ def _naturals(values: Iterable[Any]) -> list[int]:
     return numbers
 
 
+def read_headers(directory: Path) -> dict[str, Header]:
+    """The header of every safetensors file of a model, by the file's name.
+
+    Raises BadModel, also where two files hold one tensor or a file lacks a tensor that the index lists there.
+    """
+    headers = {file.name: read_header(file) for file in weight_files(directory)}
+    home: dict[str, str] = {}
+    for file, header in headers.items():
+        for name in header.tensors:
+            if home.setdefault(name, file) != file:
+                # mlx-lm would take either, as the directory happens to be ordered
+                raise BadModel(
+                    f"{home[name]} and {file} in {name_of(directory)} both hold the tensor {name!r}.",
+                    "Remove the files that do not belong to this model.",
+                )
+    for name, file in (read_index(directory) or {}).items():
+        if name not in home:
+            raise BadModel(f"{file} in {name_of(directory)} lacks the tensor {name!r} that {INDEX_NAME} lists there.")
+    return headers
+
+
 def read_tensors(directory: Path) -> dict[str, Tensor]:
     """Every tensor of a model, from the headers alone; raises BadModel."""
-    tensors: dict[str, Tensor] = {}
-    for file in weight_files(directory):
-        tensors.update(read_header(file))
-    missing = sorted(set(read_index(directory) or {}) - set(tensors))
-    if missing:
-        raise BadModel(f"{directory.name} lacks the tensor {missing[0]!r} that its index lists.")
-    return tensors
+    return {name: tensor for header in read_headers(directory).values() for name, tensor in header.tensors.items()}

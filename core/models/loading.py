@@ -1,23 +1,25 @@
-"""Loads one slice of a model: mlx-lm builds the whole model lazily, and only the slice's arrays are ever read.
+"""Loads one slice of a model, or says which bytes of its files that would read.
 
-`mlx_lm.utils.load_model(lazy=True)` reads headers; each tensor stays a promise to read its bytes. So `sanitize`, all
-quantised formats and the strict check of names are mlx-lm's own, on all names. The promises outside the slice are then
-replaced by zeros that nobody evaluates, which also closes the files.
+The whole model is built lazily. The promises outside the slice are then replaced by zeros that nobody evaluates, which
+also closes the files; what is left is read. The same choice tells what a Mac has to fetch: `slice_parts` needs headers
+only, so files of the right length with nothing behind their headers will do.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 import mlx.core as mx
 import mlx.nn as nn
-import mlx_lm.utils as mlx_utils
-from mlx.utils import tree_flatten, tree_unflatten
+from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
-from core.models.headers import read_config, read_tensors
+from core.models.building import FAILURES, build, first_line
+from core.models.folder import name_of
+from core.models.headers import read_tensors
+from core.models.lineage import origins
+from core.models.parts import Part, parts_of
 from core.models.probe import Probe
 from core.models.slots import Slice, check_cuts
 
@@ -34,71 +36,68 @@ def load_slice(
     cannot be split) and IllegalCut.
     """
     model = build_lazily(directory)
-    try:
-        probe = Probe(model)
-    except (AttributeError, IndexError, KeyError, RuntimeError, TypeError, ValueError) as error:
-        raise UnsupportedModel(f"The model in {directory.name} does not run: {error}.") from error
+    probe = dry_run(model, directory)
     check_cuts(probe, start, stop, embed=embed, output=output)
-    kept = _keep_only(model, probe, range(start, stop), embed=embed, output=output)
-    sizes = sum(array.nbytes for array in kept)
-    _evaluate(kept, sizes, on_progress, directory)
+    own = _own(model, probe, start, stop, embed=embed, output=output)
+    stubs = [(p, mx.zeros(a.shape, a.dtype)) for p, a in tree_flatten(model.parameters()) if p not in own]
+    model.update(tree_unflatten(stubs))
+    weight_bytes = sum(array.nbytes for array in own.values())
+    _evaluate(own, weight_bytes, on_progress, directory)
     mx.eval(list(_private_arrays(model)))
     stage = Slice(model, probe, start, stop, embed=embed, output=output)
-    stage.weight_bytes = sizes
+    stage.weight_bytes = weight_bytes
     return stage
+
+
+def slice_parts(directory: Path, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
+    """The bytes of the weight files that `load_slice` reads for the same slice, headers included; raises as it does.
+
+    Only the JSON files, the headers and the lengths of the files have to be right: no byte of a tensor is looked at.
+    """
+    model, tensors, headers = build(directory)
+    probe = dry_run(model, directory)
+    check_cuts(probe, start, stop, embed=embed, output=output)
+    own = _own(model, probe, start, stop, embed=embed, output=output)
+    return parts_of(headers, origins(tensors, [*own.values(), *_private_arrays(model)]))
 
 
 def build_lazily(directory: Path) -> nn.Module:
     """The whole model of `directory`, no tensor read yet; raises ModelNotFound, BadModel or UnsupportedModel."""
-    config = read_config(directory)
-    if "model_file" in config:
-        raise UnsupportedModel(
-            f"{directory.name} brings its own code ({config['model_file']!r}), which macluster never runs.",
-            "Choose a model whose architecture mlx-lm knows.",
-        )
-    read_tensors(directory)
+    return build(directory).model
+
+
+def dry_run(model: nn.Module, directory: Path) -> Probe:
+    """What a forward of the lazily built model of `directory` shows; no tensor is read. Raises UnsupportedModel."""
+    promises = model.parameters()
+    # a family whose forward looks at values would read its weights here; these zeros take no memory either
+    model.update(tree_map(lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape), promises))
     try:
-        model, _ = mlx_utils.load_model(directory, lazy=True, get_model_classes=_classes)
-    except (AttributeError, IndexError, KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
-        raise BadModel(f"mlx-lm cannot build the model in {directory.name}: {_first_line(error)}") from error
-    return model
+        return Probe(model)
+    except FAILURES as error:
+        raise UnsupportedModel(f"The model in {name_of(directory)} does not run: {first_line(error)}.") from error
+    finally:
+        model.update(promises)
 
 
-def _classes(config: dict[str, Any]) -> tuple[type[nn.Module], type]:
-    """The family's Model and ModelArgs; raises UnsupportedModel for a family that mlx-lm does not have."""
-    try:
-        found: tuple[type[nn.Module], type] = mlx_utils._get_classes(config)
-    # one module of mlx-lm calls exit() where an optional package is missing
-    except (ValueError, AttributeError, SystemExit) as error:
-        raise UnsupportedModel(
-            f"mlx-lm on this Mac does not know the architecture {config['model_type']!r}.",
-            "Choose another model, or wait for a version of macluster that knows it.",
-        ) from error
-    return found
-
-
-def _keep_only(model: nn.Module, probe: Probe, own: range, *, embed: bool, output: bool) -> list[mx.array]:
-    """Replaces every parameter outside the slice by zeros of its shape; returns the parameters of the slice."""
+def _own(model: nn.Module, probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> dict[str, mx.array]:
+    """The parameters of a slice, by path: the one place that decides what belongs to it."""
     wanted = probe.shared | (probe.embed if embed else set()) | (probe.output if output else set())
-    kept: list[mx.array] = []
-    stubs: list[tuple[str, mx.array]] = []
+    own: dict[str, mx.array] = {}
     for path, array in tree_flatten(model.parameters()):
         layer = probe.layer_of(path)
-        if (layer in own) if layer is not None else path in wanted:
-            kept.append(array)
-        else:
-            stubs.append((path, mx.zeros(array.shape, array.dtype)))
-    model.update(tree_unflatten(stubs))
-    return kept
+        if (start <= layer < stop) if layer is not None else path in wanted:
+            own[path] = array
+    return own
 
 
-def _evaluate(kept: list[mx.array], total: int, on_progress: Progress | None, directory: Path) -> None:
+def _evaluate(own: Mapping[str, mx.array], total: int, on_progress: Progress | None, directory: Path) -> None:
     done = 0
-    for array in kept:
+    for path, array in own.items():
         try:
             mx.eval(array)
         except (OSError, RuntimeError) as error:
-            raise BadModel(f"A weight of {directory.name} cannot be read: {_first_line(error)}") from error
+            read_tensors(directory)  # names the file, if it became shorter since
+            raise BadModel(f"{path!r} of {name_of(directory)} cannot be read: {first_line(error)}.") from error
         done += array.nbytes
         if on_progress:
             on_progress(done, total)
@@ -111,7 +110,3 @@ def _private_arrays(model: nn.Module) -> Iterator[mx.array]:
         for name, value in module.items():
             if name.startswith("_"):
                 yield from (leaf for _, leaf in tree_flatten(value) if isinstance(leaf, mx.array))
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
