@@ -25,7 +25,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
 
 
 class LoadRequest(PlanRequest, frozen=True, kw_only=True):
-    """Which model to load over the paired Macs; `verify` compares the ring's logits with the whole model on the head."""
+    """Which model to load over the paired Macs; `verify` compares the ring's logits with the head's own whole model."""
 
     verify: bool = False
 
@@ -87,17 +87,28 @@ class RequestAccepted(Body, frozen=True, kw_only=True):
 
 
 class PlanPreview(Body, frozen=True, kw_only=True):
-    """A plan that would run (`plan`), or why there is none (`problem`)."""
+    """A plan that would run (`plan`), or why there is none (`problem`).
+
+    `draft`: the split that does not fit, where one can be made. `cuts`: the layers before which the model may be cut;
+    None where nobody has examined it yet. `hop_bytes`: what each stage sends for one token of one row, in ring order;
+    empty where nothing is sent or it is not known. The other figures are of the whole model, in bytes.
+    """
 
     plan: Plan | None = None
+    draft: Plan | None = None
     problem: Problem | None = None
+    cuts: tuple[int, ...] | None = None
+    hop_bytes: tuple[int, ...] = ()
     layer_bytes: int = 0
     total_bytes: int = 0
     kv_bytes: int = 0
 
 
 class ModelChoice(Body, frozen=True, kw_only=True):
-    """A model on this Mac and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or the dtype."""
+    """A model on this Mac and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or the dtype.
+
+    A model that cannot be used has no layers; its preview says why.
+    """
 
     name: str
     path: str

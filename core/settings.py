@@ -66,11 +66,29 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "tokens"
 
     @property
+    def anatomies(self) -> Path:
+        """Folder of what examining the models showed, one file a model."""
+        return self.root / "anatomies"
+
+    @property
     def models(self) -> Path:
         """Models of this Mac, a directory each."""
         return self.root / "models"
+
+    @property
+    def hashes(self) -> Path:
+        """SHA-256 of the models' files, remembered."""
+        return self.root / "hashes.json"
 
 
 def default_home() -> Home:
     """`$MACLUSTER_HOME`, or `~/.macluster` (short, because a unix socket's path has at most 104 bytes on macOS)."""
     return Home(Path(os.environ.get("MACLUSTER_HOME") or "~/.macluster").expanduser())
+
+
+def hub_cache() -> Path:
+    """Where this user's Hugging Face cache of models is, by the rules of huggingface_hub."""
+    caches = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    home = os.environ.get("HF_HOME") or f"{caches}/huggingface"
+    hub = os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE") or f"{home}/hub"
+    return Path(os.path.expandvars(os.path.expanduser(hub))).absolute()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import time
@@ -10,13 +11,14 @@ from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from core.errors import Problem
 from core.events import AnyEvent, HopSample, LogLine, Progress, StageState, TokenEvent
-from core.requests import ChatRequest, LoadRequest, ModelChoice
+from core.requests import ChatRequest, LoadRequest, ModelChoice, PlanRequest
 from core.settings import default_home
 from tui import clipboard, state
 from tui.actions import APP, bindings, key_word, palette
@@ -27,13 +29,14 @@ from tui.screens.help import HelpScreen, topic_of
 from tui.screens.models import ModelsScreen
 from tui.state import UiState
 from tui.themes import DEFAULT_VARIABLES, OWN_THEMES, no_color_kept
-from tui.widgets.messages import Copied, ModelChosen, Noted, ProblemRead, Sent
+from tui.widgets.messages import Copied, ModelChosen, ModelPointed, Noted, ProblemRead, Sent
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 # whole paths: a subclass may live in another folder
 SCREENS = Path(__file__).parent / "screens"
+EXAMINE_AFTER_S = 0.4
 # these come many times a second; a tick draws them
 _FREQUENT = (TokenEvent, HopSample, LogLine, Progress, StageState)
 
@@ -120,11 +123,26 @@ class MaclusterApp(App[None], inherit_bindings=False):
         except FAILURES as error:
             self._tell(error)
             return
-        self.choices = tuple(state.washed(choice) for choice in raw)
-        self._catalog_names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
+        choices = tuple(state.washed(choice) for choice in raw)
+        self._catalog_names = {shown.name: choice.name for shown, choice in zip(choices, raw, strict=True)}
+        self._show_choices(choices)
+
+    def _show_choices(self, choices: tuple[ModelChoice, ...]) -> None:
+        self.choices = choices
         for screen in self.screen_stack:
             if isinstance(screen, ModelsScreen):
-                screen.set_choices(self.choices)
+                screen.set_choices(choices)
+
+    async def _examine(self, name: str, context: int) -> None:
+        """Plan one model of the picker with what examining it shows; waits first, for the cursor may move on."""
+        await asyncio.sleep(EXAMINE_AFTER_S)
+        try:
+            raw = await self.client.plan(PlanRequest(model=self._catalog_names.get(name, name), context=context))
+        except FAILURES as error:
+            self._tell(error)
+            return
+        preview, change = state.washed(raw), msgspec.structs.replace
+        self._show_choices(tuple(change(c, preview=preview) if c.name == name else c for c in self.choices or ()))
 
     def _tell(self, error: Exception) -> None:
         problem = state.washed(problem_of(error))
@@ -151,6 +169,11 @@ class MaclusterApp(App[None], inherit_bindings=False):
     def on_model_chosen(self, message: ModelChosen) -> None:
         """Load a model of the picker."""
         self._command(self._load(message.name))
+
+    def on_model_pointed(self, message: ModelPointed) -> None:
+        """Examine the model on which the cursor of the picker rests."""
+        examination = self._examine(message.name, message.context)
+        self.run_worker(examination, group="examine", exclusive=True, exit_on_error=False)
 
     def on_problem_read(self, message: ProblemRead) -> None:
         """Put the banner away."""

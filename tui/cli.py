@@ -34,6 +34,10 @@ def main() -> None:
         status = 2 if isinstance(error, UsageError) else 1
     except KeyboardInterrupt:
         status = 130
+    except BrokenPipeError:
+        # whoever read this, such as `head`, has enough; Python would complain again when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 1
     sys.exit(status)
 
 
@@ -75,8 +79,14 @@ def parser() -> argparse.ArgumentParser:
     add_options(node)
     _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), commands.status)
     _fact(sub.add_parser("models", help="models on this Mac and how they fit"), commands.models)
-    _model(sub.add_parser("plan", help="who would own which layers"), commands.plan)
-    _model(sub.add_parser("load", help="split a model over the paired Macs"), commands.load)
+    plan = sub.add_parser("plan", help="who would own which layers")
+    _model(plan, commands.plan)
+    plan.add_argument(
+        "--macs", metavar="GB,…", help="budgets of Macs that need not exist, the head first; needs no node"
+    )
+    load = sub.add_parser("load", help="split a model over the paired Macs")
+    _model(load, commands.load)
+    _verify(load)
     _fact(sub.add_parser("unload", help="free the memory on every Mac"), commands.unload)
     run = sub.add_parser("run", help="one answer to standard output")
     _model(run, commands.run)
@@ -95,6 +105,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
+    _verify(demo)
     _sampling(demo)
     _fact(demo, commands.demo)
     demo.set_defaults(default_prompt=DEMO_PROMPT)
@@ -109,6 +120,12 @@ def _model(command: argparse.ArgumentParser, run: Command) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
     command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
     _fact(command, run)
+
+
+def _verify(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--verify", action="store_true", help="compare the ring with the whole model on the head, where it has room"
+    )
 
 
 def _sampling(command: argparse.ArgumentParser) -> None:

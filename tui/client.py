@@ -69,8 +69,8 @@ class NodeClient:
         return await self._call("GET", "/v1/models", None, list[ModelChoice])
 
     async def plan(self, request: PlanRequest) -> PlanPreview:
-        """What `load` would do, without doing it."""
-        return await self._call("POST", "/v1/plan", request, PlanPreview)
+        """What `load` would do, without doing it; a model that nobody has examined yet takes seconds."""
+        return await self._call("POST", "/v1/plan", request, PlanPreview, timeout_s=LOAD_S)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
         """Start loading; returns at once, PlanLoaded or PlanFailed follows as an event."""

@@ -13,13 +13,14 @@ from collections.abc import Sequence
 import msgspec
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
-from core.events import PlanProposed, RequestDone, TokenEvent
-from core.requests import ChatRequest, LoadRequest, Message, PlanPreview, PlanRequest
+from core.events import PlanLoaded, PlanProposed, RequestDone, TokenEvent
+from core.requests import Body, ChatRequest, LoadRequest, Message, PlanRequest
 from core.settings import Home
 from core.text import clean_text
 from tui import report
 from tui.client import NodeClient
-from tui.demo import LOAD_S, NAMES, Demo, DemoConfig
+from tui.demo import LOAD_S, Demo, DemoConfig, demo_budgets
+from tui.imagined import budgets_of, imagined_plan
 from tui.watch import Watch
 
 ATTACH_S = 5.0
@@ -46,10 +47,11 @@ async def open_tui(args: argparse.Namespace) -> int:
 async def demo(args: argparse.Namespace) -> int:
     """Simulated Macs: in a terminal with the UI, else one answer as text or JSON."""
     config = DemoConfig(
-        budgets_gb=_budgets(args.memory, args.macs),
+        budgets_gb=demo_budgets(args.memory, args.macs),
         model=args.model,
         context=args.context,
         multicast=not args.no_multicast,
+        verify=args.verify,
     )
     headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())
     demo = Demo(config, _to_stderr)
@@ -72,10 +74,10 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
     prompt = args.prompt if args.prompt is not None else args.default_prompt
     if not args.json:
         print(f"Found by {demo.found_by}; {len(plan.stages)} Mac(s), paired; loaded in {loaded.seconds:.1f} s")
-        print("\n".join(report.plan_lines(plan)))
+        print("\n".join([*report.plan_lines(plan), *report.proof_lines(loaded)]))
         print(report.trust_line(demo.head.now.trust))
         print(f"\n> {clean_text(prompt)}", flush=True)
-    return await _answer(demo.head, prompt, args)
+    return await _answer(demo.head, prompt, args, {"proof": loaded.proof})
 
 
 async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
@@ -113,24 +115,32 @@ async def models(args: argparse.Namespace) -> int:
     """Models on this Mac and how they fit."""
     async with NodeClient(_home(args)) as client:
         found = await client.models()
-    _print(args, found, report.model_lines(found) if found else ["No model is on this Mac yet."])
+    lines = report.model_lines(found) if found else ["No model is on this Mac yet."]
+    _print(args, [report.model_facts(m) for m in found], lines)
     return 0
 
 
 async def plan(args: argparse.Namespace) -> int:
-    """Who would own which layers."""
-    async with NodeClient(_home(args)) as client:
-        preview = await client.plan(PlanRequest(model=_model(args), context=args.context))
-    _print(args, report.preview_facts(preview), _preview_lines(preview))
+    """Who would own which layers: over the present cluster, or over Macs that need not exist."""
+    request = PlanRequest(model=_model(args), context=args.context)
+    _check(request)
+    if args.macs:
+        macs = budgets_of(args.macs, "--macs")
+        preview = await imagined_plan(_home(args), request.model, macs, request.context)
+    else:
+        async with NodeClient(_home(args)) as client:
+            preview = await client.plan(request)
+    _print(args, report.preview_facts(preview), report.preview_lines(preview))
     return 0 if preview.plan else 1
 
 
 async def load(args: argparse.Namespace) -> int:
     """Split a model over the paired Macs, and wait until it is ready."""
     async with Watch(_home(args)) as watch:
-        await _load(watch, args)
+        loaded = await _load(watch, args, verify=args.verify)
         assert watch.now.plan
-        _print(args, report.status_facts(watch.now), report.plan_lines(watch.now.plan))
+        lines = [*report.plan_lines(watch.now.plan), *report.proof_lines(loaded)]
+        _print(args, report.status_facts(watch.now) | {"proof": loaded.proof}, lines)
     return 0
 
 
@@ -166,10 +176,12 @@ async def bench(args: argparse.Namespace) -> int:
         raise
 
 
-async def _load(watch: Watch, args: argparse.Namespace) -> None:
+async def _load(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
+    request = LoadRequest(model=_model(args), context=args.context, verify=verify)
+    _check(request)
     await watch.attached(ATTACH_S)
     mark = len(watch.seen)
-    await watch.client.load(LoadRequest(model=_model(args), context=args.context))
+    await watch.client.load(request)
 
     def settled(w: Watch) -> bool:
         proposed = any(isinstance(e, PlanProposed) for e in w.seen[mark:])
@@ -178,9 +190,12 @@ async def _load(watch: Watch, args: argparse.Namespace) -> None:
     await watch.until(settled, LOAD_S, "Loading the model")
     if watch.now.plan_problem:
         raise NodeError(watch.now.plan_problem.what, watch.now.plan_problem.fix)
+    return next(e for e in reversed(watch.seen) if isinstance(e, PlanLoaded))
 
 
-async def _answer(watch: Watch, prompt: str, args: argparse.Namespace, *, hops: bool = True) -> int:
+async def _answer(
+    watch: Watch, prompt: str, args: argparse.Namespace, more: report.Facts | None = None, *, hops: bool = True
+) -> int:
     mark = len(watch.seen)
     request = ChatRequest(
         messages=(Message(role="user", content=prompt),),
@@ -216,7 +231,7 @@ async def _answer(watch: Watch, prompt: str, args: argparse.Namespace, *, hops: 
     assert isinstance(done, RequestDone)
     facts = report.answer_facts(watch.now, [t for t in tokens if isinstance(t, TokenEvent)], done)
     if args.json:
-        print(report.to_json(facts))
+        print(report.to_json(facts | (more or {})))
     else:
         names = {p.device_id: p.name for p in watch.now.peers}
         print("\n")
@@ -230,31 +245,12 @@ async def _answer(watch: Watch, prompt: str, args: argparse.Namespace, *, hops: 
     return 0
 
 
-def _check(request: ChatRequest) -> None:
+def _check(request: Body) -> None:
     """The limits of a request, told before anything is sent."""
     try:
-        msgspec.json.decode(msgspec.json.encode(request), type=ChatRequest)
+        msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except msgspec.ValidationError as error:
         raise UsageError(f"This cannot be asked: {error}.") from error
-
-
-def _budgets(memory: str, macs: int | None) -> tuple[float, ...]:
-    try:
-        budgets = tuple(float(part) for part in memory.split(","))
-    except ValueError:
-        raise UsageError(f"--memory {memory!r} is no list of GB.", "Write it as 64,32,16.") from None
-    if min(budgets) <= 0:
-        raise UsageError("A budget of --memory is not above zero.", "Write it as 64,32,16.")
-    count = len(budgets) if macs is None else macs
-    if not 1 <= count <= len(NAMES):
-        raise UsageError(f"--macs {count} is not between 1 and {len(NAMES)}.")
-    return (budgets + (budgets[-1],) * count)[:count]
-
-
-def _preview_lines(preview: PlanPreview) -> list[str]:
-    if preview.plan:
-        return report.plan_lines(preview.plan)
-    return [f"{preview.problem.what} {preview.problem.fix}" if preview.problem else "It does not fit."]
 
 
 def _print(args: argparse.Namespace, facts: object, lines: Sequence[str]) -> None:
@@ -270,9 +266,9 @@ def _home(args: argparse.Namespace) -> Home:
 
 
 def _model(args: argparse.Namespace) -> str:
-    """A directory is made absolute, for the node runs elsewhere."""
-    name = str(args.model)
-    return os.path.abspath(os.path.expanduser(name)) if "/" in name or os.path.isdir(name) else name
+    """A directory is made absolute, for the node runs elsewhere; names of the catalog may hold a slash."""
+    name = os.path.expanduser(str(args.model))
+    return os.path.abspath(name) if name.startswith(("/", "./", "../")) or os.path.isdir(name) else name
 
 
 def _check_terminal() -> None:

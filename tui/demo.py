@@ -20,6 +20,7 @@ from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
 from core.requests import Address, Digits, LoadRequest, PairingOffer
 from core.settings import DEFAULT_CONTEXT, Home
+from tui.imagined import budgets_of
 from tui.watch import Watch
 
 NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
@@ -31,12 +32,25 @@ LOAD_S = 300.0
 
 
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model."""
+    """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model.
+
+    `verify` compares the ring with the whole model on the head when it is loaded.
+    """
 
     budgets_gb: tuple[float, ...]
     model: Path | None = None
     context: int = DEFAULT_CONTEXT
     multicast: bool = True
+    verify: bool = False
+
+
+def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
+    """The budgets in `memory` ("64,32,16"), as many as `macs`, the last one repeated. Raises UsageError."""
+    budgets = budgets_of(memory, "--memory")
+    count = len(budgets) if macs is None else macs
+    if not 1 <= count <= len(NAMES):
+        raise UsageError(f"--macs {count} is not between 1 and {len(NAMES)}.")
+    return (budgets + (budgets[-1],) * count)[:count]
 
 
 class Demo:
@@ -94,7 +108,8 @@ class Demo:
     async def load(self) -> PlanLoaded:
         """Load the model over all of them. Raises the problem that stopped it."""
         head = self.head
-        await head.client.load(LoadRequest(model=self.model, context=self._config.context))
+        config = self._config
+        await head.client.load(LoadRequest(model=self.model, context=config.context, verify=config.verify))
         await head.until(lambda w: w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model")
         if head.now.plan_problem:
             raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)

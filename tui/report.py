@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 
-from core.events import HopSample, Peer, Plan, RequestDone, Snapshot, TokenEvent, TrustChanged
+from core.events import HopSample, Peer, Plan, PlanLoaded, RequestDone, Snapshot, TokenEvent, TrustChanged
 from core.mac.memory import rss_bytes
+from core.plan.fit import missing_bytes
 from core.requests import ModelChoice, PlanPreview
 from core.settings import GB
 from core.text import clean_text
@@ -21,33 +22,67 @@ def to_json(facts: object) -> str:
     return msgspec.json.encode(facts).decode()
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Lines of columns, the first one to the left, the others to the right."""
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
+    """Lines of columns, those of the numbers `left` to the left, the others to the right."""
     cells = [list(head), *(list(r) for r in rows)]
     widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
     return [
         "  ".join(
-            c.ljust(w) if i == 0 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+            c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
         ).rstrip()
         for row in cells
     ]
 
 
-def plan_lines(plan: Plan) -> list[str]:
-    """Who owns which layers."""
+def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
+    """Who owns which layers, what stays free, what each sends for a token where that is known, and the notes."""
     rows = [
         (
             s.peer + (" (head)" if s is plan.head else ""),
-            f"{s.start}–{s.stop - 1}",
+            _ranges(range(s.start, s.stop)),
             str(s.stop - s.start),
             gigabytes(s.weight_bytes),
             gigabytes(s.kv_bytes),
             gigabytes(s.budget_bytes),
+            gigabytes(-missing_bytes(s)) if missing_bytes(s) <= 0 else f"{gigabytes(missing_bytes(s))} short",
+            *([f"{hop_bytes[i]} B"] if hop_bytes else []),
         )
-        for s in plan.stages
+        for i, s in enumerate(plan.stages)
     ]
+    head = ("Mac", "layers", "count", "weights", "cache", "budget", "free", *(["sends/token"] if hop_bytes else []))
     title = f"Plan: {plan.model}, {plan.layers} layers, topology {plan.topology}, context {plan.context} tokens"
-    return [title, *table(("Mac", "layers", "count", "weights", "cache", "budget"), rows)]
+    return [title, *table(head, rows), *plan.notes]
+
+
+def proof_lines(loaded: PlanLoaded) -> list[str]:
+    """What the ring showed of itself when it was loaded, where it showed anything."""
+    return [clean_text(loaded.proof)] if loaded.proof else []
+
+
+def preview_lines(preview: PlanPreview) -> list[str]:
+    """What `macluster plan` prints: the split, what is particular about the model, and what does not fit."""
+    split = preview.plan or preview.draft
+    lines = plan_lines(split, preview.hop_bytes) if split else []
+    if split and preview.cuts is not None:
+        if len(preview.cuts) < split.layers - 1:
+            where = f"before layer{'s' * (len(preview.cuts) > 1)} {_ranges(preview.cuts)} only"
+            lines.append(f"It can be cut {where}." if preview.cuts else "It cannot be split.")
+        if split.batched:
+            lines.append("Rows of several requests share a batch.")
+    if preview.problem:
+        lines.append(clean_text(f"{preview.problem.what} {preview.problem.fix}".rstrip()))
+    return lines
+
+
+def _ranges(numbers: Sequence[int]) -> str:
+    """ "1–3, 8": ascending numbers with neighbours drawn together."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("–".join(str(n) for n in run) for run in runs)
 
 
 def trust_line(trust: TrustChanged) -> str:
@@ -97,7 +132,7 @@ def answer_facts(now: Snapshot, tokens: Sequence[TokenEvent], done: RequestDone)
 
 
 def plan_facts(plan: Plan) -> Facts:
-    """A plan with names for ids."""
+    """A plan with names for ids; `free_bytes` is below zero by what is missing on a Mac."""
     peers = {s.device_id: s.peer for s in plan.stages}
     return {
         "model": plan.model,
@@ -114,10 +149,13 @@ def plan_facts(plan: Plan) -> Facts:
                 "bytes": s.weight_bytes,
                 "kv_bytes": s.kv_bytes,
                 "budget_bytes": s.budget_bytes,
+                "free_bytes": -missing_bytes(s),
             }
             for s in plan.stages
         ],
         "output": peers[plan.output],
+        "batched": plan.batched,
+        "notes": plan.notes,
     }
 
 
@@ -137,10 +175,18 @@ def worker_facts(peer: Peer, now: Snapshot) -> Facts:
 
 
 def preview_facts(preview: PlanPreview) -> Facts:
-    """What a load would do."""
+    """What a load would do; `draft` is the split that does not fit, `cuts` None where nobody has examined the model."""
+    split = preview.plan or preview.draft
+    names = [s.peer for s in split.stages] if split else []
     return {
         "plan": plan_facts(preview.plan) if preview.plan else None,
+        "draft": plan_facts(preview.draft) if preview.draft else None,
         "problem": preview.problem,
+        "cuts": preview.cuts,
+        "hops": [
+            {"from": names[i], "to": names[(i + 1) % len(names)], "bytes_per_token": size}
+            for i, size in enumerate(preview.hop_bytes)
+        ],
         "total_bytes": preview.total_bytes,
         "kv_bytes": preview.kv_bytes,
     }
@@ -185,20 +231,34 @@ def status_lines(now: Snapshot) -> list[str]:
 
 def model_lines(models: Sequence[ModelChoice]) -> list[str]:
     """What `macluster models` prints."""
-    rows = [
-        (m.name, m.model_type, str(m.layers), gigabytes(m.total_bytes), m.quantization, fit_words(m)) for m in models
-    ]
-    return table(("model", "family", "layers", "size", "weights", "fit"), rows)
+    head = ("model", "family", "weights", "size", "layers", "context", "fit")
+    return table(head, [(m.name, *_about(m), fit_words(m)) for m in models], left=(0, 1, len(head) - 1))
+
+
+def _about(model: ModelChoice) -> tuple[str, ...]:
+    if not model.layers:
+        return ("–",) * 5
+    size = gigabytes(model.total_bytes)
+    return model.model_type, model.quantization, size, str(model.layers), str(model.context_max)
+
+
+def model_facts(model: ModelChoice) -> Facts:
+    """A model as `macluster models --json` prints it."""
+    facts: Facts = msgspec.to_builtins(model)
+    return facts | {"fit": fit_words(model), "preview": preview_facts(model.preview)}
 
 
 def fit_words(model: ModelChoice) -> str:
     """How a model fits, in a few words."""
     if model.loaded:
         return "loaded"
-    if model.preview.plan is None:
-        return model.preview.problem.what if model.preview.problem else "does not fit"
-    count = len(model.preview.plan.stages)
-    return "1 Mac, no hops" if count == 1 else f"{count} Macs"
+    plan, draft, problem = model.preview.plan, model.preview.draft, model.preview.problem
+    if plan:
+        return "1 Mac, no hops" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
+    if draft:
+        worst = max(draft.stages, key=missing_bytes)
+        return f"needs {gigabytes(missing_bytes(worst))} more on {worst.peer}"
+    return clean_text(problem.what) if problem else "does not fit"
 
 
 def gigabytes(count: int) -> str:

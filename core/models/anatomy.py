@@ -9,10 +9,10 @@ class Anatomy(Value, frozen=True, kw_only=True):
     """How a model may be split and batched. `core.models.examine` finds it out in a child process.
 
     `cuts`: the positions c, ascending, at which layers below c and from c on may run on different Macs.
-    `unsplittable`: why the model has to stay on one Mac; empty where it can be cut.
+    `unsplittable`: why the model has to stay on one Mac, as the end of a sentence; empty where it can be cut.
     `reveals_tokens`: behind a cut, layers read values made from one token id each, so every Mac of the ring could tell
     the prompt's tokens; a plan has to say so.
-    `one_row`: why rows cannot share a batch; empty where they can.
+    `one_row`: why rows cannot share a batch, as the end of a sentence; empty where they can.
     `boundary_bytes[i]`: bytes that cross a cut behind layer i for one token of one row; empty where nothing can be cut.
     """
 

@@ -2,46 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+import os
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-from core.errors import BadModel, ModelNotFound
+from core.errors import BadModel, ModelError, ModelNotFound, Problem, UsageError, error_from
 from core.events import Value
-from core.models.headers import (
-    INDEX_NAME,
-    MAX_JSON_BYTES,
-    Tensor,
-    header_bytes,
-    inside,
-    read_config,
-    read_tensors,
-    text_config,
-    weight_files,
-)
-from core.models.layout import layout_of
-from core.settings import DEFAULT_CONTEXT
-from core.text import clean_name
+from core.models.architectures import check_architecture
+from core.models.folder import inside, name_of, read_bytes, read_config
+from core.models.headers import DECIDING_FILES, INDEX_NAME, header_bytes, read_tensors, weight_files
+from core.models.layout import Layout, layout_of
+from core.models.traits import context_of, quantization_of
+from core.text import clean_text
 
-_CONTEXTS: Final = ("max_position_embeddings", "n_positions", "max_seq_len", "max_sequence_length", "seq_length")
-_DTYPES: Final = {"BF16": "bfloat16", "F16": "float16", "F32": "float32"}
-_TOKENIZER_FILES: Final = (
-    "tokenizer.json",
-    "tokenizer.model",
-    "tokenizer_config.json",
-    "special_tokens_map.json",
-    "chat_template.jinja",
-    "chat_template.json",
-    "generation_config.json",
-)
+_WEIGHTS: Final = (".safetensors", ".gguf", ".npz")
+_PATHS: Final = ("/", "./", "../", "~")
 
 
 class ModelEntry(Value, frozen=True, kw_only=True):
-    """A model on disk. `context_max` counts tokens; `quantization` is "4-bit", "8-bit", ... or the weights' dtype.
+    """A model on disk. `context_max` counts tokens; `quantization` is "4-bit", "4–8-bit", ... or the weights' dtype.
 
-    `total_bytes` counts the weights of the language model; `fingerprint` is equal on two Macs that hold the same files.
+    `name` is the full id of a repository of the hub cache, else the name of the directory. `total_bytes` counts the
+    weights of the language model; `fingerprint` is equal on two Macs that hold the same files.
     """
 
     name: str
@@ -54,54 +39,107 @@ class ModelEntry(Value, frozen=True, kw_only=True):
     fingerprint: str
 
 
+class Broken(Value, frozen=True, kw_only=True):
+    """A directory that holds a model, or a part of one, and why it cannot be used."""
+
+    name: str
+    path: str
+    problem: Problem
+
+
+_Stamp = tuple[tuple[str, int, int, int], ...]
+_Read = tuple[ModelEntry, Layout]
+
+
+class Catalog:
+    """The models below `roots`: model directories, folders of them, or a hub cache. Reads again what has changed."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = tuple(roots)
+        self._known: dict[Path, tuple[_Stamp, _Read | Problem]] = {}
+
+    def survey(self) -> list[ModelEntry | Broken]:
+        """Every model, by name; behind them those that cannot be used."""
+        found: dict[Path, ModelEntry | Broken] = {}
+        for root in self._roots:
+            for directory in _candidates(root):
+                if directory.resolve() not in found:
+                    found[directory.resolve()] = self._listed(directory)
+        return sorted(found.values(), key=lambda f: (isinstance(f, Broken), f.name.casefold(), f.path))
+
+    def find(self, model: str) -> ModelEntry:
+        """A model by its name, by the last part of its name where that says which, or by its directory.
+
+        Raises UsageError where several models have the name, ModelNotFound, or what is wrong with it: a ModelError.
+        """
+        if model.startswith(_PATHS):
+            return self._at(Path(os.path.expanduser(model)))
+        listed = self.survey()
+        named = [f for f in listed if f.name == model] or [f for f in listed if short_name(f.name) == model]
+        usable = [f for f in named if isinstance(f, ModelEntry)]
+        if len({entry.fingerprint for entry in usable}) > 1:
+            names = {entry.name for entry in usable}
+            which = sorted(names) if len(names) == len(usable) else sorted(entry.path for entry in usable)
+            raise UsageError(f"{model!r} may be {' or '.join(which)}.", "Give the full name, or the directory.")
+        if usable:
+            return usable[0]
+        for broken in named:
+            if isinstance(broken, Broken):
+                raise error_from(broken.problem)
+        if Path(model).is_dir():
+            return self._at(Path(model))
+        raise ModelNotFound(f"There is no model {clean_text(model)!r} on this Mac.")
+
+    def layout(self, directory: Path) -> Layout:
+        """Bytes of the model in `directory`, layer by layer. Raises ModelNotFound, BadModel, UnsupportedModel."""
+        return self._read(directory)[1]
+
+    def _at(self, directory: Path) -> ModelEntry:
+        inner = list(_candidates(directory))
+        return self._read(inner[0] if len(inner) == 1 else directory)[0]
+
+    def _listed(self, directory: Path) -> ModelEntry | Broken:
+        try:
+            return self._read(directory)[0]
+        except ModelError as error:
+            return Broken(name=name_of(directory), path=str(directory), problem=_explained(directory, error))
+
+    def _read(self, directory: Path) -> _Read:
+        stamp = _stamp(directory)
+        known = self._known.get(directory)
+        if known is None or known[0] != stamp:
+            known = self._known[directory] = (stamp, _outcome(directory))
+        if isinstance(known[1], Problem):
+            raise error_from(known[1])
+        return known[1]
+
+
 def read_entry(directory: Path) -> ModelEntry:
-    """The model in `directory`; raises ModelNotFound, or BadModel naming the file at fault."""
-    config = read_config(directory)
-    tensors = read_tensors(directory)
-    layout = layout_of(config, tensors, directory.name)
-    text = text_config(config)
-    contexts = [n for key in _CONTEXTS if isinstance(n := text.get(key), int) and n > 0]
-    return ModelEntry(
-        name=_name(directory),
-        path=str(directory),
-        model_type=config["model_type"],
-        layers=layout.layers,
-        total_bytes=layout.total_bytes,
-        quantization=_quantization(text, tensors),
-        context_max=contexts[0] if contexts else DEFAULT_CONTEXT,
-        fingerprint=fingerprint(directory),
-    )
+    """The model in `directory`; raises ModelNotFound, UnsupportedModel, or BadModel naming the file at fault."""
+    return _read(directory)[0]
 
 
 def scan(roots: Sequence[Path]) -> list[ModelEntry]:
-    """Every model below `roots`, by name; directories that hold no model, or a broken one, are left out.
+    """Every model below `roots` that can be used, by name."""
+    return [found for found in Catalog(roots).survey() if isinstance(found, ModelEntry)]
 
-    A root may be a model directory, a folder of model directories, or a Hugging Face hub cache.
-    """
-    entries: dict[Path, ModelEntry] = {}
-    for root in roots:
-        for directory in _candidates(root):
-            try:
-                entries.setdefault(directory.resolve(), read_entry(directory))
-            except (BadModel, ModelNotFound, OSError):
-                continue
-    return sorted(entries.values(), key=lambda e: (e.name.casefold(), e.path))
+
+def short_name(name: str) -> str:
+    """The name of a model without its owner's: "Qwen3-4B-4bit" of "mlx-community/Qwen3-4B-4bit"."""
+    return name.rpartition("/")[2]
 
 
 def fingerprint(directory: Path) -> str:
-    """Hex SHA-256 over config.json, the safetensors index (without one, each file's header) and the tokenizer's files.
+    """Hex SHA-256 over the settings, the tokenizer and the safetensors index (without one, each file's header).
 
     The directory's own name does not count. Raises ModelNotFound or BadModel.
     """
     if not directory.is_dir():
         raise ModelNotFound(f"There is no model directory {directory}.")
     digest = hashlib.sha256(b"macluster/1 model\0")
-    for name in ("config.json", INDEX_NAME, *_TOKENIZER_FILES):
-        file = inside(directory, name)
-        if file.is_file():
-            if file.stat().st_size > MAX_JSON_BYTES:
-                raise BadModel(f"{name} in {directory.name} is larger than {MAX_JSON_BYTES >> 20} MiB.")
-            _add(digest, name, file.read_bytes())
+    for name in DECIDING_FILES:
+        if (content := read_bytes(directory, name)) is not None:
+            _add(digest, name, content)
     if not inside(directory, INDEX_NAME).is_file():
         for position, file in enumerate(weight_files(directory)):
             _add(digest, f"header {position}", header_bytes(file))
@@ -113,24 +151,91 @@ def _add(digest: hashlib._Hash, name: str, content: bytes) -> None:
     digest.update(f"{name}\0{len(content)}\0".encode() + content)
 
 
+def _outcome(directory: Path) -> _Read | Problem:
+    try:
+        return _read(directory)
+    except ModelError as error:
+        return error.problem
+    except OSError as error:
+        return BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.").problem
+
+
+def _read(directory: Path) -> _Read:
+    config = read_config(directory)
+    check_architecture(config, name_of(directory))
+    tensors = read_tensors(directory)
+    layout = layout_of(config, tensors, name_of(directory))
+    entry = ModelEntry(
+        name=name_of(directory),
+        path=str(directory),
+        model_type=config["model_type"],
+        layers=layout.layers,
+        total_bytes=layout.total_bytes,
+        quantization=quantization_of(config, tensors),
+        context_max=context_of(config),
+        fingerprint=fingerprint(directory),
+    )
+    return entry, layout
+
+
+def _explained(directory: Path, error: ModelError) -> Problem:
+    problem = error.problem
+    blobs = directory.parent.parent / "blobs"
+    if isinstance(error, BadModel) and directory.parent.name == "snapshots" and any(blobs.glob("*.incomplete")):
+        problem = BadModel(
+            f"{error.what} Its download has not ended.", "Let the download end, or begin it again."
+        ).problem
+    return Problem(kind=problem.kind, what=clean_text(problem.what), fix=clean_text(problem.fix))
+
+
+def _stamp(directory: Path) -> _Stamp:
+    """Changes whenever a file of the directory does."""
+    found = []
+    try:
+        with os.scandir(directory) as files:
+            for file in files:
+                # a link to nothing is no file yet
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.stat()
+                    found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ino))
+    except OSError:
+        return ()
+    return tuple(sorted(found))
+
+
 def _candidates(root: Path) -> Iterator[Path]:
-    """Directories at or below `root` that may be models."""
-    if (root / "config.json").exists():
+    """Directories at or below `root` that hold a model or a part of one."""
+    if root.name.startswith("models--"):
+        yield from _current_snapshot(root)
+    elif (root / "config.json").exists():
         yield root
-        return
-    for child in sorted(_folders(root)):
-        if child.name.startswith("models--"):
-            yield from _current_snapshot(child)
-        elif (child / "config.json").exists():
-            yield child
+    else:
+        for child in sorted(_folders(root)):
+            if child.name.startswith("models--"):
+                yield from _current_snapshot(child)
+            elif _holds_model(child):
+                yield child
 
 
 def _current_snapshot(repository: Path) -> list[Path]:
     """The one revision that stands for a repository of the hub cache: what `main` means there, else the newest."""
-    snapshots = [s for s in _folders(repository / "snapshots") if (s / "config.json").exists()]
     ref = repository / "refs" / "main"
-    main = ref.read_text("utf-8", "replace").strip() if ref.is_file() and ref.stat().st_size < 200 else ""
-    return sorted(snapshots, key=lambda s: (s.name == main, s.stat().st_mtime))[-1:]
+    try:
+        main = ref.read_text("utf-8", "replace").strip() if ref.is_file() and ref.stat().st_size < 200 else ""
+        ranks = [
+            ((s / "config.json").exists(), s.name == main, s.stat().st_mtime, s)
+            for s in _folders(repository / "snapshots")
+        ]
+    except OSError:  # it is being removed
+        return []
+    return [max(ranks)[-1]] if ranks else []
+
+
+def _holds_model(directory: Path) -> bool:
+    try:
+        return any(file.name == "config.json" or file.suffix in _WEIGHTS for file in directory.iterdir())
+    except OSError:
+        return False
 
 
 def _folders(parent: Path) -> list[Path]:
@@ -138,25 +243,3 @@ def _folders(parent: Path) -> list[Path]:
         return [child for child in parent.iterdir() if child.is_dir()]
     except OSError:
         return []
-
-
-def _name(directory: Path) -> str:
-    """A hub snapshot is called after its repository, any other model after its directory."""
-    repository = directory.parent.parent.name
-    hub = directory.parent.name == "snapshots" and repository.startswith("models--")
-    return clean_name(repository.split("--")[-1] if hub else directory.resolve().name) or "model"
-
-
-def _quantization(text: dict[str, Any], tensors: Mapping[str, Tensor]) -> str:
-    for key in ("quantization", "quantization_config"):
-        settings = text.get(key)
-        if isinstance(settings, dict):
-            if isinstance(bits := settings.get("bits"), int):
-                return f"{bits}-bit"
-            if isinstance(method := settings.get("quant_method"), str):
-                return clean_name(method) or "quantized"
-    weights: Counter[str] = Counter()
-    for tensor in tensors.values():
-        weights[tensor.dtype] += tensor.nbytes
-    heaviest = weights.most_common(1)[0][0]
-    return _DTYPES.get(heaviest, heaviest.lower())

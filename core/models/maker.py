@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import struct
 from collections.abc import Iterator
 from math import sqrt
@@ -26,6 +27,8 @@ from core.models.vocabulary import EOS, SPECIALS, write_tokenizer
 
 _GROUP: Final = 32
 _DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+# what makes queries and keys, alone or together with the values
+_SEEKS: Final = re.compile(r"^(c_q|c_k|w?[qk]|q_b|[qk]_weight|embed_q|attn_(query|key))(_proj)?$|qkv|c_attn|query_key|W_pack")
 _NAMES: Final = {mx.float32: "F32", mx.bfloat16: "BF16", mx.float16: "F16", mx.uint32: "U32", mx.uint8: "U8"}
 
 
@@ -63,7 +66,7 @@ def make_model(
     config = config_of(family, shape)
     eos = SPECIALS.index(EOS)
     config |= {"eos_token_id": eos, "dtype": dtype}
-    model = _random_model(config, seed, _DTYPES[dtype])
+    model = random_model(config, seed, _DTYPES[dtype])
     if bits:
         config["quantization"] = _quantise(model, bits)
     _write_weights(directory, model, files)
@@ -71,42 +74,47 @@ def make_model(
     (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}), "utf-8")
 
 
-def _random_model(config: dict[str, Any], seed: int, dtype: mx.Dtype) -> nn.Module:
+def random_model(config: dict[str, Any], seed: int, dtype: mx.Dtype) -> nn.Module:
+    """A model of any family's config with random weights of `dtype`, scaled so that its greedy answers wander."""
     model_class, args_class = _get_classes(config)
     model: nn.Module = model_class(args_class.from_dict(config))
+    tables = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.Embedding)}
     names = sorted(path for path, _ in tree_flatten(model.parameters()))
     keys = dict(zip(names, mx.random.split(mx.random.key(seed), len(names)), strict=True))
-    weights = [(p, _weight(p, a.shape, keys[p]).astype(dtype)) for p, a in tree_flatten(model.parameters())]
+    weights = []
+    for path, like in tree_flatten(model.parameters()):
+        value = _table(like.shape, keys[path]) if path in tables else _weight(path, like.shape, keys[path])
+        weights.append((path, value.astype(dtype)))
     model.update(tree_unflatten(weights))
     model.eval()
     return model
+
+
+def _table(shape: tuple[int, ...], key: mx.array) -> mx.array:
+    """An embedding, small beside what the layers make, so that the answer depends on more than the last token."""
+    reach = 0.03 * sqrt(3.0)
+    return mx.random.uniform(-reach, reach, shape, key=key)
 
 
 def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
     """Random values for one parameter: uniform, and as wide as keeps the stream of a layer near one."""
     *_, module, leaf = ("", *path.split("."))
     if len(shape) < 2 or module.endswith("norm"):
-        middle = 1.0 if leaf in ("weight", "layer_scalar") else 0.0
-        if module in ("q_norm", "k_norm"):
-            middle = 2.0
+        sharp = re.fullmatch("(q|k|query|key)_(layer)?norm", module)
+        middle = 2.0 if sharp else 1.0 if _is_factor(leaf) else 0.0
         return middle + mx.random.uniform(-0.1, 0.1, shape, key=key)
-    spread = _spread(path, module)
-    reach = spread * sqrt(3.0 / (1 if module.startswith("embed") else shape[-1]))
+    # sharp attention lets the answer depend on many tokens
+    spread = 2.0 if _SEEKS.search(module) or _SEEKS.search(leaf) else 1.0
+    reach = spread * sqrt(3.0 / shape[-1])
     values = mx.random.uniform(-reach, reach, shape, key=key)
     if module == "lm_head":
         values[: len(SPECIALS)] = 0.0
     return values
 
 
-def _spread(path: str, module: str) -> float:
-    """Standard deviation of what a matrix makes of inputs of size one. Sharp attention and strong layers let the
-    answer depend on more than the last token; the embedding stays small beside them.
-    """
-    if module in ("q_proj", "k_proj", "q_b_proj"):
-        return 2.0
-    if module.startswith("embed") and module != "embed_q":
-        return 0.03
-    return 1.0
+def _is_factor(leaf: str) -> bool:
+    """Whether a parameter multiplies the stream: norms, gains and scales, which a checkpoint has near one."""
+    return leaf in ("layer_scalar", "D") or leaf.endswith(("weight", "scale", "_g"))
 
 
 def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:

@@ -20,7 +20,6 @@ from core.models.caches import Arrangement, phantoms
 from core.models.probe import Probe
 from core.models.watch import swap_class
 
-
 # mlx-lm's default for `kv_bits`
 KV_GROUP: Final = 64
 

@@ -8,11 +8,7 @@ is this module, run as `python -m core.models.template`: JSON on stdin, the text
 from __future__ import annotations
 
 import json
-import os
-import selectors
-import subprocess
 import sys
-import time
 from datetime import datetime
 from typing import Any, Final
 
@@ -20,9 +16,9 @@ import jinja2
 import jinja2.ext
 import jinja2.nodes
 import jinja2.sandbox
-import psutil
 
 from core.errors import BadModel, UsageError
+from core.models.child import Job, confine, run_child
 from core.settings import MIB
 from core.text import clean_text
 
@@ -30,9 +26,8 @@ MAX_TEMPLATE_BYTES: Final = 64 * 1024
 MAX_TEXT_BYTES: Final = MIB
 MAX_RSS_BYTES: Final = 512 * MIB
 MAX_SECONDS: Final = 2.0
+CPU_SECONDS: Final = 10
 
-_POLL_S: Final = 0.01
-_READ_BYTES: Final = 64 * 1024
 _REFUSED: Final = 3
 _BROKEN: Final = 4
 _FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
@@ -47,71 +42,21 @@ def render(template: str, variables: dict[str, Any], *, seconds: float = MAX_SEC
     if len(template.encode()) > MAX_TEMPLATE_BYTES:
         raise BadModel(f"The chat template is larger than {MAX_TEMPLATE_BYTES // 1024} KiB.", _FIX)
     request = json.dumps({"template": template, "variables": variables}).encode()
-    kept = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "TZ") if name in os.environ}
-    # -P: a file in the current folder must not pass for a library
-    command = [sys.executable, "-P", "-m", "core.models.template"]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=kept
-    ) as child:
-        try:
-            answer = _exchange(child, request, time.monotonic() + seconds, rss)
-            status = child.wait(max(0.1, seconds))
-        except subprocess.TimeoutExpired as error:
-            raise BadModel("The chat template does not end.", _FIX) from error
-        finally:
-            child.kill()
+    job = Job(
+        module="core.models.template",
+        subject="The chat template",
+        fix=_FIX,
+        seconds=seconds,
+        rss_bytes=rss,
+        answer_bytes=MAX_TEXT_BYTES,
+    )
+    status, answer = run_child(job, request)
     text = answer.decode("utf-8", "replace")
     if status == _REFUSED:
         raise UsageError(f"The model's chat template refuses this conversation: {clean_text(text[:300])}")
     if status != 0:
         raise BadModel(f"The chat template fails: {clean_text(text[:300]) or f'exit status {status}'}", _FIX)
     return text
-
-
-def _exchange(child: subprocess.Popen[bytes], request: bytes, deadline: float, rss: int) -> bytes:
-    """Writes the request and reads the answer to its end, both within the limits; raises BadModel at the first hit."""
-    assert child.stdin
-    assert child.stdout
-    process = psutil.Process(child.pid)
-    answer = bytearray()
-    unsent = memoryview(request)
-    with selectors.DefaultSelector() as ready:
-        os.set_blocking(child.stdin.fileno(), False)
-        ready.register(child.stdin, selectors.EVENT_WRITE)
-        ready.register(child.stdout, selectors.EVENT_READ)
-        while True:
-            for key, _ in ready.select(_POLL_S):
-                if key.fileobj is child.stdin:
-                    unsent = unsent[_write_some(child.stdin.fileno(), unsent) :]
-                    if not unsent:
-                        ready.unregister(child.stdin)
-                        child.stdin.close()
-                    continue
-                part = os.read(child.stdout.fileno(), _READ_BYTES)
-                if not part:
-                    return bytes(answer)
-                answer += part
-            if len(answer) > MAX_TEXT_BYTES:
-                raise BadModel(f"The chat template writes more than {MAX_TEXT_BYTES // MIB} MiB.", _FIX)
-            if time.monotonic() > deadline:
-                raise BadModel("The chat template does not end in time.", _FIX)
-            if _rss(process) > rss:
-                raise BadModel(f"The chat template takes more than {rss // MIB} MiB of memory.", _FIX)
-
-
-def _write_some(fd: int, data: memoryview) -> int:
-    """Bytes written; all of them if the child has closed its end, as nobody will read the rest."""
-    try:
-        return os.write(fd, data[:_READ_BYTES])
-    except BrokenPipeError:
-        return len(data)
-
-
-def _rss(process: psutil.Process) -> int:
-    try:
-        return int(process.memory_info().rss)
-    except psutil.Error:
-        return 0
 
 
 class _Refused(jinja2.TemplateError):
@@ -175,6 +120,7 @@ def _environment() -> jinja2.Environment:
 
 def main() -> int:
     """The child: reads the request, writes the text or the complaint, returns the exit status."""
+    confine(CPU_SECONDS)
     request = json.load(sys.stdin.buffer)
     try:
         text = _environment().from_string(request["template"]).render(request["variables"])

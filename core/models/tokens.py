@@ -12,7 +12,8 @@ from typing import Any
 import mlx_lm.utils as mlx_utils
 
 from core.errors import BadModel, ModelNotFound
-from core.models.headers import inside, read_config, read_json
+from core.models.folder import inside, name_of, read_bytes, read_config, read_json
+from core.models.headers import DECIDING_FILES
 from core.models.template import render
 from core.requests import Message
 
@@ -46,16 +47,18 @@ class Tokens:
     def load(cls, directory: Path) -> Tokens:
         """The tokenizer in `directory`; raises ModelNotFound or BadModel. Uses no network and none of its code."""
         config = read_config(directory)
+        for name in DECIDING_FILES:
+            read_bytes(directory, name)  # transformers opens them without a look at their size
         generation = read_json(directory, "generation_config.json") or {}
         if not any(inside(directory, name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
-            raise ModelNotFound(f"There is no tokenizer in {directory.name}.", "Fetch the model again.")
+            raise ModelNotFound(f"There is no tokenizer in {name_of(directory)}.", "Fetch the model again.")
         eos = generation.get("eos_token_id") or config.get("eos_token_id")
         local = {"trust_remote_code": False, "local_files_only": True}
         try:
             wrapper = mlx_utils.load_tokenizer(directory, local, eos_token_ids=eos)
         except Exception as error:  # the tokenizers library raises bare Exception for a damaged tokenizer.json
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-            raise BadModel(f"The tokenizer of {directory.name} cannot be read: {reason}") from error
+            raise BadModel(f"The tokenizer of {name_of(directory)} cannot be read: {reason}") from error
         return cls(wrapper)
 
     @property

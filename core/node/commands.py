@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import MaclusterError, TrustError, UsageError
-from core.models.catalog import ModelEntry
+from core.models.anatomy import Anatomy
+from core.models.catalog import Broken, ModelEntry
+from core.node.anatomies import Anatomies
 from core.node.answers import Answers
 from core.node.cluster import Cluster
 from core.node.discovery import Sighting
 from core.node.introductions import Introductions
 from core.node.models import Models
 from core.node.peers import Peers
-from core.plan.fit import make_plan
+from core.plan.fit import make_plan, with_verification
+from core.plan.preview import preview_of
 from core.requests import (
     Address,
     ChatRequest,
@@ -36,6 +40,7 @@ class Commands:
     def __init__(
         self,
         models: Models,
+        anatomies: Anatomies,
         peers: Peers,
         cluster: Cluster,
         answers: Answers,
@@ -43,6 +48,7 @@ class Commands:
         know: Callable[[Sighting], None],
     ) -> None:
         self._models = models
+        self._anatomies = anatomies
         self._peers = peers
         self._cluster = cluster
         self._answers = answers
@@ -51,35 +57,46 @@ class Commands:
         self._plan_gen = 0
 
     async def models(self) -> list[ModelChoice]:
-        """Every model on this Mac with how it would fit."""
-        return [await self._choice(entry) for entry in await self._models.list()]
+        """Every model on this Mac with how it would fit, as far as is known without examining it, or why it cannot."""
+        found = await self._models.survey()
+        return [_unusable(one) if isinstance(one, Broken) else await self._choice(one) for one in found]
 
     async def preview(self, request: PlanRequest) -> PlanPreview:
         """What loading would do. Raises ModelNotFound, BadModel; what does not fit is told in the preview."""
-        return await self._preview(await self._models.find(request.model), request.context)
+        entry = await self._models.find(request.model)
+        try:
+            return await self._preview(entry, request.context, await self._anatomies.of(entry))
+        except MaclusterError as error:
+            return PlanPreview(problem=error.problem)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
         """Begin to load a model over the paired Macs that are linked. Raises PlanError, ModelError, Busy."""
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
+        anatomy = await self._anatomies.of(entry)
         self._plan_gen += 100
-        plan = make_plan(
+        plan = await asyncio.to_thread(
+            make_plan,
             model=entry.name,
             fingerprint=entry.fingerprint,
             layout=layout,
             peers=self._peers.linked(),
             context=request.context,
             plan_gen=self._plan_gen,
+            anatomy=anatomy,
         )
+        verify = False
+        if request.verify:
+            plan, verify = with_verification(plan, layout.total_bytes)
         directory = Path(entry.path)
-        await self._cluster.load(plan, directory)
+        await self._cluster.load(plan, directory, verify=verify)
         try:
             await self._answers.use(directory)
         except MaclusterError:
             await self._cluster.unload("Its tokenizer cannot be read.")
             raise
         self._answers.pump()
-        return await self._preview(entry, request.context)
+        return await self._preview(entry, request.context, anatomy)
 
     async def unload(self) -> None:
         """Free the memory on every Mac; a load that is running is cancelled."""
@@ -129,25 +146,35 @@ class Commands:
             quantization=entry.quantization,
             context_max=entry.context_max,
             loaded=plan is not None and plan.fingerprint == entry.fingerprint,
-            preview=await self._preview(entry, min(DEFAULT_CONTEXT, entry.context_max)),
+            preview=await self._preview(
+                entry, min(DEFAULT_CONTEXT, entry.context_max), await asyncio.to_thread(self._anatomies.known, entry)
+            ),
         )
 
-    async def _preview(self, entry: ModelEntry, context: int) -> PlanPreview:
+    async def _preview(self, entry: ModelEntry, context: int, anatomy: Anatomy | None) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
-            plan = make_plan(
-                model=entry.name,
-                fingerprint=entry.fingerprint,
-                layout=layout,
-                peers=self._peers.linked(),
-                context=context,
-                plan_gen=0,
-            )
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
-        return PlanPreview(
-            plan=plan,
-            layer_bytes=max(layout.layer_bytes),
-            total_bytes=layout.total_bytes,
-            kv_bytes=layout.kv_bytes(0, layout.layers, context),
+        return await asyncio.to_thread(
+            preview_of,
+            model=entry.name,
+            fingerprint=entry.fingerprint,
+            layout=layout,
+            peers=self._peers.linked(),
+            context=context,
+            anatomy=anatomy,
         )
+
+
+def _unusable(broken: Broken) -> ModelChoice:
+    return ModelChoice(
+        name=broken.name,
+        path=broken.path,
+        model_type="",
+        layers=0,
+        total_bytes=0,
+        quantization="",
+        context_max=0,
+        preview=PlanPreview(problem=broken.problem),
+    )

@@ -3,36 +3,52 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import ModelMismatch, ModelNotFound
-from core.models.catalog import ModelEntry, read_entry, scan
-from core.models.layout import Layout, read_layout
+from core.models.catalog import Broken, Catalog, ModelEntry, short_name
+from core.models.layout import Layout
+from core.models.manifest import Manifests
 
 
 class Models:
-    """Looks in `roots` (model directories, folders of them, or a hub cache), anew at each call."""
+    """Looks in `roots` (model directories, folders of them, or a hub cache); what lies there may change at any time.
 
-    def __init__(self, roots: Sequence[Path]) -> None:
-        self._roots = tuple(roots)
+    `hashes` is the file that remembers the SHA-256 of weights.
+    """
+
+    def __init__(self, roots: Sequence[Path], hashes: Path) -> None:
+        self._catalog = Catalog(roots)
+        self._manifests = Manifests(hashes)
 
     async def list(self) -> list[ModelEntry]:
-        """Every model found."""
-        return await asyncio.to_thread(scan, self._roots)
+        """Every model that can be used."""
+        return [found for found in await self.survey() if isinstance(found, ModelEntry)]
+
+    async def survey(self) -> Sequence[ModelEntry | Broken]:
+        """Every model found, also those that cannot be used and why."""
+        return await asyncio.to_thread(self._catalog.survey)
 
     async def find(self, model: str) -> ModelEntry:
-        """A model by its name in the catalog or by its directory. Raises ModelNotFound, BadModel."""
-        if "/" in model:
-            return await asyncio.to_thread(lambda: read_entry(Path(model).expanduser()))
-        for entry in await self.list():
-            if entry.name == model:
-                return entry
-        raise ModelNotFound(f"There is no model {model!r} on this Mac.")
+        """A model by its name in the catalog or by its directory. Raises UsageError, ModelNotFound, ModelError."""
+        return await asyncio.to_thread(self._catalog.find, model)
 
     async def layout(self, entry: ModelEntry) -> Layout:
         """Bytes a layer of a model. Raises BadModel."""
-        return await asyncio.to_thread(read_layout, Path(entry.path))
+        return await asyncio.to_thread(self._catalog.layout, Path(entry.path))
+
+    async def manifest(self, directory: Path) -> dict[str, str]:
+        """File name -> hex SHA-256 of the files of a model. Raises ModelNotFound, BadModel.
+
+        Takes about a second for every 2 GB that were not hashed before; cancelling the task stops the thread.
+        """
+        stop = threading.Event()
+        try:
+            return await asyncio.to_thread(self._manifests.of, directory, stop.is_set)
+        finally:
+            stop.set()
 
     async def find_same(self, name: str, fingerprint: str) -> Path:
         """The directory of the model that has just these files. Raises ModelMismatch, ModelNotFound."""
@@ -41,6 +57,6 @@ class Models:
             if entry.fingerprint == fingerprint:
                 return Path(entry.path)
         for entry in entries:
-            if entry.name == name:
+            if short_name(entry.name) == short_name(name):
                 raise ModelMismatch(f"{name} on this Mac is {entry.fingerprint[:12]}, the head has {fingerprint[:12]}.")
         raise ModelNotFound(f"{name} is not on this Mac.", "Copy its directory into ~/.macluster/models there.")

@@ -11,12 +11,15 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import mlx_lm.utils
 import pytest
 
-from core.errors import BadModel, ModelNotFound
-from core.models.catalog import fingerprint, read_entry, scan
+from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
+from core.models.architectures import ALIASES
+from core.models.catalog import Broken, Catalog, ModelEntry, fingerprint, read_entry, scan
 from core.models.headers import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.maker import make_model
+from core.settings import hub_cache
 
 SHARD = "model-00001-of-00003.safetensors"
 
@@ -164,7 +167,7 @@ def test_pickles_are_refused(model: Path) -> None:
     with pytest.raises(BadModel, match=r"no model\*\.safetensors"):
         read_entry(model)
     (model / "pytorch_model.bin").write_bytes(b"\x80\x04")
-    with pytest.raises(BadModel, match="pickled") as caught:
+    with pytest.raises(BadModel, match=r"pytorch_model\.bin .* pickled") as caught:
         read_entry(model)
     assert "safetensors" in caught.value.fix
 
@@ -198,9 +201,9 @@ def test_scan_finds_models_and_leaves_out_the_rest(model: Path) -> None:
     assert [e.name for e in scan([root, root / "nowhere", model])] == ["[31mred", "little-llama"]
 
 
-def hub_repository(hub: Path, model: Path) -> Path:
+def hub_repository(hub: Path, model: Path, name: str = "someone/little-llama") -> Path:
     """`model` as the hub cache lays it out: links from a snapshot to blobs."""
-    repository = hub / "models--someone--little-llama"
+    repository = hub / f"models--{name.replace('/', '--')}"
     snapshot = repository / "snapshots" / "abc"
     (repository / "blobs").mkdir(parents=True)
     snapshot.mkdir(parents=True)
@@ -215,11 +218,114 @@ def test_scan_reads_a_hub_cache(model: Path, tmp_path: Path) -> None:
     old = shutil.copytree(repository / "snapshots" / "abc", repository / "snapshots" / "old", symlinks=True)
     os.utime(old, (1, 1))
     [entry] = scan([tmp_path / "hub"])
-    assert (entry.name, entry.path) == ("little-llama", str(repository / "snapshots" / "abc"))
+    assert (entry.name, entry.path) == ("someone/little-llama", str(repository / "snapshots" / "abc"))
     assert entry.fingerprint == fingerprint(model)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text("old")
     assert scan([tmp_path / "hub"])[0].path.endswith("old")
+
+
+def test_a_model_is_found_by_its_full_name_its_short_name_and_its_directory(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long_name = "someone-with-a-long-name/Little-Llama-of-a-very-long-name-Instruct-4bit"
+    repository = hub_repository(tmp_path / "hub", model, long_name)
+    catalog = Catalog([tmp_path / "hub"])
+    snapshot = str(repository / "snapshots" / "abc")
+    for name in (long_name, long_name.partition("/")[2], snapshot, str(repository)):
+        assert (catalog.find(name).name, catalog.find(name).path) == (long_name, snapshot)
+    assert catalog.find(str(model)).name == "little-llama"
+    monkeypatch.chdir(model.parent)
+    assert catalog.find("little-llama").name == catalog.find("./little-llama").name == "little-llama"
+    for name in ("no/such-model", "such-model", "./such-model", "~nobody-here/x", "/"):
+        with pytest.raises((ModelNotFound, BadModel)):
+            catalog.find(name)
+
+
+def test_a_name_of_several_models_is_refused_with_all_of_them(model: Path, tmp_path: Path) -> None:
+    hub_repository(tmp_path / "hub", model, "one/little-llama")
+    hub_repository(tmp_path / "hub", model, "two/little-llama")
+    catalog = Catalog([tmp_path / "hub"])
+    assert catalog.find("little-llama").name == "one/little-llama"  # the same files twice
+    make_model(tmp_path / "other", "llama", layers=2)
+    hub_repository(tmp_path / "hub", tmp_path / "other", "ten/little-llama")
+    with pytest.raises(UsageError, match=r"one/little-llama or ten/little-llama or two/little-llama"):
+        catalog.find("little-llama")
+    assert catalog.find("ten/little-llama").layers == 2
+    shutil.copytree(tmp_path / "other", tmp_path / "more" / "little-llama")
+    plain = Catalog([tmp_path / "hub", tmp_path / "more"])
+    assert plain.find("little-llama").path == str(tmp_path / "more" / "little-llama")  # just this name
+
+
+def test_what_cannot_be_used_is_listed_with_the_reason(model: Path, tmp_path: Path) -> None:
+    root = tmp_path / "all"
+    for name in ("a-good", "cut", "whisper", "bare"):
+        shutil.copytree(model, root / name)
+    (root / "cut" / SHARD).unlink()
+    (root / "whisper" / "config.json").write_text('{"model_type": "whisper"}')
+    (root / "bare" / "config.json").unlink()
+    (root / "nothing").mkdir()
+    loading = hub_repository(root, model, "someone/loading")
+    (loading / "snapshots" / "abc" / SHARD).unlink()
+    (loading / "blobs" / "x.incomplete").touch()
+    (root / "models--someone--begun" / "blobs").mkdir(parents=True)
+    catalog = Catalog([root])
+    good, *broken = catalog.survey()
+    assert isinstance(good, ModelEntry)
+    assert good.name == "a-good"
+    reasons = {b.name: (b.problem.kind, b.problem.what) for b in broken if isinstance(b, Broken)}
+    assert reasons == {
+        "bare": ("BadModel", "bare has no config.json."),
+        "cut": ("BadModel", f"{SHARD} is missing in cut."),
+        "someone/loading": ("BadModel", f"{SHARD} is missing in someone/loading. Its download has not ended."),
+        "whisper": ("UnsupportedModel", "mlx-lm on this Mac does not know the architecture 'whisper' of whisper."),
+    }
+    with pytest.raises(UnsupportedModel, match="whisper"):
+        catalog.find("whisper")
+    with pytest.raises(BadModel, match=SHARD):
+        catalog.find("loading")
+
+
+def test_what_changes_is_read_anew_and_nothing_else(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    catalog = Catalog([model])
+    [before] = catalog.survey()
+    assert isinstance(before, ModelEntry)
+    moved = (model / SHARD).rename(model.parent / "moved")
+    assert isinstance(catalog.survey()[0], Broken)
+    moved.rename(model / SHARD)
+    assert catalog.survey() == [before]
+    config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 99}
+    (model / "config.json").write_text(json.dumps(config))
+    assert catalog.find("little-llama").context_max == 99
+    assert catalog.layout(model).layers == 4
+    monkeypatch.setattr("core.models.catalog.read_config", lambda _: pytest.fail("it was read again"))
+    assert len(catalog.survey()) == 1
+
+
+def test_aliases_are_those_of_mlx_lm() -> None:
+    assert ALIASES == mlx_lm.utils.MODEL_REMAPPING
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {},
+        {"XDG_CACHE_HOME": "/caches"},
+        {"HF_HOME": "~/face"},
+        {"HF_HOME": "/face", "HUGGINGFACE_HUB_CACHE": "/old"},
+        {"HF_HOME": "/face", "HF_HUB_CACHE": "/$NAME/hub", "NAME": "x"},
+    ],
+)
+def test_the_hub_cache_is_where_huggingface_hub_has_it(
+    variables: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("XDG_CACHE_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    code = "import huggingface_hub.constants as c; print(c.HF_HUB_CACHE)"
+    theirs = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip()
+    assert str(hub_cache()) == theirs
 
 
 def test_a_hub_snapshot_may_not_link_past_its_blobs(model: Path, tmp_path: Path) -> None:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from copy import deepcopy
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
 import mlx_lm
+import mlx_lm.utils as mlx_utils
 import pytest
+from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import BadModel
@@ -16,6 +21,7 @@ from core.models.headers import Tensor, read_tensors
 from core.models.layout import layout_of, read_layout
 from core.models.maker import make_model
 from core.settings import PREFILL_CHUNK
+from tests import atlas
 
 
 @pytest.fixture(scope="module", params=FAMILIES)
@@ -43,6 +49,66 @@ def test_kv_bytes_equal_the_bytes_of_real_caches(made: Path) -> None:
         held = cache.keys.nbytes + cache.values.nbytes
         assert layout.kv_bytes(layer, layer + 1, 256) == held
         assert bool(layout.kv_caps[layer]) == hasattr(cache, "max_size")
+
+
+def real_model(variant: str) -> tuple[dict[str, Any], Any]:
+    """The settings that a family reads of its tiny configuration, and its model; skips what cannot be had here."""
+    config = atlas.config_of(variant)
+    try:
+        model_class, args_class = mlx_utils._get_classes(config)
+        known = {"attn_config", "model_type", *signature(args_class).parameters}
+        # a setting that the family does not know would not stand in its config.json
+        config = {k: v for k, v in config.items() if k in known} if "text_config" not in config else config
+        return deepcopy(config), model_class(args_class.from_dict(config))
+    except (SystemExit, ValueError) as error:
+        pytest.skip(f"cannot be built here: {error}")
+
+
+def leaves(cache: Any) -> Iterator[Any]:
+    for inner in getattr(cache, "caches", ()):
+        yield from leaves(inner)
+    if not hasattr(cache, "caches"):
+        yield cache
+
+
+def held(model: Any, tokens: int) -> tuple[int, int]:
+    """Bytes that the caches hold after a prompt: of those that grow for ever, and of those that do not."""
+    caches = make_prompt_cache(model)
+    model(mx.zeros((1, tokens), mx.int32), cache=caches)
+    ever, capped = 0, 0
+    for cache in (leaf for c in caches for leaf in leaves(c)):
+        if getattr(cache, "keys", None) is None:
+            ever += sum(a.nbytes for a in getattr(cache, "state", ()) if isinstance(a, mx.array))
+            continue
+        # buffers are longer than what they hold
+        size = sum(a.nbytes * min(cache.offset, a.shape[2]) // a.shape[2] for a in (cache.keys, cache.values))
+        if hasattr(cache, "max_size") or hasattr(cache, "chunk_size"):
+            capped += size
+        else:
+            ever += size
+    return ever, capped
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", atlas.FAMILIES)
+def test_every_family_has_its_layers_its_bytes_and_its_caches(variant: str) -> None:
+    config, model = real_model(variant)
+    weights = dict(tree_flatten(model.parameters()))
+    found = {n: Tensor(dtype="F32", shape=tuple(a.shape), nbytes=a.nbytes) for n, a in weights.items()}
+    layout = layout_of({**config, "dtype": "float32"}, found, variant)
+    assert layout.layers == len(model.layers) == atlas.LAYERS
+    assert all(layout.layer_bytes)
+    assert layout.total_bytes == sum(a.nbytes for a in weights.values())
+    try:
+        (ever, capped), (ever_later, capped_later) = held(model, 64), held(model, 128)
+    except RuntimeError as error:
+        pytest.skip(f"cannot run here: {error}")
+    rates = list(zip(layout.kv_bytes_per_token, layout.kv_caps, strict=True))
+    if variant == "iquestloopcoder":  # its second loop keeps a window; it is counted as if it kept all
+        assert (ever_later - ever, capped_later - capped) == (64 * sum(rate for rate, _ in rates) / 2,) * 2
+        return
+    assert ever_later - ever == 64 * sum(rate for rate, cap in rates if not cap)
+    assert capped_later - capped == 64 * sum(rate for rate, cap in rates if cap)
 
 
 def tensors(*names: str) -> dict[str, Tensor]:
@@ -111,3 +177,34 @@ def test_a_sliding_layer_stops_growing() -> None:
 def test_a_model_without_layers_is_refused() -> None:
     with pytest.raises(BadModel, match="no layers"):
         layout_of(BASE, tensors("model.norm.weight"), "x")
+
+
+def test_the_names_that_families_give_their_sizes_are_known() -> None:
+    def first(names: str, **config: Any) -> int:
+        return layout_of(config, tensors(f"{names}.0.w"), "x").kv_bytes_per_token[0]
+
+    assert first("h", model_type="gpt2", n_layer=1, n_embd=64, n_head=4) == 2 * 64 * 2
+    assert first("h", model_type="gpt_bigcode", n_layer=1, n_embd=64, n_head=4) == 2 * 16 * 2
+    attention = {"kv_n_heads": 2, "clip_qkv": 8}
+    assert first("blocks", model_type="dbrx", d_model=64, n_heads=4, n_layers=1, attn_config=attention) == 128
+    assert kv({"model_type": "plamo2"}, 4)[0] == (0, 128, 0, 128)
+    blocks = [{"attention": {"n_heads_in_group": 2}}, {"attention": {"no_op": True}}]
+    assert kv({"model_type": "nemotron-nas", "block_configs": blocks}, 2)[0] == (128, 0)
+
+
+def test_layers_that_reuse_keys_come_behind_the_others() -> None:
+    found = tensors("model.layers.0.w", "model.layers.1.w", "model.kv_reuse_layers.0.w", "model.embed.w")
+    afm7 = {"model_type": "afm7", "num_layers": 3, "num_kv_reuse_layers": 1}
+    layout = layout_of(BASE | afm7, found, "x")
+    assert (layout.layer_bytes, layout.embed_bytes) == ((1, 2, 3), 4)
+    assert layout.kv_bytes_per_token == (128, 128, 0)
+
+
+def test_weights_of_8_bit_floats_are_counted_as_what_they_become() -> None:
+    found = {"model.layers.0.w": Tensor(dtype="F8_E4M3", shape=(8,), nbytes=8)}
+    for settings, size in [
+        ({"quant_method": "fp8", "weight_block_size": [128, 128]}, 16),
+        ({"quant_method": "fp8", "weight_block_size": [32, 32], "scale_fmt": "ue8m0"}, 8),
+        ({"quant_method": "mxfp8"}, 8),
+    ]:
+        assert layout_of(BASE | {"quantization_config": settings}, found, "x").layer_bytes == (size,)

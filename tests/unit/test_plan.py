@@ -1,11 +1,19 @@
+from itertools import combinations, pairwise
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers
-from core.events import Peer
-from core.plan.fit import make_plan
+from core.events import Peer, Plan
+from core.models.anatomy import Anatomy
+from core.models.layout import Layout
+from core.plan.cuts import nearest_cuts
+from core.plan.fit import make_plan, with_verification
+from core.plan.preview import preview_of
 from core.plan.split import split_layers
+from core.requests import PlanPreview
 from core.settings import GB
 
 
@@ -85,3 +93,125 @@ def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the
             context=64,
             plan_gen=1,
         )
+
+
+def anatomy(*cuts: int, layers: int = 10, **more: Any) -> Anatomy:
+    return Anatomy(layers=layers, cuts=cuts, **more)
+
+
+def planned(macs: list[Peer], found: Anatomy) -> Plan:
+    return make_plan(model="m", fingerprint="f", layout=FlatLayout(), peers=macs, context=64, plan_gen=1, anatomy=found)
+
+
+@st.composite
+def cut_problems(draw: st.DrawFn) -> tuple[list[int], list[int], int, list[int]]:
+    layers = draw(st.integers(2, 9))
+    legal = sorted(draw(st.sets(st.integers(1, layers - 1), min_size=1)))
+    ideal = sorted(draw(st.sets(st.integers(1, layers - 1), min_size=1, max_size=len(legal))))
+    return ideal, legal, layers, draw(st.lists(st.integers(1, 6), min_size=len(ideal) + 1, max_size=len(ideal) + 1))
+
+
+@given(cut_problems())
+def test_cuts_move_to_the_nearest_legal_places_that_leave_the_least_over(
+    problem: tuple[list[int], list[int], int, list[int]],
+) -> None:
+    ideal, legal, layers, budgets = problem
+
+    def overflow(stage: int, start: int, stop: int) -> int:
+        return max(0, stop - start - budgets[stage])
+
+    def cost(cuts: tuple[int, ...]) -> tuple[int, int, tuple[int, ...]]:
+        parts = enumerate(pairwise((0, *cuts, layers)))
+        moved = sum(abs(a - b) for a, b in zip(cuts, ideal, strict=True))
+        return sum(overflow(i, *part) for i, part in parts), moved, cuts
+
+    found = nearest_cuts(ideal, legal, layers, overflow)
+    if set(ideal) <= set(legal):
+        assert found == tuple(ideal)
+    else:
+        assert found == min(combinations(legal, len(ideal)), key=cost)
+
+
+def test_a_forbidden_cut_is_moved_and_the_plan_says_so() -> None:
+    plan = planned([peer("a", 40), peer("b", 20), peer("c", 20)], anatomy(1, 2, 3, 4, 6))
+    assert [(s.start, s.stop) for s in plan.stages] == [(0, 4), (4, 6), (6, 10)]
+    assert plan.notes == (
+        "b begins with layer 4 instead of 5: layer 5 shares state with those before.",
+        "c begins with layer 6 instead of 8: layers 7 to 9 share state with those before.",
+    )
+
+
+def test_a_cut_moves_to_where_the_layers_fit_before_it_moves_to_the_nearest_place() -> None:
+    # b has room for four layers and what they keep, not for five
+    plan = planned([peer("a", 14), peer("b", 5)], anatomy(5, 8))
+    assert [(s.start, s.stop) for s in plan.stages] == [(0, 8), (8, 10)]
+
+
+def test_with_every_cut_legal_the_plan_is_the_even_split_without_notes() -> None:
+    plan = planned([peer("a", 24), peer("b", 12)], anatomy(*range(1, 10)))
+    assert [(s.start, s.stop) for s in plan.stages] == [(0, 7), (7, 10)]
+    assert (plan.notes, plan.batched) == ((), True)
+
+
+def test_macs_for_which_there_is_no_cut_are_left_out_the_smallest_first() -> None:
+    plan = planned([peer("a", 8), peer("b", 4), peer("c", 30), peer("d", 9)], anatomy(2, layers=10))
+    assert [s.peer for s in plan.stages] == ["a", "c"]
+    assert plan.notes[0] == "b and d are left out: this model can be cut in 1 place only."
+
+
+def test_a_model_that_cannot_be_cut_stays_on_the_head() -> None:
+    whole = anatomy(unsplittable="all its layers share state")
+    plan = planned([peer("a", 24), peer("b", 12)], whole)
+    assert (plan.topology, plan.notes) == (
+        "single",
+        ("b is left out: this model cannot be split, because all its layers share state.",),
+    )
+    with pytest.raises(DoesNotFit, match=r"needs 6\.0 GB more on a") as caught:
+        planned([peer("a", 10), peer("b", 12)], whole)
+    assert "more Macs do not help" in caught.value.fix
+    assert "cannot be split, because all its layers share state." in caught.value.fix
+
+
+def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None:
+    found = anatomy(*range(1, 10), reveals_tokens=True, one_row="mlx-lm cannot batch its cache (X)")
+    plan = planned([peer("a", 24), peer("b", 12)], found)
+    assert not plan.batched
+    assert "Every Mac of this split could tell the prompt's tokens" in plan.notes[0]
+    assert plan.notes[1] == "One row at a time in a batch: mlx-lm cannot batch its cache (X)."
+    assert len(planned([peer("a", 24)], found).notes) == 1, "on one Mac nobody else sees anything"
+
+
+def test_what_cannot_be_verified_is_said_with_the_number() -> None:
+    plan = planned([peer("a", 40), peer("b", 20)], anatomy(*range(1, 10)))
+    # seven layers, embedding and output take 12.7 GB of a
+    assert with_verification(plan, 15 * GB) == (plan, True)
+    noted, verify = with_verification(plan, 30 * GB)
+    assert not verify
+    assert noted.notes == ("Not verified: the whole model needs 2.7 GB more than a has.",)
+
+
+def test_a_preview_has_the_split_that_does_not_fit_and_what_each_hop_carries() -> None:
+    layout = Layout(
+        layers=4,
+        layer_bytes=(GB,) * 4,
+        embed_bytes=GB,
+        output_bytes=GB,
+        tied=False,
+        kv_bytes_per_token=(1000,) * 4,
+        kv_caps=(0,) * 4,
+    )
+    found = anatomy(1, 2, 3, layers=4, boundary_bytes=(10, 20, 30, 40))
+
+    def previewed(*gigabytes: int) -> PlanPreview:
+        macs = [peer("ab"[i], size) for i, size in enumerate(gigabytes)]
+        return preview_of(model="m", fingerprint="f", layout=layout, peers=macs, context=64, anatomy=found)
+
+    fits, short, alone, nobody = previewed(10, 5), previewed(4, 2), previewed(10), previewed()
+    assert fits.plan
+    assert (fits.hop_bytes, fits.cuts, fits.problem) == ((30, 40), (1, 2, 3), None)
+    assert short.draft
+    assert short.problem
+    assert (short.plan, short.problem.kind) == (None, "DoesNotFit")
+    assert alone.hop_bytes == ()
+    assert nobody.problem
+    assert nobody.problem.kind == "NoPeers"

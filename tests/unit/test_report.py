@@ -7,12 +7,24 @@ import msgspec
 import pytest
 
 from core.errors import DoesNotFit, LinkLost
-from core.events import HopSample, Peer, PlanLoaded, PlanProposed, RequestDone, Snapshot, StageState, TokenEvent, apply
-from core.requests import PlanPreview
+from core.events import (
+    HopSample,
+    Peer,
+    Plan,
+    PlanLoaded,
+    PlanProposed,
+    RequestDone,
+    Snapshot,
+    StageState,
+    TokenEvent,
+    apply,
+)
+from core.requests import ModelChoice, PlanPreview
+from core.settings import GB
 from tests.unit.test_node_formation import mac_id, plan_of
 from tui import report
 
-STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "budget_bytes"]
+STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "budget_bytes", "free_bytes"]
 HOP_TIMES = ["compute_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s"]
 
 
@@ -109,6 +121,76 @@ def test_a_plan_that_does_not_fit_is_told_as_facts() -> None:
     assert facts["problem"]["kind"] == "DoesNotFit"
 
 
+def split(*needs: int, notes: tuple[str, ...] = ()) -> Plan:
+    """A plan of four layers over Macs of 10 GB, whose stages need so many GB."""
+    plan = plan_of(len(needs))
+    stages = tuple(
+        msgspec.structs.replace(s, weight_bytes=n * GB, kv_bytes=0, budget_bytes=10 * GB)
+        for s, n in zip(plan.stages, needs, strict=True)
+    )
+    return msgspec.structs.replace(plan, stages=stages, notes=notes)
+
+
+def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> None:
+    preview = PlanPreview(plan=split(8, 3, notes=("mac1 begins with layer 2.",)), cuts=(2,), hop_bytes=(384, 768))
+    lines = report.preview_lines(preview)
+    assert lines[2].split()[-4:] == ["2.0", "GB", "384", "B"]
+    assert lines[4:] == [
+        "mac1 begins with layer 2.",
+        "It can be cut before layer 2 only.",
+        "Rows of several requests share a batch.",
+    ]
+    facts = json.loads(report.to_json(report.preview_facts(preview)))
+    assert [(h["from"], h["to"], h["bytes_per_token"]) for h in facts["hops"]] == [
+        ("mac0", "mac1", 384),
+        ("mac1", "mac0", 768),
+    ]
+    assert (facts["cuts"], facts["plan"]["batched"], facts["plan"]["notes"]) == (
+        [2],
+        True,
+        ["mac1 begins with layer 2."],
+    )
+
+
+def test_a_split_that_does_not_fit_is_shown_with_what_is_missing_where() -> None:
+    problem = DoesNotFit("toy needs 4.1 GB more on mac1.").problem
+    preview = PlanPreview(draft=split(8, 14), problem=problem, cuts=(1, 2, 3))
+    lines = report.preview_lines(preview)
+    assert lines[3].endswith("4.0 GB short")
+    assert lines[-1].startswith("toy needs 4.1 GB more on mac1. Free memory there")
+    facts = json.loads(report.to_json(report.preview_facts(preview)))
+    assert facts["plan"] is None
+    assert [s["free_bytes"] for s in facts["draft"]["stages"]] == [2 * GB, -4 * GB]
+
+
+@pytest.mark.parametrize(
+    ("preview", "loaded", "words"),
+    [
+        (PlanPreview(plan=split(1, 1, 1)), False, "3 Macs"),
+        (PlanPreview(plan=split(1)), False, "1 Mac, no hops"),
+        (PlanPreview(plan=split(1)), True, "loaded"),
+        (PlanPreview(draft=split(8, 14), problem=DoesNotFit("x").problem), False, "needs 4.0 GB more on mac1"),
+        (PlanPreview(problem=LinkLost("config.json is\x1b broken.").problem), False, "config.json is broken."),
+    ],
+)
+def test_a_model_says_how_it_fits(preview: PlanPreview, loaded: bool, words: str) -> None:
+    model = ModelChoice(
+        name="toy",
+        path="/toy",
+        model_type="llama",
+        layers=4,
+        total_bytes=GB,
+        quantization="4-bit",
+        context_max=8192,
+        loaded=loaded,
+        preview=preview,
+    )
+    head, row = report.model_lines([model])
+    assert head.split() == ["model", "family", "weights", "size", "layers", "context", "fit"]
+    assert row.split(maxsplit=7) == ["toy", "llama", "4-bit", "1.0", "GB", "4", "8192", words]
+    assert report.model_facts(model)["fit"] == words
+
+
 @pytest.mark.parametrize(
     ("rows", "lines"),
     [
@@ -127,7 +209,7 @@ def test_lines_for_people() -> None:
     names = {p.device_id: p.name for p in now.peers}
     plan = report.plan_lines(now.plan)
     assert plan[0] == "Plan: toy, 4 layers, topology private, context 64 tokens"
-    assert plan[2].split() == ["mac0", "(head)", "0–1", "2", "0.0", "MB", "0.0", "MB", "0.0", "MB"]
+    assert plan[2].split() == ["mac0", "(head)", "0–1", "2", *["0.0", "MB"] * 4]
     assert len({len(line) for line in plan[1:]}) == 1
     hops = report.hop_lines(now.hops, names)
     expected = ["mac0", "→", "mac1", "4", "2.00", "MB", "1.00", "2.00", "0.10", "0.20", "0.30", "1.5"]

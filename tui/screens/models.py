@@ -17,7 +17,7 @@ from tui.screens.base import SizedScreen
 from tui.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import ModelChosen, Noted
+from tui.widgets.messages import ModelChosen, ModelPointed, Noted
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
 from tui.widgets.too_small import TooSmall
 
@@ -97,8 +97,11 @@ class ModelsScreen(SizedScreen):
         self.preview.point(self.list.pointed)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
-        """The preview follows the cursor."""
-        self.preview.point(self.list.pointed)
+        """The preview follows the cursor, and becomes exact for a model on which it rests."""
+        choice = self.list.pointed
+        self.preview.point(choice)
+        if choice is not None and choice.preview.plan is not None and choice.preview.cuts is None:
+            self.post_message(ModelPointed(choice.name, choice.preview.plan.context))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Load it, unless that cannot work."""

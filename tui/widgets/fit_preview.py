@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from core.events import Stage
+from core.events import Plan, Stage
 from core.requests import ModelChoice
 from tui.format import BAD, DIM, GOOD, WARN, count, fit, gauge, gigabytes, gigabytes_short, layer_range
 from tui.state import UiState
@@ -57,18 +57,14 @@ def fit_content(choice: ModelChoice | None, state: UiState, width: int) -> Conte
     if choice is None:
         return Content.styled("Nothing to show.", DIM)
     plan, problem = choice.preview.plan, choice.preview.problem
-    kv = sum(s.kv_bytes for s in plan.stages) if plan is not None else choice.preview.kv_bytes
-    context = f"context {count(plan.context)} · " if plan is not None else ""
-    facts = f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights · {choice.quantization}"
-    room = f"{context}KV {gigabytes(kv)} GB" if kv else context.rstrip(" ·")
-    lines = [Content.styled(choice.name, "bold"), Content(facts), Content(room), Content("")]
+    split = plan or choice.preview.draft
+    lines = [Content.styled(choice.name, "bold"), *(_facts(choice, split) if choice.layers else []), Content("")]
+    if split is not None:
+        lines += [*(_stage_line(s, width) for s in split.stages), Content("")]
     if plan is not None:
-        lines += [_stage_line(s, width) for s in plan.stages]
         one = len(plan.stages) == 1
-        lines += [
-            Content(""),
-            Content.styled("One Mac, no hops." if one else f"{plan.topology}, {len(plan.stages)} hops a token.", DIM),
-        ]
+        how = "One Mac, no hops." if one else f"{plan.topology}, {len(plan.stages)} hops a token."
+        lines += [Content.styled(line, DIM) for line in (how, *plan.notes)]
     if problem is not None:
         lines.append(Content.assemble(("✗ ", BAD), problem.what))
         if problem.fix:
@@ -78,6 +74,15 @@ def fit_content(choice: ModelChoice | None, state: UiState, width: int) -> Conte
         lines += [Content(""), Content.assemble(("✗ the last load failed: ", BAD), broken.what)]
     lines += [Content(""), _next_step(choice)]
     return Content("\n").join(lines)
+
+
+def _facts(choice: ModelChoice, split: Plan | None) -> list[Content]:
+    kv = sum(s.kv_bytes for s in split.stages) if split is not None else choice.preview.kv_bytes
+    context = f"context {count(split.context) + ' of ' if split is not None else ''}{count(choice.context_max)}"
+    return [
+        Content(f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights · {choice.quantization}"),
+        Content(f"{context} · KV {gigabytes(kv)} GB" if kv else context),
+    ]
 
 
 def _stage_line(stage: Stage, width: int) -> Content:

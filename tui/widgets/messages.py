@@ -36,5 +36,13 @@ class ModelChosen(Message):
 
 
 @dataclass
+class ModelPointed(Message):
+    """The cursor is on the model with this name, which nobody has examined yet; it is to have `context` tokens."""
+
+    name: str
+    context: int
+
+
+@dataclass
 class ProblemRead(Message):
     """The person has read the banner."""

@@ -78,7 +78,7 @@ def head_content(width: int) -> Content:
 def row_content(choice: ModelChoice, width: int) -> Content:
     """A row of exactly `width` cells."""
     mark = fit_mark(choice)
-    size = f"{gigabytes_short(choice.total_bytes)} GB"
+    size = f"{gigabytes_short(choice.total_bytes)} GB" if choice.layers else "–"
     text = _cells(choice.name, size, mark.word, width)
     return Content.assemble((mark.glyph + " ", mark.style), (text, DIM if mark.glyph == "✗" else ""))
 

@@ -1,0 +1,133 @@
+"""Runs work over hostile files where it can do no harm: in a child that is watched and killed.
+
+The parent calls `run_child`, which holds the limits of a `Job`. The child is a module of ours, run as `python -m`; it
+calls `confine` first, so that it ends even where nobody is left to watch it.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import selectors
+import subprocess
+import sys
+import threading
+import time
+from typing import Final
+
+import psutil
+
+from core.errors import BadModel
+from core.events import Value
+from core.settings import MIB
+
+_POLL_S: Final = 0.01
+_PARENT_POLL_S: Final = 0.2
+_READ_BYTES: Final = 64 * 1024
+_KEPT: Final = ("PATH", "PYTHONPATH", "TZ")
+# by this a child knows a parent that died before the child could look
+_PARENT: Final = "MACLUSTER_PARENT"
+_OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
+
+
+class Job(Value, frozen=True, kw_only=True):
+    """What a child does and may take: wall time, memory, and length of its answer.
+
+    `subject` begins the sentence about a limit that was hit ("The chat template"), `fix` is its cure.
+    """
+
+    module: str
+    arguments: tuple[str, ...] = ()
+    subject: str
+    fix: str
+    seconds: float
+    rss_bytes: int
+    answer_bytes: int = MIB
+
+
+def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = None) -> tuple[int, bytes]:
+    """Exit status and output of `job` with `request` on its standard input; blocks until the child is gone.
+
+    Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit.
+    """
+    # -P: a file in the current folder must not pass for a library
+    command = [sys.executable, "-P", "-m", job.module, *job.arguments]
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ} | {_PARENT: str(os.getpid())}
+    deadline = time.monotonic() + job.seconds
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**kept, **_OFFLINE}
+    ) as child:
+        try:
+            answer = _exchange(child, job, request, deadline, stop or threading.Event())
+            return child.wait(max(0.1, deadline - time.monotonic())), answer
+        except subprocess.TimeoutExpired as error:
+            raise BadModel(f"{job.subject} does not end.", job.fix) from error
+        finally:
+            child.kill()
+
+
+def confine(seconds: int) -> None:
+    """The child's own side: it ends with its parent, and after `seconds` of processor time whatever else happens."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    threading.Thread(target=_end_with, args=(int(os.environ.get(_PARENT, os.getppid())),), daemon=True).start()
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(_PARENT_POLL_S)
+    os._exit(1)
+
+
+def _exchange(
+    child: subprocess.Popen[bytes], job: Job, request: bytes, deadline: float, stop: threading.Event
+) -> bytes:
+    """Writes the request and reads the answer to its end, both within the limits; raises BadModel at the first hit."""
+    assert child.stdin
+    assert child.stdout
+    process = psutil.Process(child.pid)
+    answer = bytearray()
+    unsent = memoryview(request)
+    with selectors.DefaultSelector() as ready:
+        os.set_blocking(child.stdin.fileno(), False)
+        ready.register(child.stdin, selectors.EVENT_WRITE)
+        ready.register(child.stdout, selectors.EVENT_READ)
+        while True:
+            for key, _ in ready.select(_POLL_S):
+                if key.fileobj is child.stdin:
+                    unsent = unsent[_write_some(child.stdin.fileno(), unsent) :]
+                    if not unsent:
+                        ready.unregister(child.stdin)
+                        child.stdin.close()
+                    continue
+                part = os.read(child.stdout.fileno(), _READ_BYTES)
+                if not part:
+                    return bytes(answer)
+                answer += part
+            _check(process, job, len(answer), deadline, stop)
+
+
+def _check(process: psutil.Process, job: Job, answered: int, deadline: float, stop: threading.Event) -> None:
+    if answered > job.answer_bytes:
+        raise BadModel(f"{job.subject} writes more than {job.answer_bytes // MIB} MiB.", job.fix)
+    if time.monotonic() > deadline:
+        raise BadModel(f"{job.subject} does not end in time.", job.fix)
+    if _rss(process) > job.rss_bytes:
+        raise BadModel(f"{job.subject} takes more than {job.rss_bytes // MIB} MiB of memory.", job.fix)
+    if stop.is_set():
+        raise BadModel(f"{job.subject} was stopped.", job.fix)
+
+
+def _write_some(fd: int, data: memoryview) -> int:
+    """Bytes written; all of them if the child has closed its end, as nobody will read the rest."""
+    try:
+        return os.write(fd, data[:_READ_BYTES])
+    except BrokenPipeError:
+        return len(data)
+
+
+def _rss(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0

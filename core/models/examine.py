@@ -1,0 +1,69 @@
+"""`python -m core.models.examine DIR`: how a model may be split and batched, as one JSON `Anatomy` on standard output.
+
+A model that cannot be examined gives a `Problem` and exit status 1. It imports mlx, reads headers only, and is a
+program over foreign files: a node runs it through `core.models.child`, which holds its limits.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import mlx.core as mx
+import msgspec
+
+from core.errors import MaclusterError, Problem, UnsupportedModel
+from core.models.anatomy import Anatomy
+from core.models.batching import one_row
+from core.models.building import FAILURES, first_line
+from core.models.child import confine
+from core.models.loading import build_lazily
+from core.models.probe import Probe
+from core.models.slots import legal_cuts
+
+CPU_SECONDS: Final = 240
+MAX_LAYERS: Final = 1000
+
+
+def examine(directory: Path) -> Anatomy:
+    """The anatomy of the model in `directory`. Raises ModelNotFound, BadModel, UnsupportedModel."""
+    model = build_lazily(directory)
+    if len(model.layers) > MAX_LAYERS:
+        raise UnsupportedModel(f"{directory.name} claims {len(model.layers)} layers.", "Choose another model.")
+    try:
+        probe = Probe(model)
+    except FAILURES as error:
+        raise UnsupportedModel(f"The model in {directory.name} does not run: {first_line(error)}.") from error
+    cuts = tuple(sorted(legal_cuts(probe)))
+    return Anatomy(
+        layers=probe.layers,
+        cuts=cuts,
+        unsplittable="" if cuts else "it has one layer" if probe.layers == 1 else probe.unsplittable,
+        reveals_tokens=probe.reveals_tokens,
+        one_row=one_row(model, probe),
+        boundary_bytes=tuple(b.bytes_per_token for b in probe.boundaries),
+    )
+
+
+def main() -> int:
+    """The child: writes the anatomy or the problem, returns the exit status."""
+    # whatever a library prints must not run into the answer
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    confine(CPU_SECONDS)
+    found: Anatomy | Problem
+    try:
+        found, status = examine(Path(sys.argv[1])), 0
+    except MaclusterError as error:
+        found, status = error.problem, 1
+    with os.fdopen(answer, "wb") as file:
+        file.write(msgspec.json.encode(found))
+    mx.synchronize()
+    mx.clear_streams()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

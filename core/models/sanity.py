@@ -1,0 +1,36 @@
+"""Settings of a config.json too absurd to build a model from: its counts become Python objects, one by one."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from core.errors import BadModel
+
+MAX_COUNT: Final = 10_000
+MAX_SIZE: Final = 1 << 27
+
+_COUNT: Final = re.compile(r"(layers?|blocks?|loops?|experts?|heads?|groups?|^loop_num)$")
+_SIZE: Final = re.compile(r"(_size|_dims?|_rank|_inner|_embd|_model|_vocab|_state|_width)$")
+
+
+def check_settings(config: dict[str, Any], name: str) -> None:
+    """Raises BadModel for a count or a size, however nested in the config.json of the model `name`, that none has."""
+    open_values: list[Any] = [config]
+    while open_values:
+        value = open_values.pop()
+        if isinstance(value, list):
+            open_values.extend(v for v in value if isinstance(v, dict | list))
+            continue
+        for key, setting in value.items():
+            if isinstance(setting, dict | list):
+                open_values.append(setting)
+            elif isinstance(setting, int | float) and not _makes_sense(key, setting):
+                raise BadModel(f"config.json in {name} has {key!r} = {setting:.6g}, which makes no sense.")
+
+
+def _makes_sense(key: str, setting: float) -> bool:
+    if _COUNT.search(key):
+        return 0 <= setting <= MAX_COUNT
+    # some families mean "no limit" by -1
+    return not _SIZE.search(key) or -1 <= setting <= MAX_SIZE

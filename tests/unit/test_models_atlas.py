@@ -1,0 +1,205 @@
+"""Every architecture of mlx-lm, cut at legal places, computes exactly what mlx_lm computes in one process."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.models.cache import make_prompt_cache
+
+from core.models.batching import one_row
+from core.models.probe import Probe
+from core.models.slots import Slice, legal_cuts
+from tests.atlas import FAMILIES, architectures, build, twin
+from tests.rings import Ring, Rows
+
+pytestmark = pytest.mark.slow
+
+# 40 tokens leave a sliding window of 8 behind
+CHUNKS: Final = (11, 40)
+STEPS: Final = 16
+# cuts by their number among seven: together every cut of a model that can be cut everywhere
+SPLITS: Final = ((2,), (1, 3), (0, 3, 6))
+LOW_PRECISION_SPLIT: Final = (4, 5)
+# the fourth row joins the others after STRETCH steps, the second leaves after as many more
+PROMPTS: Final = (5, 11, 19, 7)
+STRETCH: Final = 4
+
+# What cannot run here, and what it says.
+CANNOT_RUN: Final = {
+    "bitnet": "No Metal back-end",  # its linear layer is a Metal kernel
+    "muse_spark": "No Metal back-end",  # so are its norms
+    "olmo": "1",  # the package ai2-olmo is not installed; mlx-lm's module ends the process with this status
+}
+RUNS_WHOLE: Final = {
+    "iquestloopcoder": "its layers run more than once for a token",
+    "nanbeige looped": "its layers run more than once for a token",
+}
+# mlx multiplies by unquantised experts in float32 only, without a GPU
+EXPERTS_IN_FLOAT32: Final = frozenset(
+    "Klear,afmoe,bailing_hybrid,bailing_moe,bailing_moe_linear,bailing_moe_v3,deepseek,deepseek_v2,deepseek_v3,"
+    "deepseek_v32,deepseek_v41,dots1,ernie4_5_moe,exaone_moe,gemma4_text experts,glm4_moe,glm4_moe_lite,glm_moe_dsa,"
+    "gpt_oss,granitemoe,granitemoehybrid,hunyuan,hunyuan own keys,jamba,kimi_k25,kimi_k3,kimi_linear,kimi_vl,laguna,"
+    "lfm2_moe,llama4,longcat_flash,longcat_flash_ngram,mellum,mimo_v2_flash,minimax,minimax_m3_vl,mistral4,mixtral,"
+    "nemotron_h experts,olmoe,phimoe,phixtral,qwen2_moe,qwen3_5_moe,qwen3_moe,qwen3_next,qwen3_vl_moe,solar_open,"
+    "step3p5".split(",")
+)
+# Rows of these cannot share a batch.
+ONE_ROW: Final[dict[str, str]] = {}
+RUNNING: Final = [variant for variant in FAMILIES if variant not in CANNOT_RUN]
+
+
+class Reference:
+    """Logits of every chunk and step, and the greedy tokens behind the last chunk, of the whole model in mlx_lm."""
+
+    def __init__(self, model: Any, chunks: tuple[int, ...], steps: int) -> None:
+        caches = make_prompt_cache(model)
+        rng = np.random.default_rng(7)
+        self.inputs = [rng.integers(4, 200, (1, n)).tolist() for n in chunks]
+        self.logits: list[Any] = []
+        self.tokens: list[int] = []
+        for step in range(len(chunks) + steps):
+            logits = model(mx.array(self.inputs[step]), cache=caches)[:, -1]
+            mx.eval(logits, [c.state for c in caches])
+            self.logits.append(np.array(logits.astype(mx.float32)))
+            if step + 1 >= len(chunks):
+                self.tokens.append(int(self.logits[-1].argmax()))
+                self.inputs.append([[self.tokens[-1]]])
+        assert not np.isnan(self.logits).any()
+        assert len(set(self.tokens)) > steps // 2
+
+
+class Made:
+    """A variant's whole model, which nobody cuts, and what a probe of it showed."""
+
+    def __init__(self, variant: str, dtype: mx.Dtype = mx.float32, bits: int | None = None) -> None:
+        self.variant = variant
+        self.bits = bits
+        self.whole = build(variant, dtype, bits)
+        self.probe = Probe(self.whole)
+
+    def reference(self) -> Reference:
+        return Reference(self.whole, CHUNKS, STEPS)
+
+    def ring(self, split: tuple[int, ...]) -> Ring:
+        """A private ring: its head owns the first layers with the embedding, and the output."""
+        legal = sorted(legal_cuts(self.probe))
+        cuts = sorted({legal[number * len(legal) // 7] for number in split if legal})
+        return Ring([self._stage(start, stop) for start, stop in pairwise((0, *cuts, self.probe.layers))], head=0)
+
+    def _stage(self, start: int, stop: int) -> Slice:
+        model = twin(self.variant, self.whole, self.bits)
+        poison(model, self.probe, range(start, stop), head=start == 0)
+        return Slice(model, self.probe, start, stop, embed=start == 0, output=start == 0)
+
+
+def poison(model: nn.Module, probe: Probe, own: range, *, head: bool) -> None:
+    """Makes every weight that a stage does not own NaN; nothing of it may be read."""
+    wanted = probe.shared | (probe.embed | probe.output if head else set())
+    foreign = []
+    for path, array in tree_flatten(model.parameters()):
+        layer = probe.layer_of(path)
+        if (layer not in own) if layer is not None else path not in wanted:
+            floating = mx.issubdtype(array.dtype, mx.floating)
+            foreign.append((path, mx.full(array.shape, mx.nan if floating else 0, array.dtype)))
+    model.update(tree_unflatten(foreign))
+
+
+@pytest.fixture(scope="module", params=RUNNING)
+def variant(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def made(variant: str) -> Made:
+    return Made(variant)
+
+
+def check(ring: Ring, reference: Reference, *, within: float | None) -> None:
+    rows = ring.begin()
+    tokens = []
+    for inputs, expected in zip(reference.inputs, reference.logits, strict=False):
+        logits = ring.step(rows, inputs)
+        if within is not None:
+            np.testing.assert_allclose(logits, expected, rtol=0, atol=within)
+        tokens.append(int(logits.argmax()))
+    assert tokens[len(CHUNKS) - 1 :] == reference.tokens
+
+
+def test_every_architecture_is_here() -> None:
+    assert architectures() == {variant.split(" ")[0] for variant in FAMILIES}
+
+
+@pytest.mark.parametrize("variant", CANNOT_RUN)
+def test_what_cannot_run_here_still_cannot(variant: str) -> None:
+    with pytest.raises((RuntimeError, SystemExit), match=CANNOT_RUN[variant]):
+        Made(variant).reference()
+
+
+def test_a_model_can_be_cut_or_says_why_not(variant: str, made: Made) -> None:
+    assert RUNS_WHOLE.get(variant, "") in made.probe.unsplittable
+    assert bool(legal_cuts(made.probe)) == (variant not in RUNS_WHOLE)
+
+
+def test_a_ring_equals_one_process(made: Made) -> None:
+    reference = made.reference()
+    for split in SPLITS:
+        check(made.ring(split), reference, within=1e-5)
+
+
+def test_bfloat16(variant: str) -> None:
+    made = Made(variant, mx.bfloat16)
+    if variant in EXPERTS_IN_FLOAT32:
+        with pytest.raises(RuntimeError, match="only supports float32"):
+            made.reference()
+    else:
+        check(made.ring(LOW_PRECISION_SPLIT), made.reference(), within=None)
+
+
+def test_four_bits(variant: str) -> None:
+    if variant == "afm7":
+        with pytest.raises(TypeError, match="unexpected keyword argument 'mode'"):  # mlx-lm cannot quantise it
+            Made(variant, bits=4)
+    else:
+        made = Made(variant, bits=4)
+        check(made.ring(LOW_PRECISION_SPLIT), made.reference(), within=None)
+
+
+class Row:
+    """A row of a batch, and what it gives alone. `at`: steps that it has run."""
+
+    def __init__(self, made: Made, ring: Ring, prompt: int, steps: int) -> None:
+        self.alone = Reference(made.whole, (prompt,), steps)
+        self.at = 0
+        self.start = ring.begin()
+        ring.step(self.start, self.alone.inputs[0])
+
+
+def decode(ring: Ring, rows: Rows, members: list[Row]) -> None:
+    """STRETCH steps of rows that run together, each against its own run alone."""
+    for _ in range(STRETCH):
+        logits = ring.step(rows, [[row.alone.tokens[row.at]] for row in members])
+        for row, found in zip(members, logits, strict=True):
+            row.at += 1
+            np.testing.assert_allclose(found, row.alone.logits[row.at][0], rtol=0, atol=1e-4)
+            assert int(found.argmax()) == row.alone.tokens[row.at]
+
+
+def test_rows_of_different_lengths_share_a_batch(variant: str, made: Made) -> None:
+    reason = one_row(made.whole, made.probe)
+    assert bool(reason) == (variant in ONE_ROW), reason
+    assert ONE_ROW.get(variant, "") in reason
+    if reason:
+        return
+    ring = made.ring((2,))
+    a, b, c, d = (Row(made, ring, prompt, steps * STRETCH) for prompt, steps in zip(PROMPTS, (3, 2, 3, 2), strict=True))
+    rows = ring.merge([a.start, b.start, c.start])
+    decode(ring, rows, [a, b, c])
+    rows = ring.extend(rows, ring.merge([d.start]))
+    decode(ring, rows, [a, b, c, d])
+    decode(ring, ring.keep(rows, [0, 2, 3]), [a, c, d])

@@ -1,0 +1,51 @@
+"""Macs that need not exist: their budgets as a person writes them, and the plan of a model over them without a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from core.errors import UsageError
+from core.events import Peer
+from core.node.anatomies import Anatomies
+from core.node.models import Models
+from core.plan.preview import preview_of
+from core.requests import PlanPreview
+from core.settings import GB, Home, hub_cache
+
+MAX_GB = 1_000_000.0
+
+
+def budgets_of(words: str, option: str) -> tuple[float, ...]:
+    """The list of GB in `words`, the head first. Raises UsageError that names the `option`."""
+    try:
+        budgets = tuple(float(part) for part in words.split(","))
+    except ValueError:
+        raise UsageError(f"{option} {words!r} is no list of GB.", "Write it as 64,32,16.") from None
+    if not all(0 < budget <= MAX_GB for budget in budgets):
+        raise UsageError(f"A budget of {option} is not above zero.", "Write it as 64,32,16.")
+    return budgets
+
+
+async def imagined_plan(home: Home, model: str, budgets_gb: Sequence[float], context: int) -> PlanPreview:
+    """What loading `model` over Macs of these budgets would do; nothing is loaded and no node is asked.
+
+    Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
+    """
+    models = Models([home.models, hub_cache()], home.hashes)
+    entry = await models.find(model)
+    anatomy = await Anatomies(home.anatomies).of(entry)
+    macs = [
+        Peer(device_id=f"mac{n}", name=f"mac {n}", budget_bytes=max(1, int(budget * GB)))
+        for n, budget in enumerate(budgets_gb, 1)
+    ]
+    layout = await models.layout(entry)
+    return await asyncio.to_thread(
+        preview_of,
+        model=entry.name,
+        fingerprint=entry.fingerprint,
+        layout=layout,
+        peers=macs,
+        context=context,
+        anatomy=anatomy,
+    )
