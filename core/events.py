@@ -70,6 +70,7 @@ class Stage(Value, frozen=True, kw_only=True):
 class Plan(Value, frozen=True, kw_only=True):
     """Who owns which layers, and in which order. Made once, on the head; `output` is a device id.
 
+    `chunk`: tokens of a prompt that travel together. `kv_bits`: keys and values are kept in so many bits.
     `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
     read before loading (a cut that was moved, a Mac that was left out, who can read the tokens).
     """
@@ -81,6 +82,7 @@ class Plan(Value, frozen=True, kw_only=True):
     layers: int
     context: int
     chunk: int
+    kv_bits: int | None = None
     stages: tuple[Stage, ...]
     output: str
     batched: bool = True
@@ -168,10 +170,11 @@ class PlanProposed(Event, frozen=True, kw_only=True):
 
 
 class PlanLoaded(Event, frozen=True, kw_only=True):
-    """Every stage holds its layers and the ring is sealed."""
+    """Every layer is owned once, the ring is sealed and has computed; `proof` is the sentence that says how far."""
 
     plan_gen: int
     seconds: float
+    proof: str = ""
 
 
 class PlanFailed(Event, frozen=True, kw_only=True):

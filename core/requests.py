@@ -18,10 +18,13 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class PlanRequest(Body, frozen=True, kw_only=True):
-    """Which model to plan. `model` is a name from the catalog or a directory; `context` counts tokens."""
+    """Which model to plan. `model` is a name from the catalog or a directory; `context` counts tokens; `kv_bits` keeps
+    keys and values in so many bits instead of the model's own.
+    """
 
     model: str
     context: Positive = DEFAULT_CONTEXT
+    kv_bits: Literal[4, 8] | None = None
 
 
 class LoadRequest(PlanRequest, frozen=True, kw_only=True):

@@ -78,7 +78,13 @@ async def tokens_seen(watch: Watch, request_id: str, count: int) -> None:
 
 
 def reference(
-    model: Path, prompts: Sequence[str], max_tokens: int, *, temperature: float = 0.0, seed: int | None = None
+    model: Path,
+    prompts: Sequence[str],
+    max_tokens: int,
+    *,
+    temperature: float = 0.0,
+    seed: int | None = None,
+    kv_bits: int | None = None,
 ) -> list[list[int]]:
     """Token ids that mlx-lm gives in this process, with the same chunk size as our prefill."""
     import mlx.core as mx
@@ -101,6 +107,8 @@ def reference(
             max_tokens=max_tokens,
             prefill_step_size=PREFILL_CHUNK,
             sampler=make_sampler(temp=temperature),
+            kv_bits=kv_bits,
+            quantized_kv_start=0,
         )
         answers.append([reply.token for reply in stream])
     return answers

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from core.errors import MaclusterError, UsageError
 from core.node.options import add_options
-from core.settings import DEFAULT_CONTEXT, default_home
+from core.settings import DEFAULT_CONTEXT, KV_BITS, default_home
 from core.text import clean_text
 from tui import commands
 
@@ -102,7 +102,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
-    demo.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
+    _caches(demo)
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
@@ -118,7 +118,7 @@ def _fact(command: argparse.ArgumentParser, run: Command) -> None:
 
 def _model(command: argparse.ArgumentParser, run: Command) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
-    command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
+    _caches(command)
     _fact(command, run)
 
 
@@ -126,6 +126,11 @@ def _verify(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--verify", action="store_true", help="compare the ring with the whole model on the head, where it has room"
     )
+
+
+def _caches(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
+    command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in so many bits")
 
 
 def _sampling(command: argparse.ArgumentParser) -> None:

@@ -50,6 +50,7 @@ async def demo(args: argparse.Namespace) -> int:
         budgets_gb=demo_budgets(args.memory, args.macs),
         model=args.model,
         context=args.context,
+        kv_bits=args.kv_bits,
         multicast=not args.no_multicast,
         verify=args.verify,
     )
@@ -122,11 +123,11 @@ async def models(args: argparse.Namespace) -> int:
 
 async def plan(args: argparse.Namespace) -> int:
     """Who would own which layers: over the present cluster, or over Macs that need not exist."""
-    request = PlanRequest(model=_model(args), context=args.context)
+    request = PlanRequest(model=_model(args), context=args.context, kv_bits=args.kv_bits)
     _check(request)
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
-        preview = await imagined_plan(_home(args), request.model, macs, request.context)
+        preview = await imagined_plan(_home(args), request, macs)
     else:
         async with NodeClient(_home(args)) as client:
             preview = await client.plan(request)
@@ -177,7 +178,7 @@ async def bench(args: argparse.Namespace) -> int:
 
 
 async def _load(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
-    request = LoadRequest(model=_model(args), context=args.context, verify=verify)
+    request = LoadRequest(model=_model(args), context=args.context, kv_bits=args.kv_bits, verify=verify)
     _check(request)
     await watch.attached(ATTACH_S)
     mark = len(watch.seen)

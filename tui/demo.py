@@ -13,6 +13,7 @@ from functools import partial
 from importlib.resources import files
 from os import environ
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -40,6 +41,7 @@ class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     budgets_gb: tuple[float, ...]
     model: Path | None = None
     context: int = DEFAULT_CONTEXT
+    kv_bits: Literal[4, 8] | None = None
     multicast: bool = True
     verify: bool = False
 
@@ -109,7 +111,9 @@ class Demo:
         """Load the model over all of them. Raises the problem that stopped it."""
         head = self.head
         config = self._config
-        await head.client.load(LoadRequest(model=self.model, context=config.context, verify=config.verify))
+        await head.client.load(
+            LoadRequest(model=self.model, context=config.context, kv_bits=config.kv_bits, verify=config.verify)
+        )
         await head.until(lambda w: w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model")
         if head.now.plan_problem:
             raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)

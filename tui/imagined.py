@@ -10,7 +10,7 @@ from core.events import Peer
 from core.node.anatomies import Anatomies
 from core.node.models import Models
 from core.plan.preview import preview_of
-from core.requests import PlanPreview
+from core.requests import PlanPreview, PlanRequest
 from core.settings import GB, Home, hub_cache
 
 MAX_GB = 1_000_000.0
@@ -27,13 +27,13 @@ def budgets_of(words: str, option: str) -> tuple[float, ...]:
     return budgets
 
 
-async def imagined_plan(home: Home, model: str, budgets_gb: Sequence[float], context: int) -> PlanPreview:
-    """What loading `model` over Macs of these budgets would do; nothing is loaded and no node is asked.
+async def imagined_plan(home: Home, request: PlanRequest, budgets_gb: Sequence[float]) -> PlanPreview:
+    """What loading a model over Macs of these budgets would do; nothing is loaded and no node is asked.
 
     Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
     """
     models = Models([home.models, hub_cache()], home.hashes)
-    entry = await models.find(model)
+    entry = await models.find(request.model)
     anatomy = await Anatomies(home.anatomies).of(entry)
     macs = [
         Peer(device_id=f"mac{n}", name=f"mac {n}", budget_bytes=max(1, int(budget * GB)))
@@ -46,6 +46,6 @@ async def imagined_plan(home: Home, model: str, budgets_gb: Sequence[float], con
         fingerprint=entry.fingerprint,
         layout=layout,
         peers=macs,
-        context=context,
+        request=request,
         anatomy=anatomy,
     )

@@ -13,6 +13,7 @@ class Anatomy(Value, frozen=True, kw_only=True):
     `reveals_tokens`: behind a cut, layers read values made from one token id each, so every Mac of the ring could tell
     the prompt's tokens; a plan has to say so.
     `one_row`: why rows cannot share a batch, as the end of a sentence; empty where they can.
+    `whole_bits`: why its caches cannot be quantised; empty where they can.
     `boundary_bytes[i]`: bytes that cross a cut behind layer i for one token of one row; empty where nothing can be cut.
     """
 
@@ -21,4 +22,5 @@ class Anatomy(Value, frozen=True, kw_only=True):
     unsplittable: str = ""
     reveals_tokens: bool = False
     one_row: str = ""
+    whole_bits: str = ""
     boundary_bytes: tuple[int, ...] = ()

@@ -13,6 +13,8 @@ import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, make_prompt_cache
 
 from core.models.probe import Probe
+from core.models.slots import KV_GROUP
+from core.settings import KV_BITS
 
 _LENGTHS: Final = (3, 5)
 # runs, but not as one row alone does, which no dry run can see; tests/unit/test_models_atlas.py holds the list to it
@@ -37,6 +39,19 @@ def one_row(model: nn.Module, probe: Probe) -> str:
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         return f"mlx-lm's code for this family takes one row at a time ({reason})"
     return ""
+
+
+def whole_bits(model: nn.Module) -> str:
+    """Why the caches cannot be kept in fewer bits; empty where mlx-lm's `kv_bits` works. Nothing is evaluated."""
+    caches: list[Any] = make_prompt_cache(model)
+    model(mx.zeros((1, _LENGTHS[0]), mx.int32), cache=caches)
+    plain = [cache for cache in caches if hasattr(cache, "to_quantized")]
+    try:
+        for cache in plain:
+            cache.to_quantized(group_size=KV_GROUP, bits=KV_BITS[0])
+    except (NotImplementedError, ValueError) as error:
+        return str(error).strip().splitlines()[0] or type(error).__name__
+    return "" if plain else "it keeps no keys and values"
 
 
 def _parts(cache: Any) -> list[Any]:

@@ -16,11 +16,9 @@ import msgspec
 
 from core.errors import MaclusterError, Problem, UnsupportedModel
 from core.models.anatomy import Anatomy
-from core.models.batching import one_row
-from core.models.building import FAILURES, first_line
+from core.models.batching import one_row, whole_bits
 from core.models.child import confine
-from core.models.loading import build_lazily
-from core.models.probe import Probe
+from core.models.loading import build_lazily, dry_run, weightless
 from core.models.slots import legal_cuts
 
 CPU_SECONDS: Final = 240
@@ -32,17 +30,17 @@ def examine(directory: Path) -> Anatomy:
     model = build_lazily(directory)
     if len(model.layers) > MAX_LAYERS:
         raise UnsupportedModel(f"{directory.name} claims {len(model.layers)} layers.", "Choose another model.")
-    try:
-        probe = Probe(model)
-    except FAILURES as error:
-        raise UnsupportedModel(f"The model in {directory.name} does not run: {first_line(error)}.") from error
+    probe = dry_run(model, directory)
     cuts = tuple(sorted(legal_cuts(probe)))
+    with weightless(model):
+        alone, unquantised = one_row(model, probe), whole_bits(model)
     return Anatomy(
         layers=probe.layers,
         cuts=cuts,
         unsplittable="" if cuts else "it has one layer" if probe.layers == 1 else probe.unsplittable,
         reveals_tokens=probe.reveals_tokens,
-        one_row=one_row(model, probe),
+        one_row=alone,
+        whole_bits=unquantised,
         boundary_bytes=tuple(b.bytes_per_token for b in probe.boundaries),
     )
 

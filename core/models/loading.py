@@ -8,6 +8,7 @@ only, so files of the right length with nothing behind their headers will do.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 
 import mlx.core as mx
@@ -66,17 +67,24 @@ def build_lazily(directory: Path) -> nn.Module:
     return build(directory).model
 
 
-def dry_run(model: nn.Module, directory: Path) -> Probe:
-    """What a forward of the lazily built model of `directory` shows; no tensor is read. Raises UnsupportedModel."""
+@contextmanager
+def weightless(model: nn.Module) -> Iterator[None]:
+    """A lazily built model over zeros that take no memory: a family whose forward looks at values reads no weight."""
     promises = model.parameters()
-    # a family whose forward looks at values would read its weights here; these zeros take no memory either
     model.update(tree_map(lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape), promises))
     try:
-        return Probe(model)
-    except FAILURES as error:
-        raise UnsupportedModel(f"The model in {name_of(directory)} does not run: {first_line(error)}.") from error
+        yield
     finally:
         model.update(promises)
+
+
+def dry_run(model: nn.Module, directory: Path) -> Probe:
+    """What a forward of the lazily built model of `directory` shows; no tensor is read. Raises UnsupportedModel."""
+    try:
+        with weightless(model):
+            return Probe(model)
+    except FAILURES as error:
+        raise UnsupportedModel(f"The model in {name_of(directory)} does not run: {first_line(error)}.") from error
 
 
 def _own(model: nn.Module, probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> dict[str, mx.array]:

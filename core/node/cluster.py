@@ -10,12 +10,12 @@ from time import monotonic
 from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
 from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.bus import Bus
-from core.node.formation import Action, Connect, Formation, GiveUp, Ready, Show
+from core.node.formation import Action, Connect, Formation, GiveUp, Prove, Ready, Show
 from core.node.journal import Journal
 from core.node.member import Member
 from core.node.mesh import Mesh
-from core.node.messages import LinkUp, Prepare, Prepared, Release, Reported, StageLost, StageReport
-from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
+from core.node.messages import Checked, LinkUp, Prepare, Prepared, Release, Reported, StageLost, StageReport, StageWord
+from core.worker.messages import Broken, Failed, Linked, Loaded, Loading, Proved, Unproved
 
 PREPARE_S = 90.0
 
@@ -33,6 +33,8 @@ class Cluster:
         self._started = 0.0
         self._first_gen = 0
         self._loading = False
+        self._directory = Path()
+        self._verify = False
         self._late: asyncio.Future[None] | None = None
         self._on_ready: Callable[[], None] = lambda: None
         self._on_trouble: Callable[[Problem], None] = lambda _: None
@@ -56,9 +58,11 @@ class Cluster:
         if self._formation:
             self._formation.served()
 
-    async def load(self, plan: Plan, directory: Path) -> None:
-        """Hand out the stages of `plan`; this Mac's model lies in `directory`. Raises Busy while another loads."""
-        if self._loading or (self._formation and self._formation.phase in ("loading", "linking")):
+    async def load(self, plan: Plan, directory: Path, *, verify: bool = False) -> None:
+        """Hand out the stages of `plan`; this Mac's model lies in `directory`. `verify`: compare what the ring computes
+        with the whole model on this Mac. Raises Busy while another loads.
+        """
+        if self._loading or (self._formation and self._formation.phase in ("loading", "linking", "proving")):
             raise Busy(f"{self._formation.plan.model if self._formation else 'A model'} is being loaded.")
         self._loading = True
         try:
@@ -67,6 +71,7 @@ class Cluster:
         finally:
             self._loading = False
         self._first_gen, self._started = plan.plan_gen, monotonic()
+        self._directory, self._verify = directory, verify
         self._bus.publish(PlanProposed(plan=plan))
         for index, stage in enumerate(plan.stages):
             await self._hand_out(plan, index, stage.device_id, directory)
@@ -85,22 +90,29 @@ class Cluster:
         await self._release(formation.plan, reason)
         self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
 
-    async def heard(self, device_id: str, message: Prepared | Reported | StageLost) -> None:
-        """A stage of this plan on another Mac says something; whoever has no stage in it is not heard."""
+    async def heard(self, device_id: str, message: StageWord) -> None:
+        """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
         if self._formation is None or all(s.device_id != device_id for s in self._formation.plan.stages):
             return
         match message:
             case Prepared(plan_gen=gen, port=port) if self._knows(gen):
                 await self._act(self._formation_now().prepared(device_id, port))
+            case Checked(plan_gen=gen, files=files) if self._knows(gen):
+                await self._act(self._formation_now().checked(device_id, files))
             case Reported(plan_gen=gen, report=report) if self._knows(gen):
                 await self._act(self._told(device_id, report))
             case StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
-                await self._act(self._formation_now().lost(device_id, problem))
+                await self._act(self._lost(device_id, problem))
 
-    async def heard_own(self, report: StageReport) -> None:
-        """This Mac's own stage says something."""
-        if self._formation:
-            await self._act(self._told(self._device_id, report))
+    async def proved(self, report: Proved | Unproved) -> None:
+        """How the proof went that this Mac's own worker ran."""
+        if self._formation is None:
+            return
+        match report:
+            case Proved(plan_gen=gen):
+                await self._act(self._formation.proved(gen, proof_text(report)))
+            case Unproved(plan_gen=gen, problem=problem):
+                await self._act(self._formation.disproved(gen, problem))
 
     async def lost(self, device_id: str, problem: Problem) -> None:
         """A Mac is gone, or its worker is."""
@@ -121,15 +133,20 @@ class Cluster:
                 return formation.loading(device_id, done, total)
             case Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
                 return []  # the last words of a worker that was replaced
-            case Loaded(weight_bytes=weight):
-                return formation.loaded(device_id, weight)
+            case Loaded():
+                return formation.loaded(device_id, report)
             case Failed(problem=problem):
-                return formation.lost(device_id, problem)
+                return self._lost(device_id, problem)
             case Linked(plan_gen=gen):
                 return formation.linked(device_id, gen)
             case Broken(plan_gen=gen, problem=problem):
                 self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")
                 return formation.broken(device_id, gen, problem)
+
+    def _lost(self, device_id: str, problem: Problem) -> list[Action]:
+        """A Mac says why it holds no layers: it does not say its own name."""
+        what = f"{self._name(device_id)}: {problem.what}"
+        return self._formation_now().lost(device_id, Problem(kind=problem.kind, what=what, fix=problem.fix))
 
     async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
         try:
@@ -157,10 +174,12 @@ class Cluster:
                     self._bus.publish(state)
                 case Connect(plan=plan, ports=ports):
                     await self._connect(plan, ports)
-                case Ready(plan=plan):
+                case Prove(plan=plan):
+                    self._member.prove_own(plan.plan_gen, self._directory, verify=self._verify)
+                case Ready(plan=plan, proof=proof):
                     seconds = monotonic() - self._started
-                    self._journal.info(f"{plan.model} is ready on {len(plan.stages)} Mac(s).")
-                    self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds))
+                    self._journal.info(f"{plan.model} is ready on {len(plan.stages)} Mac(s). {proof}")
+                    self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
                     self._on_ready()
                 case GiveUp(problem=problem):
                     await self._give_up(problem)
@@ -189,3 +208,11 @@ class Cluster:
 
     def _name(self, device_id: str) -> str:
         return next((s.peer for s in self._formation_now().plan.stages if s.device_id == device_id), device_id[:8])
+
+
+def proof_text(proved: Proved) -> str:
+    """The sentence for the person."""
+    if proved.difference is None:
+        return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s."
+    largest = f"largest difference {proved.difference:.2g}"
+    return f"Verified: logits equal those of the whole model on one Mac ({largest})."

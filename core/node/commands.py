@@ -65,7 +65,7 @@ class Commands:
         """What loading would do. Raises ModelNotFound, BadModel; what does not fit is told in the preview."""
         entry = await self._models.find(request.model)
         try:
-            return await self._preview(entry, request.context, await self._anatomies.of(entry))
+            return await self._preview(entry, request, await self._anatomies.of(entry))
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
 
@@ -84,6 +84,7 @@ class Commands:
             context=request.context,
             plan_gen=self._plan_gen,
             anatomy=anatomy,
+            kv_bits=request.kv_bits,
         )
         verify = False
         if request.verify:
@@ -96,7 +97,7 @@ class Commands:
             await self._cluster.unload("Its tokenizer cannot be read.")
             raise
         self._answers.pump()
-        return await self._preview(entry, request.context, anatomy)
+        return await self._preview(entry, request, anatomy)
 
     async def unload(self) -> None:
         """Free the memory on every Mac; a load that is running is cancelled."""
@@ -147,11 +148,13 @@ class Commands:
             context_max=entry.context_max,
             loaded=plan is not None and plan.fingerprint == entry.fingerprint,
             preview=await self._preview(
-                entry, min(DEFAULT_CONTEXT, entry.context_max), await asyncio.to_thread(self._anatomies.known, entry)
+                entry,
+                PlanRequest(model=entry.path, context=min(DEFAULT_CONTEXT, entry.context_max)),
+                await asyncio.to_thread(self._anatomies.known, entry),
             ),
         )
 
-    async def _preview(self, entry: ModelEntry, context: int, anatomy: Anatomy | None) -> PlanPreview:
+    async def _preview(self, entry: ModelEntry, request: PlanRequest, anatomy: Anatomy | None) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
         except MaclusterError as error:
@@ -162,7 +165,7 @@ class Commands:
             fingerprint=entry.fingerprint,
             layout=layout,
             peers=self._peers.linked(),
-            context=context,
+            request=request,
             anatomy=anatomy,
         )
 

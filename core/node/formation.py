@@ -1,22 +1,26 @@
 """From a plan to a ring that is ready, and back when something breaks: a pure state machine.
 
-Reports of stages go in, actions come out; no clock, no I/O. States: loading (stages read their layers) → linking (every
-stage has its layers, links are being made) → ready; a broken link leads back to linking under a new plan generation, so
-that a frame of the old links can never be taken for a new one; a lost stage leads to failed.
+Reports of stages go in, actions come out; no clock, no I/O. States: loading (stages read their layers and check their
+files) → linking (every layer is owned once, links are being made) → proving (the ring runs a fixed prompt, once) →
+ready; a broken link leads back to linking under a new plan generation, so that a frame of the old links can never be
+taken for a new one; a lost stage, a stage that holds something else and a failed proof lead to failed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from typing import Literal
 
 import msgspec
 
 from core.errors import Problem
 from core.events import Plan, StageState
+from core.node.ownership import first_fault
+from core.worker.messages import Loaded
 
 MAX_RELINKS = 3
 
-Phase = Literal["loading", "linking", "ready", "failed"]
+Phase = Literal["loading", "linking", "proving", "ready", "failed"]
 
 
 class Connect(msgspec.Struct, frozen=True):
@@ -32,10 +36,17 @@ class Show(msgspec.Struct, frozen=True):
     state: StageState
 
 
-class Ready(msgspec.Struct, frozen=True):
-    """The ring is sealed and every layer is owned."""
+class Prove(msgspec.Struct, frozen=True):
+    """Let the head run the proof: the ring is sealed and every layer is owned once."""
 
     plan: Plan
+
+
+class Ready(msgspec.Struct, frozen=True):
+    """The ring is sealed and has computed; `proof` is the sentence that says how far it is proved."""
+
+    plan: Plan
+    proof: str
 
 
 class GiveUp(msgspec.Struct, frozen=True):
@@ -44,7 +55,7 @@ class GiveUp(msgspec.Struct, frozen=True):
     problem: Problem
 
 
-Action = Connect | Show | Ready | GiveUp
+Action = Connect | Show | Prove | Ready | GiveUp
 
 
 class Formation:
@@ -54,7 +65,9 @@ class Formation:
         self.plan = plan
         self.phase: Phase = "loading"
         self._ports: dict[str, int] = {}
-        self._loaded: dict[str, int] = {}
+        self._held: dict[str, Loaded] = {}
+        self._files: dict[str, Mapping[str, str]] = {}
+        self._proof = ""
         self._linked: set[str] = set()
         self._relinks = 0
 
@@ -67,10 +80,19 @@ class Formation:
         """A stage reads its layers."""
         return [self._show(device_id, "loading", done_bytes=done_bytes, total_bytes=total_bytes)]
 
-    def loaded(self, device_id: str, weight_bytes: int) -> list[Action]:
+    def loaded(self, device_id: str, held: Loaded) -> list[Action]:
         """A stage holds its layers."""
-        self._loaded[device_id] = weight_bytes
-        return [self._show(device_id, "linking"), *self._advance()]
+        if self.phase != "loading":
+            return []
+        self._held[device_id] = held
+        return [self._show(device_id, "linking"), *self._examine()]
+
+    def checked(self, device_id: str, files: Mapping[str, str]) -> list[Action]:
+        """What the files of a stage hold: SHA-256 by name."""
+        if self.phase != "loading":
+            return []
+        self._files[device_id] = files
+        return self._examine()
 
     def linked(self, device_id: str, plan_gen: int) -> list[Action]:
         """A stage has both its links under `plan_gen`."""
@@ -81,12 +103,25 @@ class Formation:
 
     def broken(self, device_id: str, plan_gen: int, problem: Problem) -> list[Action]:
         """A link of a stage is gone, its layers are not: link anew, a few times."""
-        if plan_gen != self.plan.plan_gen or self.phase not in ("linking", "ready"):
+        if plan_gen != self.plan.plan_gen or self.phase not in ("linking", "proving", "ready"):
             return []
         self._relinks += 1
         if self._relinks > MAX_RELINKS:
             return self._fail(problem)
         return [self._show(device_id, "broken", detail=problem.what), *self._connect(self.plan.plan_gen + 1)]
+
+    def proved(self, plan_gen: int, proof: str) -> list[Action]:
+        """The proof went well: it holds for the layers, whatever links come after."""
+        if plan_gen != self.plan.plan_gen or self.phase != "proving":
+            return []
+        self._proof = proof
+        return self._ready()
+
+    def disproved(self, plan_gen: int, problem: Problem) -> list[Action]:
+        """The ring does not compute what it should."""
+        if plan_gen != self.plan.plan_gen or self.phase != "proving":
+            return []
+        return self._fail(problem)
 
     def lost(self, device_id: str, problem: Problem) -> list[Action]:
         """A stage is gone with its layers."""
@@ -102,15 +137,27 @@ class Formation:
         """A request went through: earlier broken links no longer count."""
         self._relinks = 0
 
+    def _examine(self) -> list[Action]:
+        """A fault is told at once, not after the slowest Mac has loaded."""
+        problem = first_fault(self.plan, self._held, self._files)
+        return self._fail(problem) if problem else self._advance()
+
     def _advance(self) -> list[Action]:
-        everyone = {s.device_id for s in self.plan.stages}
-        if self.phase == "loading" and everyone <= self._ports.keys() and everyone <= self._loaded.keys():
-            if len(everyone) == 1:
-                return [*(self._show(d, "ready") for d in everyone), *self._ready()]
-            return self._connect(self.plan.plan_gen)
-        if self.phase == "linking" and everyone <= self._linked:
-            return self._ready()
+        alone = len(self.plan.stages) == 1
+        if self.phase == "loading" and self._all_in(self._ports) and self._all_in(self._held):
+            if alone:  # there are no files to compare with, and no links to make
+                return [self._show(self.plan.head.device_id, "ready"), *self._prove()]
+            return self._connect(self.plan.plan_gen) if self._all_in(self._files) else []
+        if self.phase == "linking" and self._all_in(self._linked):
+            return self._ready() if self._proof else self._prove()
         return []
+
+    def _all_in(self, known: Collection[str]) -> bool:
+        return all(s.device_id in known for s in self.plan.stages)
+
+    def _prove(self) -> list[Action]:
+        self.phase = "proving"
+        return [Prove(self.plan)]
 
     def _connect(self, plan_gen: int) -> list[Action]:
         self.phase = "linking"
@@ -120,7 +167,7 @@ class Formation:
 
     def _ready(self) -> list[Action]:
         self.phase = "ready"
-        return [Ready(self.plan)]
+        return [Ready(self.plan, self._proof)]
 
     def _fail(self, problem: Problem) -> list[Action]:
         self.phase = "failed"
@@ -135,7 +182,8 @@ class Formation:
         total_bytes: int = 0,
         detail: str = "",
     ) -> Show:
-        weight = self._loaded.get(device_id, 0)
+        held = self._held.get(device_id)
+        weight = held.weight_bytes if held else 0
         return Show(
             StageState(
                 device_id=device_id,

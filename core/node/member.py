@@ -1,21 +1,48 @@
-"""This Mac's stage in a plan, whoever leads it: the worker loads, links and reports; the report goes to the head."""
+"""This Mac's stage in a plan, whoever leads it: the worker loads, links and reports, the node checks the files; both
+tell the head.
+"""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
 
 import msgspec
 
-from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, Problem, ProtocolError
+from core.errors import (
+    BadModel,
+    Busy,
+    LinkLost,
+    MaclusterError,
+    ModelNotFound,
+    NotLoaded,
+    Problem,
+    ProtocolError,
+    error_from,
+)
 from core.events import Plan
+from core.models.catalog import Broken as BrokenModel
+from core.models.catalog import short_name
 from core.node.journal import Journal
 from core.node.mesh import Mesh
-from core.node.messages import LinkUp, Prepare, Prepared, Release, Reported, StageLost, StageReport
+from core.node.messages import (
+    Checked,
+    LinkUp,
+    Prepare,
+    Prepared,
+    Release,
+    Reported,
+    StageLost,
+    StageReport,
+    StageWord,
+    to_frame,
+)
 from core.node.models import Models
 from core.node.supervisor import Supervisor
-from core.worker.messages import Broken, Connect, Load
+from core.settings import MAX_CONTROL_BODY
+from core.worker.messages import Broken, Connect, Load, Prove
 
 MAX_STAGES = 64
 
@@ -44,19 +71,17 @@ class Member:
         self._released: dict[str, int] = {}
         self._preparing: set[str] = set()
         self._orders: dict[str, Prepare] = {}
-        self._tell_own: Callable[[StageReport], Awaitable[None]] | None = None
-        self._own_lost: Callable[[Problem], Awaitable[None]] | None = None
+        self._checking: asyncio.Task[None] | None = None
+        self._tell_own: Callable[[str, StageWord], Awaitable[None]] | None = None
         self._on_unlinked: Callable[[Broken], None] = lambda _: None
 
     def when_own(
-        self,
-        *,
-        report: Callable[[StageReport], Awaitable[None]],
-        lost: Callable[[Problem], Awaitable[None]],
-        unlinked: Callable[[Broken], None],
+        self, *, tell: Callable[[str, StageWord], Awaitable[None]], unlinked: Callable[[Broken], None]
     ) -> None:
-        """What to call about a plan that this very Mac leads; `unlinked` passes a report on as the worker's are."""
-        self._tell_own, self._own_lost, self._on_unlinked = report, lost, unlinked
+        """`tell` hears about a plan that this very Mac leads, as a head hears another Mac; `unlinked` passes a report
+        on as the worker's are.
+        """
+        self._tell_own, self._on_unlinked = tell, unlinked
 
     @property
     def plan(self) -> Plan | None:
@@ -83,7 +108,7 @@ class Member:
         plan = order.plan
         try:
             check_order(plan, order.index, head, self._device_id)
-            directory = await self._models.find_same(plan.model, plan.fingerprint)
+            directory = await self._directory_of(plan)
             self._check_free(head, plan)
             port = await self._prepare(head, plan, order.index, directory)
         except MaclusterError as error:
@@ -91,9 +116,23 @@ class Member:
             return
         await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
 
+    async def _directory_of(self, plan: Plan) -> Path:
+        """Where the plan's model lies. Raises ModelMismatch, ModelNotFound, or what is wrong with the copy here."""
+        try:
+            return await self._models.find_same(plan.model, plan.fingerprint)
+        except ModelNotFound:
+            for found in await self._models.survey():
+                if isinstance(found, BrokenModel) and short_name(found.name) == short_name(plan.model):
+                    raise error_from(found.problem) from None
+            raise
+
     def link_own(self, order: LinkUp) -> None:
         """Link the ring of a plan that this Mac leads."""
         self._link(order)
+
+    def prove_own(self, plan_gen: int, directory: Path, *, verify: bool) -> None:
+        """Let the worker of a plan that this Mac leads run the proof."""
+        self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
 
     def link(self, head: str, order: LinkUp) -> None:
         """Link the ring for another Mac; orders of any but the head are ignored."""
@@ -110,7 +149,7 @@ class Member:
     async def release(self, plan_gen: int) -> None:
         """Free the worker's memory."""
         if self._plan and plan_gen >= self._plan.plan_gen:
-            self._plan = self._head = None
+            self._forget()
             await self._supervisor.replace()
 
     async def head_lost(self, device_id: str, reason: str) -> None:
@@ -122,26 +161,15 @@ class Member:
 
     async def reported(self, report: StageReport) -> None:
         """Pass a report of the worker on to the head."""
-        if self._plan is None:
-            return
-        if self._head == self._device_id:
-            assert self._tell_own
-            await self._tell_own(report)
-        elif self._head:
-            await self._mesh.send(self._head, Reported(plan_gen=self._plan.plan_gen, report=report))
+        if self._plan and self._head:
+            await self._tell(self._head, Reported(plan_gen=self._plan.plan_gen, report=report))
 
     async def worker_died(self, problem: Problem) -> None:
         """The worker is gone, and the layers with it."""
         plan, head = self._plan, self._head
-        self._plan = self._head = None
-        if plan is None:
-            return
-        named = Problem(kind=problem.kind, what=f"{plan.stages[self._index].peer}: {problem.what}", fix=problem.fix)
-        if head == self._device_id:
-            assert self._own_lost
-            await self._own_lost(named)
-        elif head:
-            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=named))
+        self._forget()
+        if plan and head:
+            await self._tell(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
 
     async def _prepare(self, head: str, plan: Plan, index: int, directory: Path) -> int:
         if self._plan:
@@ -151,7 +179,33 @@ class Member:
         if self._plan is not plan:
             raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
         self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
+        if len(plan.stages) > 1:
+            self._checking = asyncio.create_task(self._check(head, plan, directory), name="checking files")
         return port
+
+    async def _check(self, head: str, plan: Plan, directory: Path) -> None:
+        """Tell the head what this Mac's files hold, while the worker loads them."""
+        word: StageWord
+        try:
+            word = Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
+            if len(to_frame(word)[1]) > MAX_CONTROL_BODY:
+                raise BadModel(f"{plan.model} has {len(word.files)} files, too many to compare.")
+        except MaclusterError as error:
+            word = StageLost(plan_gen=plan.plan_gen, problem=error.problem)
+        self._checking = None  # what is told may end the plan, which must not cancel the telling
+        await self._tell(head, word)
+
+    async def _tell(self, head: str, word: StageWord) -> None:
+        if head != self._device_id:
+            await self._mesh.send(head, word)
+        elif self._tell_own:
+            await self._tell_own(head, word)
+
+    def _forget(self) -> None:
+        self._plan = self._head = None
+        if self._checking:
+            self._checking.cancel()
+            self._checking = None
 
     def _check_free(self, head: str, plan: Plan) -> None:
         """One head at a time, and none that let go meanwhile."""

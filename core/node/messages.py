@@ -17,6 +17,9 @@ TEXT_LIMIT: Final = 500
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 
+FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
 StageReport = Loading | Loaded | Failed | Linked | Broken
 
 
@@ -64,6 +67,13 @@ class Prepared(NodeMessage, frozen=True, kw_only=True):
     port: Port
 
 
+class Checked(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: what the files hold from which its worker loads."""
+
+    plan_gen: int
+    files: dict[FileName, Sha256]
+
+
 class LinkUp(NodeMessage, frozen=True, kw_only=True):
     """Head to member: link to the neighbours of `plan`; the next stage's worker listens on `port`."""
 
@@ -98,13 +108,15 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
     reason: str
 
 
-AnyMessage = Ping | Pong | Prepare | Prepared | LinkUp | Reported | StageLost | Release | Bye
+StageWord = Prepared | Checked | Reported | StageLost
+AnyMessage = Ping | Pong | Prepare | LinkUp | Release | Bye | StageWord
 
 FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     Ping: FrameType.PING,
     Pong: FrameType.PONG,
     Prepare: FrameType.PLAN,
     Prepared: FrameType.PLAN,
+    Checked: FrameType.PLAN,
     LinkUp: FrameType.PLAN,
     Reported: FrameType.PLAN,
     StageLost: FrameType.ERROR,

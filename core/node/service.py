@@ -13,6 +13,7 @@ from core.errors import LinkLost, MaclusterError, Problem, WorkerDied
 from core.events import Peer
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
+from core.node.anatomies import Anatomies
 from core.node.answers import Answers
 from core.node.bus import Bus
 from core.node.cluster import Cluster
@@ -24,7 +25,7 @@ from core.node.journal import Journal
 from core.node.local_api import LocalApi
 from core.node.member import Member
 from core.node.mesh import Mesh
-from core.node.messages import AnyMessage, LinkUp, Prepare, Prepared, Release, Reported, StageLost
+from core.node.messages import AnyMessage, Checked, LinkUp, Prepare, Prepared, Release, Reported, StageLost
 from core.node.models import Models
 from core.node.peers import Peers
 from core.node.supervisor import Supervisor
@@ -42,9 +43,11 @@ from core.worker.messages import (
     Loaded,
     Loading,
     Prefilled,
+    Proved,
     Report,
     Samples,
     Token,
+    Unproved,
 )
 
 
@@ -78,12 +81,12 @@ class Node:
         self._journal = Journal(home.log, config.name, self._bus)
         self._build_parts(home)
         self._cluster.when(ready=self._answers.pump, trouble=self._answers.stop_all)
-        self._member.when_own(report=self._cluster.heard_own, lost=self._own_stage_lost, unlinked=self._on_report)
+        self._member.when_own(tell=self._cluster.heard, unlinked=self._on_report)
 
     def _build_parts(self, home: Home) -> None:
         config, own_id = self._config, self._identity.text_id
         self._peers = Peers(self._identity, self._store, self._bus, self._own_peer())
-        self._models = Models([home.models, *config.model_roots])
+        self._models = Models([home.models, *config.model_roots], home.hashes)
         self._mesh = Mesh(
             self._identity,
             self._store,
@@ -112,7 +115,13 @@ class Node:
             self._identity, config.name, self._store, self._bus, config.host, self._on_paired
         )
         commands = Commands(
-            self._models, self._peers, self._cluster, self._answers, self._introductions, self._on_address
+            self._models,
+            Anatomies(home.anatomies),
+            self._peers,
+            self._cluster,
+            self._answers,
+            self._introductions,
+            self._on_address,
         )
         self._api = LocalApi(commands, self._bus)
         self._discovery = Discovery(own_id, config.name, config.host, self._on_sight)
@@ -202,7 +211,7 @@ class Node:
                 self._member.link(device_id, message)
             case Release():
                 self._spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
-            case Prepared() | Reported() | StageLost():
+            case Prepared() | Checked() | Reported() | StageLost():
                 await self._cluster.heard(device_id, message)
             case _:
                 return
@@ -224,15 +233,14 @@ class Node:
                     self._bus.publish(hop)
             case Loading() | Loaded() | Failed() | Linked() | Broken():
                 self._spawn(self._member.reported(report))
+            case Proved() | Unproved():
+                self._spawn(self._cluster.proved(report))
             case Listening() | Samples():
                 return
 
     def _on_death(self, error: WorkerDied) -> None:
         self._journal.error(f"{self._config.name}: {error.what}")
         self._spawn(self._member.worker_died(error.problem))
-
-    async def _own_stage_lost(self, problem: Problem) -> None:
-        await self._cluster.lost(self._identity.text_id, problem)
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(self._guard(work))

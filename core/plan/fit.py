@@ -8,13 +8,13 @@ from typing import NotRequired, Protocol, TypedDict, Unpack
 
 import msgspec
 
-from core.errors import DoesNotFit
+from core.errors import DoesNotFit, UnsupportedModel
 from core.events import Peer, Plan, Stage
 from core.models.anatomy import Anatomy
 from core.plan.cuts import Overflow, nearest_cuts
 from core.plan.notes import notes_of, where_cut
 from core.plan.split import split_layers
-from core.settings import GB, PREFILL_CHUNK
+from core.settings import CHUNK_BYTES, GB, PREFILL_CHUNK
 
 
 class Bytes(Protocol):
@@ -41,6 +41,7 @@ class Wish(TypedDict):
     context: int
     plan_gen: int
     anatomy: NotRequired[Anatomy | None]
+    kv_bits: NotRequired[int | None]
 
 
 def make_plan(**wish: Unpack[Wish]) -> Plan:
@@ -60,21 +61,26 @@ def draft_plan(
     context: int,
     plan_gen: int,
     anatomy: Anatomy | None = None,
+    kv_bits: int | None = None,
 ) -> Plan:
     """The plan over `peers`, the head first: layers in proportion to budgets, embedding and output on the head.
 
     With the model's `anatomy`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
-    notes say so; without it every cut counts as legal. It may not fit. Raises the errors of `split_layers`.
+    notes say so; without it every cut counts as legal. It may not fit. Raises the errors of `split_layers`, and
+    UnsupportedModel where the caches cannot be kept in `kv_bits`.
     """
+    if kv_bits and anatomy and anatomy.whole_bits:
+        what = f"The caches of {model} cannot be kept in {kv_bits} bits: {anatomy.whole_bits}."
+        raise UnsupportedModel(what, "Leave out --kv-bits.")
     kept = _kept(peers, len(anatomy.cuts)) if anatomy else peers
     ideal = [part.start for part in split_layers(layout.layers, [p.budget_bytes for p in kept])[1:]]
     cuts = tuple(ideal)
     notes: tuple[str, ...] = ()
     if anatomy:
-        cuts = nearest_cuts(ideal, anatomy.cuts, layout.layers, _overflow(layout, kept, context))
-        notes = notes_of(peers, kept, ideal, cuts, anatomy)
+        cuts = nearest_cuts(ideal, anatomy.cuts, layout.layers, _overflow(layout, kept, context, kv_bits))
+        notes = notes_of(peers, kept, ideal, cuts, anatomy, kv_bits)
     parts = pairwise((0, *cuts, layout.layers))
-    stages = tuple(_stage(layout, peer, range(*part), context) for peer, part in zip(kept, parts, strict=True))
+    stages = tuple(_stage(layout, peer, range(*part), context, kv_bits) for peer, part in zip(kept, parts, strict=True))
     return Plan(
         plan_gen=plan_gen,
         model=model,
@@ -82,10 +88,11 @@ def draft_plan(
         topology="single" if len(stages) == 1 else "private",
         layers=layout.layers,
         context=context,
-        chunk=PREFILL_CHUNK,
+        chunk=_chunk(anatomy, cuts),
+        kv_bits=kv_bits,
         stages=stages,
         output=stages[0].device_id,
-        batched=not (anatomy and anatomy.one_row),
+        batched=not (kv_bits or (anatomy and anatomy.one_row)),
         notes=notes,
     )
 
@@ -134,9 +141,9 @@ def _kept(peers: Sequence[Peer], cuts: int) -> list[Peer]:
     return [peer for i, peer in enumerate(peers) if i == 0 or i in largest]
 
 
-def _overflow(layout: Bytes, peers: Sequence[Peer], context: int) -> Overflow:
+def _overflow(layout: Bytes, peers: Sequence[Peer], context: int, kv_bits: int | None) -> Overflow:
     """Bytes that do not fit, from running sums, since it is asked for every pair of cuts."""
-    stages = [_stage(layout, peers[0], range(i, i + 1), context) for i in range(layout.layers)]
+    stages = [_stage(layout, peers[0], range(i, i + 1), context, kv_bits) for i in range(layout.layers)]
     sums = [0, *accumulate(s.weight_bytes + s.kv_bytes for s in stages)]
 
     def overflow(stage: int, start: int, stop: int) -> int:
@@ -145,7 +152,21 @@ def _overflow(layout: Bytes, peers: Sequence[Peer], context: int) -> Overflow:
     return overflow
 
 
-def _stage(layout: Bytes, peer: Peer, part: range, context: int) -> Stage:
+def kv_bytes_of(layout: Bytes, part: range, context: int, kv_bits: int | None) -> int:
+    """Bytes of the caches of the layers in `part`; quantised ones keep a scale and a bias of 16 bits a group of 64."""
+    whole = layout.kv_bytes(part.start, part.stop, context)
+    return -(-whole * (2 * kv_bits + 1) // 32) if kv_bits else whole
+
+
+def _chunk(anatomy: Anatomy | None, cuts: Sequence[int]) -> int:
+    """Tokens of a prompt in one frame: fewer where a family sends much for each token."""
+    if not anatomy or not cuts or not anatomy.boundary_bytes:
+        return PREFILL_CHUNK
+    widest = max(anatomy.boundary_bytes[stop - 1] for stop in (*cuts, anatomy.layers))
+    return min(PREFILL_CHUNK, max(1, CHUNK_BYTES // widest))
+
+
+def _stage(layout: Bytes, peer: Peer, part: range, context: int, kv_bits: int | None) -> Stage:
     head = part.start == 0
     return Stage(
         device_id=peer.device_id,
@@ -153,6 +174,6 @@ def _stage(layout: Bytes, peer: Peer, part: range, context: int) -> Stage:
         start=part.start,
         stop=part.stop,
         weight_bytes=layout.stage_bytes(part.start, part.stop, embed=head, output=head),
-        kv_bytes=layout.kv_bytes(part.start, part.stop, context),
+        kv_bytes=kv_bytes_of(layout, part, context, kv_bits),
         budget_bytes=peer.budget_bytes,
     )

@@ -13,7 +13,12 @@ EVERY_MAC_SEES = (
 
 
 def notes_of(
-    peers: Sequence[Peer], kept: Sequence[Peer], ideal: Sequence[int], cuts: Sequence[int], anatomy: Anatomy
+    peers: Sequence[Peer],
+    kept: Sequence[Peer],
+    ideal: Sequence[int],
+    cuts: Sequence[int],
+    anatomy: Anatomy,
+    kv_bits: int | None,
 ) -> tuple[str, ...]:
     """What differs from the even split over all `peers`, the head first: who is left out, which cuts moved, and how the
     model runs. `cuts[i]` begins the layers of `kept[i + 1]` where `ideal[i]` was wanted.
@@ -24,7 +29,9 @@ def notes_of(
             notes.append(f"{peer.name} begins with layer {cut} instead of {wanted}: {_why_moved(wanted, anatomy)}.")
     if anatomy.reveals_tokens and cuts:
         notes.append(EVERY_MAC_SEES)
-    if anatomy.one_row:
+    if kv_bits:
+        notes.append("One row at a time in a batch: mlx-lm cannot batch quantised caches.")
+    elif anatomy.one_row:
         notes.append(f"One row at a time in a batch: {anatomy.one_row}.")
     return tuple(notes)
 

@@ -8,12 +8,18 @@ from core.errors import MaclusterError
 from core.events import Peer, Plan
 from core.models.anatomy import Anatomy
 from core.models.layout import Layout
-from core.plan.fit import draft_plan, shortage
-from core.requests import PlanPreview
+from core.plan.fit import draft_plan, kv_bytes_of, shortage
+from core.requests import PlanPreview, PlanRequest
 
 
 def preview_of(
-    *, model: str, fingerprint: str, layout: Layout, peers: Sequence[Peer], context: int, anatomy: Anatomy | None
+    *,
+    model: str,
+    fingerprint: str,
+    layout: Layout,
+    peers: Sequence[Peer],
+    request: PlanRequest,
+    anatomy: Anatomy | None,
 ) -> PlanPreview:
     """The split of a model over `peers`, the head first; why there is none, or does not fit, is told in the preview."""
     plan: Plan | None = None
@@ -24,7 +30,8 @@ def preview_of(
             fingerprint=fingerprint,
             layout=layout,
             peers=peers,
-            context=context,
+            context=request.context,
+            kv_bits=request.kv_bits,
             plan_gen=0,
             anatomy=anatomy,
         )
@@ -37,7 +44,7 @@ def preview_of(
         problem=problem.problem if problem else None,
         layer_bytes=max(layout.layer_bytes),
         total_bytes=layout.total_bytes,
-        kv_bytes=layout.kv_bytes(0, layout.layers, context),
+        kv_bytes=kv_bytes_of(layout, range(layout.layers), request.context, request.kv_bits),
         cuts=anatomy.cuts if anatomy else None,
         hop_bytes=_hop_bytes(plan, anatomy) if plan and anatomy else (),
     )

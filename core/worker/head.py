@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from time import perf_counter
-
-import mlx.core as mx
 
 from core.engine.sampling import token_sampler
 from core.errors import LinkError, LinkLost, LinkTimeout, MaclusterError, StageFailed
 from core.events import FinishReason
-from core.link.arrays import decode_arrays
-from core.link.frames import FrameType
 from core.worker.desk import Desk
 from core.worker.messages import Done, Generate, Prefilled, Report, Samples, StageSample, Token
-from core.worker.ring import PREFILL, Ring, read_samples
+from core.worker.ring import Ring
+from core.worker.rounds import Rounds, chunks
 from core.worker.stage import Stage
 
-STEP_S = 120.0
 TELEMETRY_EVERY_S = 0.5
 
 
@@ -34,9 +30,8 @@ class Answer:
         desk: Desk,
     ) -> None:
         self._asked = asked
-        self._request = bytes.fromhex(asked.request_id)
         self._stage = stage
-        self._ring = ring
+        self._rounds = Rounds(bytes.fromhex(asked.request_id), stage, ring, desk)
         self._chunk = chunk
         self._report = report
         self._desk = desk
@@ -74,9 +69,7 @@ class Answer:
         return broken
 
     def _begin(self) -> None:
-        self._stage.begin()
-        if self._ring:
-            self._ring.begin()
+        self._rounds.begin()
         vocabulary = self._stage.layers.vocab_size
         if not self._asked.tokens or not all(0 <= token < vocabulary for token in self._asked.tokens):
             raise StageFailed(
@@ -90,7 +83,7 @@ class Answer:
         pick = token_sampler(self._asked.temperature, self._asked.top_p, self._asked.seed)
         token = self._asked.tokens[-1]
         while not self._desk.cancelled(self._asked.request_id):
-            token = pick(self._step(token))
+            token = pick(self._rounds.step(token))
             self._first = self._first or perf_counter()
             self._report(Token(request_id=self._asked.request_id, index=self._count, token=token))
             self._count += 1
@@ -104,51 +97,33 @@ class Answer:
     def _prefill(self) -> bool:
         """All of the prompt but its last token, as mlx-lm's generate_step does; False when cancelled on the way."""
         total = len(self._asked.tokens)
-        for start, part in _chunks(self._asked.tokens[:-1], self._chunk):
+        for part in chunks(self._asked.tokens[:-1], self._chunk):
             if self._desk.cancelled(self._asked.request_id):
                 return False
-            if self._ring:
-                boundary = self._stage.embed(part)
-                self._ring.send_activation(self._request, start, len(part), boundary, PREFILL)
-                self._ring.expect(FrameType.ACK, self._request, start, self._desk, STEP_S)
-            else:
-                self._stage.whole(part)
-            self._report(Prefilled(request_id=self._asked.request_id, done=start + len(part), total=total))
+            self._rounds.prefill(part)
+            self._report(Prefilled(request_id=self._asked.request_id, done=self._stage.position, total=total))
         return True
 
-    def _step(self, token: int) -> mx.array:
-        """Logits [1, vocabulary] after `token`."""
-        if not self._ring:
-            return self._stage.whole([token])
-        position = self._stage.position
-        boundary = self._stage.embed([token])
-        self._ring.send_activation(self._request, position, 1, boundary, 0)
-        frame = self._ring.expect(FrameType.ACTIVATION, self._request, position, self._desk, STEP_S)
-        return self._stage.logits(decode_arrays(frame.body))
-
     def _telemetry(self) -> None:
-        if self._ring and perf_counter() >= self._telemetry_due:
+        if perf_counter() >= self._telemetry_due:
             self._telemetry_due = perf_counter() + TELEMETRY_EVERY_S
-            self._gather(FrameType.TELEMETRY)
+            self._tell(self._rounds.gather())
 
     def _end(self) -> LinkError | None:
         """The end frame is the last of a request; it comes back with every stage's figures. A ring that breaks now
         does not take back an answer that is complete.
         """
         try:
-            if self._ring:
-                self._gather(FrameType.SESSION_END)
+            self._tell(self._rounds.end())
         except LinkError as error:
             return error
         except MaclusterError:
             return LinkTimeout("The ring did not come to rest after the answer.")
         return None
 
-    def _gather(self, kind: FrameType) -> None:
-        assert self._ring is not None
-        self._ring.send_samples(kind, self._request, [])
-        frame = self._ring.expect(kind, self._request, 0, self._desk, STEP_S)
-        self._report(Samples(request_id=self._asked.request_id, stages=_with_head(self._ring, read_samples(frame))))
+    def _tell(self, samples: list[StageSample]) -> None:
+        if samples:
+            self._report(Samples(request_id=self._asked.request_id, stages=samples))
 
 
 def refusal(asked: Generate) -> Done:
@@ -163,13 +138,3 @@ def refusal(asked: Generate) -> Done:
         decode_s=0.0,
         problem=problem,
     )
-
-
-def _with_head(ring: Ring, samples: list[StageSample]) -> list[StageSample]:
-    """The head's sample was taken before it waited for the frame; take it anew."""
-    return [ring.sample(), *samples[1:]]
-
-
-def _chunks(tokens: list[int], size: int) -> Iterator[tuple[int, list[int]]]:
-    for start in range(0, len(tokens), size):
-        yield start, tokens[start : start + size]

@@ -18,6 +18,7 @@ from core.errors import HandshakeError, LinkError, MaclusterError, ProtocolError
 from core.link.arrays import decode_arrays
 from core.link.channel import Frame, listen
 from core.link.frames import FrameType
+from core.models.catalog import fingerprint
 from core.models.loading import load_slice
 from core.trust.identity import open_identity
 from core.trust.roster import Cluster
@@ -36,9 +37,13 @@ from core.worker.messages import (
     Load,
     Loaded,
     Loading,
+    Prove,
+    Unproved,
 )
 from core.worker.pipe import Inbox, Outbox, private_pipe
+from core.worker.proof import prove
 from core.worker.ring import PREFILL, Ring, join_ring, read_samples
+from core.worker.rounds import Rounds
 from core.worker.stage import Stage
 from core.worker.telemetry import StageMeter
 
@@ -69,11 +74,11 @@ class Worker:
             except LinkError as error:
                 self._break(error)
 
-    def _wait_for_the_node(self) -> None:
+    def _wait_for_the_node(self, timeout_s: float = IDLE_S) -> None:
         """The head and an unlinked stage have nothing to do before the node speaks, but the head watches its link."""
         if self._ring is None:
-            select.select([self._desk.inbox.fileno()], [], [], IDLE_S)
-        elif self._ring.wait(self._desk.inbox, IDLE_S):
+            select.select([self._desk.inbox.fileno()], [], [], timeout_s)
+        elif self._ring.wait(self._desk.inbox, timeout_s):
             frame = self._ring.receive()
             raise ProtocolError(f"Frame 0x{frame.header.type:02x} came to the head while no request runs.")
 
@@ -85,10 +90,17 @@ class Worker:
                 self._load(command)
             case Connect():
                 self._connect(command)
+            case Prove():
+                self._prove(command)
             case Generate():
                 self._generate(command)
             case Cancel():
                 pass
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether the links that the plan asks for are there."""
+        return self._ring is not None or len(self._plan.stages) == 1
 
     def _join(self, command: Join) -> None:
         self._identity = open_identity(Path(command.identity_folder), command.passphrase)
@@ -96,25 +108,38 @@ class Worker:
         self._report(Listening(pid=os.getpid(), port=self._listener.getsockname()[1]))
 
     def _load(self, command: Load) -> None:
-        plan, mine = command.plan, command.plan.stages[command.index]
-        self._plan, self._index = plan, command.index
+        self._plan, self._index = command.plan, command.index
         self._meter = StageMeter(command.index)
-        started = perf_counter()
         try:
-            layers = load_slice(
-                Path(command.directory),
-                mine.start,
-                mine.stop,
-                embed=mine.start == 0,
-                output=mine.device_id == plan.output,
-                on_progress=lambda done, total: self._report(Loading(done_bytes=done, total_bytes=total)),
-            )
+            self._report(self._loaded(command))
         except MaclusterError as error:
-            self._report(Failed(plan_gen=plan.plan_gen, problem=error.problem))
-            return
-        self._stage = Stage(layers, self._meter)
-        seconds = perf_counter() - started
-        self._report(Loaded(plan_gen=plan.plan_gen, weight_bytes=layers.weight_bytes, seconds=seconds))
+            self._report(Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
+
+    def _loaded(self, command: Load) -> Loaded:
+        """Load, and tell what is held: of this the head makes sure that every layer is owned once."""
+        started = perf_counter()
+        directory, mine = Path(command.directory), command.plan.stages[command.index]
+        embed, output = mine.start == 0, mine.device_id == command.plan.output
+        layers = load_slice(
+            directory,
+            mine.start,
+            mine.stop,
+            embed=embed,
+            output=output,
+            on_progress=lambda done, total: self._report(Loading(done_bytes=done, total_bytes=total)),
+        )
+        read = fingerprint(directory)
+        self._stage = Stage(layers, self._meter, command.plan.kv_bits)
+        return Loaded(
+            plan_gen=command.plan.plan_gen,
+            weight_bytes=layers.weight_bytes,
+            seconds=perf_counter() - started,
+            start=layers.start,
+            stop=layers.stop,
+            embed=embed,
+            output=output,
+            fingerprint=read,
+        )
 
     def _connect(self, command: Connect) -> None:
         if self._stage is None:
@@ -138,11 +163,32 @@ class Worker:
             identity=self._identity,
             cluster=Cluster.decode(command.cluster),
             meter=self._meter,
-            row_bytes=stage.layers.boundary_bytes_per_token,
+            row_bytes=stage.layers.incoming_bytes_per_token,
         )
 
+    def _prove(self, command: Prove) -> None:
+        """Show that the ring computes; one that breaks meanwhile is proved when it stands again."""
+        if self._stage is None or not self._is_whole or command.plan_gen != self._plan.plan_gen:
+            return
+        try:
+            self._report(
+                prove(
+                    command,
+                    self._plan,
+                    Rounds(os.urandom(16), self._stage, self._ring, self._desk),
+                    self._stage.layers.vocab_size,
+                    weight_bytes=sum(s.weight_bytes for s in self._plan.stages),
+                    idle=lambda: self._wait_for_the_node(0.0),
+                )
+            )
+        except LinkError:
+            raise
+        except MaclusterError as error:
+            self._report(Unproved(plan_gen=command.plan_gen, problem=error.problem))
+        self._end_request()
+
     def _generate(self, command: Generate) -> None:
-        if self._stage is None or (self._ring is None and len(self._plan.stages) > 1):
+        if self._stage is None or not self._is_whole:
             self._report(refusal(command))
             return
         answer = Answer(command, self._stage, self._ring, self._plan.chunk, self._report, self._desk)
@@ -177,7 +223,8 @@ class Worker:
         try:
             out = self._stage.run(decode_arrays(frame.body), header.pos, header.rows)
         except StageFailed as error:
-            ring.send_problem(header.request_id, error.problem)
+            peer = self._plan.stages[self._index].peer
+            ring.send_problem(header.request_id, StageFailed(f"{peer}: {error.what}", error.fix).problem)
             return
         if ring.is_tail and header.flags & PREFILL:
             ring.send(FrameType.ACK, header.request_id, header.pos)

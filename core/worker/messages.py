@@ -47,6 +47,16 @@ class Connect(Message, frozen=True, kw_only=True):
     next_port: int
 
 
+class Prove(Message, frozen=True, kw_only=True):
+    """Head only: run a short fixed prompt; `verify` compares its logits with those of the whole model, run by a child
+    from `directory`. Answered by `Proved` or `Unproved`, or by `Broken`.
+    """
+
+    plan_gen: int
+    directory: str
+    verify: bool
+
+
 class Generate(Message, frozen=True, kw_only=True):
     """Head only: one answer. `request_id` is 32 hex characters."""
 
@@ -80,11 +90,18 @@ class Loading(Message, frozen=True, kw_only=True):
 
 
 class Loaded(Message, frozen=True, kw_only=True):
-    """The slice is in memory."""
+    """What is in memory: layers [start, stop), the embedding and the output head where they are true, of the model
+    whose files, as this worker read them, have `fingerprint`.
+    """
 
     plan_gen: int
     weight_bytes: int
     seconds: float
+    start: int
+    stop: int
+    embed: bool
+    output: bool
+    fingerprint: str
 
 
 class Failed(Message, frozen=True, kw_only=True):
@@ -102,6 +119,24 @@ class Linked(Message, frozen=True, kw_only=True):
 
 class Broken(Message, frozen=True, kw_only=True):
     """A data link of this stage is gone; the layers are still in memory."""
+
+    plan_gen: int
+    problem: Problem
+
+
+class Proved(Message, frozen=True, kw_only=True):
+    """The ring answered a prompt of `tokens` tokens in `seconds`. `difference`: the largest one to a logit of the whole
+    model, None where that was not asked for.
+    """
+
+    plan_gen: int
+    seconds: float
+    tokens: int
+    difference: float | None
+
+
+class Unproved(Message, frozen=True, kw_only=True):
+    """The ring stands, but what it computes is not to be trusted, or could not be compared."""
 
     plan_gen: int
     problem: Problem
@@ -157,8 +192,10 @@ class Samples(Message, frozen=True, kw_only=True):
     stages: list[StageSample]
 
 
-Command = Join | Load | Connect | Generate | Cancel
-Report = Listening | Loading | Loaded | Failed | Linked | Broken | Prefilled | Token | Done | Samples
+Command = Join | Load | Connect | Prove | Generate | Cancel
+Report = (
+    Listening | Loading | Loaded | Failed | Linked | Broken | Proved | Unproved | Prefilled | Token | Done | Samples
+)
 
 _encoder = msgspec.msgpack.Encoder()
 _command_decoder = msgspec.msgpack.Decoder(Command)

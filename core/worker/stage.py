@@ -18,13 +18,14 @@ CLEAR_CACHE_EVERY = 256
 class Stage:
     """Runs one request at a time; every method returns evaluated arrays.
 
-    `position` counts the tokens that are already in the caches.
+    `position` counts the tokens that are already in the caches, which are kept in `kv_bits` bits if that is given.
     """
 
-    def __init__(self, layers: Slice, meter: StageMeter) -> None:
+    def __init__(self, layers: Slice, meter: StageMeter, kv_bits: int | None = None) -> None:
         self.layers = layers
         self.meter = meter
         self.position = 0
+        self._kv_bits = kv_bits
         self._caches: list[Any] | None = None
         self._calls = 0
 
@@ -86,6 +87,8 @@ class Stage:
         return self._caches
 
     def _advance(self, out: list[mx.array], rows: int) -> list[mx.array]:
+        if self._kv_bits:
+            self._caches = self.layers.quantise(self._running(), self._kv_bits)
         mx.eval(out, self.layers.states(self._running()))
         self.position += rows
         self._calls += 1

@@ -71,6 +71,16 @@ def test_the_demo_command_prints_one_object(made: Make) -> None:
     assert len({w["pid"] for w in facts["workers"]}) == 3
 
 
+def test_quantised_caches_give_the_tokens_of_mlx_lm(made: Make) -> None:
+    model = made("qwen3", head_dim=64)
+    (expected,) = reference(model, [PROMPTS[0]], 24, kv_bits=4)
+    assert len(set(expected)) >= 12
+    facts = demo_json(model, "--prompt", PROMPTS[0], "--max-tokens", "24", "--memory", "64,32", "--kv-bits", "4")
+    assert facts["tokens"] == expected
+    assert facts["tokens"] != reference(model, [PROMPTS[0]], 24)[0]
+    assert not facts["plan"]["batched"]
+
+
 @pytest.mark.slow
 def test_a_worker_holds_its_slice_and_little_more(made: Make) -> None:
     model = made("llama", hidden=1280, intermediate=3456, layers=8, heads=10, kv_heads=10, head_dim=128)

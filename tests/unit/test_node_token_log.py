@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import os
 import stat
 from pathlib import Path
 
 import msgspec
 import pytest
+from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from core.errors import SealError
 from core.node.token_log import Opening, TokenLog, read_token_log
@@ -80,7 +84,7 @@ def test_records_of_another_secret_or_another_file_are_refused(path: Path, tmp_p
     other.path.write_bytes(other.path.read_bytes()[:36] + path.read_bytes()[36:])
     with pytest.raises(SealError, match="changed"):
         read_token_log(other.path, SECRET)
-    for foreign in (b"", b"MCT1", b"PNG" + bytes(64), bytes(64)):
+    for foreign in (b"", b"MCT1", b"MCS1" + bytes(64), b"PNG" + bytes(64), bytes(64)):
         path.write_bytes(foreign)
         with pytest.raises(SealError):
             read_token_log(path, SECRET)
@@ -104,3 +108,34 @@ def test_only_this_user_can_read_it_and_no_file_is_written_over(path: Path, tmp_
     with pytest.raises(FileExistsError):
         TokenLog(path.parent, SECRET, opening("ef" * 16))
     assert not target.exists()
+
+
+def test_the_bytes_are_those_of_the_format(path: Path) -> None:
+    data = path.read_bytes()
+    key = ChaCha20Poly1305(HKDF(SHA256(), 32, data[4:36], b"macluster/1 token log").derive(SECRET))
+    length = int.from_bytes(data[36:40], "little")
+    assert msgspec.msgpack.decode(key.decrypt(bytes(12), data[40 : 40 + length], b"MCT1"), type=Opening) == opening()
+
+
+def test_forgetting_deletes_the_log_and_its_key(tmp_path: Path) -> None:
+    """A hard link stands for what a disk keeps of a deleted file."""
+    log = TokenLog(tmp_path / "tokens", SECRET, opening())
+    log.append(1)
+    os.link(log.path, tmp_path / "kept by the disk")
+    log.forget()
+    assert not list((tmp_path / "tokens").iterdir())
+    with pytest.raises(SealError, match="not a token log"):
+        read_token_log(tmp_path / "kept by the disk", SECRET)
+
+
+def test_a_log_that_is_a_link_or_open_to_others_is_refused_with_the_cure(path: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(SealError, match="symbolic link"):
+        read_token_log(tmp_path / "link", SECRET)
+    path.chmod(0o644)
+    with pytest.raises(SealError, match="Other users") as caught:
+        read_token_log(path, SECRET)
+    assert "chmod 600" in caught.value.fix
+    path.parent.chmod(0o755)
+    with pytest.raises(SealError, match="Other users"):
+        TokenLog(path.parent, SECRET, opening("cd" * 16))

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers
+from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers, UnsupportedModel
 from core.events import Peer, Plan
 from core.models.anatomy import Anatomy
 from core.models.layout import Layout
@@ -13,8 +13,8 @@ from core.plan.cuts import nearest_cuts
 from core.plan.fit import make_plan, with_verification
 from core.plan.preview import preview_of
 from core.plan.split import split_layers
-from core.requests import PlanPreview
-from core.settings import GB
+from core.requests import PlanPreview, PlanRequest
+from core.settings import CHUNK_BYTES, GB
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,27 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
     assert len(planned([peer("a", 24)], found).notes) == 1, "on one Mac nobody else sees anything"
 
 
+def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has_none() -> None:
+    peers = [peer("a", 12), peer("b", 12)]
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "peers": peers, "context": 4, "plan_gen": 1}
+    plan = make_plan(**wish, anatomy=anatomy(*range(1, 10)), kv_bits=8)
+    whole = make_plan(**wish, anatomy=anatomy(*range(1, 10)))
+    assert [s.kv_bytes for s in plan.stages] == [-(-s.kv_bytes * 17 // 32) for s in whole.stages]
+    assert (plan.kv_bits, plan.batched, whole.batched) == (8, False, True)
+    assert "quantised" in plan.notes[-1]
+    with pytest.raises(UnsupportedModel, match="4 bits: no") as caught:
+        make_plan(**wish, anatomy=anatomy(5, whole_bits="no"), kv_bits=4)
+    assert "--kv-bits" in caught.value.fix
+
+
+@pytest.mark.parametrize(("widest", "chunk"), [(8192, 512), (CHUNK_BYTES // 100, 100), (2 * CHUNK_BYTES, 1)])
+def test_a_chunk_of_the_prompt_fits_a_frame(widest: int, chunk: int) -> None:
+    found = anatomy(5, boundary_bytes=(1, 1, 1, 1, widest, 1, 1, 1, 1, 1))
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 4, "plan_gen": 1}
+    assert make_plan(**wish, peers=[peer("a", 12), peer("b", 12)], anatomy=found).chunk == chunk
+    assert make_plan(**wish, peers=[peer("a", 32)], anatomy=found).chunk == 512
+
+
 def test_what_cannot_be_verified_is_said_with_the_number() -> None:
     plan = planned([peer("a", 40), peer("b", 20)], anatomy(*range(1, 10)))
     # seven layers, embedding and output take 12.7 GB of a
@@ -202,9 +223,11 @@ def test_a_preview_has_the_split_that_does_not_fit_and_what_each_hop_carries() -
     )
     found = anatomy(1, 2, 3, layers=4, boundary_bytes=(10, 20, 30, 40))
 
+    wanted = PlanRequest(model="m", context=64)
+
     def previewed(*gigabytes: int) -> PlanPreview:
         macs = [peer("ab"[i], size) for i, size in enumerate(gigabytes)]
-        return preview_of(model="m", fingerprint="f", layout=layout, peers=macs, context=64, anatomy=found)
+        return preview_of(model="m", fingerprint="f", layout=layout, peers=macs, request=wanted, anatomy=found)
 
     fits, short, alone, nobody = previewed(10, 5), previewed(4, 2), previewed(10), previewed()
     assert fits.plan

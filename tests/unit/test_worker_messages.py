@@ -19,18 +19,20 @@ from core.worker.messages import (
     Linked,
     Listening,
     Load,
-    Loaded,
     Loading,
     Prefilled,
+    Prove,
+    Proved,
     Report,
     Samples,
     StageSample,
     Token,
+    Unproved,
     pack,
     unpack_command,
     unpack_report,
 )
-from tests.unit.test_node_formation import plan_of
+from tests.unit.test_node_formation import held, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 ID = "ab" * 16
@@ -38,6 +40,7 @@ COMMANDS: list[Command] = [
     Join(identity_folder="/somewhere", passphrase=b"\x00\xff", host="127.0.0.1"),
     Load(plan=plan_of(3), index=2, directory="/models/ö"),
     Connect(plan=plan_of(2), cluster=bytes(range(256)), next_host="::1", next_port=65535),
+    Prove(plan_gen=100, directory="/models/ö", verify=True),
     Generate(request_id=ID, tokens=[0, 2**31], max_tokens=1, temperature=0.5, top_p=0.9, seed=(1 << 63) - 1, eos=[2]),
     Generate(request_id=ID, tokens=[], max_tokens=1, temperature=0.0, top_p=0.0, seed=None, eos=[]),
     Cancel(request_id=ID),
@@ -45,10 +48,13 @@ COMMANDS: list[Command] = [
 REPORTS: list[Report] = [
     Listening(pid=1, port=2),
     Loading(done_bytes=1, total_bytes=2**40),
-    Loaded(plan_gen=100, weight_bytes=2**40, seconds=0.5),
+    held(1, weight_bytes=2**40),
     Failed(plan_gen=100, problem=PROBLEM),
     Linked(plan_gen=100),
     Broken(plan_gen=100, problem=PROBLEM),
+    Proved(plan_gen=100, seconds=0.25, tokens=24, difference=None),
+    Proved(plan_gen=100, seconds=0.25, tokens=24, difference=1e-6),
+    Unproved(plan_gen=100, problem=PROBLEM),
     Prefilled(request_id=ID, done=1, total=2),
     Token(request_id=ID, index=0, token=2**31),
     Done(request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, decode_s=0.0, problem=PROBLEM),

@@ -1,0 +1,136 @@
+"""The head proves the ring before anyone may ask: a short fixed prompt, and on demand the whole model beside it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, wait
+from time import perf_counter
+from typing import Any, Final
+
+import mlx.core as mx
+import msgspec
+
+from core.engine.sampling import token_sampler
+from core.errors import Problem, StageFailed, error_from
+from core.events import Plan
+from core.link.arrays import decode_arrays
+from core.models.child import Job, run_child
+from core.settings import MIB
+from core.worker.messages import Prove, Proved
+from core.worker.monolith import REFUSED, Task, Whole
+from core.worker.rounds import Rounds, chunks
+
+PROMPT_TOKENS: Final = 24
+POSITIONS: Final = 4
+START_S: Final = 30.0
+BYTES_PER_S: Final = 100e6
+POLL_S: Final = 0.05
+
+# Beside the largest logit. In float32 two orders of summing differ by 1e-6 or so; half precision has 8 to 11 bits, and
+# two chips may round them differently in every layer.
+EXACT: Final = 1e-4
+HALF: Final = 1 / 32
+
+_FIX: Final = "Fetch the model again on every Mac, run the same version of macluster there, and load it again."
+
+
+def prove(
+    order: Prove, plan: Plan, rounds: Rounds, vocabulary: int, *, weight_bytes: int, idle: Callable[[], None]
+) -> Proved:
+    """Run the fixed prompt through the ring, and if asked through the whole model, which weighs `weight_bytes`.
+
+    `idle` is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
+    StageFailed or ModelError when the model does not compute, or not what the whole model does.
+    """
+    started = perf_counter()
+    prompt = fixed_prompt(vocabulary)
+    logits = _through_the_ring(rounds, prompt, plan.chunk)
+    seconds = perf_counter() - started
+    difference = None
+    if order.verify:
+        task = Task(directory=order.directory, tokens=prompt, chunk=plan.chunk, count=POSITIONS, kv_bits=plan.kv_bits)
+        difference = compare(logits, run_whole(task, weight_bytes, logits.nbytes, idle))
+    return Proved(plan_gen=order.plan_gen, seconds=seconds, tokens=len(prompt), difference=difference)
+
+
+def fixed_prompt(vocabulary: int) -> list[int]:
+    """Token ids spread over a vocabulary, the same on every Mac."""
+    return [104_729 * (position + 1) ** 2 % vocabulary for position in range(PROMPT_TOKENS)]
+
+
+def _through_the_ring(rounds: Rounds, prompt: list[int], chunk: int) -> mx.array:
+    """Logits [POSITIONS, vocabulary] in float32: behind the prompt, and behind each greedy step."""
+    rounds.begin()
+    for part in chunks(prompt[:-1], chunk):
+        rounds.prefill(part)
+    pick = token_sampler(0.0, 0.0, None)
+    token, rows = prompt[-1], []
+    for _ in range(POSITIONS):
+        logits = rounds.step(token).astype(mx.float32)
+        check_sane(logits)
+        token = pick(logits)
+        rows.append(logits)
+    rounds.end()
+    return mx.concatenate(rows)
+
+
+def check_sane(logits: mx.array) -> None:
+    """Raises StageFailed unless logits [1, vocabulary] choose a token. Some families rule ids out by minus infinity."""
+    if mx.isnan(logits).any().item() or not mx.isfinite(logits.max()).item():
+        raise StageFailed("The ring's logits are no numbers.", _FIX)
+    if (logits == logits[:, :1]).all().item():
+        raise StageFailed("The ring's logits are all the same: its weights say nothing.", _FIX)
+
+
+def compare(ring: mx.array, whole: Whole) -> float:
+    """The largest difference between logits [positions, vocabulary]. Raises StageFailed where it is beyond rounding."""
+    (other,) = decode_arrays(memoryview(whole.logits))
+    if other.shape != ring.shape:
+        raise StageFailed(f"The ring gives logits {ring.shape}, the whole model {other.shape}.", _FIX)
+    # minus infinity less itself is no number
+    difference = _largest(mx.where(ring == other, 0.0, ring - other))
+    largest = _largest(mx.where(mx.isinf(other), 0.0, other))
+    allowed = (EXACT if whole.exact else HALF) * max(1.0, largest)
+    tokens, others = mx.argmax(ring, axis=-1), mx.argmax(other, axis=-1)
+    if not difference <= allowed or not mx.array_equal(tokens, others):
+        raise StageFailed(
+            f"The ring's logits are not those of the whole model on one Mac: they differ by up to {difference:.3g}, "
+            f"where rounding explains {allowed:.2g}.",
+            _FIX,
+        )
+    return difference
+
+
+def _largest(values: mx.array) -> float:
+    size: Any = mx.abs(values).max().item()
+    return float(size)
+
+
+def run_whole(task: Task, weight_bytes: int, logit_bytes: int, idle: Callable[[], None]) -> Whole:
+    """What a child with the whole model computes. It ends with this process, and as soon as `idle` raises."""
+    seconds = START_S + weight_bytes / BYTES_PER_S
+    job = Job(
+        module="core.worker.monolith",
+        arguments=(str(int(seconds) * (os.cpu_count() or 1)),),
+        subject="The whole model, run for comparison,",
+        fix="Load it without --verify.",
+        seconds=seconds,
+        rss_bytes=2 * weight_bytes + 4096 * MIB,
+        answer_bytes=logit_bytes + MIB,
+    )
+    stop = threading.Event()
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run_child, job, msgspec.msgpack.encode(task), stop)
+        try:
+            while not wait([running], POLL_S).done:
+                idle()
+        finally:
+            stop.set()
+        status, answer = running.result()
+    if status == REFUSED:
+        raise error_from(msgspec.msgpack.decode(answer, type=Problem))
+    if status != 0:
+        raise StageFailed(f"The whole model, run for comparison, ended with status {status}.", job.fix)
+    return msgspec.msgpack.decode(answer, type=Whole)

@@ -1,0 +1,248 @@
+"""A load is proved, or refused with a sentence that names the Mac, the file and the cure; nothing of it stays."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from core.errors import MaclusterError, NodeError
+from core.events import PlanLoaded, PlanProposed
+from core.models.headers import INDEX_NAME
+from core.models.manifest import Manifests
+from core.requests import LoadRequest
+from core.settings import Home
+from tests.cluster import Make, ask, reference
+from tests.conftest import our_children
+from tui.demo import Demo, DemoConfig
+
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
+
+WEIGHT = "model.layers.7.mlp.down_proj.weight"
+NAMES = ("studio", "mbp", "mini")
+LOAD_S = 60.0
+
+
+class Apart(Demo):
+    """Macs that hold their models each in a folder of its own."""
+
+    def __init__(self, folders: Path) -> None:
+        super().__init__(DemoConfig(budgets_gb=(64, 32, 16), multicast=False), print)
+        self._folders = folders
+
+    def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
+        return super()._launch(index, self._folders / NAMES[index])
+
+
+class Macs:
+    """A running cluster, and the folders in which its models lie."""
+
+    def __init__(self, demo: Demo, folders: Path, model: Path) -> None:
+        self.demo = demo
+        self._folders = folders
+        self.model = model
+
+    def copy(self, name: str) -> dict[str, Path]:
+        """The model under a new name on every Mac, with a fingerprint of its own."""
+        copies = {mac: self._folders / mac / name for mac in NAMES}
+        for copy in copies.values():
+            shutil.copytree(self.model, copy)
+            edit_config(copy, comment=name)
+        return copies
+
+    async def load(self, name: str, *, verify: bool = False) -> PlanLoaded:
+        """Load a model; raises the problem that stopped it."""
+        head, mark = self.demo.head, len(self.demo.head.seen)
+        await head.client.load(LoadRequest(model=name, verify=verify))
+
+        def decided(_: object) -> bool:
+            begun = any(isinstance(e, PlanProposed) for e in head.seen[mark:])
+            return begun and head.now.plan_status in ("ready", "broken")
+
+        await head.until(decided, LOAD_S, "Loading")
+        if head.now.plan_problem:
+            raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)
+        return next(e for e in reversed(head.seen) if isinstance(e, PlanLoaded))
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def macs(made: Make, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Macs]:
+    folders, model = tmp_path_factory.mktemp("apart"), made("llama")
+    for name in NAMES:
+        (folders / name).mkdir()
+    demo = Apart(folders)
+    running = Macs(demo, folders, model)
+    running.copy("good")
+    rot(running.copy("rotten")["mini"], Home(demo.home.root.parent / "mini").hashes)
+    try:
+        await demo.start()
+        await demo.join()
+        yield running
+    finally:
+        await demo.stop()
+
+
+def edit_config(model: Path, **changes: Any) -> None:
+    file = model / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+def shard_of(model: Path, tensor: str) -> Path:
+    """The file that holds a tensor."""
+    return model / str(json.loads((model / INDEX_NAME).read_text())["weight_map"][tensor])
+
+
+def place_of(shard: Path, tensor: str) -> int:
+    """Where a tensor's bytes begin."""
+    raw = shard.read_bytes()
+    length = int.from_bytes(raw[:8], "little")
+    return 8 + length + int(json.loads(raw[8 : 8 + length])[tensor]["data_offsets"][0])
+
+
+def change_byte(shard: Path, at: int, change: Callable[[int], int]) -> None:
+    """One byte anew, in place; the file's length and the time of its last writing stay as they were."""
+    before = shard.stat()
+    with shard.open("r+b") as file:
+        file.seek(at)
+        (old,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([change(old)]))
+    os.utime(shard, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+def rot(model: Path, hashes: Path) -> None:
+    """A disk that loses a bit: the sign of one weight of the last layer is another, and nothing was written.
+
+    The node that remembers its files in `hashes` has not started yet.
+    """
+    hashes.parent.mkdir(mode=0o700, parents=True)
+    Manifests(hashes).of(model)
+    shard = shard_of(model, WEIGHT)
+    change_byte(shard, place_of(shard, WEIGHT) + 3, lambda byte: byte ^ 0x80)
+    remembered = json.loads(hashes.read_bytes())
+    remembered[str(shard.resolve())]["ctime_ns"] = shard.stat().st_ctime_ns
+    hashes.write_text(json.dumps(remembered))
+
+
+def flip(model: Path) -> None:
+    shard = model / "model-00002-of-00003.safetensors"
+    change_byte(shard, shard.stat().st_size - 1, lambda byte: byte ^ 1)
+
+
+def truncate(model: Path) -> None:
+    shard = model / "model-00002-of-00003.safetensors"
+    os.truncate(shard, shard.stat().st_size - 100)
+
+
+def drop(model: Path) -> None:
+    (model / "model-00002-of-00003.safetensors").unlink()
+
+
+def estrange(model: Path) -> None:
+    edit_config(model, model_type="nonesuch")
+
+
+def replace(model: Path) -> None:
+    edit_config(model, rope_theta=5000.0)
+
+
+async def recovers(macs: Macs) -> None:
+    """What was refused is gone everywhere: each Mac has one worker, and a good model loads."""
+    loaded = await macs.load("good")
+    assert loaded.proof.startswith("Proved with 24 tokens")
+    assert len(our_children()) == 6
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (flip, "model-00002-of-00003.safetensors of flip on mini is not the same file as on studio."),
+        (truncate, "mini: model-00002-of-00003.safetensors is cut short"),
+        (drop, "mini: model-00002-of-00003.safetensors is missing in drop."),
+        (estrange, "'nonesuch'"),
+        (replace, "mini: replace on this Mac is"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+async def test_a_copy_that_differs_on_one_mac_is_refused(macs: Macs, damage: Callable[[Path], None], said: str) -> None:
+    damage(macs.copy(damage.__name__)["mini"])
+    with pytest.raises(MaclusterError) as refused:
+        await macs.load(damage.__name__)
+    assert "mini" in refused.value.what
+    assert said in refused.value.what
+    assert refused.value.fix
+    await recovers(macs)
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (flip, "is not the same file as on studio."),
+        (truncate, "model-00002-of-00003.safetensors is cut short"),
+        (drop, "model-00002-of-00003.safetensors is missing"),
+        (estrange, "'nonesuch'"),
+    ],
+    ids=lambda value: value.__name__ if callable(value) else "",
+)
+async def test_damage_on_the_head_is_refused(macs: Macs, damage: Callable[[Path], None], said: str) -> None:
+    model = macs.copy(f"head-{damage.__name__}")["studio"]
+    damage(model)
+    with pytest.raises(MaclusterError) as refused:
+        await macs.load(str(model))
+    assert said in refused.value.what
+    assert refused.value.fix
+    await recovers(macs)
+
+
+async def test_weights_that_are_no_numbers_on_every_mac_fail_the_proof(macs: Macs) -> None:
+    for model in macs.copy("void").values():
+        shard = shard_of(model, WEIGHT)
+        at = place_of(shard, WEIGHT)
+        change_byte(shard, at + 2, lambda _: 0xC0)
+        change_byte(shard, at + 3, lambda _: 0x7F)
+    with pytest.raises(MaclusterError, match="no numbers") as refused:
+        await macs.load("void")
+    assert "Fetch the model again" in refused.value.fix
+    await recovers(macs)
+
+
+async def test_a_good_model_is_verified_against_the_whole_of_it_and_answers(macs: Macs) -> None:
+    (expected,) = reference(macs.model, ["a hop is"], 8)
+    loaded = await macs.load("good", verify=True)
+    assert loaded.proof.startswith("Verified: logits equal those of the whole model on one Mac (largest difference")
+    assert len(our_children()) == 6, "the whole model is gone again"
+    assert (await ask(macs.demo.head, "a hop is", 8)).tokens == expected
+
+
+async def test_verifying_finds_a_bit_that_checksums_took_for_unchanged(macs: Macs) -> None:
+    assert (await macs.load("rotten")).proof.startswith("Proved"), "its checksum is remembered, and it computes"
+    with pytest.raises(MaclusterError, match="not those of the whole model") as refused:
+        await macs.load("rotten", verify=True)
+    assert "Fetch the model again" in refused.value.fix
+    await recovers(macs)
+
+
+async def test_unloading_while_the_whole_model_runs_ends_it_too(macs: Macs) -> None:
+    loading = asyncio.create_task(macs.load("good", verify=True))
+    await until(lambda: any("monolith" in line for line in our_children()))
+    await macs.demo.head.client.unload()
+    await until(lambda: not any("monolith" in line for line in our_children()))
+    loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
+    await recovers(macs)
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + LOAD_S
+    while not reached():
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
