@@ -1,7 +1,8 @@
 """The truth about an answer: prompt and committed tokens, sealed on disk before a token is shown.
 
 File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
-number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved.
+number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
+(`core.trust.sealed`) it has no end: a crash may cut it, and what is before the cut counts.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from time import monotonic
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from core.errors import SealError
+from core.trust.files import open_private, private_folder
+from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
 MAGIC = b"MCT1"
+PURPOSE = "token log"
 SYNC_EVERY_TOKENS = 16
 SYNC_EVERY_S = 1.0
 
@@ -40,10 +42,6 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     seed: int | None
 
 
-def _key(secret: bytes, salt: bytes) -> ChaCha20Poly1305:
-    return ChaCha20Poly1305(HKDF(SHA256(), 32, salt, b"macluster/1 token log").derive(secret))
-
-
 def _nonce(number: int) -> bytes:
     return bytes(4) + struct.pack("<Q", number)
 
@@ -52,12 +50,12 @@ class TokenLog:
     """Appends the tokens of one answer; written at once, forced to disk every 16 tokens or every second."""
 
     def __init__(self, folder: Path, secret: bytes, opening: Opening) -> None:
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private_folder(folder, SealError)
         self.path = folder / f"{opening.request_id}.mct"
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file = os.fdopen(fd, "wb")
-        salt = secrets.token_bytes(32)
-        self._aead = _key(secret, salt)
+        salt = secrets.token_bytes(SALT_BYTES)
+        self._aead = key_of(secret, salt, PURPOSE)
         self._records = 0
         self._unsynced = 0
         self._synced_at = monotonic()
@@ -77,6 +75,11 @@ class TokenLog:
         self._sync()
         self._file.close()
 
+    def forget(self) -> None:
+        """Close and delete it, and forget its key (`core.trust.sealed.forget`, which also serves for closed ones)."""
+        self._file.close()
+        forget(self.path)
+
     def _write(self, record: bytes) -> None:
         sealed = self._aead.encrypt(_nonce(self._records), record, MAGIC)
         self._file.write(_LENGTH.pack(len(sealed)) + sealed)
@@ -94,12 +97,14 @@ def read_token_log(path: Path, secret: bytes) -> tuple[Opening, list[int]]:
 
     Raises SealError if the file is not ours or a record was changed.
     """
-    data = path.read_bytes()
-    if data[:4] != MAGIC or len(data) < 36:
-        raise SealError(f"{path.name} is not a token log.")
-    records = list(_records(data[36:], _key(secret, data[4:36]), path.name))
+    with open_private(path, SealError) as file:
+        data = file.read()
+    if not data.startswith(MAGIC) or len(data) < HEADER_BYTES:
+        raise SealError(f"{path.name} is not a token log.", DAMAGED)
+    salt = data[len(MAGIC) : HEADER_BYTES]
+    records = list(_records(data[HEADER_BYTES:], key_of(secret, salt, PURPOSE), path.name))
     if not records:
-        raise SealError(f"{path.name} ends before its first record.")
+        raise SealError(f"{path.name} ends before its first record.", DAMAGED)
     return msgspec.msgpack.decode(records[0], type=Opening), [msgspec.msgpack.decode(r, type=int) for r in records[1:]]
 
 
@@ -113,6 +118,6 @@ def _records(data: bytes, aead: ChaCha20Poly1305, name: str) -> Iterator[bytes]:
         try:
             yield aead.decrypt(_nonce(number), sealed, MAGIC)
         except InvalidTag:
-            raise SealError(f"Record {number} of {name} was changed.") from None
+            raise SealError(f"Record {number} of {name} was changed.", DAMAGED) from None
         at += _LENGTH.size + length
         number += 1

@@ -1,6 +1,7 @@
 """Who belongs to the cluster: a signed, hash-chained, epoch-numbered list (security.md §3). No clock decides anything.
 
-Pure: bytes to values, and the rule which roster may follow which. What a Mac keeps of it is in `core.trust.roster`.
+Pure, bytes to values. Which roster may follow which is in `core.trust.succession`, what may be changed in
+`core.trust.changes`, what a Mac keeps in `core.trust.store`.
 
 Bytes, little-endian:
 "MCR1" | cluster_id 16 | epoch u64 | prev_hash 32 | suite u8 | min_ver u8 | n u16
@@ -20,7 +21,7 @@ import msgspec
 from core.errors import RosterError
 from core.events import Level
 from core.text import Clean, clean_name
-from core.trust.identity import Identity, device_id_of, is_signed, text_id
+from core.trust.identity import is_signed, text_id
 from core.trust.levels import LEVELS, rank
 
 SUITE: Final = 1
@@ -38,14 +39,15 @@ COUNT: Final = struct.Struct("<H")
 
 
 class Role(IntEnum):
-    """What a member may do: admins sign the next roster."""
+    """What an entry is: a Mac, a Mac that signs the next roster, or the key on paper that makes a Mac admin."""
 
     MEMBER = 0
     ADMIN = 1
+    RECOVERY = 2
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):
-    """One Mac of the cluster. `raw_name` is signed as it came; show only `name`."""
+    """One entry: a Mac of the cluster, or its recovery key. `raw_name` is signed as it came; show only `name`."""
 
     device_id: bytes
     public: bytes
@@ -80,7 +82,9 @@ class Stand(NamedTuple):
 
 
 class Roster(msgspec.Struct, frozen=True, kw_only=True):
-    """One epoch of the cluster."""
+    """One epoch of the cluster. `members` is what is signed; ask `macs`, `member` and `recovery`, which tell a Mac from
+    the recovery key.
+    """
 
     cluster_id: bytes
     epoch: int
@@ -102,14 +106,38 @@ class Roster(msgspec.Struct, frozen=True, kw_only=True):
         """Epoch and hash."""
         return Stand(self.epoch, self.hash)
 
+    @property
+    def macs(self) -> tuple[Member, ...]:
+        """The members that are Macs."""
+        return tuple(m for m in self.members if m.role is not Role.RECOVERY)
+
+    @property
+    def admins(self) -> tuple[Member, ...]:
+        """The Macs that may sign the next roster."""
+        return tuple(m for m in self.members if m.is_admin)
+
+    @property
+    def recovery(self) -> Member | None:
+        """The recovery key, if the cluster has one."""
+        return next((m for m in self.members if m.role is Role.RECOVERY), None)
+
     def member(self, device_id: bytes) -> Member | None:
-        """The member of that id, if there is one."""
-        return next((m for m in self.members if m.device_id == device_id), None)
+        """The Mac of that id, if it is in the cluster; the recovery key is none."""
+        return next((m for m in self.macs if m.device_id == device_id), None)
+
+    def revocation(self, device_id: bytes) -> Revoked | None:
+        """When that key was put out, if it was."""
+        return next((r for r in self.revoked if r.device_id == device_id), None)
 
 
 def encode(roster: Roster) -> bytes:
     """The signed bytes of a roster."""
     return _unsigned(roster) + roster.sig
+
+
+def words(roster: Roster) -> bytes:
+    """What the signature of a roster covers: its own prefix and every byte before the signature."""
+    return _PURPOSE + _unsigned(roster)
 
 
 def _unsigned(roster: Roster) -> bytes:
@@ -176,7 +204,7 @@ def decode(data: bytes) -> Roster:
     if magic != b"MCR1":
         raise RosterError("These bytes are no roster of version 1.", "Run the same version of macluster on every Mac.")
     if count > MAX_MEMBERS:
-        raise RosterError(f"A roster lists {count} Macs; {MAX_MEMBERS} are allowed.")
+        raise RosterError(f"A roster lists {count} members; {MAX_MEMBERS} are allowed.")
     members = tuple(_decode_member(cursor) for _ in range(count))
     (gone,) = cursor.unpack(COUNT)
     revoked = tuple(Revoked(*cursor.unpack(_REVOKED)) for _ in range(gone))
@@ -211,98 +239,10 @@ def _decode_member(cursor: Cursor) -> Member:
 
 def verify(roster: Roster, public: bytes) -> None:
     """Check the signature by the key `public`. Raises RosterError."""
-    if not is_signed(public, roster.sig, _PURPOSE + _unsigned(roster)):
+    if not is_signed(public, roster.sig, words(roster)):
         raise RosterError(f"The roster of epoch {roster.epoch} is not signed by the Mac it names.")
 
 
 def name_bytes(name: str) -> bytes:
     """A Mac's name as it is signed: UTF-8, cut to 32 bytes between two characters."""
     return name.encode("utf-8", "ignore")[:MAX_NAME].decode("utf-8", "ignore").encode()
-
-
-def found(identity: Identity, name: str, cluster_id: bytes) -> Roster:
-    """The first roster: this Mac alone, as admin. `cluster_id` is 16 random bytes."""
-    founder = Member(
-        device_id=identity.device_id,
-        public=identity.public,
-        role=Role.ADMIN,
-        level="paired",
-        added_epoch=1,
-        raw_name=name_bytes(name),
-    )
-    first = Roster(cluster_id=cluster_id, epoch=1, prev_hash=NO_HASH, members=(founder,), signer_id=identity.device_id)
-    return accept(None, _sign(first, identity))
-
-
-def add(roster: Roster, identity: Identity, member: Member) -> Roster:
-    """The next epoch, with `member` in it. Raises RosterError if this Mac may not, or the rules forbid that member."""
-    return accept(roster, _sign(_next(roster, identity, (*roster.members, member)), identity))
-
-
-def _next(roster: Roster, identity: Identity, members: tuple[Member, ...]) -> Roster:
-    return msgspec.structs.replace(
-        roster, epoch=roster.epoch + 1, prev_hash=roster.hash, members=members, signer_id=identity.device_id
-    )
-
-
-def _sign(roster: Roster, identity: Identity) -> Roster:
-    return msgspec.structs.replace(roster, sig=identity.sign(_PURPOSE + _unsigned(roster)))
-
-
-def accept(current: Roster | None, offered: Roster) -> Roster:
-    """`offered` if it may follow `current`, or is it. Raises RosterError on anything else: rollback, fork, gap, another
-    cluster, a signer who is no admin of `current`, a revoked key, too many bytes.
-    """
-    _check_shape(offered)
-    if current is None:
-        if offered.epoch != 1 or offered.prev_hash != NO_HASH:
-            raise RosterError("A chain of rosters begins with epoch 1.", "Ask an admin's Mac for the whole chain.")
-        _check_signer(offered, offered)
-        return offered
-    if offered == current:
-        return current
-    _check_succession(current, offered)
-    _check_signer(current, offered)
-    return offered
-
-
-def _check_shape(roster: Roster) -> None:
-    ids = [m.device_id for m in roster.members]
-    if len(encode(roster)) > MAX_ROSTER or not 1 <= len(ids) <= MAX_MEMBERS:
-        raise RosterError(f"A roster has at most {MAX_MEMBERS} Macs and {MAX_ROSTER} bytes, and at least one Mac.")
-    if (roster.suite, roster.min_ver) != (SUITE, MIN_VERSION):
-        what = f"The roster asks for suite {roster.suite} and version {roster.min_ver}; this Mac has 1 and 1."
-        raise RosterError(what, "Update macluster on this Mac.")
-    if len(set(ids)) != len(ids) or any(device_id_of(m.public) != m.device_id for m in roster.members):
-        raise RosterError("A roster lists a Mac twice, or under an id that is not its key's.")
-    if {r.device_id for r in roster.revoked} & set(ids):
-        raise RosterError(
-            "A roster lists a Mac that was revoked.", "That Mac needs a new key before it is paired again."
-        )
-    if any(m.added_epoch > roster.epoch for m in roster.members) or not any(m.is_admin for m in roster.members):
-        raise RosterError("A roster has no admin, or a Mac that was added in the future.")
-
-
-def _check_succession(current: Roster, offered: Roster) -> None:
-    if offered.cluster_id != current.cluster_id:
-        raise RosterError("A roster of another cluster was offered.", "A Mac belongs to one cluster at a time.")
-    if offered.epoch < current.epoch:
-        raise RosterError(f"Rollback: epoch {offered.epoch} was offered, this Mac has {current.epoch}.")
-    if offered.epoch > current.epoch + 1:
-        raise RosterError(
-            f"Gap: epoch {offered.epoch} was offered, this Mac has {current.epoch}.", "Ask for all rosters."
-        )
-    if offered.epoch == current.epoch or offered.prev_hash != current.hash:
-        what = f"Fork: two different histories lead to epoch {offered.epoch}."
-        raise RosterError(
-            what, "Two admins changed the roster at once: decide which Mac is right, and re-pair the others."
-        )
-    if not set(current.revoked) <= set(offered.revoked):
-        raise RosterError(f"The roster of epoch {offered.epoch} forgets a revoked Mac.")
-
-
-def _check_signer(before: Roster, offered: Roster) -> None:
-    signer = before.member(offered.signer_id)
-    if signer is None or not signer.is_admin:
-        raise RosterError(f"The roster of epoch {offered.epoch} is signed by a Mac that is no admin.")
-    verify(offered, signer.public)

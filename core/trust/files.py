@@ -5,65 +5,97 @@ from __future__ import annotations
 import fcntl
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
-from core.errors import IdentityError, TrustError
+from core.errors import IdentityError, MaclusterError
 
 MAX_PRIVATE_FILE: Final = 64 * 1024
 
+ErrorClass = type[MaclusterError]
 
-def private_folder(folder: Path, error: type[TrustError] = IdentityError) -> None:
+
+def private_folder(folder: Path, error: ErrorClass = IdentityError) -> None:
     """Make sure that `folder` is there, is no symlink, and is this user's alone (0700). Raises `error`."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
-        raise error(
-            f"{folder} cannot be made: {problem.strerror}.", "Make room there, or mend its parent."
-        ) from problem
+        if not os.path.lexists(folder):
+            cure = "Make room there, or mend its parent."
+            raise error(f"{folder} cannot be made: {problem.strerror}.", cure) from problem
     _check_private(folder, os.lstat(folder), stat.S_ISDIR, "700", error)
 
 
-def read_private(path: Path, error: type[TrustError] = IdentityError) -> bytes:
-    """The bytes of a file that is this user's alone (0600) and no symlink. Raises `error`."""
+def open_private(path: Path, error: ErrorClass = IdentityError) -> BinaryIO:
+    """A file to read that is this user's alone (0600) and no symlink. Raises `error` with the cure."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as problem:
-        cure = "Put it back from a backup; a symbolic link is not taken."
-        raise error(f"{path} cannot be opened: {problem.strerror}.", cure) from problem
-    with os.fdopen(fd, "rb") as file:
+        if os.path.lexists(path):  # another's file, or a link, cannot be opened either: say so rather than why
+            _check_private(path, os.lstat(path), stat.S_ISREG, "600", error)
+        raise error(f"{path} cannot be opened: {problem.strerror}.", "Put it back from a backup.") from problem
+    try:
         _check_private(path, os.fstat(fd), stat.S_ISREG, "600", error)
+    except error:
+        os.close(fd)
+        raise
+    return os.fdopen(fd, "rb")
+
+
+def read_private(path: Path, error: ErrorClass = IdentityError) -> bytes:
+    """The bytes of a small file that is this user's alone (0600) and no symlink. Raises `error`."""
+    with open_private(path, error) as file:
         data = file.read(MAX_PRIVATE_FILE + 1)
     if len(data) > MAX_PRIVATE_FILE:
-        raise error(f"{path} is too large to be what it should be.")
+        raise error(f"{path} is too large to be what it should be.", "Put it back from a backup.")
     return data
 
 
-def write_private(path: Path, data: bytes, error: type[TrustError] = IdentityError) -> None:
-    """Write a 0600 file so that it is there whole or not at all, even if the power fails. Raises `error`."""
+@contextmanager
+def replacing(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryIO]:
+    """A 0600 file to write. At the end of the block it takes the place of `path`, even if the power fails; if the
+    block raises, nothing of it stays and `path` is as it was. Raises `error` where the system refuses.
+    """
     part = path.with_name(path.name + ".tmp")
     try:
         part.unlink(missing_ok=True)
         fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         with os.fdopen(fd, "wb") as file:
-            file.write(data)
+            yield file
             file.flush()
-            _to_disk(fd)
-        part.replace(path)
-        folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            _to_disk(folder)
-        finally:
-            os.close(folder)
+            to_disk(fd)
+        move(part, path)
     except OSError as problem:
+        what = f"{path} cannot be written: {problem.strerror or problem}."
+        raise error(what, "Make room on the disk and try again.") from problem
+    finally:
         part.unlink(missing_ok=True)
-        raise error(
-            f"{path} cannot be written: {problem.strerror}.", "Make room on the disk and try again."
-        ) from problem
 
 
-def _to_disk(fd: int) -> None:
+def write_private(path: Path, data: bytes, error: ErrorClass = IdentityError) -> None:
+    """Write a 0600 file so that it is there whole or not at all, even if the power fails. Raises `error`."""
+    with replacing(path, error) as file:
+        file.write(data)
+
+
+def move(source: Path, target: Path) -> None:
+    """Put `source` in the place of `target`, on disk when this returns. Raises OSError."""
+    os.replace(source, target)
+    folder_to_disk(target.parent)
+
+
+def folder_to_disk(folder: Path) -> None:
+    """Make names that were made, moved or removed in `folder` survive a power cut. Raises OSError."""
+    fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        to_disk(fd)
+    finally:
+        os.close(fd)
+
+
+def to_disk(fd: int) -> None:
     """fsync; macOS needs F_FULLFSYNC to get past the drive's cache, which not every file system takes."""
     full = getattr(fcntl, "F_FULLFSYNC", None)
     if full is not None:
@@ -76,10 +108,12 @@ def _to_disk(fd: int) -> None:
 
 
 def _check_private(
-    path: Path, found: os.stat_result, is_kind: Callable[[int], bool], mode: str, error: type[TrustError]
+    path: Path, found: os.stat_result, is_kind: Callable[[int], bool], mode: str, error: ErrorClass
 ) -> None:
+    if stat.S_ISLNK(found.st_mode):
+        raise error(f"{path} is a symbolic link, which is not followed.", "Put in its place what it leads to.")
     if not is_kind(found.st_mode):
-        raise error(f"{path} is not what it should be (a symbolic link?).", f"Remove it: `rm {path}`.")
+        raise error(f"{path} is not the kind of file that it should be.", f"Move it away: `mv {path} {path}.old`.")
     if found.st_uid != os.geteuid():
         raise error(f"{path} belongs to another user.", f"Make it yours: `sudo chown $(id -un) {path}`.")
     if found.st_mode & 0o077:

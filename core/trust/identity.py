@@ -1,7 +1,9 @@
 """The device key: made at first run, stored encrypted, and the only thing that says which Mac this is.
 
 Folder (0700, every file 0600): `identity.pem` (Ed25519, encrypted PKCS#8), `identity.crt` (self-signed leaf) and, only
-where there is no keychain to be had, `passphrase`. security.md §2.3.
+where there is no keychain to be had, `passphrase`. A key that is about to take over is `identity-next` beside them
+(`core.trust.rotation`). The passphrase outlives every key: what this Mac sealed on its disk hangs on it. See
+security.md §2.3.
 """
 
 from __future__ import annotations
@@ -30,11 +32,12 @@ from cryptography.hazmat.primitives.serialization import (
 from cryptography.x509.oid import NameOID
 
 from core.errors import IdentityError
-from core.trust.files import private_folder, read_private, write_private
+from core.trust.files import move, private_folder, read_private, write_private
 
 Storage = Literal["keychain", "file permissions"]
 
-KEYCHAIN_SERVICE: Final = "macluster"
+CURRENT: Final = "identity"
+NEXT: Final = "identity-next"
 MAX_CERTIFICATE: Final = 2048
 
 _VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -62,7 +65,9 @@ class Identity:
         return self._key.sign(data)
 
     def secret(self, label: str) -> bytes:
-        """32 bytes for sealing files at rest, one key a label: HKDF-SHA256 over the random that guards the key."""
+        """32 bytes for sealing files at rest, one key a label: HKDF-SHA256 over the passphrase, the same after a
+        rotation.
+        """
         master = extract(b"macluster/1 master", self.passphrase)
         return expand(master, b"macluster/1 secret " + label.encode())
 
@@ -80,18 +85,18 @@ def load_or_create(folder: Path, *, use_keychain: bool = sys.platform == "darwin
 def open_identity(folder: Path, passphrase: bytes) -> Identity:
     """The identity in `folder`, for a process that was handed the passphrase. Raises IdentityError."""
     private_folder(folder)
-    key_path, certificate_path = folder / "identity.pem", folder / "identity.crt"
-    cure = "Put back the folder from a backup, or remove it: this Mac then gets a new key and must be paired again."
-    try:
-        key = load_pem_private_key(read_private(key_path), passphrase)
-    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
-        raise IdentityError(f"{key_path} is damaged, or its passphrase is another one.", cure) from error
-    if not isinstance(key, Ed25519PrivateKey):
-        raise IdentityError(f"{key_path} holds no Ed25519 key.", cure)
+    _complete_swap(folder)
+    return open_pair(folder, CURRENT, passphrase)
+
+
+def open_pair(folder: Path, stem: str, passphrase: bytes) -> Identity:
+    """The identity whose files are `<stem>.pem` and `<stem>.crt`. Raises IdentityError."""
+    key_path, certificate_path = folder / f"{stem}.pem", folder / f"{stem}.crt"
+    key = read_key(key_path, passphrase)
     public = key.public_key().public_bytes_raw()
     certificate = _read_certificate(certificate_path)
     if certificate_key(certificate) != public:
-        raise IdentityError(f"{certificate_path} does not belong to {key_path.name}.", cure)
+        raise IdentityError(f"{certificate_path} does not belong to {key_path.name}.", _cure(folder))
     device_id = device_id_of(public)
     return Identity(
         public=public,
@@ -104,6 +109,27 @@ def open_identity(folder: Path, passphrase: bytes) -> Identity:
         passphrase=passphrase,
         _key=key,
     )
+
+
+def read_key(path: Path, passphrase: bytes) -> Ed25519PrivateKey:
+    """The key in an encrypted PKCS#8 file. Raises IdentityError."""
+    try:
+        key = load_pem_private_key(read_private(path), passphrase)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise IdentityError(f"{path} is damaged, or its passphrase is another one.", _cure(path.parent)) from error
+    if not isinstance(key, Ed25519PrivateKey):
+        raise IdentityError(f"{path} holds no Ed25519 key.", _cure(path.parent))
+    return key
+
+
+def write_key(path: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:
+    """Write a key as encrypted PKCS#8. Raises IdentityError."""
+    write_private(path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase)))
+
+
+def write_certificate(path: Path, key: Ed25519PrivateKey) -> None:
+    """Write the certificate of a key. Raises IdentityError."""
+    write_private(path, ssl.DER_cert_to_PEM_cert(make_certificate(key)).encode())
 
 
 def device_id_of(public: bytes) -> bytes:
@@ -208,42 +234,43 @@ def _create(folder: Path, use_keychain: bool) -> None:
     """The key file is written last: once it is there, what it needs is there too."""
     key = Ed25519PrivateKey.generate()
     passphrase = secrets.token_hex(32).encode()
-    name = text_id(device_id_of(key.public_key().public_bytes_raw()))
-    kept = use_keychain and _to_keychain(name, passphrase)
-    if kept:
+    for stale in (f"{NEXT}.pem", f"{NEXT}.crt"):  # of a key that is gone: no passphrase opens them any more
+        (folder / stale).unlink(missing_ok=True)
+    if use_keychain and _to_keychain(key, passphrase):
         (folder / "passphrase").unlink(missing_ok=True)
     else:
         write_private(folder / "passphrase", passphrase)
-    write_private(folder / "identity.crt", ssl.DER_cert_to_PEM_cert(make_certificate(key)).encode())
-    sealed = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase))
-    write_private(folder / "identity.pem", sealed)
+    write_certificate(folder / "identity.crt", key)
+    write_key(folder / "identity.pem", key, passphrase)
 
 
 def _find_passphrase(folder: Path) -> bytes:
+    """What opens the keys in `folder`: its file, or the keychain's item. Raises IdentityError."""
     if os.path.lexists(folder / "passphrase"):
         return read_private(folder / "passphrase")
-    name = text_id(device_id_of(certificate_key(_read_certificate(folder / "identity.crt"))))
-    import keyring
-    from keyring.errors import KeyringError
+    from core.trust import keychain
 
-    try:
-        passphrase = keyring.get_password(KEYCHAIN_SERVICE, name)
-    except KeyringError as error:
-        cure = "Unlock it (`security unlock-keychain`), or start macluster from a login session."
-        raise IdentityError("The keychain that guards the device key is locked.", cure) from error
-    if passphrase is None:
-        cure = f"Put it back from a backup, or remove {folder}: this Mac then gets a new key and must be paired again."
-        raise IdentityError(f"The keychain holds no passphrase for Mac {name[:8]}.", cure)
-    return passphrase.encode()
+    return keychain.recall(text_id(device_id_of(certificate_key(_read_certificate(folder / "identity.crt")))))
 
 
-def _to_keychain(name: str, passphrase: bytes) -> bool:
-    """False where there is none or it is locked, as over SSH on a Mac without a screen: normal, not an error."""
-    import keyring
-    from keyring.errors import KeyringError
+def _to_keychain(key: Ed25519PrivateKey, passphrase: bytes) -> bool:
+    from core.trust import keychain
 
-    try:
-        keyring.set_password(KEYCHAIN_SERVICE, name, passphrase.decode())
-    except KeyringError:
-        return False
-    return True
+    return keychain.keep(text_id(device_id_of(key.public_key().public_bytes_raw())), passphrase)
+
+
+def _complete_swap(folder: Path) -> None:
+    """A rotation moves the key, then its certificate, and a crash may come between the two. While a rotation is being
+    prepared the key is there before the certificate, so a certificate alone means just that. Raises IdentityError.
+    """
+    if os.path.lexists(folder / f"{NEXT}.crt") and not os.path.lexists(folder / f"{NEXT}.pem"):
+        try:
+            move(folder / f"{NEXT}.crt", folder / "identity.crt")
+        except FileNotFoundError:
+            return  # node and worker open the folder at the same time, and the other one was faster
+        except OSError as error:
+            raise IdentityError(f"{folder} cannot be written: {error.strerror}.", "Make it writable.") from error
+
+
+def _cure(folder: Path) -> str:
+    return f"Put back {folder} from a backup, or remove it: this Mac then gets a new key and must be paired again."

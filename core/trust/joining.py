@@ -53,7 +53,9 @@ def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "ad
         raise PairingError("The two Macs belong to different clusters.", cure)
     holder = mine if theirs.cluster_id == NO_CLUSTER else theirs
     if not holder.is_admin:
-        raise PairingError("The Mac that is in a cluster is no admin of it.", "Pair from the Mac that founded it.")
+        raise PairingError(
+            "The Mac that is in a cluster is no admin of it.", "Pair from an admin's Mac, or make this one admin."
+        )
     return "admit" if holder is mine else "join"
 
 

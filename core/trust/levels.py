@@ -16,6 +16,29 @@ def rank(level: Level) -> int:
     return _RANKS[level]
 
 
+def level_of(
+    *,
+    listed: Level | None,
+    revoked: bool = False,
+    forked: bool = False,
+    wrong_key: bool = False,
+    other_model: bool = False,
+    seen: bool = False,
+) -> Level:
+    """The level of one Mac, from facts.
+
+    `listed`: what the roster says of it, None for a stranger. `revoked`: its key was put out. `forked`: the roster has
+    a fork that nobody decided, so what it says of anyone may be false. `wrong_key`: where it was looked for, another
+    key answered, or a certificate that says CA:TRUE. `other_model`: its files are not those of the plan. `seen`: a
+    stranger whose key was met before (`core.trust.seen`); nobody confirmed it, so that is no more than a hint.
+    """
+    if revoked or wrong_key or other_model or (forked and listed is not None):
+        return "blocked"
+    if listed is not None:
+        return listed
+    return "seen" if seen else "unpaired"
+
+
 def weakest(levels: Iterable[Level]) -> Level:
     """The min law: a group is trusted as far as its weakest member. Nobody at all is "unpaired"."""
     return min(levels, key=rank, default="unpaired")

@@ -7,12 +7,14 @@ from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 
+import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import NameOID
 
 from core.events import Level
+from core.trust.changes import Signer
 from core.trust.identity import Identity, device_id_of, load_or_create, text_id
 from core.trust.roster import Cluster, Member, Role, Roster, add, encode, encode_bundle, found
 
@@ -47,6 +49,13 @@ def chain(length: int, cluster_id: bytes = CLUSTER_ID) -> tuple[Roster, ...]:
     for number in range(1, length):
         rosters.append(add(rosters[-1], mac(0), member_of(mac(number), number + 1)))
     return tuple(rosters)
+
+
+def signed(roster: Roster, identity: Signer, **changes: object) -> Roster:
+    """A successor of `roster` with `changes`, validly signed by `identity`, whatever the rules say."""
+    fields = {"epoch": roster.epoch + 1, "prev_hash": roster.hash, "signer_id": identity.device_id, **changes}
+    unsigned = msgspec.structs.replace(roster, sig=b"", **fields)
+    return msgspec.structs.replace(unsigned, sig=identity.sign(b"macluster/1 roster\0" + encode(unsigned)))
 
 
 def cluster(size: int = 2, cluster_id: bytes = CLUSTER_ID) -> Cluster:

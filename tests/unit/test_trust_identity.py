@@ -4,16 +4,15 @@ import ssl
 import stat
 from pathlib import Path
 
-import keyring
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.utils import CryptographyDeprecationWarning
 from hypothesis import given
 from hypothesis import strategies as st
-from keyring.errors import KeyringLocked, PasswordSetError
 
 from core.errors import IdentityError
+from core.trust.files import read_private
 from core.trust.identity import (
     certificate_key,
     device_id_of,
@@ -102,25 +101,70 @@ def test_a_folder_that_others_can_enter_is_refused_with_the_cure(folder: Path) -
     assert f"chmod 700 {folder}" in caught.value.fix
 
 
-def test_a_foreign_owner_is_refused_with_the_cure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+FILES = ["identity.pem", "identity.crt", "passphrase"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.parametrize("name", ["", *FILES])
+def test_a_foreign_owner_is_refused_with_the_cure(folder: Path, name: str) -> None:
+    os.chown(folder / name, 54321, -1)
     with pytest.raises(IdentityError, match="another user") as caught:
         load_or_create(folder, use_keychain=False)
-    assert "chown" in caught.value.fix
+    assert f"chown $(id -un) {folder / name}" in caught.value.fix
 
 
-@pytest.mark.parametrize("name", ["identity.pem", "identity.crt", "passphrase"])
-def test_a_symlinked_file_is_refused(folder: Path, name: str) -> None:
+def test_a_file_that_cannot_even_be_opened_gets_the_same_cure(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a user that is not root meets: the kernel refuses a foreign file before anyone looks at it."""
+
+    def refuse(path: Path, *_: object) -> int:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(IdentityError, match="another user"):
+        read_private(folder / "identity.pem")
+    monkeypatch.undo()
+    monkeypatch.setattr(os, "open", refuse)
+    with pytest.raises(IdentityError, match="Permission denied"):
+        read_private(folder / "identity.pem")
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_symlinked_file_is_refused_with_the_cure(folder: Path, name: str) -> None:
     (folder / name).rename(folder.parent / "elsewhere")
     (folder / name).symlink_to(folder.parent / "elsewhere")
-    with pytest.raises(IdentityError, match="cannot be opened"):
+    with pytest.raises(IdentityError, match="symbolic link") as caught:
         load_or_create(folder, use_keychain=False)
+    assert "what it leads to" in caught.value.fix
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_is_no_file_is_refused_and_does_not_hang(folder: Path, name: str) -> None:
+    for make in (os.mkfifo, os.mkdir):
+        (folder / name).rename(folder.parent / "elsewhere")
+        make(folder / name, 0o600)
+        with pytest.raises(IdentityError, match="not the kind"):
+            load_or_create(folder, use_keychain=False)
+        (folder / name).rename(folder.parent / f"{name}.{make.__name__}")
+        (folder.parent / "elsewhere").rename(folder / name)
+    assert load_or_create(folder, use_keychain=False)
 
 
 def test_a_symlinked_folder_is_refused(folder: Path) -> None:
     (folder.parent / "link").symlink_to(folder)
-    with pytest.raises(IdentityError, match="symbolic link"):
-        load_or_create(folder.parent / "link", use_keychain=False)
+    (folder.parent / "dangling").symlink_to(folder.parent / "nowhere")
+    for name in ("link", "dangling"):
+        with pytest.raises(IdentityError, match="symbolic link"):
+            load_or_create(folder.parent / name, use_keychain=False)
+    assert not (folder.parent / "nowhere").exists()
+
+
+def test_a_folder_that_is_a_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "identity").touch(0o600)
+    with pytest.raises(IdentityError, match="not the kind"):
+        load_or_create(tmp_path / "identity", use_keychain=False)
+    with pytest.raises(IdentityError, match="cannot be made"):
+        load_or_create(tmp_path / "identity" / "deeper", use_keychain=False)
 
 
 def test_a_damaged_key_is_refused(folder: Path) -> None:
@@ -133,39 +177,6 @@ def test_a_certificate_of_another_key_is_refused(folder: Path) -> None:
     (folder / "identity.crt").write_text(ssl.DER_cert_to_PEM_cert(mac(0).certificate_der))
     with pytest.raises(IdentityError, match="does not belong"):
         load_or_create(folder, use_keychain=False)
-
-
-def test_the_keychain_keeps_the_passphrase(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: dict[tuple[str, str], str] = {}
-    monkeypatch.setattr(keyring, "set_password", lambda s, n, p: kept.__setitem__((s, n), p))
-    monkeypatch.setattr(keyring, "get_password", lambda s, n: kept.get((s, n)))
-    identity = load_or_create(tmp_path / "i", use_keychain=True)
-    assert identity.storage == "keychain"
-    assert kept == {("macluster", identity.text_id): identity.passphrase.decode()}
-    assert not (tmp_path / "i" / "passphrase").exists()
-    assert load_or_create(tmp_path / "i", use_keychain=True).public == identity.public
-    kept.clear()
-    with pytest.raises(IdentityError, match="no passphrase"):
-        load_or_create(tmp_path / "i", use_keychain=True)
-
-
-def test_a_mac_without_a_usable_keychain_falls_back_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def locked(*_: str) -> None:
-        raise PasswordSetError("-25308")
-
-    monkeypatch.setattr(keyring, "set_password", locked)
-    assert load_or_create(tmp_path / "i", use_keychain=True).storage == "file permissions"
-
-
-def test_a_keychain_locked_later_says_how_to_unlock_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def locked(*_: str) -> None:
-        raise KeyringLocked
-
-    monkeypatch.setattr(keyring, "set_password", lambda *_: None)
-    monkeypatch.setattr(keyring, "get_password", locked)
-    with pytest.raises(IdentityError, match="locked") as caught:
-        load_or_create(tmp_path / "i", use_keychain=True)
-    assert "unlock-keychain" in caught.value.fix
 
 
 def test_the_certificate_is_a_self_signed_leaf_that_no_clock_can_break() -> None:

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.events import Level
-from core.trust.levels import LEVELS, carries_prompts, rank, weakest
+from core.trust.levels import LEVELS, carries_prompts, level_of, rank, weakest
 
 levels = st.lists(st.sampled_from(LEVELS), min_size=1, max_size=12)
 
@@ -26,3 +26,26 @@ def test_min_level_law(some: list[Level], others: list[Level]) -> None:
     assert all(rank(together) <= rank(level) for level in some + others)
     assert together == weakest([weakest(some), weakest(others)])
     assert carries_prompts(together) == all(carries_prompts(level) for level in some + others)
+
+
+def test_a_mac_is_as_trusted_as_the_roster_says() -> None:
+    assert [level_of(listed=level) for level in LEVELS] == list(LEVELS)
+    assert level_of(listed="paired", seen=True) == "paired"
+
+
+def test_a_stranger_is_unpaired_or_seen_and_never_more() -> None:
+    assert level_of(listed=None) == "unpaired"
+    assert level_of(listed=None, seen=True) == "seen"
+    assert level_of(listed=None, forked=True) == "unpaired"
+
+
+@given(st.none() | st.sampled_from(LEVELS), st.booleans(), st.booleans(), st.booleans(), st.booleans(), st.booleans())
+def test_one_thing_wrong_blocks_and_only_the_roster_opens(
+    listed: Level | None, revoked: bool, forked: bool, wrong_key: bool, other_model: bool, seen: bool
+) -> None:
+    level = level_of(
+        listed=listed, revoked=revoked, forked=forked, wrong_key=wrong_key, other_model=other_model, seen=seen
+    )
+    if revoked or wrong_key or other_model or (forked and listed):
+        assert level == "blocked"
+    assert not carries_prompts(level) or level == listed

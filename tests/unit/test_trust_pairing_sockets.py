@@ -85,7 +85,7 @@ async def test_the_admin_admits_a_third_mac_whoever_dials(stores: list[RosterSto
 async def test_a_long_history_travels_in_pieces(stores: list[RosterStore], monkeypatch: pytest.MonkeyPatch) -> None:
     stores[0].adopt(bundle(chain(1), mac(0).certificate_der))
     stores[0].adopt(bundle(chain(6)[1:], *(mac(n).certificate_der for n in range(1, 6))))
-    monkeypatch.setattr("core.trust.roster.MAX_CONTROL_BODY", len(stores[0].bundle()) - 1000)
+    monkeypatch.setattr("core.trust.store.MAX_CONTROL_BODY", len(stores[0].bundle()) - 400)
     async with window(7, stores[1]) as server:
         await asyncio.gather(offer(server, 0, stores[0]), server.wait())
     assert stores[1].current == stores[0].current

@@ -2,18 +2,16 @@ import contextlib
 import hashlib
 import os
 import struct
-from pathlib import Path
 
 import msgspec
 import pytest
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.errors import NotPaired, RosterError
+from core.errors import RosterError
 from core.settings import MAX_CONTROL_BODY
 from core.trust import chain as rules
-from core.trust.identity import Identity, device_id_of
+from core.trust.identity import device_id_of
 from core.trust.roster import (
     MAX_NAME,
     Cluster,
@@ -21,7 +19,6 @@ from core.trust.roster import (
     Revoked,
     Role,
     Roster,
-    RosterStore,
     accept,
     add,
     decode,
@@ -32,14 +29,7 @@ from core.trust.roster import (
     name_bytes,
     verify,
 )
-from tests.unit.macs import CLUSTER_ID, bundle, certificate, chain, cluster, mac, member_of
-
-
-def signed(roster: Roster, identity: Identity, **changes: object) -> Roster:
-    """A successor of `roster` with `changes`, validly signed by `identity`, whatever the rules say."""
-    fields = {"epoch": roster.epoch + 1, "prev_hash": roster.hash, "signer_id": identity.device_id, **changes}
-    unsigned = msgspec.structs.replace(roster, sig=b"", **fields)
-    return msgspec.structs.replace(unsigned, sig=identity.sign(b"macluster/1 roster\0" + encode(unsigned)))
+from tests.unit.macs import CLUSTER_ID, bundle, chain, cluster, mac, member_of, signed
 
 
 def test_the_bytes_are_those_of_the_specification() -> None:
@@ -214,105 +204,6 @@ def test_roster_acceptance_is_monotone(order: list[int]) -> None:
         if before is not None:
             assert current.cluster_id == before.cluster_id
             assert current == before or (current.epoch == before.epoch + 1 and current.prev_hash == before.hash)
-
-
-def test_the_store_remembers(tmp_path: Path) -> None:
-    store = RosterStore(tmp_path / "r")
-    assert store.current is None
-    with pytest.raises(NotPaired):
-        store.cluster()
-    assert store.adopt(bundle(chain(3), *(mac(n).certificate_der for n in range(3))))
-    again = RosterStore(tmp_path / "r")
-    assert again.current == store.current == chain(3)[-1]
-    assert again.cluster() == cluster(3)
-    assert {p.stat().st_mode & 0o777 for p in (tmp_path / "r").iterdir()} == {0o600}
-
-
-def test_the_store_passes_over_what_it_knows_and_refuses_rollback(tmp_path: Path) -> None:
-    store = RosterStore(tmp_path / "r")
-    store.adopt(bundle(chain(3)))
-    assert not store.adopt(bundle(chain(3)[:1]))
-    assert not store.adopt(bundle(chain(3)))
-    assert store.current == chain(3)[-1]
-
-
-def test_the_store_refuses_forks_gaps_and_keeps_nothing_of_them(tmp_path: Path) -> None:
-    store = RosterStore(tmp_path / "r")
-    store.adopt(bundle(chain(2)))
-    forked = add(chain(2)[0], mac(0), member_of(mac(2), 2))
-    before = sorted(p.name for p in (tmp_path / "r").iterdir())
-    for bad in (bundle((forked,)), bundle(chain(5)[3:]), bundle(chain(1, b"D" * 16))):
-        with pytest.raises(RosterError):
-            store.adopt(bad)
-    with pytest.raises(RosterError):  # good first, then bad: all or nothing
-        store.adopt(bundle((chain(3)[2], forked)))
-    assert sorted(p.name for p in (tmp_path / "r").iterdir()) == before
-    assert store.current == chain(2)[-1]
-
-
-def test_the_store_refuses_a_chain_with_a_hole(tmp_path: Path) -> None:
-    RosterStore(tmp_path / "r").adopt(bundle(chain(3)))
-    (tmp_path / "r" / "00000002.roster").unlink()
-    with pytest.raises(RosterError, match="Gap"):
-        RosterStore(tmp_path / "r")
-
-
-def test_the_store_refuses_files_that_others_can_write(tmp_path: Path) -> None:
-    RosterStore(tmp_path / "r").adopt(bundle(chain(3)))
-    (tmp_path / "r" / "00000002.roster").chmod(0o666)
-    with pytest.raises(RosterError, match="Other users"):
-        RosterStore(tmp_path / "r")
-
-
-def test_a_full_disk_keeps_the_old_roster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RosterStore(tmp_path / "r")
-    store.adopt(bundle(chain(1)))
-
-    def full(_: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(RosterError, match="No space left"):
-        store.adopt(bundle(chain(2)))
-    monkeypatch.undo()
-    assert store.current == RosterStore(tmp_path / "r").current == chain(1)[-1]
-    assert not list((tmp_path / "r").glob("*.tmp"))
-
-
-def test_a_certificate_that_could_mint_identities_is_refused(tmp_path: Path) -> None:
-    key = Ed25519PrivateKey.generate()
-    public = key.public_key().public_bytes_raw()
-    member = msgspec.structs.replace(member_of(mac(1), 2), public=public, device_id=device_id_of(public))
-    roster = add(chain(1)[0], mac(0), member)
-    store = RosterStore(tmp_path / "r")
-    with pytest.raises(RosterError, match="is a CA"):
-        store.adopt(bundle((chain(1)[0], roster), certificate(key, ca=True)))
-    assert store.current is None
-    assert store.adopt(bundle((chain(1)[0], roster), certificate(key)))
-
-
-def test_certificates_of_strangers_are_left_out(tmp_path: Path) -> None:
-    store = RosterStore(tmp_path / "r")
-    store.adopt(bundle(chain(2), mac(0).certificate_der, mac(2).certificate_der))
-    assert set(store.certificates) == {mac(0).device_id}
-    store.adopt(bundle(chain(3)[2:], mac(2).certificate_der))
-    assert set(store.certificates) == {mac(0).device_id, mac(2).device_id}
-
-
-def test_bundles_since_an_epoch_and_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = RosterStore(tmp_path / "r")
-    store.adopt(bundle(chain(6), *(mac(n).certificate_der for n in range(6))))
-    assert [r.epoch for r in decode_bundle(store.bundle(4)).rosters] == [5, 6]
-    assert len(store.bundle()) <= MAX_CONTROL_BODY
-    monkeypatch.setattr("core.trust.roster.MAX_CONTROL_BODY", len(store.bundle()) - 1)
-    other = RosterStore(tmp_path / "other")
-    epochs: list[int] = []
-    while other.current != store.current:
-        assert other.adopt(store.bundle(epochs[-1] if epochs else 0))
-        assert other.current is not None
-        epochs.append(other.current.epoch)
-    assert epochs == [5, 6]
-    assert other.cluster() == store.cluster()
 
 
 @given(st.binary(max_size=200))
