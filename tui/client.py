@@ -17,13 +17,20 @@ from core.requests import (
     ChatRequest,
     Digits,
     Done,
+    ForkChoice,
     LoadRequest,
     ModelChoice,
     PairingOffer,
     PairingWindow,
+    PairWith,
     PlanPreview,
     PlanRequest,
+    RecoveryPhrase,
+    RecoveryWords,
+    Rename,
     RequestAccepted,
+    Target,
+    TrustView,
 )
 from core.settings import Home
 
@@ -103,6 +110,50 @@ class NodeClient:
     async def type_digits(self, digits: Digits) -> None:
         """Give the digits that the person read on the other Mac."""
         await self._call("POST", "/v1/pairing/digits", digits, Done)
+
+    async def pair_with(self, choice: PairWith) -> None:
+        """Begin to pair with a Mac that was seen; PairingChanged events follow."""
+        await self._call("POST", "/v1/pairing", choice, Done)
+
+    async def stop_pairing(self) -> None:
+        """Close this Mac's window and break off a pairing; nothing of it is kept."""
+        await self._call("DELETE", "/v1/pairing", None, Done)
+
+    async def trust(self) -> TrustView:
+        """Who is trusted how far, and why."""
+        return await self._call("GET", "/v1/trust", None, TrustView)
+
+    async def revoke(self, target: Target) -> TrustView:
+        """Put a Mac out for good: its links close on every member. Only an admin's Mac can."""
+        return await self._call("POST", "/v1/trust/revoke", target, TrustView)
+
+    async def promote(self, target: Target) -> TrustView:
+        """Make a Mac an admin."""
+        return await self._call("POST", "/v1/trust/promote", target, TrustView)
+
+    async def demote(self, target: Target) -> TrustView:
+        """Make an admin an ordinary member."""
+        return await self._call("POST", "/v1/trust/demote", target, TrustView)
+
+    async def rename(self, target: Rename) -> TrustView:
+        """Give a Mac another name."""
+        return await self._call("POST", "/v1/trust/rename", target, TrustView)
+
+    async def rotate(self) -> TrustView:
+        """Give this Mac a new key; an admin's Mac must be linked, or be this one."""
+        return await self._call("POST", "/v1/trust/rotate", None, TrustView)
+
+    async def new_recovery(self) -> RecoveryWords:
+        """Make new recovery words; older ones are void."""
+        return await self._call("POST", "/v1/trust/recovery", None, RecoveryWords)
+
+    async def recover(self, phrase: RecoveryPhrase) -> RecoveryWords:
+        """Make this Mac an admin by the recovery words; returns the next ones."""
+        return await self._call("POST", "/v1/trust/recover", phrase, RecoveryWords)
+
+    async def resolve_fork(self, choice: ForkChoice) -> TrustView:
+        """Decide which of two rosters of one epoch is right."""
+        return await self._call("POST", "/v1/trust/resolve", choice, TrustView)
 
     async def _call(self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float = ANSWER_S) -> _T:
         content = None if body is None else msgspec.json.encode(body)
