@@ -1,4 +1,7 @@
-"""The stages of a ring, one after the other in one process; what crosses a cut goes through plain bytes."""
+"""What mlx_lm computes in one process, and a ring of stages in the same process that has to equal it.
+
+What crosses a cut goes through plain bytes.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 
 import mlx.core as mx
 import numpy as np
+from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slots import Slice
 
@@ -22,6 +26,25 @@ def wire(arrays: list[mx.array]) -> list[mx.array]:
         copied = mx.array(np.frombuffer(bytes(memoryview(raw)), _WORDS[array.dtype])).view(array.dtype)
         out.append(copied.reshape(array.shape))
     return out
+
+
+class Reference:
+    """Logits of every chunk and step, and the greedy tokens behind the last chunk, of the whole model in mlx_lm."""
+
+    def __init__(self, model: Any, chunks: tuple[int, ...], steps: int) -> None:
+        caches = make_prompt_cache(model)
+        rng = np.random.default_rng(7)
+        self.inputs = [rng.integers(4, 200, (1, n)).tolist() for n in chunks]
+        self.logits: list[Any] = []
+        self.tokens: list[int] = []
+        for step in range(len(chunks) + steps):
+            logits = model(mx.array(self.inputs[step]), cache=caches)[:, -1]
+            mx.eval(logits, [c.state for c in caches])
+            self.logits.append(np.array(logits.astype(mx.float32)))
+            if step + 1 >= len(chunks):
+                self.tokens.append(int(self.logits[-1].argmax()))
+                self.inputs.append([[self.tokens[-1]]])
+        assert not np.isnan(self.logits).any()
 
 
 @dataclass
@@ -54,7 +77,7 @@ class Ring:
     def _round(self, rows: Rows, array: mx.array) -> mx.array:
         boundary: list[mx.array] = []
         for stage, caches in zip(self.stages, rows.caches, strict=True):
-            boundary = stage.run(boundary, caches, rows.seen) if boundary else stage.embed(array, caches)
+            boundary = stage.run(boundary, caches, rows.seen) if boundary else stage.embed(array, caches, rows.seen)
             mx.eval(boundary, stage.states(caches))
             assert sum(a.nbytes for a in boundary) == stage.boundary_bytes_per_token * array.size
             boundary = wire(boundary)
@@ -79,3 +102,15 @@ class Ring:
 def _each(rows: Rows) -> mx.array:
     assert isinstance(rows.seen, mx.array)
     return rows.seen
+
+
+def check(ring: Ring, reference: Reference, *, within: float | None) -> None:
+    """The same inputs give the same greedy tokens, and logits `within` the reference's; None: tokens alone count."""
+    rows = ring.begin()
+    tokens = []
+    for inputs, expected in zip(reference.inputs, reference.logits, strict=False):
+        logits = ring.step(rows, inputs)
+        if within is not None:
+            np.testing.assert_allclose(logits, expected, rtol=0, atol=within)
+        tokens.append(int(logits.argmax()))
+    assert tokens[-len(reference.tokens) :] == reference.tokens

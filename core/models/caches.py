@@ -28,6 +28,17 @@ class Phantom:
         return self
 
 
+class Blank:
+    """Stands for a cache of the embedding where no token is embedded: remembers nothing."""
+
+    def __getitem__(self, index: int) -> None:
+        """As in a cache that was never written."""
+        return None
+
+    def __setitem__(self, index: int, value: Any) -> None:
+        """What is embedded here is made of no real tokens."""
+
+
 def signature(cache: Any) -> tuple[Any, ...]:
     """Equal for caches that make the same masks at the same offset."""
     if isinstance(cache, CacheList):
@@ -38,20 +49,28 @@ def signature(cache: Any) -> tuple[Any, ...]:
 class Arrangement:
     """Where the own entries of a slice stand in a cache list like `whole`, and what stands in the other places: an own
     entry of the same kind, else a Phantom. Families make their masks from the first cache of each kind, wherever that
-    layer lives.
+    layer lives. `embedding`: entries that the embedding keeps of earlier tokens, for which nothing else can stand.
     """
 
-    def __init__(self, whole: Sequence[Any], own: set[int]) -> None:
+    def __init__(self, whole: Sequence[Any], own: set[int], embedding: frozenset[int] = frozenset()) -> None:
         self.own = sorted(own)
+        self._embedding = embedding
         first: dict[tuple[Any, ...], int] = {}
-        for index in self.own:
+        for index in sorted(own - embedding):
             first.setdefault(signature(whole[index]), index)
         self._stands = [i if i in own else first.get(signature(c)) for i, c in enumerate(whole)]
 
     def build(self, own: dict[int, Any]) -> list[Any]:
         """The full list from the slice's own entries, by index."""
-        phantom = Phantom()
-        return [phantom if i is None else own[i] for i in self._stands]
+        phantom, blank = Phantom(), Blank()
+        absent = [blank if at in self._embedding else phantom for at in range(len(self._stands))]
+        return [absent[at] if i is None else own[i] for at, i in enumerate(self._stands)]
+
+    def without_embedding(self, caches: list[Any]) -> list[Any]:
+        """`caches` for a forward whose tokens are not real."""
+        if not self._embedding:
+            return caches
+        return [Blank() if at in self._embedding else cache for at, cache in enumerate(caches)]
 
 
 def phantoms(caches: Sequence[Any]) -> list[Phantom]:

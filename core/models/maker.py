@@ -28,7 +28,9 @@ from core.models.vocabulary import EOS, SPECIALS, write_tokenizer
 _GROUP: Final = 32
 _DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
 # what makes queries and keys, alone or together with the values
-_SEEKS: Final = re.compile(r"^(c_q|c_k|w?[qk]|q_b|[qk]_weight|embed_q|attn_(query|key))(_proj)?$|qkv|c_attn|query_key|W_pack")
+_SEEKS: Final = re.compile(
+    r"^(c_q|c_k|w?[qk]|q_b|[qk]_weight|embed_q|attn_(query|key))(_proj)?$|qkv|c_attn|query_key|W_pack"
+)
 _NAMES: Final = {mx.float32: "F32", mx.bfloat16: "BF16", mx.float16: "F16", mx.uint32: "U32", mx.uint8: "U8"}
 
 

@@ -20,11 +20,12 @@ class Probe:
     """What one dry run of `model` showed.
 
     `layer_paths[i]`: parameter path of layer i. `cache_of[i]`: index of its cache in the model's cache list, or None.
-    `boundaries[i]`: what leaves layer i. `cuts`: positions c such that layers below c and from c on may run apart;
-    c = number of layers means that norm and head may run apart from the last layer. `unsplittable`: why there is no
-    cut at all. `reveals_tokens`: layers behind the first read values made from one token each. `reads_caches`: layers
-    read keys of another layer's cache, past that cache's own mask. `embed`, `output` and `shared` name the parameters
-    outside the layers that are read before them, after them, and between.
+    `embed_caches`: indexes of caches in which the embedding keeps earlier tokens. `boundaries[i]`: what leaves layer i.
+    `cuts`: positions c such that layers below c and from c on may run apart; c = number of layers means that norm and
+    head may run apart from the last layer. `unsplittable`: why there is no cut at all. `reveals_tokens`: layers behind
+    the first read values made from one token each. `reads_caches`: layers read keys of another layer's cache, past that
+    cache's own mask. `embed`, `output` and `shared` name the parameters outside the layers that are read before them,
+    after them, and between.
     """
 
     def __init__(self, model: nn.Module) -> None:
@@ -42,9 +43,10 @@ class Probe:
         self.cache_of: list[int | None] = [None] * self.layers
         self.boundaries: list[Boundary] = []
         self.cuts: frozenset[int] = frozenset()
+        self.embed_caches: frozenset[int] = frozenset()
         self.reads_caches = False
         self._sides: dict[int, SideInput] = {}
-        self.unsplittable = self._judge(watch.calls, len(caches))
+        self.unsplittable = self._judge(watch.calls, len(caches), watch.embedding)
         # the watched classes form a cycle with the notes, which would hold every tensor's file open until it is found
         watch.calls.clear()
 
@@ -72,14 +74,17 @@ class Probe:
                 return layer
         return None
 
-    def _judge(self, calls: list[Call], cache_count: int) -> str:
-        """Fills in what the calls tell; returns why the model cannot be cut, or nothing."""
+    def _judge(self, calls: list[Call], cache_count: int, embedding: set[int]) -> str:
+        """Fills in what the calls tell; returns why the model cannot be cut, or nothing. `embedding`: caches that were
+        written before the first layer.
+        """
         if not calls:
             return "it does not call its layers one by one"
         if [call.layer for call in calls] != list(range(self.layers)):
             return "its layers run more than once for a token, or not in their order"
         self.cache_of = [call.cache for call in calls]
-        if {index for index in self.cache_of if index is not None} != set(range(cache_count)):
+        self.embed_caches = frozenset(range(cache_count)) - {index for index in self.cache_of if index is not None}
+        if not self.embed_caches <= embedding or any(call.touched & self.embed_caches for call in calls):
             return "it keeps a cache that belongs to none of its layers"
         if not all(call.is_plain for call in calls):
             return "its layers hand on something that is no array for each token"

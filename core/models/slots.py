@@ -62,9 +62,9 @@ class Slice:
         self._cuts = bool(probe.boundaries)
         self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0
         self.incoming_bytes_per_token = probe.boundaries[start - 1].bytes_per_token if self._cuts else 0
-        own = {c for c in probe.cache_of[start:stop] if c is not None}
+        own = {c for c in probe.cache_of[start:stop] if c is not None} | (probe.embed_caches if embed else set())
         whole: list[Any] = make_prompt_cache(model)
-        self._arrangement = Arrangement(whole, own if self._cuts else set(range(len(whole))))
+        self._arrangement = Arrangement(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
         self._pass = _Pass()
         if self._cuts:
             for index, layer in enumerate(list(model.layers)):
@@ -117,15 +117,16 @@ class Slice:
         """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
         return [cache.state for cache in self.own(caches) if not cache.empty()]
 
-    def embed(self, tokens: mx.array, caches: list[Any]) -> list[mx.array]:
-        """Token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...]."""
+    def embed(self, tokens: mx.array, caches: list[Any], position: int | mx.array) -> list[mx.array]:
+        """Token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...].
+
+        `position`: tokens already in the caches, or per row.
+        """
         if not self._embeds or not self._cuts:
             raise StageFailed("This stage does not own the embedding.")
         last = max((s.last for s in self._probe.sides_behind(self.stop).values()), default=0)
-        boundary = self._forward(tokens, caches, None, max(self.stop - 1, last))
-        for phantom in phantoms(caches):
-            phantom.offset = phantom.offset + tokens.shape[1]
-        return boundary
+        _move(caches, position)
+        return self._forward(tokens, caches, None, max(self.stop - 1, last))
 
     def run(self, boundary: list[mx.array], caches: list[Any], position: int | mx.array) -> list[mx.array]:
         """Boundary arrays [B, L, ...] through the own layers. `position`: tokens already in the caches, or per row.
@@ -150,7 +151,7 @@ class Slice:
         now.own, now.end, now.given = range(0), None, None
         now.value, _ = self._probe.boundaries[-1].unpack(last)
         _move(caches, position)
-        return self._logits(_blank_tokens(last), caches)
+        return self._logits(_blank_tokens(last), self._arrangement.without_embedding(caches))
 
     def whole(self, tokens: mx.array, caches: list[Any]) -> mx.array:
         """Token ids [B, L] through the whole model: logits [B, V] of the last position."""
@@ -158,7 +159,7 @@ class Slice:
             raise StageFailed("This stage does not own the whole model.")
         if self.layers in self._probe.cuts:
             # logits of every position of a prefill chunk would weigh more than some models
-            return self.output(self.embed(tokens, caches), caches, 0)
+            return self.output(self.embed(tokens, caches, 0), caches, 0)
         self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
         return self._logits(tokens, caches)
 

@@ -145,7 +145,8 @@ def _ids(arrays: Iterable[mx.array]) -> set[int]:
 class Watch:
     """Notes calls of layers, reads of parameters outside them and reads of caches while it is on.
 
-    `read`: paths of parameters read before the first layer, between layers, after the last.
+    `read`: paths of parameters read before the first layer, between layers, after the last. `embedding`: caches that
+    were written before the first layer.
     """
 
     def __init__(self, caches: list[Any]) -> None:
@@ -156,6 +157,7 @@ class Watch:
         self._inside = False
         self._layers = 0
         self._touched: set[int] = set()
+        self.embedding: set[int] = set()
         for index, cache in enumerate(caches):
             self._watch_cache(index, cache)
 
@@ -217,12 +219,18 @@ class Watch:
     def _watch_cache(self, index: int, cache: Any) -> None:
         cls: Any = type(cache)
 
+        def set_item(this: Any, key: int, value: Any) -> None:
+            if not self._begun:
+                self.embedding.add(index)
+            cls.__setitem__(this, key, value)
+
         def get_attribute(this: Any, key: str) -> Any:
             if self._begun and not self._inside and key not in _HARMLESS:
                 self._touched.add(index)
             return cls.__getattribute__(this, key)
 
-        swap_class(cache, __getattribute__=get_attribute)
+        writable = {"__setitem__": set_item} if hasattr(cls, "__setitem__") else {}
+        swap_class(cache, __getattribute__=get_attribute, **writable)
 
 
 class Channel(dict[Any, Any]):

@@ -8,7 +8,7 @@ import threading
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
@@ -17,13 +17,20 @@ from core.models.anatomy import Anatomy
 from core.models.catalog import ModelEntry
 from core.models.child import Job, run_child
 from core.models.headers import header_bytes, weight_files
+from core.models.parts import Part
+from core.requests import PlanPreview
 from core.settings import MIB, VERSION
 from core.trust.files import private_folder, read_private, write_private
 
 SECONDS: Final = 60.0
 RSS_BYTES: Final = 2048 * MIB
+ANSWER_BYTES: Final = 16 * MIB
+UNTRUSTED: Final = "Fetch the model from a source you trust."
 # what the parsed headers of a model weigh as Python objects, a byte of header
 _PER_HEADER_BYTE: Final = 16
+
+
+_T = TypeVar("_T")
 
 
 class Anatomies:
@@ -59,6 +66,23 @@ class Anatomies:
                 self._found[entry.fingerprint] = _checked(read, entry)
         return self._found.get(entry.fingerprint)
 
+    async def with_parts(self, entry: ModelEntry, preview: PlanPreview) -> PlanPreview:
+        """`preview` with the bytes of the model's files that each of its stages reads. Raises as `of` does."""
+        plan = preview.plan or preview.draft
+        if plan is None:
+            return preview
+        ends = [("e" * (s.start == 0)) + ("o" * (s.device_id == plan.output)) for s in plan.stages]
+        slices = tuple(f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True))
+        async with self._one_child:
+            stop = threading.Event()
+            try:
+                status, answer = await asyncio.to_thread(_in_child, entry, "core.models.shares", slices, stop)
+            finally:
+                stop.set()
+        shares = _answer(entry, status, answer, list[list[Part]])
+        parts = tuple(tuple((p.file, p.begin, p.end) for p in share) for share in shares)
+        return msgspec.structs.replace(preview, parts=parts)
+
     def _remember(self, entry: ModelEntry, found: Anatomy) -> None:
         self._found[entry.fingerprint] = found
         # without room on the disk the child is asked again after the next start
@@ -72,25 +96,35 @@ class Anatomies:
 
 
 def _ask(entry: ModelEntry, stop: threading.Event) -> Anatomy:
+    return _checked(_answer(entry, *_in_child(entry, "core.models.examine", (), stop), Anatomy), entry)
+
+
+def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: threading.Event) -> tuple[int, bytes]:
+    """Exit status and answer of a child that looks at the model's files."""
     directory = Path(entry.path)
     if not directory.is_dir():
         raise ModelNotFound(f"There is no model directory {directory}.")
     headers = sum(len(header_bytes(file)) for file in weight_files(directory))
     job = Job(
-        module="core.models.examine",
-        arguments=(str(directory),),
+        module=module,
+        arguments=(str(directory), *words),
         subject=f"Examining {entry.name}",
-        fix="Fetch the model from a source you trust.",
+        fix=UNTRUSTED,
         seconds=SECONDS,
         rss_bytes=RSS_BYTES + _PER_HEADER_BYTE * headers,
+        answer_bytes=ANSWER_BYTES,
     )
-    status, answer = run_child(job, stop=stop)
+    return run_child(job, stop=stop)
+
+
+def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T:
+    """What a child said. Raises the problem that it told, or BadModel where it told nothing."""
     try:
         if status == 0:
-            return _checked(msgspec.json.decode(answer, type=Anatomy), entry)
+            return msgspec.json.decode(answer, type=kind)
         problem = msgspec.json.decode(answer, type=Problem)
     except msgspec.MsgspecError as error:
-        raise BadModel(f"{job.subject} fails (exit status {status}).", job.fix) from error
+        raise BadModel(f"Examining {entry.name} fails (exit status {status}).", UNTRUSTED) from error
     raise error_from(problem)
 
 

@@ -16,15 +16,12 @@ from core.errors import (
     Busy,
     LinkLost,
     MaclusterError,
-    ModelNotFound,
     NotLoaded,
     Problem,
     ProtocolError,
-    error_from,
 )
 from core.events import Plan
-from core.models.catalog import Broken as BrokenModel
-from core.models.catalog import short_name
+from core.link.wear import KeyUse
 from core.node.journal import Journal
 from core.node.mesh import Mesh
 from core.node.messages import (
@@ -57,7 +54,10 @@ class Member:
         supervisor: Supervisor,
         models: Models,
         journal: Journal,
+        *,
         cluster: Callable[[], bytes],
+        check_trust: Callable[[Plan], None],
+        key_limits: KeyUse,
     ) -> None:
         self._device_id = device_id
         self._mesh = mesh
@@ -65,6 +65,8 @@ class Member:
         self._models = models
         self._journal = journal
         self._cluster = cluster
+        self._check_trust = check_trust
+        self._key_limits = key_limits
         self._head: str | None = None
         self._plan: Plan | None = None
         self._index = 0
@@ -108,23 +110,14 @@ class Member:
         plan = order.plan
         try:
             check_order(plan, order.index, head, self._device_id)
-            directory = await self._directory_of(plan)
+            self._check_trust(plan)
+            directory = await self._models.find_same(plan.model, plan.fingerprint)
             self._check_free(head, plan)
             port = await self._prepare(head, plan, order.index, directory)
         except MaclusterError as error:
             await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=error.problem))
             return
         await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
-
-    async def _directory_of(self, plan: Plan) -> Path:
-        """Where the plan's model lies. Raises ModelMismatch, ModelNotFound, or what is wrong with the copy here."""
-        try:
-            return await self._models.find_same(plan.model, plan.fingerprint)
-        except ModelNotFound:
-            for found in await self._models.survey():
-                if isinstance(found, BrokenModel) and short_name(found.name) == short_name(plan.model):
-                    raise error_from(found.problem) from None
-            raise
 
     def link_own(self, order: LinkUp) -> None:
         """Link the ring of a plan that this Mac leads."""
@@ -158,6 +151,15 @@ class Member:
         if self._plan and device_id == self._head:
             self._journal.warn(f"The head of the plan is gone: {reason}")
             await self.release(self._plan.plan_gen)
+
+    async def distrust(self, problem: Problem) -> None:
+        """A Mac of another Mac's plan must see no prompt any more: free the worker, and tell the head why."""
+        plan, head = self._plan, self._head
+        if plan and head and head != self._device_id:
+            self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
+            self._forget()
+            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self._supervisor.replace()
 
     async def reported(self, report: StageReport) -> None:
         """Pass a report of the worker on to the head."""
@@ -223,7 +225,15 @@ class Member:
             what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
             self._on_unlinked(Broken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
             return
-        self._supervisor.send(Connect(plan=order.plan, cluster=self._cluster(), next_host=host, next_port=order.port))
+        self._supervisor.send(
+            Connect(
+                plan=order.plan,
+                cluster=self._cluster(),
+                next_host=host,
+                next_port=order.port,
+                key_limits=self._key_limits,
+            )
+        )
 
 
 def check_order(plan: Plan, index: int, head: str, own: str) -> None:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.errors import ModelMismatch, ModelNotFound
+from core.errors import ModelMismatch, ModelNotFound, error_from
 from core.models.catalog import Broken, Catalog, ModelEntry, short_name
 from core.models.layout import Layout
 from core.models.manifest import Manifests
@@ -51,12 +51,18 @@ class Models:
             stop.set()
 
     async def find_same(self, name: str, fingerprint: str) -> Path:
-        """The directory of the model that has just these files. Raises ModelMismatch, ModelNotFound."""
-        entries = await self.list()
-        for entry in entries:
-            if entry.fingerprint == fingerprint:
+        """The directory of the model that has just these files. Raises ModelMismatch, ModelNotFound, or what is wrong
+        with the copy here. `name` may come from another Mac: it is compared, and never taken for a path.
+        """
+        found = await self.survey()
+        for entry in found:
+            if isinstance(entry, ModelEntry) and entry.fingerprint == fingerprint:
                 return Path(entry.path)
-        for entry in entries:
-            if short_name(entry.name) == short_name(name):
+        alike = [entry for entry in found if short_name(entry.name) == short_name(name)]
+        for entry in alike:
+            if isinstance(entry, ModelEntry):
                 raise ModelMismatch(f"{name} on this Mac is {entry.fingerprint[:12]}, the head has {fingerprint[:12]}.")
+        for entry in alike:
+            if isinstance(entry, Broken):
+                raise error_from(entry.problem)
         raise ModelNotFound(f"{name} is not on this Mac.", "Copy its directory into ~/.macluster/models there.")

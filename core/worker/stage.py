@@ -43,7 +43,7 @@ class Stage:
     def embed(self, tokens: list[int]) -> list[mx.array]:
         """Token ids through the embedding and this stage's layers; the boundary arrays [1, tokens, hidden]."""
         with self._computing():
-            out = self.layers.embed(mx.array([tokens]), self._running())
+            out = self.layers.embed(mx.array([tokens]), self._running(), self.position)
             return self._advance(out, len(tokens))
 
     def run(self, boundary: list[mx.array], position: int, rows: int) -> list[mx.array]:

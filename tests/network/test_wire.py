@@ -45,8 +45,9 @@ def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_costs_one_answer(namesp
 
     heard = bytes.fromhex(seen["heard"])
     assert len(heard) > 24 * 96 * 4, "the hop did lead through the tap"
-    for secret in secrets_of(model, seen["tokens"], seen["text"]):
-        assert secret not in heard
+    canaries = secrets_of(model, seen["tokens"], seen["text"]) | {name.encode() for name in seen["names"]}
+    assert len(canaries) >= 1000
+    assert not [canary for canary in canaries if canary in heard]
 
     assert seen["flipped"]
     assert seen["broken"]["finish_reason"] == "error"
@@ -70,8 +71,10 @@ def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace:
     assert "Found by direct addresses; 3 Mac(s)" in ran.stdout
 
 
-def secrets_of(model: Path, tokens: list[int], text: str) -> list[bytes]:
-    """Pieces of the prompt, the answer, runs of token ids in any width, and rows of the real activations."""
+def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
+    """Pieces of the prompt and the answer, runs of token ids in every width, and pieces of the real activations, each
+    of 8 bytes or more, so that none of them can be there by chance.
+    """
     import mlx.core as mx
     import numpy as np
 
@@ -80,12 +83,12 @@ def secrets_of(model: Path, tokens: list[int], text: str) -> list[bytes]:
     from core.requests import Message
 
     prompt = Tokens.load(model).encode([Message(role="user", content=PROMPT)], raw=False)
-    words = [PROMPT[i : i + 8].encode() for i in range(0, len(PROMPT) - 8, 4)] + [text[:12].encode()]
-    ids = [struct.pack(f"<{4}{width}", *run) for run in (prompt[:4], tokens[:4]) for width in "HIQ"]
-    ids += [struct.pack(f">{4}{width}", *run) for run in (prompt[:4], tokens[:4]) for width in "HIQ"]
+    words = [said[i : i + 8] for said in (PROMPT.encode(), text.encode()) for i in range(len(said) - 7)]
+    runs = [ids[i : i + 4] for ids in (prompt, tokens) for i in range(len(ids) - 3)]
+    ids = [struct.pack(f"{order}4{width}", *run) for run in runs for order in "<>" for width in "HIQ"]
     layers = load_slice(model, 0, 7, embed=True, output=False)
-    (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.new_caches())
+    (boundary,) = layers.embed(mx.array([prompt[:-1]]), layers.new_caches(), 0)
     mx.eval(boundary)
     rows = bytes(np.asarray(boundary).tobytes())
-    activations = [rows[i : i + 16] for i in range(0, len(rows) - 16, len(rows) // 64)]
-    return words + ids + activations
+    activations = [rows[i : i + 16] for i in range(0, len(rows) - 16, len(rows) // 800)]
+    return {*words, *ids, *activations}

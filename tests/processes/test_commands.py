@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from core.models.loading import slice_parts
 from tests.cluster import Make, reference
 from tests.unit.test_models_examine import borrowing
 
@@ -164,6 +165,14 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     draft = json.loads(short.stdout)["draft"]
     assert draft["stages"][2]["free_bytes"] < 0
     assert "GB more on" in json.loads(short.stdout)["problem"]["what"]
+
+
+def test_a_plan_lists_what_each_mac_would_read(restricted: Path, tmp_path: Path) -> None:
+    told = facts(tmp_path / "h", "plan", str(restricted), "--macs", "64,32", "--parts")
+    slices = [(0, 2, True, True), (2, 8, False, False)]
+    for share, (start, stop, embed, output) in zip(told["parts"], slices, strict=True):
+        expected = slice_parts(restricted, start, stop, embed=embed, output=output)
+        assert share["files"] == [{"file": p.file, "begin": p.begin, "end": p.end} for p in expected]
 
 
 @pytest.mark.slow

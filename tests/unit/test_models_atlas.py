@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from typing import Any, Final
+from typing import Final
 
 import mlx.core as mx
-import mlx.nn as nn
 import numpy as np
 import pytest
-from mlx.utils import tree_flatten, tree_unflatten
-from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.batching import one_row
 from core.models.probe import Probe
 from core.models.slots import Slice, legal_cuts
-from tests.atlas import FAMILIES, architectures, build, twin
-from tests.rings import Ring, Rows
+from tests.atlas import FAMILIES
+from tests.made import architectures, build, poison, twin
+from tests.rings import Reference, Ring, Rows, check
 
 pytestmark = pytest.mark.slow
 
@@ -37,41 +35,30 @@ CANNOT_RUN: Final = {
     "olmo": "1",  # the package ai2-olmo is not installed; mlx-lm's module ends the process with this status
 }
 RUNS_WHOLE: Final = {
-    "iquestloopcoder": "its layers run more than once for a token",
+    "iquestloopcoder": "it does not call its layers one by one",  # it calls their parts, in two loops
     "nanbeige looped": "its layers run more than once for a token",
 }
 # mlx multiplies by unquantised experts in float32 only, without a GPU
-EXPERTS_IN_FLOAT32: Final = frozenset(
-    "Klear,afmoe,bailing_hybrid,bailing_moe,bailing_moe_linear,bailing_moe_v3,deepseek,deepseek_v2,deepseek_v3,"
-    "deepseek_v32,deepseek_v41,dots1,ernie4_5_moe,exaone_moe,gemma4_text experts,glm4_moe,glm4_moe_lite,glm_moe_dsa,"
-    "gpt_oss,granitemoe,granitemoehybrid,hunyuan,hunyuan own keys,jamba,kimi_k25,kimi_k3,kimi_linear,kimi_vl,laguna,"
-    "lfm2_moe,llama4,longcat_flash,longcat_flash_ngram,mellum,mimo_v2_flash,minimax,minimax_m3_vl,mistral4,mixtral,"
-    "nemotron_h experts,olmoe,phimoe,phixtral,qwen2_moe,qwen3_5_moe,qwen3_moe,qwen3_next,qwen3_vl_moe,solar_open,"
-    "step3p5".split(",")
-)
-# Rows of these cannot share a batch.
-ONE_ROW: Final[dict[str, str]] = {}
+EXPERTS_IN_FLOAT32: Final = {
+    "Klear", "afmoe", "bailing_hybrid", "bailing_moe", "bailing_moe_linear", "bailing_moe_v3", "deepseek",
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v41", "dots1", "ernie4_5_moe", "exaone_moe",
+    "gemma4_text experts", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss", "granitemoe", "granitemoehybrid",
+    "hunyuan", "hunyuan own keys", "jamba", "kimi_k25", "kimi_k3", "kimi_linear", "kimi_vl", "laguna", "lfm2_moe",
+    "llama4", "longcat_flash", "longcat_flash_ngram", "mellum", "mimo_v2_flash", "minimax", "minimax_m3_vl",
+    "mistral4", "mixtral", "nemotron_h experts", "olmoe", "phimoe", "phixtral", "qwen2_moe", "qwen3_5_moe",
+    "qwen3_moe", "qwen3_next", "qwen3_vl_moe", "solar_open", "step3p5",
+}  # fmt: skip
+# Rows of these cannot share a batch; the code of mlx-lm behind it is the same for the whole model.
+ONE_ROW: Final = {
+    "afm7": "borrow keys",
+    "deepseek_v41": "cannot batch its cache",
+    "gemma2": "one row at a time",  # its soft-capped scores take no mask of several rows
+    "gpt_bigcode": "one row at a time",  # it looks up one position for all rows
+    "llama4": "cannot batch its cache",
+    "minimax_m3_vl": "counts blocks from the padding",
+    "phi3small": "one row at a time",  # its block-sparse scores take no mask of several rows
+}
 RUNNING: Final = [variant for variant in FAMILIES if variant not in CANNOT_RUN]
-
-
-class Reference:
-    """Logits of every chunk and step, and the greedy tokens behind the last chunk, of the whole model in mlx_lm."""
-
-    def __init__(self, model: Any, chunks: tuple[int, ...], steps: int) -> None:
-        caches = make_prompt_cache(model)
-        rng = np.random.default_rng(7)
-        self.inputs = [rng.integers(4, 200, (1, n)).tolist() for n in chunks]
-        self.logits: list[Any] = []
-        self.tokens: list[int] = []
-        for step in range(len(chunks) + steps):
-            logits = model(mx.array(self.inputs[step]), cache=caches)[:, -1]
-            mx.eval(logits, [c.state for c in caches])
-            self.logits.append(np.array(logits.astype(mx.float32)))
-            if step + 1 >= len(chunks):
-                self.tokens.append(int(self.logits[-1].argmax()))
-                self.inputs.append([[self.tokens[-1]]])
-        assert not np.isnan(self.logits).any()
-        assert len(set(self.tokens)) > steps // 2
 
 
 class Made:
@@ -84,7 +71,10 @@ class Made:
         self.probe = Probe(self.whole)
 
     def reference(self) -> Reference:
-        return Reference(self.whole, CHUNKS, STEPS)
+        """The run that rings of this model have to equal; raises AssertionError unless it wanders."""
+        reference = Reference(self.whole, CHUNKS, STEPS)
+        assert len(set(reference.tokens)) > STEPS // 2
+        return reference
 
     def ring(self, split: tuple[int, ...]) -> Ring:
         """A private ring: its head owns the first layers with the embedding, and the output."""
@@ -98,18 +88,6 @@ class Made:
         return Slice(model, self.probe, start, stop, embed=start == 0, output=start == 0)
 
 
-def poison(model: nn.Module, probe: Probe, own: range, *, head: bool) -> None:
-    """Makes every weight that a stage does not own NaN; nothing of it may be read."""
-    wanted = probe.shared | (probe.embed | probe.output if head else set())
-    foreign = []
-    for path, array in tree_flatten(model.parameters()):
-        layer = probe.layer_of(path)
-        if (layer not in own) if layer is not None else path not in wanted:
-            floating = mx.issubdtype(array.dtype, mx.floating)
-            foreign.append((path, mx.full(array.shape, mx.nan if floating else 0, array.dtype)))
-    model.update(tree_unflatten(foreign))
-
-
 @pytest.fixture(scope="module", params=RUNNING)
 def variant(request: pytest.FixtureRequest) -> str:
     return str(request.param)
@@ -120,19 +98,9 @@ def made(variant: str) -> Made:
     return Made(variant)
 
 
-def check(ring: Ring, reference: Reference, *, within: float | None) -> None:
-    rows = ring.begin()
-    tokens = []
-    for inputs, expected in zip(reference.inputs, reference.logits, strict=False):
-        logits = ring.step(rows, inputs)
-        if within is not None:
-            np.testing.assert_allclose(logits, expected, rtol=0, atol=within)
-        tokens.append(int(logits.argmax()))
-    assert tokens[len(CHUNKS) - 1 :] == reference.tokens
-
-
 def test_every_architecture_is_here() -> None:
     assert architectures() == {variant.split(" ")[0] for variant in FAMILIES}
+    assert {*CANNOT_RUN, *RUNS_WHOLE, *EXPERTS_IN_FLOAT32, *ONE_ROW} <= set(FAMILIES)
 
 
 @pytest.mark.parametrize("variant", CANNOT_RUN)
@@ -186,7 +154,8 @@ def decode(ring: Ring, rows: Rows, members: list[Row]) -> None:
         logits = ring.step(rows, [[row.alone.tokens[row.at]] for row in members])
         for row, found in zip(members, logits, strict=True):
             row.at += 1
-            np.testing.assert_allclose(found, row.alone.logits[row.at][0], rtol=0, atol=1e-4)
+            # the sharp attention of some made up weights turns rounding into 1e-4; a row gone wrong is off by about 1
+            np.testing.assert_allclose(found, row.alone.logits[row.at][0], rtol=0, atol=1e-3)
             assert int(found.argmax()) == row.alone.tokens[row.at]
 
 

@@ -49,7 +49,7 @@ def test_stages_equal_the_whole(name: str, bits: int) -> None:
         boundary: list[mx.array] = []
         for number, stage in enumerate(stages):
             now = lists[number]
-            boundary = stage.run(boundary, now, position) if boundary else stage.embed(inputs, now)
+            boundary = stage.run(boundary, now, position) if boundary else stage.embed(inputs, now, position)
             lists[number] = stage.quantise(now, bits)
         position += length
         logits = stages[0].output(boundary, lists[0], position)

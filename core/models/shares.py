@@ -1,0 +1,52 @@
+"""`python -m core.models.shares DIR START:STOP:ENDS ...`: which bytes of a model's files each slice reads, as JSON.
+
+ENDS is any of e (embedding) and o (norm and head). What a Mac has to fetch for its stage; only headers are looked at.
+Prints a list of `Part` for each slice, or a `Problem` and exit status 1. Like `core.models.examine` it is a program
+over foreign files, and runs through `core.models.child`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+import msgspec
+
+from core.errors import MaclusterError, Problem, UsageError
+from core.models.child import confine
+from core.models.examine import CPU_SECONDS
+from core.models.loading import slice_parts
+from core.models.parts import Part
+
+
+def share(directory: Path, words: str) -> tuple[Part, ...]:
+    """The parts of the slice that `words` name. Raises UsageError, and what `slice_parts` raises."""
+    start, _, rest = words.partition(":")
+    stop, _, ends = rest.partition(":")
+    if not (start.isdecimal() and stop.isdecimal() and set(ends) <= {"e", "o"}):
+        raise UsageError(f"{words!r} names no slice.", "Write it as 0:8:eo.")
+    return slice_parts(directory, int(start), int(stop), embed="e" in ends, output="o" in ends)
+
+
+def main() -> int:
+    """The child: writes the parts or the problem, returns the exit status."""
+    # whatever a library prints must not run into the answer
+    answer = os.dup(1)
+    os.dup2(2, 1)
+    confine(CPU_SECONDS)
+    found: list[tuple[Part, ...]] | Problem
+    try:
+        found, status = [share(Path(sys.argv[1]), words) for words in sys.argv[2:]], 0
+    except MaclusterError as error:
+        found, status = error.problem, 1
+    with os.fdopen(answer, "wb") as file:
+        file.write(msgspec.json.encode(found))
+    mx.synchronize()
+    mx.clear_streams()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())
