@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fast lint shots clean
+.PHONY: demo test fast fuzz lint shots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -13,6 +13,10 @@ test: $(STAMP)  ## every test
 
 fast: $(STAMP)  ## the tests that take no more than a few seconds each
 	@$(BIN)/python -m pytest -m "not slow"
+
+FUZZ_S ?= 60
+fuzz: $(STAMP)  ## bend everything that reads foreign bytes, FUZZ_S seconds a target, side by side (FUZZ_S=28800: a night)
+	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_S)
 
 lint: $(STAMP)  ## style, types, import contracts
 	@$(BIN)/ruff check .
@@ -31,4 +35,4 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache fuzz-failures

@@ -7,7 +7,6 @@ then, `recv` refuses them. Where each end stands is read from HELLO and from the
 from __future__ import annotations
 
 import asyncio
-import secrets
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -16,11 +15,12 @@ from time import monotonic
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
+from core.link.door import Door, Visit
 from core.link.frames import HEADER, TAG_BYTES, FrameType, Header
+from core.link.greeting import introduce, welcome
 from core.link.seal import Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import check_peer, client_context, link_error, server_context
-from core.link.wire import KnockLimiter, Wire
+from core.link.wire import Wire
 from core.settings import HELLO_TIMEOUT_S, MAX_CONTROL_BODY, TLS_TIMEOUT_S
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Member, Stand, decode_bundle
@@ -130,9 +130,18 @@ class ControlLink:
 
 
 async def dial_control(
-    host: str, port: int, *, identity: Identity, cluster: Cluster, peer_id: bytes, timeout_s: float
+    host: str,
+    port: int,
+    *,
+    identity: Identity,
+    cluster: Cluster,
+    peer_id: bytes | None,
+    timeout_s: float,
+    on_proof: Callable[[Member], None] = lambda _: None,
 ) -> ControlLink:
-    """A control link to `peer_id`. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError."""
+    """A control link to `peer_id`, or to whichever member is there. `on_proof` is told whose key answered before that
+    Mac is told anything, and may raise. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError.
+    """
     where = f"{host} port {port}"
     try:
         async with asyncio.timeout(timeout_s):
@@ -145,40 +154,13 @@ async def dial_control(
             )
             with ExitStack() as unless_linked:
                 unless_linked.callback(writer.transport.abort)
-                link = await _introduce(Wire(reader, writer, where, host), identity, cluster, peer_id)
+                wire = Wire(reader, writer, where, host)
+                on_proof(check_peer(wire.certificate, cluster))
+                link = ControlLink(wire, *await introduce(wire, identity, cluster, peer_id))
                 unless_linked.pop_all()
                 return link
     except OSError as error:
         raise link_error(error, where) from error
-
-
-async def _introduce(wire: Wire, identity: Identity, cluster: Cluster, peer_id: bytes) -> ControlLink:
-    peer = check_peer(wire.certificate, cluster, peer_id)
-    dialler = Dialler(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
-    wire.write(dialler.hello)
-    auth, session = dialler.finish(await wire.read(REPLY_BYTES))
-    sealer, opener = Sealer(session), Opener(session)
-    wire.write(auth + bytes(sealer.seal(FrameType.HELLO)))
-    await _expect(wire, opener, FrameType.HELLO_ACK)
-    return ControlLink(wire, sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
-
-
-async def _welcome(wire: Wire, identity: Identity, cluster: Cluster) -> ControlLink:
-    peer = check_peer(wire.certificate, cluster)
-    acceptor = Acceptor(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
-    wire.write(acceptor.reply(await wire.read(HELLO.size)))
-    session = acceptor.finish(await wire.read(AUTH_BYTES))
-    sealer, opener = Sealer(session), Opener(session)
-    await _expect(wire, opener, FrameType.HELLO)
-    wire.write(bytes(sealer.seal(FrameType.HELLO_ACK)))
-    return ControlLink(wire, sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
-
-
-async def _expect(wire: Wire, opener: Opener, kind: FrameType) -> None:
-    """The first sealed frame, without a body: it proves that the other end has the keys and has taken us."""
-    header, body = opener.open_frame(await wire.read(HEADER.size + TAG_BYTES))
-    if header.type is not kind or len(body):
-        raise ProtocolError(f"A control link began with frame 0x{header.type:02x}.")
 
 
 class ControlServer:
@@ -194,8 +176,8 @@ class ControlServer:
         self.sockets = (listener,)
         self._identity, self._cluster, self._on_link = identity, cluster, on_link
         self._made: tuple[Cluster, ssl.SSLContext] | None = None
-        self._knocks = KnockLimiter()
-        self._handshakes: set[asyncio.Task[None]] = set()
+        self.door = Door()
+        self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._links: set[asyncio.Task[None]] = set()
         self._listening = asyncio.create_task(self._listen(listener), name="control listener")
 
@@ -218,27 +200,45 @@ class ControlServer:
                 except OSError:
                     await asyncio.sleep(PAUSE_S)  # no file descriptors left, or the caller is gone already
                     continue
-                if len(self._handshakes) < HANDSHAKES and self._knocks.admit(address[0], monotonic()):
-                    task = asyncio.create_task(self._greet(sock, address[0]))
-                    self._handshakes.add(task)
-                    task.add_done_callback(self._handshakes.discard)
+                if self.door.admits(address[0], monotonic(), len(self._links)):
+                    self._receive(sock, address[0])
                 else:
                     sock.close()
+                await asyncio.sleep(0)  # where somebody waits already, sock_accept lets nobody else run
         finally:
             listener.close()
 
+    def _receive(self, sock: socket.socket, host: str) -> None:
+        """Begin a handshake. Who has been at one longest makes room: an honest one takes milliseconds, and those who
+        only sit there must not keep a member out.
+        """
+        if len(self._handshakes) == HANDSHAKES:
+            oldest = next(iter(self._handshakes))
+            del self._handshakes[oldest]
+            oldest.cancel()
+            self.door.crowded_out()
+        task = asyncio.create_task(self._greet(sock, host))
+        self._handshakes[task] = None
+        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+
     async def _greet(self, sock: socket.socket, host: str) -> None:
         """One handshake. Whoever fails it is sent away without a word."""
+        visit = Visit()
         try:
-            link = await self._shake_hands(sock, host)
-        except (MaclusterError, OSError):
+            link = await self._shake_hands(sock, host, visit)
+        except (MaclusterError, OSError) as error:
+            self.door.failed(visit, error)
             sock.close()
             return
-        task = asyncio.ensure_future(self._on_link(link))
+        task = asyncio.create_task(self._hand_over(link))
         self._links.add(task)
         task.add_done_callback(self._links.discard)
 
-    async def _shake_hands(self, sock: socket.socket, host: str) -> ControlLink:
+    async def _hand_over(self, link: ControlLink) -> None:
+        await self._on_link(link)
+        await link.wait_closed()
+
+    async def _shake_hands(self, sock: socket.socket, host: str, visit: Visit) -> ControlLink:
         cluster = self._cluster()
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(loop=loop)
@@ -254,7 +254,8 @@ class ControlServer:
         with ExitStack() as unless_linked:
             unless_linked.callback(writer.transport.abort)
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                link = await _welcome(Wire(reader, writer, host, host), self._identity, cluster)
+                wire = Wire(reader, writer, host, host)
+                link = ControlLink(wire, *await welcome(wire, self._identity, cluster, visit))
             unless_linked.pop_all()
             return link
 

@@ -20,10 +20,13 @@ class Wire:
     """A TLS connection as exact reads and whole writes, its errors translated."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: str, host: str) -> None:
-        """`where` names the other end in errors; `host` is its address."""
+        """`where` names the other end in errors; `host` is its address. Raises LinkLost."""
         self._reader, self._writer, self.where, self.remote_host = reader, writer, where, host
-        tune(writer.get_extra_info("socket"))
-        self.certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
+        try:
+            tune(writer.get_extra_info("socket"))
+            self.certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
+        except (OSError, ValueError) as error:  # asyncio calls a handshake done that the other end broke off
+            raise LinkLost(f"{where} closed the link.") from error
 
     async def read(self, length: int) -> bytes:
         """Exactly `length` bytes. Raises LinkLost."""

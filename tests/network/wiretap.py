@@ -91,15 +91,16 @@ async def drive(model: Path) -> dict[str, object]:
 
 async def observe(demo: Demo, tap: Tap) -> dict[str, object]:
     first = await ask(demo.head, PROMPT, 24)
+    assert demo.head.now.plan
     heard = bytes(tap.heard)
     request = await begin(demo.head, PROMPT, 3000)
     await tokens_seen(demo.head, request, 5)
     tap.flip.set()
     broken: Answer = await finish(demo.head, request)
     after = await ask(demo.head, PROMPT, 24)
-    assert demo.head.now.plan
     return {
         "heard": heard.hex(),
+        "names": [demo.head.now.plan.fingerprint, *(s.device_id for s in demo.head.now.plan.stages)],
         "tokens": first.tokens,
         "text": first.text,
         "flipped": tap.flipped.is_set(),

@@ -1,0 +1,110 @@
+"""Floods before authentication: answers stream on, token for token, and memory stays. Rates are printed, not judged."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+import pytest
+
+from core.events import LogLine
+from tests.attacks.victim import port_of
+from tests.cluster import ask, running_demo
+from tui.demo import DEMO_MODEL, Demo
+
+pytestmark = pytest.mark.slow
+
+ROOT = Path(__file__).parents[2]
+PROMPT = "Tell me about the three Macs."
+WINDOW_S = 5.0
+MIB = 1 << 20
+
+
+class Window(NamedTuple):
+    """What was written while something went on beside it."""
+
+    answers: list[list[int]]
+    seconds: float
+
+    @property
+    def tokens_per_s(self) -> float:
+        return sum(map(len, self.answers)) / self.seconds
+
+
+async def streamed(demo: Demo, beside: asyncio.Task[str]) -> Window:
+    """One answer after the other until `beside` is done."""
+    answers, started = [], time.monotonic()
+    while not beside.done():
+        answers.append((await ask(demo.head, PROMPT, 200)).tokens)
+    return Window(answers, time.monotonic() - started)
+
+
+async def nothing() -> str:
+    await asyncio.sleep(WINDOW_S)
+    return "{}"
+
+
+async def flood(*words: str) -> str:
+    """A flood from a process of its own; what it achieved."""
+    command = [sys.executable, "-m", "tests.attacks.flood", *words, "--seconds", str(WINDOW_S)]
+    process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
+    return (await asyncio.wait_for(process.communicate(), 60))[0].decode()
+
+
+@asynccontextmanager
+async def peaks(pids: list[int]) -> AsyncIterator[dict[int, int]]:
+    """The most that each process held in memory meanwhile, in bytes."""
+    most: dict[int, int] = {}
+
+    def look() -> None:
+        for pid in pids:
+            most[pid] = max(most.get(pid, 0), int(psutil.Process(pid).memory_info().rss))
+
+    async def watch() -> None:
+        while True:
+            look()
+            await asyncio.sleep(0.1)
+
+    watching = asyncio.create_task(watch())
+    try:
+        yield most
+    finally:
+        watching.cancel()
+        look()
+
+
+async def test_an_answer_streams_on_while_a_machine_floods_every_port() -> None:
+    async with running_demo(DEMO_MODEL, (64, 32, 16)) as demo:
+        nodes = [demo.pid_of(index) for index in range(3)]
+        workers = [peer.worker_pid or 0 for peer in demo.head.now.peers]
+        every = ",".join(str(port_of(pid)) for pid in (*nodes, *workers))
+        expected = (await ask(demo.head, PROMPT, 200)).tokens
+        quiet = await streamed(demo, asyncio.create_task(nothing()))
+        mark, rates = len(demo.head.seen), {"quiet": quiet.tokens_per_s}
+        before = {pid: int(psutil.Process(pid).memory_info().rss) for pid in (*nodes, *workers)}
+        async with peaks([*nodes, *workers]) as most:
+            for name, words in {
+                "1,000 silent connections": (every, "--silent", "1000"),
+                "200 handshakes a second": (str(port_of(nodes[0])), "--rate", "200"),
+            }.items():
+                flooding = asyncio.create_task(flood(*words))
+                window = await streamed(demo, flooding)
+                print(f"\n{name}: {json.loads(flooding.result())}")
+                rates[name] = window.tokens_per_s
+                assert all(answer == expected for answer in window.answers)
+                assert window.answers
+        for name, rate in rates.items():
+            print(f"{rate:7.1f} tokens/s, {rate / rates['quiet']:.2f} of quiet: {name}")
+        assert max(most[pid] - before[pid] for pid in before) < 20 * MIB
+        ends = [e.text for e in demo.head.seen[mark:] if isinstance(e, LogLine) and " is gone: " in e.text]
+        assert ends == [], "no link of those that stood ended"
+        await demo.load()
+        assert (await ask(demo.head, PROMPT, 200)).tokens == expected, "and new links can be made"

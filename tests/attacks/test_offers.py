@@ -1,0 +1,239 @@
+"""T2, T5, T7: what a real node is offered by those who are not who they say, or who want less than it demands."""
+
+from __future__ import annotations
+
+import secrets
+import socket
+import ssl
+import warnings
+from collections.abc import Iterator
+from contextlib import suppress
+
+import pytest
+
+from core.errors import HandshakeError, LinkError
+from core.events import PairingChanged
+from core.link.control import dial_control
+from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Dialler, Kind
+from core.link.tls import client_context, server_context
+from core.requests import Digits
+from core.trust.joining import Card, decode_card, encode_card, found_with
+from core.trust.pairing import P4_BYTES, REVEAL_BYTES, Confirmed, Offer, reveal_length
+from core.trust.roster import Cluster
+from tests.attacks.test_middle import handshake
+from tests.attacks.victim import (
+    HOST,
+    SIZE,
+    Observer,
+    Stranger,
+    Victim,
+    call,
+    cast,
+    exactly,
+    last_words,
+    member_client,
+    member_server,
+    reckless,
+    running_victim,
+    serving,
+    signing_key,
+)
+from tests.unit.macs import certificate, cluster, mac
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def victim() -> Iterator[Victim]:
+    with running_victim(cast().victim, "--no-multicast") as running:
+        yield running
+
+
+def hello_of(sock: socket.socket, victim: Victim, number: int, knows: Cluster | None = None) -> bytes:
+    """The hello that a member would say over its TLS connection to the victim."""
+    assert isinstance(sock, ssl.SSLSocket)
+    group = knows or cluster(SIZE)
+    peer = group.roster.member(victim.me.device_id)
+    assert peer
+    shown = sock.getpeercert(binary_form=True) or b""
+    return Dialler(mac(number), group, peer, Kind.CONTROL, shown, secrets.token_bytes).hello
+
+
+OFFERS: dict[str, tuple[int, bytes]] = {
+    "version 0": (4, bytes(2)),
+    "version 2": (4, b"\2\0"),
+    "version 65535": (4, b"\xff\xff"),
+    "suite 0": (6, bytes(2)),
+    "suite 2": (6, b"\2\0"),
+    "another magic": (0, b"MCH2"),
+    "a data link on the control port": (8, b"\1"),
+    "a kind that is none": (8, b"\7"),
+    "flags": (9, b"\1"),
+    "reserved bytes": (15, b"\1"),
+    "another cluster": (16, b"D" * 16),
+    "another sender": (32, b"s" * 16),
+    "another receiver": (48, b"r" * 16),
+    "a key of low order": (104, bytes(32)),
+}
+
+
+@pytest.mark.parametrize("offer", OFFERS)
+async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, offer: str) -> None:
+    at, value = OFFERS[offer]
+    with call(victim.port, member_client(cast().low)) as sock:
+        hello = bytearray(hello_of(sock, victim, cast().low))
+        assert hello[at : at + len(value)] != value
+        hello[at : at + len(value)] = value
+        sock.sendall(hello)
+        assert last_words(sock) == b"", "nothing is signed for it"
+    link = await victim.dial(cast().low)
+    link.close()
+    await link.wait_closed()
+
+
+@pytest.mark.parametrize(
+    ("offer", "said"),
+    [
+        ("version 0", "speaks version 0"),
+        ("version 2", "speaks version 2"),
+        ("suite 2", "suite 2"),
+        ("another cluster", "belongs to another cluster"),
+        ("another sender", "says that it is another one"),
+        ("another receiver", "meant to reach another Mac"),
+        ("a key of low order", "make the secret known"),
+    ],
+)
+async def test_who_dials_is_told_in_words_what_the_other_end_offered(offer: str, said: str) -> None:
+    """A member that answers with less: the typed error names it, and both versions where it is the version."""
+    me, them = mac(cast().victim), cast().high
+    at, value = OFFERS[offer]
+
+    def answer(sock: socket.socket) -> None:
+        exactly(sock, HELLO.size)
+        peer = cluster(SIZE).roster.member(me.device_id)
+        assert peer
+        own = Dialler(mac(them), cluster(SIZE), peer, Kind.CONTROL, b"", secrets.token_bytes)
+        reply = bytearray(own.hello + bytes(AUTH_BYTES))
+        reply[at : at + len(value)] = value
+        sock.sendall(reply)
+        last_words(sock)
+
+    with serving(answer, member_server(them)) as port, pytest.raises(HandshakeError, match=said):
+        await dial_control(HOST, port, identity=me, cluster=cluster(SIZE), peer_id=mac(them).device_id, timeout_s=5.0)
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_1, ssl.TLSVersion.TLSv1])
+def test_an_older_tls_is_refused(victim: Victim, version: ssl.TLSVersion) -> None:
+    context = reckless(client_context(mac(cast().low), cluster(SIZE)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = version
+        context.maximum_version = version
+    context.set_ciphers("ALL:@SECLEVEL=0")
+    with pytest.raises(ssl.SSLError), call(victim.port, context):
+        pass
+
+
+async def test_an_older_tls_is_refused_by_who_dials_too(victim: Victim) -> None:
+    context = reckless(server_context(mac(cast().high), cluster(SIZE)))
+    context.minimum_version = context.maximum_version = ssl.TLSVersion.TLSv1_2
+    with serving(lambda sock: None, context) as port, pytest.raises(LinkError):
+        await victim.dial(cast().low, port=port)
+
+
+# ---- leaves that nobody confirmed
+
+
+def leaves() -> dict[str, ssl.SSLContext | None]:
+    """Everything that somebody without a member's key can show."""
+    low, own = mac(cast().low).text_id, mac(cast().victim).text_id
+    minted = Stranger(issuer=low, signer=signing_key(cast().low))
+    in_its_name = Stranger(name=low, issuer=low, signer=signing_key(cast().low))
+    bare = reckless(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT))
+    client = ssl.PROTOCOL_TLS_CLIENT
+    return {
+        "no TLS at all": None,
+        "no certificate": bare,
+        "a stranger's leaf": Stranger().context(client),
+        "a stranger's leaf in a member's name": Stranger(name=low).context(client),
+        "a stranger's leaf in our own name": Stranger(name=own).context(client),
+        "a leaf minted by a member": minted.context(client),
+        "a leaf minted by a member, with its chain": minted.context(client, chain=(mac(cast().low).certificate_der,)),
+        "a leaf minted by a member in its own name": in_its_name.context(
+            client, chain=(mac(cast().low).certificate_der,)
+        ),
+    }
+
+
+@pytest.mark.parametrize("leaf", leaves())
+async def test_whoever_is_not_in_the_roster_gets_no_word(victim: Victim, leaf: str) -> None:
+    async with Observer(victim) as observer:
+        before = await observer.links()
+        for _ in range(5):
+            try:
+                with call(victim.port, leaves()[leaf]) as sock:
+                    sock.sendall(secrets.token_bytes(REPLY_BYTES))
+                    sock.shutdown(socket.SHUT_WR) if leaf == "no TLS at all" else None
+                    assert last_words(sock)[:4] != b"MCH1"
+            except OSError:
+                pass  # its TLS said no at once
+        assert await observer.links() == before
+
+
+@pytest.mark.parametrize("ca", [True, False])
+async def test_a_mac_whose_certificate_could_mint_others_is_refused_at_pairing(ca: bool) -> None:
+    """Two people compare the digits and agree; the certificate that comes afterwards decides."""
+    me = mac(cast().low)
+    leaf = certificate(signing_key(cast().low), ca=ca)
+    with running_victim(cast().victim, "--no-multicast", rosters=()) as fresh:
+        async with Observer(fresh) as observer:
+            window = await observer.client.open_pairing()
+            with call(window.port) as sock:
+                peer = await compared(sock, observer)
+                sock.sendall(noted(peer.pack(encode_card(Card(leaf)))))
+                theirs = decode_card(peer.unpack(exactly(sock, int.from_bytes(exactly(sock, 4), "little"))))
+                with suppress(OSError):  # it may have hung up by now
+                    sock.sendall(noted(peer.pack(found_with(me, "evil", b"E" * 16, peer, theirs))))
+                assert (last_words(sock) == b"") is ca, "with an honest certificate the same pairing goes through"
+            if not ca:
+                await observer.until(lambda w: any(is_pairing(e, "paired") for e in w.seen), 10, "The pairing")
+        assert (list(fresh.home.rosters.iterdir()) == []) is ca
+
+
+async def compared(sock: socket.socket, observer: Observer) -> Confirmed:
+    """The pairing up to where both persons have typed the digits, as the one who asks."""
+    offer = Offer(mac(cast().low), "evil", secrets.token_bytes)
+    sock.sendall(offer.commit)
+    head = exactly(sock, REVEAL_BYTES)
+    p3, comparison = offer.reveal(head + exactly(sock, reveal_length(head)))
+    sock.sendall(p3)
+    await observer.until(lambda w: any(is_pairing(e, "compare") for e in w.seen), 10, "The digits")
+    await observer.client.type_digits(Digits(digits=comparison.view.digits))
+    p4, pledge = comparison.confirm(comparison.view.digits)
+    sock.sendall(p4)
+    return pledge.verify(exactly(sock, P4_BYTES))
+
+
+def noted(packed: bytes) -> bytes:
+    return len(packed).to_bytes(4, "little") + packed
+
+
+def is_pairing(event: object, state: str) -> bool:
+    return isinstance(event, PairingChanged) and event.state == state
+
+
+def test_a_session_is_tls_1_3_never_resumed_and_never_compressed(victim: Victim) -> None:
+    """T12 and T2: a resumed session would skip the certificates, and compressed lengths tell of what is inside."""
+    context = member_client(cast().low)
+    with call(victim.port, context) as first:
+        assert isinstance(first, ssl.SSLSocket)
+        handshake(first, victim, cast().low)
+        assert (first.version(), first.compression()) == ("TLSv1.3", None)
+        exactly(first, 1)  # a ticket would have come by now
+        session = first.session
+        assert session is None or not session.has_ticket
+    with (
+        socket.create_connection((HOST, victim.port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="macluster", session=session) as again,
+    ):
+        assert not again.session_reused

@@ -1,0 +1,140 @@
+"""T13: names, errors, directories and words of a model that hold escapes; of what reaches a terminal none is left."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.errors import Problem
+from core.events import RequestDone
+from core.link.control import ControlLink, dial_control
+from core.link.frames import FrameType
+from core.node.messages import Ping, Pong, StageLost, from_frame, to_frame
+from core.requests import LoadRequest
+from core.trust.identity import text_id
+from core.trust.roster import RosterStore, add
+from tests.attacks.hostile import hostile_model, payloads
+from tests.attacks.terminal import Terminal, beyond_drawing
+from tests.attacks.test_rogue_bonjour import advertised
+from tests.attacks.victim import HOST, SIZE, Observer, Victim, cast, running_victim
+from tests.unit.macs import chain, mac, member_of
+from tests.unit.test_node_messages import STATUS
+
+pytestmark = pytest.mark.slow
+
+EVIL = SIZE
+NAME = "\x1b]0;NAME\x07\x1b[2J\x9b31m\u202e"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "m\x1b]0;DIRN\x07\x1b[2J\x9b1m"
+    hostile_model(directory, "WORDS")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def victim(model: Path) -> Iterator[Victim]:
+    """A node whose roster calls a member as that member likes to be called; an admin signed it."""
+    evil = msgspec.structs.replace(member_of(mac(EVIL), SIZE + 1), raw_name=NAME.encode())
+    rosters = (*chain(SIZE), add(chain(SIZE)[-1], mac(0), evil))
+    leaf = mac(EVIL).certificate_der
+    with running_victim(cast().victim, "--models", str(model), rosters=rosters, certificates=(leaf,)) as running:
+        yield running
+
+
+@asynccontextmanager
+async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
+    """The victim among Macs that say hostile things: a paired one in all its messages, a rogue by Bonjour."""
+    group = RosterStore(victim.home.rosters).cluster()
+    async with Observer(victim) as observer, advertised(text_id(b"r" * 16), b"\x1b]0;ROG\x07\xc2\x9b2J", 9):
+        link = await dial_control(
+            HOST, victim.port, identity=mac(EVIL), cluster=group, peer_id=victim.me.device_id, timeout_s=5.0
+        )
+        speaking = asyncio.create_task(speak(link))
+        try:
+            await observer.until(lambda w: any("ROG" in p.name for p in w.now.peers), 15, "Seeing the rogue")
+            await observer.until(lambda w: any("CHIP" in p.chip for p in w.now.peers), 15, "Hearing the member")
+            yield observer
+        finally:
+            speaking.cancel()
+            await asyncio.gather(speaking, return_exceptions=True)
+            link.close()
+            await link.wait_closed()
+
+
+async def speak(link: ControlLink) -> None:
+    """Hostile words wherever a message of a paired Mac has room for them. Its budget is zero: it is in no plan."""
+    status = msgspec.structs.replace(
+        STATUS, name=payloads("SAID")[0], chip="".join(payloads("CHIP")), budget_bytes=0, rtts={}
+    )
+    problem = Problem(kind=payloads("KIND")[0], what="".join(payloads("FAULT")), fix="".join(payloads("CURE")))
+    await link.send(*to_frame(StageLost(plan_gen=1, problem=problem)))
+    while True:
+        kind, body = await link.recv()
+        if kind is FrameType.PING:
+            message = from_frame(kind, body)
+            assert isinstance(message, Ping)
+            await link.send(*to_frame(Pong(sent=message.sent, status=status)))
+
+
+def macluster(victim: Victim, *said: str) -> Terminal:
+    home = str(victim.home.root)
+    return Terminal([sys.executable, "-m", "tui.cli", "--home", home, *said], {"MACLUSTER_HOME": home})
+
+
+async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_screens(
+    victim: Victim, model: Path
+) -> None:
+    async with surrounded(victim) as observer:
+        await observer.client.load(LoadRequest(model=str(model)))
+        await observer.until(lambda w: w.now.plan_status == "ready", 60, "Loading")
+        with macluster(victim) as terminal:
+            await asyncio.to_thread(terminal.shows, "NAME", "ROG", "Chat")
+            terminal.type("hello\r")
+            await asyncio.to_thread(terminal.shows, "WORDS")
+            terminal.type("\x0f")  # Ctrl+O, the models
+            await asyncio.to_thread(terminal.shows, "Choose a model", "DIRN")
+            terminal.type("\x1b")
+            await observer.until(lambda w: any(isinstance(e, RequestDone) for e in w.seen), 60, "The answer")
+            terminal.type("\x11")  # Ctrl+Q
+            await asyncio.to_thread(terminal.process.wait, 20)
+        assert beyond_drawing(terminal.text) == []
+        assert not [p for p in payloads("") if p in terminal.text]
+
+
+async def test_no_escape_reaches_the_terminal_through_the_commands(victim: Victim, model: Path) -> None:
+    """Printed as plain text there is no drawing at all, in a terminal as in a pipe."""
+    async with surrounded(victim):
+        for command, shows in {
+            ("status",): "NAME",
+            ("models",): "DIRN",
+            ("plan", str(model)): "DIRN",
+            ("run", str(model), "-p", "hello", "--max-tokens", "60"): "WORDS",
+        }.items():
+            with macluster(victim, *command) as terminal:
+                await asyncio.to_thread(terminal.process.wait, 60)
+            assert shows in terminal.text, command
+            assert beyond_drawing(terminal.text) == [], command
+            assert "\x1b" not in terminal.text, command
+
+
+def test_no_escape_of_a_model_reaches_the_terminal_through_the_demo(model: Path) -> None:
+    words_of_demo = ("demo", "--no-multicast", "--model", str(model), "--prompt", "hello", "--max-tokens", "60")
+    with Terminal([sys.executable, "-m", "tui.cli", *words_of_demo], {}) as terminal:
+        assert terminal.process.wait(90) == 0
+    assert "WORDS" in terminal.text
+    assert "\x1b" not in terminal.text
+    assert beyond_drawing(terminal.text) == []
+
+
+def test_the_judgement_itself_sees_every_payload() -> None:
+    assert beyond_drawing("\x1b[1;1H\x1b[38;5;7mfine\x1b[0m\r\n") == []
+    for payload in payloads("x"):
+        assert beyond_drawing(f"a{payload}b") != []

@@ -1,0 +1,293 @@
+"""A real node, and Macs whose keys the tests hold: members of its cluster that turned against it, and strangers."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+
+from core.events import LogLine
+from core.link.control import ControlLink, dial_control
+from core.link.tls import client_context, server_context
+from core.node.messages import Bye, to_frame
+from core.settings import Home
+from core.trust.identity import Identity
+from core.trust.roster import Cluster, Roster, RosterStore
+from tests.unit.macs import bundle, certificate, chain, cluster, mac
+from tui.watch import Watch
+
+HOST = "127.0.0.1"
+SIZE = 4
+START_S = 30.0
+
+
+class Cast(NamedTuple):
+    """Numbers of `mac`: the Mac with the lower device id dials, so members on both sides of the victim are needed."""
+
+    low: int
+    victim: int
+    high: int
+    other: int
+
+
+@cache
+def cast() -> Cast:
+    """Who plays whom: mac 0 is the admin, whichever part falls to it."""
+    return Cast(*sorted(range(SIZE), key=lambda number: mac(number).device_id))
+
+
+class Victim(NamedTuple):
+    """A node process, its folder, its port, and who it is."""
+
+    process: subprocess.Popen[bytes]
+    home: Home
+    port: int
+    me: Identity
+
+    @property
+    def rss_bytes(self) -> int:
+        """What the node holds in memory."""
+        return int(psutil.Process(self.process.pid).memory_info().rss)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it still runs."""
+        return self.process.poll() is None
+
+    async def dial(self, number: int, *, port: int = 0, knows: Cluster | None = None) -> ControlLink:
+        """An honest dial of a member; `port` leads through somebody else. Raises LinkError."""
+        return await dial_control(
+            HOST,
+            port or self.port,
+            identity=mac(number),
+            cluster=knows or cluster(SIZE),
+            peer_id=self.me.device_id,
+            timeout_s=5.0,
+        )
+
+
+@contextmanager
+def running_victim(
+    number: int,
+    *options: str,
+    rosters: tuple[Roster, ...] | None = None,
+    certificates: tuple[bytes, ...] = (),
+) -> Iterator[Victim]:
+    """`mac(number)` as a node of its own, in the cluster of all four unless `rosters` say otherwise; with none of them
+    it was never paired. `certificates`: those of further members.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="mc-"))
+    try:
+        home = Home(folder / "v")
+        home.root.mkdir(mode=0o700)
+        shutil.copytree(mac(number).key_path.parent, home.identity)
+        if rosters := chain(SIZE) if rosters is None else rosters:
+            leaves = [*(mac(n).certificate_der for n in range(SIZE)), *certificates]
+            RosterStore(home.rosters).adopt(bundle(rosters, *leaves))
+        command = [
+            *(sys.executable, "-m", "core.node", "--home", str(home.root), "--name", "victim"),
+            *("--host", HOST, "--port", "0", "--budget", "8", "--chip", "M1", "--until-eof", *options),
+        ]
+        complaints = folder / "stderr"
+        with complaints.open("wb") as stderr:
+            node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=stderr)
+        try:
+            yield Victim(node, home, port_of(node.pid), mac(number))
+            assert node.poll() is None, "the node died"
+        finally:
+            _end(node)
+        said = complaints.read_text()
+        assert said == "", said  # an error that nobody expected would be here
+    finally:
+        shutil.rmtree(folder)
+
+
+def _end(node: subprocess.Popen[bytes]) -> None:
+    assert node.stdin
+    node.stdin.close()
+    try:
+        node.wait(10)
+    except subprocess.TimeoutExpired:
+        node.kill()
+        node.wait()
+
+
+def port_of(pid: int) -> int:
+    """The port on which a process listens, as soon as it does."""
+    deadline = time.monotonic() + START_S
+    while time.monotonic() < deadline:
+        for connection in psutil.Process(pid).net_connections("tcp"):
+            if connection.status == psutil.CONN_LISTEN:
+                return int(connection.laddr.port)
+        time.sleep(0.05)
+    raise AssertionError(f"process {pid} listens nowhere")
+
+
+class Observer(Watch):
+    """What the victim's own screen would show; enter it before the attack."""
+
+    def __init__(self, victim: Victim) -> None:
+        super().__init__(victim.home)
+        self._victim = victim
+
+    async def __aenter__(self) -> Observer:
+        await super().__aenter__()
+        await self.attached(START_S, lambda: self._victim.is_alive)
+        return self
+
+    async def links(self) -> int:
+        """How many control links the node has had that ended: it writes a line for each. An honest link of our own
+        goes last, so that everything before it has been seen; such links do not count.
+        """
+        reason = f"fence {len(self.seen)}"
+        link = await self._victim.dial(cast().low)
+        await link.send(*to_frame(Bye(reason=reason)))
+        await link.recv()
+        link.close()
+        await link.wait_closed()
+        await self.until(lambda _: any(reason in text for text in self._ends()), 10, "The end of the honest link")
+        return sum("fence" not in text for text in self._ends())
+
+    def reasons(self, words: str) -> int:
+        """How many of the ends had these words as their reason."""
+        return sum(text.endswith(f": {words}") for text in self._ends())
+
+    def _ends(self) -> list[str]:
+        return [e.text for e in self.seen if isinstance(e, LogLine) and " is gone: " in e.text]
+
+
+# ---- attackers' tools
+
+
+def reckless(context: ssl.SSLContext) -> ssl.SSLContext:
+    """The same context without any judgement of the other end."""
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
+@cache
+def member_client(number: int) -> ssl.SSLContext:
+    """A member's own leaf, and no judgement of who answers."""
+    return reckless(client_context(mac(number), cluster(SIZE)))
+
+
+@cache
+def member_server(number: int) -> ssl.SSLContext:
+    """A member's own leaf, and no judgement of who calls."""
+    return reckless(server_context(mac(number), cluster(SIZE)))
+
+
+class Stranger:
+    """A key that is in no roster, with a leaf in any name, signed by itself or by whoever is asked to."""
+
+    def __init__(self, name: str = "", issuer: str = "", signer: Ed25519PrivateKey | None = None) -> None:
+        self._key = Ed25519PrivateKey.generate()
+        self.leaf = certificate(self._key, name=name, issuer=issuer, signer=signer)
+
+    def context(self, protocol: int, *, chain: tuple[bytes, ...] = ()) -> ssl.SSLContext:
+        """A TLS context that shows this leaf and takes whatever it is shown."""
+        pem = self._key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+        context = reckless(ssl.SSLContext(protocol))
+        with tempfile.NamedTemporaryFile("w", suffix=".pem") as file:
+            file.write(pem + "".join(ssl.DER_cert_to_PEM_cert(der) for der in (self.leaf, *chain)))
+            file.flush()
+            context.load_cert_chain(file.name)
+        return context
+
+
+def signing_key(number: int) -> Ed25519PrivateKey:
+    """The device key of a member, for what it should not be used for."""
+    return mac(number)._key
+
+
+@contextmanager
+def call(port: int, context: ssl.SSLContext | None = None, host: str = HOST) -> Iterator[socket.socket]:
+    """A blocking connection to `port`, inside TLS if there is a context."""
+    with socket.create_connection((host, port), timeout=10) as plain:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if context is None:
+            yield plain
+        else:
+            with context.wrap_socket(plain, server_hostname="macluster") as sock:
+                yield sock
+
+
+def exactly(sock: socket.socket, length: int) -> bytes:
+    """So many bytes. Raises EOFError where the other end hung up before."""
+    data = b""
+    while len(data) < length:
+        piece = sock.recv(length - len(data))
+        if not piece:
+            raise EOFError
+        data += piece
+    return data
+
+
+def last_words(sock: socket.socket) -> bytes:
+    """What the other end says until it hangs up, as it must within 10 seconds."""
+    said = b""
+    try:
+        while piece := sock.recv(65536):
+            said += piece
+    except TimeoutError:
+        raise
+    except OSError:
+        pass
+    return said
+
+
+@contextmanager
+def serving(serve: Callable[[socket.socket], None], context: ssl.SSLContext | None = None) -> Iterator[int]:
+    """The port of a server of an attacker's own: `serve` has each connection to itself, inside TLS if there is a
+    context. What goes wrong for him is his own affair.
+    """
+    listener = socket.create_server((HOST, 0))
+    threads: list[threading.Thread] = []
+    served: list[socket.socket] = []
+
+    def one(sock: socket.socket) -> None:
+        sock.settimeout(10)
+        try:
+            if context is not None:
+                sock = context.wrap_socket(sock, server_side=True)
+            served.append(sock)
+            serve(sock)
+        except (OSError, EOFError):
+            pass
+        finally:
+            sock.close()
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                threads.append(threading.Thread(target=one, args=(listener.accept()[0],)))
+                threads[-1].start()
+
+    accepting = threading.Thread(target=accept)
+    accepting.start()
+    try:
+        yield int(listener.getsockname()[1])
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        accepting.join()
+        listener.close()
+        for sock in served:
+            with suppress(OSError):
+                sock.shutdown(socket.SHUT_RDWR)
+        for thread in threads:
+            thread.join()

@@ -1,0 +1,97 @@
+"""Messages between nodes and what a worker reads from a hop, as a paired Mac that turned hostile can send them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import ProtocolError
+from core.link.arrays import decode_arrays, encode_arrays
+from core.link.channel import Frame
+from core.link.frames import FrameType, Header
+from core.node.messages import FRAMES, from_frame, to_frame
+from core.worker.messages import StageSample
+from core.worker.ring import _read_problem, read_samples
+from tests.fuzz.target import Target
+from tests.unit.test_node_messages import EVERY
+
+_KINDS = sorted(set(FRAMES.values()))
+
+
+def attack(data: bytes) -> None:
+    """The first byte says where it came in."""
+    turn, said = data[:1], data[1:]
+    frame = Frame(Header(FrameType.ERROR, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
+    try:
+        match turn:
+            case b"A":
+                decode_arrays(memoryview(said))
+            case b"E":
+                told = _read_problem(frame)
+                assert "\x1b" not in told.what + told.fix
+            case b"S":
+                read_samples(frame)
+            case _:
+                for kind in _KINDS:
+                    _as_message(kind, said)
+    except ProtocolError:
+        return
+
+
+def _as_message(kind: FrameType, said: bytes) -> None:
+    try:
+        message = from_frame(kind, said)
+    except ProtocolError:
+        return
+    text = msgspec.json.encode(message).decode()
+    assert r"\u001b" not in text, "an escape came through"
+    assert r"\u009b" not in text
+    assert "\x9b" not in text
+    assert from_frame(*to_frame(message)) == message
+
+
+_SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**64), 2**64), st.floats(), st.text(), st.sampled_from(["\x1b]52;c;x\x07"])
+)
+_VALUES: Any = st.recursive(
+    _SCALARS,
+    lambda inner: st.one_of(st.lists(inner, max_size=4), st.dictionaries(st.text(max_size=8), inner, max_size=4)),
+)
+
+
+@given(st.sampled_from(EVERY), st.lists(st.tuples(st.integers(0, 10**6), _VALUES), min_size=1, max_size=3))
+def shaped(message: Any, changes: list[tuple[int, Any]]) -> None:
+    """An honest message, some values of it replaced by anything that JSON can say."""
+    _, body = to_frame(message)
+    value = msgspec.json.decode(body)
+    for where, new in changes:
+        holders = _holders(value)
+        holder = holders[where % len(holders)]
+        keys = list(holder) if isinstance(holder, dict) else list(range(len(holder)))
+        if keys:
+            holder[keys[where // len(holders) % len(keys)]] = new
+    try:
+        encoded = msgspec.json.encode(value)
+    except (OverflowError, UnicodeEncodeError):
+        return
+    attack(b"M" + encoded)
+
+
+def _holders(value: Any) -> list[Any]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = [value] if isinstance(value, dict | list) else []
+    return found + [h for v in inner for h in _holders(v)]
+
+
+def target() -> Target:
+    """Every message, arrays, samples and a problem."""
+    import mlx.core as mx
+
+    arrays = b"".join(bytes(p) for p in encode_arrays([mx.zeros((1, 2, 3)), mx.zeros((4,), mx.bfloat16)]))
+    samples = msgspec.msgpack.encode([StageSample(index=1)])
+    problem = msgspec.msgpack.encode({"kind": "LinkLost", "what": "gone", "fix": ""})
+    seeds = [b"M" + to_frame(m)[1] for m in EVERY]
+    return Target("control", attack, [*seeds, b"A" + arrays, b"S" + samples, b"E" + problem], shaped)

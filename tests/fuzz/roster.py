@@ -1,0 +1,53 @@
+"""Rosters, bundles and certificates: what is taken is exactly what was signed, whatever comes."""
+
+from __future__ import annotations
+
+import hashlib
+
+from core.errors import IdentityError, RosterError
+from core.trust.identity import certificate_key
+from core.trust.roster import Cluster, accept, decode, decode_bundle, encode
+from tests.fuzz.target import Target
+from tests.unit.macs import bundle, chain, cluster, mac
+
+_ROSTERS = chain(4)
+_KNOWN = {hashlib.sha256(encode(r)).digest() for r in _ROSTERS}
+_LEAVES = [mac(n).certificate_der for n in range(4)]
+
+
+def attack(data: bytes) -> None:
+    """The first byte says what the rest claims to be."""
+    claim, said = data[:1], data[1:]
+    try:
+        match claim:
+            case b"r":
+                roster = decode(said)
+                assert encode(roster) == said, "two spellings of one roster"
+                for before in (None, *_ROSTERS):
+                    _offer(before, said)
+            case b"b":
+                for roster in decode_bundle(said).rosters:
+                    _offer(_ROSTERS[0], encode(roster))
+            case b"c":
+                Cluster.decode(said)
+            case _:
+                certificate_key(said)
+                assert said in _LEAVES, "a certificate that nobody signed"
+    except (RosterError, IdentityError):
+        return
+
+
+def _offer(before: object, said: bytes) -> None:
+    try:
+        taken = accept(before, decode(said))  # type: ignore[arg-type]
+    except RosterError:
+        return
+    assert taken.hash in _KNOWN, "a roster that nobody signed was accepted"
+
+
+def target() -> Target:
+    """A chain of four, as single rosters, as a bundle, for a pipe; and a leaf."""
+    seeds = [b"r" + encode(r) for r in _ROSTERS]
+    return Target(
+        "roster", attack, [*seeds, b"b" + bundle(_ROSTERS, *_LEAVES), b"c" + cluster(4).encode(), b"x" + _LEAVES[0]]
+    )

@@ -1,0 +1,108 @@
+"""Throws dice at one target: within limits of time and memory, and keeps what breaks it."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import random
+import resource
+import signal
+import sys
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from cryptography.utils import CryptographyDeprecationWarning
+from hypothesis import HealthCheck, settings
+
+from tests.fuzz.target import Target, bend
+
+NAMES: Final = ("hello", "header", "roster", "control", "txt", "index")
+FAILURES: Final = Path("fuzz-failures")
+HANG_S: Final = 10.0
+MEMORY: Final = 4 << 30
+SHAPE_BYTES: Final = 2048
+SHAPE_EVERY: Final = 20  # one of these costs as much as some twenty bent seeds
+
+
+def load(name: str) -> Target:
+    """The target in `tests/fuzz/NAME.py`."""
+    found: Target = importlib.import_module(f"tests.fuzz.{name}").target()
+    return found
+
+
+def ways_in(target: Target) -> dict[str, Callable[[bytes], object]]:
+    """How bytes become an attack: as they are, or as the dice of a hypothesis test."""
+    ways: dict[str, Callable[[bytes], object]] = {"bytes": target.attack}
+    if target.shaped is not None:
+        relaxed = settings(database=None, deadline=None, suppress_health_check=list(HealthCheck))(target.shaped)
+        ways["shape"] = relaxed.hypothesis.fuzz_one_input
+    return ways
+
+
+@contextmanager
+def limits() -> Iterator[None]:
+    """An input that takes ten seconds, or gigabytes, is a defect too."""
+
+    def hangs(number: int, frame: FrameType | None) -> None:
+        raise TimeoutError(f"one input took more than {HANG_S:.0f} s")
+
+    signal.signal(signal.SIGALRM, hangs)
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, before[1]))
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        resource.setrlimit(resource.RLIMIT_DATA, before)
+
+
+def fuzz(target: Target, seconds: float, seed: int, keep_in: Path) -> tuple[int, Path | None]:
+    """How many inputs were tried within `seconds`; where the first one that broke the target is kept, if one did."""
+    warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # of odd certificates, which are what we throw
+    dice = random.Random(f"{seed} {target.name}")
+    ways, tried, until = ways_in(target), 0, time.monotonic() + seconds
+    with limits():
+        while time.monotonic() < until:
+            way = "bytes" if dice.randrange(SHAPE_EVERY) else list(ways)[-1]
+            data = bend(target.seeds, dice) if way == "bytes" else dice.randbytes(dice.randrange(SHAPE_BYTES))
+            signal.setitimer(signal.ITIMER_REAL, HANG_S)
+            try:
+                ways[way](data)
+            except Exception:  # whatever it is, it is what we came for
+                traceback.print_exc()
+                return tried, keep(target.name, way, data, keep_in)
+            tried += 1
+    return tried, None
+
+
+def keep(name: str, way: str, data: bytes, folder: Path) -> Path:
+    """Write a failing input; its file's name says how to play it again."""
+    folder.mkdir(exist_ok=True)
+    file = folder / f"{name}.{way}.{hashlib.sha256(data).hexdigest()[:12]}"
+    file.write_bytes(data)
+    return file
+
+
+def replay(file: Path) -> None:
+    """Play a kept input again; raises what it raised."""
+    name, way, _ = file.name.split(".")
+    with limits():
+        ways_in(load(name))[way](file.read_bytes())
+
+
+def run(name: str, seconds: float, seed: int) -> None:
+    """One target in this process; status 1 if it broke."""
+    tried, broken = fuzz(load(name), seconds, seed, FAILURES)
+    print(
+        f"{name:8} {tried:9,} inputs, {tried / seconds:8,.0f} a second{', then one broke it' if broken else ''}",
+        flush=True,
+    )
+    if broken:
+        print(f"{name}: play it again with `python -m tests.fuzz --replay {broken}`", flush=True)
+    sys.exit(broken is not None)

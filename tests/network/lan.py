@@ -1,0 +1,55 @@
+"""A bridge with a Mac in a network namespace of its own at each port: real addresses, real multicast."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+
+import pytest
+
+SUBNET = "10.77.41"
+
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("nft"),
+    reason="needs root, iproute2 and nftables to make a network namespace",
+)
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@contextmanager
+def lan(*names: str) -> Iterator[dict[str, str]]:
+    """Namespaces of these names on one bridge; the address of each, by its name. Nothing of it stays."""
+    tag = f"mc{os.getpid() % 100_000}"
+    bridge = f"{tag}br"
+    with ExitStack() as stack:
+        ip("link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
+        stack.callback(ip, "link", "del", bridge)
+        ip("link", "set", bridge, "up")
+        addresses = {}
+        for number, name in enumerate(names, 1):
+            addresses[name] = f"{SUBNET}.{number}"
+            _join(stack, bridge, f"{tag}h{number}", name, addresses[name])
+        yield addresses
+
+
+def _join(stack: ExitStack, bridge: str, port: str, name: str, address: str) -> None:
+    ip("netns", "add", name)
+    stack.callback(ip, "netns", "del", name)
+    ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
+    stack.callback(ip, "link", "del", port)  # it outlives its namespace
+    ip("link", "set", port, "master", bridge, "up")
+    ip("-n", name, "link", "set", "lo", "up")
+    ip("-n", name, "addr", "add", f"{address}/24", "brd", "+", "dev", "eth0")
+    ip("-n", name, "link", "set", "eth0", "up", "multicast", "on")
+    ip("-n", name, "route", "add", "224.0.0.0/4", "dev", "eth0")
+
+
+def inside(name: str, *command: str) -> Sequence[str]:
+    """The command as it runs in that namespace."""
+    return ["ip", "netns", "exec", name, *command]

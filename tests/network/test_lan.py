@@ -1,0 +1,135 @@
+"""Two Macs in two network namespaces on a real bridge: found by Bonjour, paired by digits, one answer over both."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import pytest
+
+from core.events import PairingChanged, Peer
+from core.requests import Digits, LoadRequest, PairingOffer
+from core.settings import Home
+from tests.cluster import ask
+from tests.network.lan import inside, lan, needs_root
+from tui.demo import DEMO_MODEL
+from tui.watch import Watch
+
+pytestmark = [needs_root, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "mini", "rogue"))
+PROMPT = "Tell me about the three Macs."
+WAIT_S = 40.0
+FLOOD_S = 5.0
+
+
+@contextmanager
+def node(folder: Path, namespace: str, name: str) -> Iterator[Home]:
+    """A fresh Mac, which listens on all its interfaces as by default."""
+    home = Home(folder / name)
+    command = [sys.executable, "-m", "core.node", "--home", str(home.root), "--name", name, "--budget", "8"]
+    options = ["--models", str(DEMO_MODEL), "--until-eof"]
+    with subprocess.Popen(inside(namespace, *command, *options), cwd=ROOT, stdin=subprocess.PIPE) as process:
+        try:
+            yield home
+            assert process.poll() is None
+        finally:
+            assert process.stdin
+            process.stdin.close()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+@asynccontextmanager
+async def two_macs() -> AsyncIterator[tuple[Watch, Watch]]:
+    """Their unix sockets are in the file system, so a namespace does not hide them."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mc-")))
+        homes = [stack.enter_context(node(folder, ns, name)) for ns, name in ((STUDIO, "studio"), (MINI, "mini"))]
+        async with AsyncExitStack() as watching:
+            watches = [await watching.enter_async_context(Watch(home)) for home in homes]
+            for watch in watches:
+                await watch.attached(WAIT_S, lambda: True)
+            yield watches[0], watches[1]
+
+
+async def pair(one: Watch, other: Watch, host: str) -> None:
+    """As two people do it: each reads the digits on the one screen and types them on the other."""
+
+    async def shows(watch: Watch, state: str) -> PairingChanged:
+        def found() -> list[PairingChanged]:
+            return [e for e in watch.seen if isinstance(e, PairingChanged) and e.state == state]
+
+        await watch.until(lambda _: bool(found()), WAIT_S, f"Pairing: {state}")
+        return found()[-1]
+
+    window = await other.client.open_pairing()
+    await one.client.offer_pairing(PairingOffer(host=host, port=window.port))
+    near, far = await shows(one, "compare"), await shows(other, "compare")
+    assert near.digits == far.digits
+    await one.client.type_digits(Digits(digits=far.digits))
+    await other.client.type_digits(Digits(digits=near.digits))
+    for watch in (one, other):
+        await shows(watch, "paired")
+
+
+def flood(host: str, port: int) -> dict[str, float]:
+    """From a third machine on the same bridge: what it achieved."""
+    words = ["--host", host, "--rate", "200", "--silent", "200", "--seconds", str(FLOOD_S)]
+    command = inside(ATTACKER, sys.executable, "-m", "tests.attacks.flood", str(port), *words)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    made: dict[str, float] = json.loads(ran.stdout)
+    return made
+
+
+async def test_two_macs_find_and_pair_and_answer_over_a_bridge() -> None:
+    with lan(STUDIO, MINI, ATTACKER) as addresses:
+        async with two_macs() as (studio, mini):
+            for watch in (studio, mini):
+                await watch.until(lambda w: bool(others(w)), WAIT_S, "Finding the other Mac")
+            (found,) = others(studio)
+            assert (found.name, found.found_by, found.trust) == ("mini", "bonjour", "unpaired")
+            assert found.address.startswith(addresses[MINI])
+            await pair(studio, mini, addresses[MINI])
+            await studio.until(
+                lambda w: any(p.state == "connected" and p.budget_bytes for p in others(w)), WAIT_S, "A link"
+            )
+            await studio.client.load(LoadRequest(model=str(DEMO_MODEL)))
+            await studio.until(lambda w: w.now.plan_status in ("ready", "broken"), WAIT_S, "Loading")
+            assert studio.now.plan_status == "ready", studio.now.plan_problem
+            assert studio.now.plan
+            assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
+            answer = await ask(studio, PROMPT, 64)
+            assert answer.done.problem is None
+            assert answer.text
+            await answers_under_a_flood(studio, addresses[STUDIO], answer.tokens)
+
+
+async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -> None:
+    """One address may knock four times a second: what comes on top of it costs next to nothing. Rates are printed."""
+    port = int(next(p.address for p in studio.now.peers if p.is_self).rpartition(":")[2])
+    rates = []
+    for work in (lambda: time.sleep(FLOOD_S), lambda: print(f"\n{flood(host, port)}")):
+        beside, tokens, started = asyncio.create_task(asyncio.to_thread(work)), 0, time.monotonic()
+        while not beside.done():
+            answer = await ask(studio, PROMPT, 64)
+            assert answer.tokens == expected
+            tokens += len(answer.tokens)
+        await beside
+        rates.append(tokens / (time.monotonic() - started))
+    print(f"{rates[0]:.1f} tokens/s in peace, {rates[1]:.1f} in the flood: {rates[1] / rates[0]:.2f}")
+
+
+def others(watch: Watch) -> list[Peer]:
+    return [p for p in watch.now.peers if not p.is_self]
