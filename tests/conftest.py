@@ -7,6 +7,11 @@ from collections.abc import Iterator
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
+
+# no time gates, not even that of making an input: machines are shared
+settings.register_profile("macluster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("macluster")
 
 
 def our_children() -> list[str]:
