@@ -16,11 +16,13 @@ MaclusterError
 ├── TrustError
 │   ├── IdentityError         the device key cannot be used safely
 │   ├── PairingError          pairing was refused, timed out or compared wrong
-│   ├── RosterError           a roster is not validly signed, is older, or forks
+│   ├── RosterError           a roster is not validly signed, or is older
+│   │   └── RosterFork        two different rosters of one epoch are both validly signed
 │   └── NotPaired             a Mac in the plan is below "paired"
 ├── LinkError
 │   ├── ProtocolError         bytes that no honest peer sends
 │   ├── HandshakeError        the other end did not prove who it is
+│   │   └── WrongKey          another key answered than the one that was looked for
 │   ├── SealError             a frame failed authentication
 │   ├── LinkLost              the other end went away
 │   └── LinkTimeout           the other end did not answer in time
@@ -145,7 +147,11 @@ class PairingError(TrustError):
 
 
 class RosterError(TrustError):
-    """A roster is not validly signed, is older, or forks."""
+    """A roster is not validly signed, or is older."""
+
+
+class RosterFork(RosterError):
+    """Two different rosters of one epoch are both validly signed; a person decides which counts."""
 
 
 class NotPaired(TrustError):
@@ -168,6 +174,10 @@ class HandshakeError(LinkError):
     """The other end did not prove who it is."""
 
     fix_by_default = "If it was set up anew, pair it again."
+
+
+class WrongKey(HandshakeError):
+    """Another key answered than the one that was looked for, or a certificate that could mint others."""
 
 
 class SealError(LinkError):

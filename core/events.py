@@ -32,7 +32,10 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Peer(Value, frozen=True, kw_only=True):
-    """One Mac as this node sees it. `name` is already clean; `device_id` is 26 base32 characters."""
+    """One Mac as this node sees it. `name` is already clean; `device_id` is 26 base32 characters.
+
+    `address` is where it is looked for first, `also_at` where after that; `problem`: why it was not reached there.
+    """
 
     device_id: str
     name: str
@@ -44,6 +47,8 @@ class Peer(Value, frozen=True, kw_only=True):
     trust: Level = "unpaired"
     is_self: bool = False
     address: str = ""
+    also_at: tuple[str, ...] = ()
+    problem: str = ""
     found_by: Literal["self", "bonjour", "address"] = "bonjour"
     rtt_s: float | None = None
     worker_pid: int | None = None
@@ -147,19 +152,30 @@ class PeerGone(Event, frozen=True, kw_only=True):
 
 
 class TrustChanged(Event, frozen=True, kw_only=True):
-    """The cluster's level: the weakest member of the active plan, or of the paired Macs when no plan is active."""
+    """The cluster's level: the weakest member of the active plan, or of the linked Macs when no plan is active.
+    `reason` says why it is below "paired".
+    """
 
     level: Level
     weakest: str = ""
+    reason: str = ""
 
 
 class PairingChanged(Event, frozen=True, kw_only=True):
-    """Pairing moves on: "compare" shows `digits` and waits for those of the other screen; then "paired" or "failed"."""
+    """Pairing moves on: "waiting" for the other Mac, this one's window being open at `address` if that is given;
+    "compare" shows `digits` and waits for those of the other screen; then "paired", "failed", or "stopped" by a person.
 
-    state: Literal["compare", "paired", "failed"]
+    `peer` and `device_id` are those of the Mac that was chosen, or that came; "" while any may come. `address` and
+    `fingerprint` (SHA-256 of its key, hex) while comparing are the other Mac's. `closes_at`: seconds since the epoch.
+    """
+
+    state: Literal["waiting", "compare", "paired", "failed", "stopped"]
     peer: str = ""
     device_id: str = ""
+    address: str = ""
+    fingerprint: str = ""
     digits: str = ""
+    closes_at: float = 0.0
     problem: Problem | None = None
 
 
@@ -246,6 +262,25 @@ class LogLine(Event, frozen=True, kw_only=True):
     text: str
 
 
+class Counters(Event, frozen=True, kw_only=True):
+    """What came to this node from the network since it started. Of those who wanted to link, `accepted` were let in to
+    prove themselves; the others and those who failed were sent away. `mdns_records` and `links_open` are of now.
+    """
+
+    accepted: int = 0
+    refused_by_rate: int = 0
+    refused_full: int = 0
+    failed_tls: int = 0
+    failed_hello: int = 0
+    failed_auth: int = 0
+    timed_out: int = 0
+    links_open: int = 0
+    pairing_attempts: int = 0
+    mdns_records: int = 0
+    mdns_evicted: int = 0
+    mdns_refused: int = 0
+
+
 class Snapshot(Event, frozen=True, kw_only=True):
     """Everything that the events so far amount to; the first event of every stream."""
 
@@ -260,6 +295,8 @@ class Snapshot(Event, frozen=True, kw_only=True):
     running: tuple[str, ...] = ()
     last_done: RequestDone | None = None
     logs: tuple[LogLine, ...] = ()
+    counters: Counters = Counters()
+    pairing: PairingChanged | None = None
 
 
 AnyEvent = (
@@ -281,6 +318,7 @@ AnyEvent = (
     | RequestDone
     | Recovery
     | LogLine
+    | Counters
 )
 
 LOG_LINES_KEPT = 200
@@ -312,6 +350,8 @@ def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, peers=tuple(p for p in now.peers if p.device_id != gone))
         case TrustChanged():
             return change(now, trust=event)
+        case PairingChanged():
+            return change(now, pairing=event)
         case PlanProposed(plan=plan):
             waiting = tuple(StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
             return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=())
@@ -331,6 +371,8 @@ def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, running=tuple(r for r in now.running if r != done), last_done=event)
         case LogLine():
             return change(now, logs=(*now.logs, event)[-LOG_LINES_KEPT:])
+        case Counters():
+            return change(now, counters=event)
         case _:
             return now
 

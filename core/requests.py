@@ -27,6 +27,12 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     kv_bits: Literal[4, 8] | None = None
 
 
+class PreviewRequest(PlanRequest, frozen=True, kw_only=True):
+    """What a load would do; with `parts` also which bytes of which files every Mac would read."""
+
+    parts: bool = False
+
+
 class LoadRequest(PlanRequest, frozen=True, kw_only=True):
     """Which model to load over the paired Macs; `verify` compares the ring's logits with the head's own whole model."""
 
@@ -166,13 +172,15 @@ class PlanPreview(Body, frozen=True, kw_only=True):
 
     `draft`: the split that does not fit, where one can be made. `cuts`: the layers before which the model may be cut;
     None where nobody has examined it yet. `hop_bytes`: what each stage sends for one token of one row, in ring order;
-    empty where nothing is sent or it is not known. The other figures are of the whole model, in bytes.
+    empty where nothing is sent or it is not known. `parts`: for each stage, in ring order, what it reads of which file
+    as (name, first byte, byte behind the last), if it was asked for. The other figures are of the whole model.
     """
 
     plan: Plan | None = None
     draft: Plan | None = None
     problem: Problem | None = None
     cuts: tuple[int, ...] | None = None
+    parts: tuple[tuple[tuple[str, int, int], ...], ...] = ()
     hop_bytes: tuple[int, ...] = ()
     layer_bytes: int = 0
     total_bytes: int = 0

@@ -19,10 +19,16 @@ MIB: Final = 1 << 20
 MAX_BODY: Final = 16 * MIB + 16
 MAX_CONTROL_BODY: Final = 64 * 1024
 MAX_ROWS: Final = 4096
+MAX_CONTROL_LINKS: Final = 30  # with the two data links of the worker 32 in all
 TLS_TIMEOUT_S: Final = 5.0
 HELLO_TIMEOUT_S: Final = 2.0
 SEND_TIMEOUT_S: Final = 30.0
 MAX_FRAMES_PER_KEY: Final = 1 << 33
+
+# security.md §3: a link is dialled anew at the first of these, long before a key has sealed its last frame
+REKEY_AGE_S: Final = 3600.0
+REKEY_BYTES: Final = 64 << 30
+REKEY_FRAMES: Final = 1 << 32
 
 BEAT_S: Final = 0.5
 SUSPECT_S: Final = 1.2
@@ -71,6 +77,16 @@ class Home(msgspec.Struct, frozen=True):
     def anatomies(self) -> Path:
         """Folder of what examining the models showed, one file a model."""
         return self.root / "anatomies"
+
+    @property
+    def seen(self) -> Path:
+        """Which Macs were met before."""
+        return self.root / "seen.json"
+
+    @property
+    def addresses(self) -> Path:
+        """Where the members were reached last."""
+        return self.root / "addresses.json"
 
     @property
     def models(self) -> Path:

@@ -14,24 +14,31 @@ from pathlib import Path
 
 from textual.pilot import Pilot
 
+from core.events import Peer
+from core.requests import PairWith
 from tui.app import MaclusterApp
 from tui.cli import DEMO_PROMPT
 from tui.client import NodeClient
-from tui.demo import Demo, DemoConfig
+from tui.demo import START_S, Demo, DemoConfig, pair
+from tui.watch import Watch
 
 HERE = Path(__file__).parent
 SIZES = ((120, 36), (80, 24))
 ZOOM = "1.5"
+PAIRED = 3
 
 
 async def main() -> None:
-    """Draw the dashboard and the model picker at both sizes."""
+    """Draw the dashboard, the model picker, the trust screen and the pairing dialog at both sizes."""
     if not shutil.which("rsvg-convert"):
         sys.exit("Install rsvg-convert first (Debian: librsvg2-bin fonts-firacode; macOS: brew install librsvg).")
-    demo = Demo(DemoConfig(budgets_gb=(64, 32, 16)), print)
+    demo = Demo(DemoConfig(budgets_gb=(64, 32, 16, 24)), print)
     try:
         await demo.start()
-        await demo.join()
+        await demo.find_each_other()
+        for other in demo.watches[1:PAIRED]:  # the last one is there to be paired
+            await pair(demo.head, other)
+        await demo.head.until(lambda w: len(_linked(w)) == PAIRED, START_S, "Linking the nodes")
         await demo.load()
         for size in SIZES:
             await _draw(demo, size)
@@ -39,9 +46,17 @@ async def main() -> None:
         await demo.stop()
 
 
+def _linked(watch: Watch) -> list[Peer]:
+    return [p for p in watch.now.peers if p.state == "connected" and p.budget_bytes]
+
+
+def _id_of(watch: Watch) -> str:
+    return next(p.device_id for p in watch.now.peers if p.is_self)
+
+
 async def _draw(demo: Demo, size: tuple[int, int]) -> None:
     async with NodeClient(demo.home) as client:
-        app = MaclusterApp(client, note="demo: three simulated Macs")
+        app = MaclusterApp(client, note="demo: simulated Macs on this one")
         async with app.run_test(size=size) as pilot:
             await _until(lambda: demo.head.now.plan_status == "ready" and not demo.head.now.running, pilot)
             await _ask(demo, pilot)
@@ -49,6 +64,24 @@ async def _draw(demo: Demo, size: tuple[int, int]) -> None:
             await pilot.press("ctrl+o")
             await pilot.pause(1.0)
             _save(app, f"models-{size[0]}x{size[1]}")
+            await pilot.press("escape", "escape")
+            app.action_trust()
+            await pilot.pause(2.0)
+            _save(app, f"trust-{size[0]}x{size[1]}")
+            await pilot.press("escape")
+            await _pair(demo, app, pilot)
+            _save(app, f"pairing-{size[0]}x{size[1]}")
+            await pilot.press("escape")
+            await pilot.pause(1.0)
+
+
+async def _pair(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
+    """Up to where the digits are compared."""
+    stranger = demo.watches[PAIRED]
+    app.action_pair(_id_of(stranger))
+    await stranger.client.pair_with(PairWith(device_id=_id_of(demo.head)))
+    await _until(lambda: bool((step := app.state.snapshot.pairing) and step.state == "compare"), pilot)
+    await pilot.pause(1.0)
 
 
 async def _ask(demo: Demo, pilot: Pilot[None]) -> None:

@@ -30,10 +30,12 @@ class Action(NamedTuple):
 APP = (
     Action("mc.palette", "ctrl+p", "command_palette", "Palette", "All commands", footer=True),
     Action("mc.models", "ctrl+o", "models", "Models", "Choose a model", footer=True),
+    Action("mc.help", "f1,question_mark", "help", "Help", "Help for the focused pane", footer=True),
+    Action("mc.pair", "p", "pair", "Pair", "Pair with another Mac", footer=True),
+    Action("mc.trust", "t", "trust", "Trust", "Trust: who is trusted how far, and why", footer=True),
     Action("mc.new", "ctrl+n", "new_chat", "New", "New chat"),
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
     Action("mc.copy", "ctrl+c", "copy_or_stop", "Copy", "Copy the selection, else stop the answer", priority=True),
-    Action("mc.help", "f1,question_mark", "help", "Help", "Help for the focused pane", footer=True),
     Action("mc.quit", "ctrl+q,q", "quit", "Quit", "Quit", footer=True),
     Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
     Action("mc.unload-any", "", "unload", "Unload", "Unload the model, or cancel its loading"),
@@ -105,13 +107,52 @@ MODELS = (
     Action("mc.models-back", "escape", "back", "Back", "Cancel loading, clear the filter, or go back", footer=True),
 )
 
+PAIRING = (
+    Action("mc.pairing-again", "r", "again", "Again", "Try again, once it has failed"),
+    Action("mc.pairing-done", "enter", "done", "Close", "Close the dialog, once it has ended"),
+    Action("mc.pairing-stop", "escape", "stop", "Leave", "Leave; a pairing under way is stopped, and nothing kept"),
+    Action("mc.pairing-next", "tab", "app.focus_next", "Next", "Next part of the dialog"),
+    Action("mc.pairing-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
+    Action("mc.pairing-help", "f1", "app.help", "Help", "Help for pairing", footer=True),
+    Action("mc.pairing-quit", "ctrl+q", "quit", "Quit", "Quit; the pairing is stopped"),
+)
+
+MAC_LIST = (
+    Action("mc.mac-down", "j", "cursor_down", "Down", "Next Mac"),
+    Action("mc.mac-up", "k", "cursor_up", "Up", "Previous Mac"),
+)
+
+TRUST = (
+    Action("mc.trust-key", "f", "fingerprint", "Key", "The whole fingerprint of the key, or its ends", footer=True),
+    Action("mc.trust-revoke", "x", "revoke", "Revoke", "Put the Mac out for good", footer=True),
+    Action("mc.trust-admin", "a", "admin", "Admin", "Make it an admin, or an admin no more", footer=True),
+    Action("mc.trust-name", "n", "rename", "Name", "Give the Mac another name", footer=True),
+    Action("mc.trust-rotate", "o", "rotate", "Own key", "Give this Mac a new key"),
+    Action("mc.trust-words", "w", "words", "Words", "New recovery words; old ones are void", footer=True),
+    Action("mc.trust-recover", "r", "recover", "Recover", "Make this Mac admin by recovery words"),
+    Action("mc.trust-decide", "d", "decide", "Decide", "Decide which of two rosters is right"),
+    Action("mc.trust-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.trust-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.trust-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
+)
+
+ASKING = (
+    Action("mc.ask-no", "escape", "no", "No", "No: nothing is changed", footer=True),
+    Action("mc.ask-next", "tab", "app.focus_next", "Next", "Next part of the dialog"),
+    Action("mc.ask-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
+    Action("mc.ask-quit", "ctrl+q", "app.quit", "Quit", "Quit; nothing is changed"),
+)
+
 HELP = (
     Action("mc.help-close", "escape,f1,q", "close", "Close", "Close the help", footer=True),
     # a modal screen hides the app's keys, and this one must work everywhere
     Action("mc.help-quit", "ctrl+q", "app.quit", "Quit", "Quit, also from the help", footer=True),
 )
 
-EVERYTHING = (*APP, *DASHBOARD, *PANE, *CHAT, *PROMPT, *LOGS, *MODEL_LIST, *MODELS, *HELP)
+EVERYTHING = (
+    *(*APP, *DASHBOARD, *PANE, *CHAT, *PROMPT, *LOGS, *MODEL_LIST, *MODELS),
+    *(*PAIRING, *MAC_LIST, *TRUST, *ASKING, *HELP),
+)
 
 OUR_IDS = frozenset(a.id for a in EVERYTHING)
 
@@ -134,6 +175,12 @@ def bindings(actions: tuple[Action, ...]) -> list[Binding]:
     ]
 
 
+def keys_of(actions: tuple[Action, ...], *runs: str) -> str:
+    """The keys of some actions as a line: "Esc Stop · F1 Help"."""
+    chosen = [next(a for a in actions if a.run.removeprefix("app.") == run) for run in runs]
+    return " · ".join(f"{key_title(a.keys.split(',')[0])} {a.word}" for a in chosen)
+
+
 _KEY_WORDS = {"⏎": "Enter", "⎋": "Esc", "esc": "Esc", "⭾": "Tab", "tab": "Tab", "shift+tab": "Shift+Tab", "end": "End"}
 
 
@@ -146,7 +193,13 @@ def key_word(display: str) -> str:
 
 def key_title(key: str) -> str:
     """The name of a key in a sentence: "ctrl+r" is Ctrl+R, "left_square_bracket" is [."""
-    words = {"left_square_bracket": "[", "right_square_bracket": "]", "question_mark": "?", "slash": "/"}
+    words = {
+        "left_square_bracket": "[",
+        "right_square_bracket": "]",
+        "question_mark": "?",
+        "slash": "/",
+        "escape": "Esc",
+    }
     if len(key) == 1 or key in words:
         return words.get(key, key)
     return "+".join(part.capitalize() for part in key.split("+"))
@@ -159,7 +212,11 @@ _MOVES = ("scroll_", "cursor_", "app.focus")
 def palette(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
     """Every action that can run on `screen` now. A pane that has the focus takes its own; chat and logs always do."""
     places: list[tuple[DOMNode, tuple[Action, ...]]] = [(app, APP)]
-    of_screens: dict[str, tuple[Action, ...]] = {"Dashboard": DASHBOARD, "ModelsScreen": MODELS}
+    of_screens: dict[str, tuple[Action, ...]] = {
+        "Dashboard": DASHBOARD,
+        "ModelsScreen": MODELS,
+        "TrustScreen": TRUST,
+    }
     of_panes: dict[str, tuple[Action, ...]] = {"ChatLog": CHAT, "LogView": LOGS, "Pane:focus": PANE}
     places.append((screen, of_screens.get(type(screen).__name__, ())))
     for selector, owned in of_panes.items():

@@ -18,7 +18,7 @@ from textual.screen import Screen
 
 from core.errors import Problem
 from core.events import AnyEvent, HopSample, LogLine, Progress, StageState, TokenEvent
-from core.requests import ChatRequest, LoadRequest, ModelChoice, PlanRequest
+from core.requests import ChatRequest, LoadRequest, ModelChoice, PreviewRequest
 from core.settings import default_home
 from tui import clipboard, state
 from tui.actions import APP, bindings, key_word, palette
@@ -27,9 +27,11 @@ from tui.markdown import warm_up
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
 from tui.screens.models import ModelsScreen
+from tui.screens.pairing import PairingScreen
+from tui.screens.trust import TrustScreen
 from tui.state import UiState
 from tui.themes import DEFAULT_VARIABLES, OWN_THEMES, no_color_kept
-from tui.widgets.messages import Copied, ModelChosen, ModelPointed, Noted, ProblemRead, Sent
+from tui.widgets.messages import Copied, Failed, ModelChosen, ModelPointed, Noted, ProblemRead, Sent
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 # whole paths: a subclass may live in another folder
 SCREENS = Path(__file__).parent / "screens"
 EXAMINE_AFTER_S = 0.4
+# what is drawn anew when anything happens, beside the dashboard
+FOLLOWERS = (ModelsScreen, PairingScreen, TrustScreen)
 # these come many times a second; a tick draws them
 _FREQUENT = (TokenEvent, HopSample, LogLine, Progress, StageState)
 
@@ -79,8 +83,8 @@ class MaclusterApp(App[None], inherit_bindings=False):
         return key_word(super().get_key_display(binding))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """The picker needs no key that opens the picker."""
-        return not (action == "models" and isinstance(self.screen, ModelsScreen))
+        """No screen needs the key that opens it."""
+        return not isinstance(self.screen, {"models": ModelsScreen, "trust": TrustScreen}.get(action, ()))
 
     def get_default_screen(self) -> Screen[object]:
         """The dashboard."""
@@ -111,8 +115,9 @@ class MaclusterApp(App[None], inherit_bindings=False):
     def _set(self, new: UiState) -> None:
         self.state = new
         self.dashboard.show(new)
-        if isinstance(self.screen, ModelsScreen):
-            self.screen.show(new)
+        for screen in self.screen_stack[1:]:
+            if isinstance(screen, FOLLOWERS):
+                screen.show(new)
 
     def _tick(self) -> None:
         self._set(state.ticked(self.state, time.time()))
@@ -137,15 +142,22 @@ class MaclusterApp(App[None], inherit_bindings=False):
         """Plan one model of the picker with what examining it shows; waits first, for the cursor may move on."""
         await asyncio.sleep(EXAMINE_AFTER_S)
         try:
-            raw = await self.client.plan(PlanRequest(model=self._catalog_names.get(name, name), context=context))
+            raw = await self.client.plan(PreviewRequest(model=self._catalog_names.get(name, name), context=context))
         except FAILURES as error:
             self._tell(error)
             return
         preview, change = state.washed(raw), msgspec.structs.replace
         self._show_choices(tuple(change(c, preview=preview) if c.name == name else c for c in self.choices or ()))
 
+    def on_failed(self, message: Failed) -> None:
+        """Say what failed."""
+        self._say(message.problem)
+
     def _tell(self, error: Exception) -> None:
-        problem = state.washed(problem_of(error))
+        self._say(problem_of(error))
+
+    def _say(self, problem: Problem) -> None:
+        problem = state.washed(problem)
         self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error", markup=False)
 
     def on_sent(self, message: Sent) -> None:
@@ -221,12 +233,27 @@ class MaclusterApp(App[None], inherit_bindings=False):
             if choice.preview.plan is not None and not choice.loaded:
                 chosen = partial(self.post_message, ModelChosen(choice.name))
                 yield SystemCommand(f"Load {choice.name}", "Load this model", chosen)
+        for peer in state.strangers(self.state):
+            yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.action_pair, peer.device_id))
 
     def action_models(self) -> None:
         """Open the picker."""
         if not isinstance(self.screen, ModelsScreen):
             self.push_screen(ModelsScreen(self.state, self.choices))
             self.run_worker(self._fetch_choices(), group="models", exclusive=True, exit_on_error=False)
+
+    def action_pair(self, device_id: str = "") -> None:
+        """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
+        chosen = next((p for p in self.state.snapshot.peers if p.device_id == device_id), None)
+        if not self.state.attached:
+            self.notify("The node of this Mac is not running.", markup=False)
+        elif not isinstance(self.screen, PairingScreen):
+            self.push_screen(PairingScreen(self.client, self.state, chosen))
+
+    def action_trust(self) -> None:
+        """Open the trust screen."""
+        if not isinstance(self.screen, TrustScreen):
+            self.push_screen(TrustScreen(self.client, self.state))
 
     def action_help(self) -> None:
         """Help for what has the focus."""

@@ -16,6 +16,7 @@ from core.node.options import add_options
 from core.settings import DEFAULT_CONTEXT, KV_BITS, default_home
 from core.text import clean_text
 from tui import commands
+from tui import trust as trust_commands
 
 DEMO_PROMPT = "How does macluster split a model?"
 
@@ -78,12 +79,18 @@ def parser() -> argparse.ArgumentParser:
     node = sub.add_parser("node", help="the node of this Mac, without a screen")
     add_options(node)
     _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), commands.status)
+    _fact(sub.add_parser("peers", help="the Macs that were seen"), commands.peers)
+    pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
+    pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: whoever comes)")
+    _fact(pair, commands.pair)
+    trust_commands.add_options(sub.add_parser("trust", help="who is trusted how far, and changes of that"), _fact)
     _fact(sub.add_parser("models", help="models on this Mac and how they fit"), commands.models)
     plan = sub.add_parser("plan", help="who would own which layers")
     _model(plan, commands.plan)
     plan.add_argument(
         "--macs", metavar="GB,…", help="budgets of Macs that need not exist, the head first; needs no node"
     )
+    plan.add_argument("--parts", action="store_true", help="also which bytes of which files each Mac would read")
     load = sub.add_parser("load", help="split a model over the paired Macs")
     _model(load, commands.load)
     _verify(load)

@@ -24,7 +24,7 @@ from core.requests import (
     PairingWindow,
     PairWith,
     PlanPreview,
-    PlanRequest,
+    PreviewRequest,
     RecoveryPhrase,
     RecoveryWords,
     Rename,
@@ -75,7 +75,7 @@ class NodeClient:
         """Models on this Mac with how each would fit the paired Macs."""
         return await self._call("GET", "/v1/models", None, list[ModelChoice])
 
-    async def plan(self, request: PlanRequest) -> PlanPreview:
+    async def plan(self, request: PreviewRequest) -> PlanPreview:
         """What `load` would do, without doing it; a model that nobody has examined yet takes seconds."""
         return await self._call("POST", "/v1/plan", request, PlanPreview, timeout_s=LOAD_S)
 

@@ -14,10 +14,10 @@ import msgspec
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
 from core.events import PlanLoaded, PlanProposed, RequestDone, TokenEvent
-from core.requests import Body, ChatRequest, LoadRequest, Message, PlanRequest
+from core.requests import Body, ChatRequest, LoadRequest, Message, PreviewRequest
 from core.settings import Home
 from core.text import clean_text
-from tui import report
+from tui import pairing, report
 from tui.client import NodeClient
 from tui.demo import LOAD_S, Demo, DemoConfig, demo_budgets
 from tui.imagined import budgets_of, imagined_plan
@@ -108,7 +108,23 @@ async def status(args: argparse.Namespace) -> int:
     """This Mac, its peers, the plan."""
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
-        _print(args, report.status_facts(watch.now), report.status_lines(watch.now))
+        key = (await watch.client.trust()).key_storage
+        facts, lines = report.status_facts(watch.now), report.status_lines(watch.now)
+        _print(args, facts | {"key_storage": key}, [*lines, f"Key: kept by {key}."])
+    return 0
+
+
+async def peers(args: argparse.Namespace) -> int:
+    """The Macs that were seen."""
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        _print(args, watch.now.peers, report.peer_lines(watch.now.peers))
+    return 0
+
+
+async def pair(args: argparse.Namespace) -> int:
+    """Pair with another Mac, step by step."""
+    await pairing.pair(_home(args), args.mac, pairing.to_json if args.json else pairing.say)
     return 0
 
 
@@ -123,7 +139,7 @@ async def models(args: argparse.Namespace) -> int:
 
 async def plan(args: argparse.Namespace) -> int:
     """Who would own which layers: over the present cluster, or over Macs that need not exist."""
-    request = PlanRequest(model=_model(args), context=args.context, kv_bits=args.kv_bits)
+    request = PreviewRequest(model=_model(args), context=args.context, kv_bits=args.kv_bits, parts=args.parts)
     _check(request)
     if args.macs:
         macs = budgets_of(args.macs, "--macs")

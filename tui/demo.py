@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
 from importlib.resources import files
@@ -102,7 +102,7 @@ class Demo:
     async def join(self) -> None:
         """The nodes found, paired and linked with each other."""
         if len(self._nodes) > 1:
-            await self._find_each_other()
+            await self.find_each_other()
             for other in self.watches[1:]:
                 await pair(self.head, other)
             await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
@@ -162,7 +162,8 @@ class Demo:
                 start_new_session=True,
             )
 
-    async def _find_each_other(self) -> None:
+    async def find_each_other(self) -> None:
+        """Every node knows where the others are: by Bonjour, else by direct addresses."""
         others = len(self.watches) - 1
 
         def sees_all(watch: Watch) -> bool:
@@ -190,23 +191,23 @@ class Demo:
 
 async def pair(one: Watch, other: Watch) -> None:
     """Pair two nodes as two people would: each types the digits that the other screen shows. Raises PairingError."""
+    marks = [len(one.seen), len(other.seen)]
     window = await other.client.open_pairing()
-    marks = [len(one.seen), len(other.seen)]
     await one.client.offer_pairing(PairingOffer(host="127.0.0.1", port=window.port))
-    shown = [await _next_pairing(w, mark) for w, mark in zip((one, other), marks, strict=True)]
-    marks = [len(one.seen), len(other.seen)]
+    both = list(zip((one, other), marks, strict=True))
+    shown = [await _pairing(watch, mark, "compare") for watch, mark in both]
     await one.client.type_digits(Digits(digits=shown[1].digits))
     await other.client.type_digits(Digits(digits=shown[0].digits))
-    for watch, mark in zip((one, other), marks, strict=True):
-        await _next_pairing(watch, mark)
+    for watch, mark in both:
+        await _pairing(watch, mark, "paired")
 
 
-async def _next_pairing(watch: Watch, mark: int) -> PairingChanged:
-    def found(w: Watch) -> Sequence[PairingChanged]:
-        return [e for e in w.seen[mark:] if isinstance(e, PairingChanged)]
+async def _pairing(watch: Watch, mark: int, state: str) -> PairingChanged:
+    def found() -> list[PairingChanged]:
+        return [e for e in watch.seen[mark:] if isinstance(e, PairingChanged) and e.state in (state, "failed")]
 
-    await watch.until(lambda w: bool(found(w)), START_S, "Pairing")
-    event = found(watch)[0]
+    await watch.until(lambda _: bool(found()), START_S, "Pairing")
+    event = found()[0]
     if event.problem:
         raise PairingError(event.problem.what, event.problem.fix)
     return event

@@ -89,6 +89,23 @@ def between(left: str, right: str, width: int) -> str:
     return fit(left, width - cell_len(right)) + right
 
 
+def digits(six: str) -> str:
+    """The digits of a pairing as they are read aloud: "061 648"."""
+    return f"{six[:3]} {six[3:]}"
+
+
+def fingerprint(sha256: str) -> str:
+    """A key's SHA-256 (hex) in groups of four."""
+    upper = sha256.upper()
+    return " ".join(upper[i : i + 4] for i in range(0, len(upper), 4))
+
+
+def fingerprint_short(sha256: str) -> str:
+    """Its first three groups and its last one."""
+    groups = fingerprint(sha256).split()
+    return " ".join([*groups[:3], "…", groups[-1]]) if groups else "–"
+
+
 def gigabytes(count: int) -> str:
     """Bytes as GB: three decimals below a tenth, one below 100: "0.003", "4.2", "118"."""
     value = count / GB
@@ -117,6 +134,15 @@ def duration(seconds: float) -> str:
         return f"{seconds:.1f} s"
     whole = round(seconds)
     return f"{whole} s" if whole < 60 else f"{whole // 60} min {whole % 60} s"
+
+
+def age(seconds: float) -> str:
+    """How long ago, in its largest unit: "40 s", "3 min", "5 h", "12 days"."""
+    for size, unit in ((86_400, "day"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            whole = int(seconds // size)
+            return plural(whole, unit) if unit == "day" else f"{whole} {unit}"
+    return f"{int(seconds)} s"
 
 
 def count(number: int) -> str:

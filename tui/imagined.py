@@ -10,7 +10,7 @@ from core.events import Peer
 from core.node.anatomies import Anatomies
 from core.node.models import Models
 from core.plan.preview import preview_of
-from core.requests import PlanPreview, PlanRequest
+from core.requests import PlanPreview, PreviewRequest
 from core.settings import GB, Home, hub_cache
 
 MAX_GB = 1_000_000.0
@@ -27,20 +27,21 @@ def budgets_of(words: str, option: str) -> tuple[float, ...]:
     return budgets
 
 
-async def imagined_plan(home: Home, request: PlanRequest, budgets_gb: Sequence[float]) -> PlanPreview:
+async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequence[float]) -> PlanPreview:
     """What loading a model over Macs of these budgets would do; nothing is loaded and no node is asked.
 
     Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
     """
     models = Models([home.models, hub_cache()], home.hashes)
     entry = await models.find(request.model)
-    anatomy = await Anatomies(home.anatomies).of(entry)
+    anatomies = Anatomies(home.anatomies)
+    anatomy = await anatomies.of(entry)
     macs = [
         Peer(device_id=f"mac{n}", name=f"mac {n}", budget_bytes=max(1, int(budget * GB)))
         for n, budget in enumerate(budgets_gb, 1)
     ]
     layout = await models.layout(entry)
-    return await asyncio.to_thread(
+    preview = await asyncio.to_thread(
         preview_of,
         model=entry.name,
         fingerprint=entry.fingerprint,
@@ -49,3 +50,4 @@ async def imagined_plan(home: Home, request: PlanRequest, budgets_gb: Sequence[f
         request=request,
         anatomy=anatomy,
     )
+    return await anatomies.with_parts(entry, preview) if request.parts else preview

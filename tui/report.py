@@ -69,6 +69,9 @@ def preview_lines(preview: PlanPreview) -> list[str]:
             lines.append(f"It can be cut {where}." if preview.cuts else "It cannot be split.")
         if split.batched:
             lines.append("Rows of several requests share a batch.")
+    for stage, share in zip(split.stages if split else (), preview.parts, strict=False):
+        lines.append(f"{stage.peer} reads {gigabytes(sum(end - begin for _, begin, end in share))}:")
+        lines += [clean_text(f"  {file}  bytes {begin}–{end - 1}") for file, begin, end in share]
     if preview.problem:
         lines.append(clean_text(f"{preview.problem.what} {preview.problem.fix}".rstrip()))
     return lines
@@ -87,7 +90,7 @@ def _ranges(numbers: Sequence[int]) -> str:
 
 def trust_line(trust: TrustChanged) -> str:
     """How far the cluster is trusted."""
-    return f"Trust: {trust.level} (weakest: {trust.weakest or 'none'})"
+    return clean_text(f"Trust: {trust.level} (weakest: {trust.weakest or 'none'}) {trust.reason}").rstrip()
 
 
 def hop_lines(hops: Sequence[HopSample], names: dict[str, str]) -> list[str]:
@@ -187,6 +190,10 @@ def preview_facts(preview: PlanPreview) -> Facts:
             {"from": names[i], "to": names[(i + 1) % len(names)], "bytes_per_token": size}
             for i, size in enumerate(preview.hop_bytes)
         ],
+        "parts": [
+            {"peer": name, "files": [{"file": f, "begin": a, "end": b} for f, a, b in share]}
+            for name, share in zip(names, preview.parts, strict=False)
+        ],
         "total_bytes": preview.total_bytes,
         "kv_bytes": preview.kv_bytes,
     }
@@ -196,18 +203,19 @@ def status_facts(now: Snapshot) -> Facts:
     """What `macluster status --json` prints."""
     return {
         "version": now.version,
-        "trust": {"level": now.trust.level, "weakest": now.trust.weakest},
+        "trust": msgspec.structs.asdict(now.trust),
         "peers": now.peers,
         "plan_status": now.plan_status,
         "plan_problem": now.plan_problem,
         "plan": plan_facts(now.plan) if now.plan else None,
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
         "running": now.running,
+        "counters": msgspec.structs.asdict(now.counters),
     }
 
 
-def status_lines(now: Snapshot) -> list[str]:
-    """What `macluster status` prints."""
+def peer_lines(peers: Sequence[Peer]) -> list[str]:
+    """What `macluster peers` prints: a line a Mac, and why one was not reached."""
     marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○"}
     rows = [
         (
@@ -219,14 +227,20 @@ def status_lines(now: Snapshot) -> list[str]:
             gigabytes(p.budget_bytes) if p.budget_bytes else "–",
             p.address or "–",
         )
-        for p in now.peers
+        for p in peers
     ]
     lines = table(("Mac", "id", "state", "trust", "chip", "budget", "address"), rows)
-    lines.append(trust_line(now.trust))
+    return [*lines, *(clean_text(f"{p.name} ({p.short_id}): {p.problem}") for p in peers if p.problem)]
+
+
+def status_lines(now: Snapshot) -> list[str]:
+    """What `macluster status` prints."""
+    lines = [*peer_lines(now.peers), trust_line(now.trust)]
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
         lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))
-    return lines
+    counted = [f"{name.replace('_', ' ')} {n}" for name, n in msgspec.structs.asdict(now.counters).items() if n]
+    return [*lines, f"Network: {', '.join(counted)}"] if counted else lines
 
 
 def model_lines(models: Sequence[ModelChoice]) -> list[str]:

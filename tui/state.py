@@ -123,6 +123,11 @@ class UiState(Value, frozen=True, kw_only=True):
         return self.turns[-1] if self.turns and not self.turns[-1].done else None
 
 
+def strangers(state: UiState) -> tuple[Peer, ...]:
+    """The Macs that were seen and can be paired."""
+    return tuple(p for p in state.snapshot.peers if p.trust in ("unpaired", "seen") and not p.is_self)
+
+
 def washed(value: _T, *, lines: bool = False) -> _T:
     """`value` with all text in it clean; line breaks survive only if `lines`."""
     if isinstance(value, str):

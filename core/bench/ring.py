@@ -17,6 +17,7 @@ from core.bench.macs import Macs, make_macs
 from core.bench.worker import BareWorker
 from core.errors import error_from
 from core.events import Plan, Stage
+from core.link.wear import KEY_LIMITS, KeyUse
 from core.models.layout import read_layout
 from core.settings import DEFAULT_CONTEXT, PREFILL_CHUNK
 from core.worker.messages import (
@@ -59,11 +60,14 @@ class Answer(NamedTuple):
 class WorkerRing:
     """Workers that hold all layers of a model; `plan` is the one they are linked by."""
 
-    def __init__(self, plan: Plan, workers: Sequence[BareWorker], macs: Macs, reroute: Reroute | None) -> None:
+    def __init__(
+        self, plan: Plan, workers: Sequence[BareWorker], macs: Macs, reroute: Reroute | None, key_limits: KeyUse
+    ) -> None:
         self.plan = plan
         self.workers = tuple(workers)
         self._macs = macs
         self._reroute = reroute
+        self._key_limits = key_limits
 
     def relink(self) -> None:
         """Link all stages anew, under the next plan generation. Raises the error that a stage reports, WorkerError."""
@@ -77,8 +81,15 @@ class WorkerRing:
         ports = [self._reroute(w.index, w.port) if self._reroute else w.port for w in self.workers]
         for index, worker in enumerate(self.workers):
             next_port = ports[(index + 1) % len(ports)]
-            cluster = self._macs.cluster.encode()
-            worker.send(Connect(plan=self.plan, cluster=cluster, next_host=HOST, next_port=next_port))
+            worker.send(
+                Connect(
+                    plan=self.plan,
+                    cluster=self._macs.cluster.encode(),
+                    next_host=HOST,
+                    next_port=next_port,
+                    key_limits=self._key_limits,
+                )
+            )
         deadline = perf_counter() + LINK_S
         for worker in self.workers:
             self._await_links(worker, deadline)
@@ -140,12 +151,16 @@ class WorkerRing:
 
 
 @contextmanager
-def worker_ring(model_dir: Path, cuts: Sequence[int], *, reroute: Reroute | None = None) -> Iterator[WorkerRing]:
+def worker_ring(
+    model_dir: Path, cuts: Sequence[int], *, reroute: Reroute | None = None, key_limits: KeyUse = KEY_LIMITS
+) -> Iterator[WorkerRing]:
     """A ring over the model in `model_dir`, linked and ready; its workers and keys are gone afterwards.
 
     `cuts` are the first layers of all stages but the head's: none is a ring of one, (3, 7) is three stages.
     `reroute(stage, port)` gives the port that the stage before dials in place of the stage's own, so that a proxy can
-    stand between them; it is asked anew for every link. Raises what a stage reports, WorkerError or its kinds.
+    stand between them; it is asked anew for every link. All links get new keys once one has carried `key_limits`.
+
+    Raises what a stage reports, WorkerError or its kinds.
     """
     layers = read_layout(model_dir).layers
     with ExitStack() as stack:
@@ -160,7 +175,7 @@ def worker_ring(model_dir: Path, cuts: Sequence[int], *, reroute: Reroute | None
             worker.send(Load(plan=plan, index=worker.index, directory=str(model_dir)))
         for worker in workers:
             worker.expect(Loaded, LOAD_S)
-        ring = WorkerRing(plan, workers, macs, reroute)
+        ring = WorkerRing(plan, workers, macs, reroute, key_limits)
         ring.link()
         yield ring
 

@@ -10,9 +10,9 @@ import secrets
 import selectors
 import socket
 import ssl
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple, NoReturn
 
 from core.errors import HandshakeError, LinkLost, LinkTimeout, MaclusterError, ProtocolError
 from core.link.ends import Frame, LinkStats, Receiver, Sender, hang_up
@@ -24,13 +24,20 @@ from core.settings import HELLO_TIMEOUT_S, TLS_TIMEOUT_S
 from core.trust.identity import Identity, text_id
 from core.trust.roster import Cluster
 
-__all__ = ["Frame", "LinkStats", "Receiver", "Sender", "accept", "dial", "listen"]
+__all__ = ["Alarm", "Frame", "LinkStats", "Receiver", "Sender", "accept", "dial", "listen"]
 
 BACKLOG: Final = 16
 GUESTS: Final = 8
 BINDING_BYTES: Final = 32
 LOOK_S: Final = 0.25
 _BINDING_FRAME: Final = HEADER.size + BINDING_BYTES + TAG_BYTES
+
+
+class Alarm(NamedTuple):
+    """Ends a wait: `sound` is called when `fileno` can be read, and raises a LinkError that says why."""
+
+    fileno: int
+    sound: Callable[[], NoReturn]
 
 
 def listen(host: str) -> socket.socket:
@@ -104,12 +111,20 @@ def _check_binding(opener: Opener, frame: bytes, kind: FrameType, binding: bytes
 
 
 def accept(
-    listener: socket.socket, *, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes, timeout_s: float
+    listener: socket.socket,
+    *,
+    identity: Identity,
+    cluster: Cluster,
+    peer_id: bytes,
+    binding: bytes,
+    timeout_s: float,
+    alarm: Alarm | None = None,
 ) -> Receiver:
     """The link that `peer_id` dials, ready to receive. Whoever else connects is sent away, and cannot hold it up: up to
-    8 handshakes go on at once. Raises LinkTimeout after `timeout_s`, HandshakeError if our own key cannot be loaded.
+    8 handshakes go on at once. Raises LinkTimeout after `timeout_s`, HandshakeError if our own key cannot be loaded,
+    and what `alarm` raises.
     """
-    lobby = _Lobby(listener, _Greeting(identity, cluster, peer_id, binding))
+    lobby = _Lobby(listener, _Greeting(identity, cluster, peer_id, binding), alarm)
     try:
         return lobby.wait(monotonic() + timeout_s)
     finally:
@@ -183,21 +198,25 @@ class _Guest:
 
 
 class _Lobby:
-    """Everybody who is at the door, and the listener."""
+    """Everybody who is at the door, the listener, and the alarm."""
 
-    def __init__(self, listener: socket.socket, greeting: _Greeting) -> None:
+    def __init__(self, listener: socket.socket, greeting: _Greeting, alarm: Alarm | None) -> None:
         self._listener, self._greeting = listener, greeting
         self._guests: list[_Guest] = []
         self._problem = ""
         self._selector = selectors.DefaultSelector()
         self._selector.register(listener, selectors.EVENT_READ)
+        if alarm:
+            self._selector.register(alarm.fileno, selectors.EVENT_READ, alarm)
 
     def wait(self, deadline: float) -> Receiver:
-        """Until one of them proves to be the Mac that is expected. Raises LinkTimeout."""
+        """Until one of them proves to be the Mac that is expected. Raises LinkTimeout, and what the alarm raises."""
         while (left := deadline - monotonic()) > 0:
             for key, _ in self._selector.select(min(left, LOOK_S)):
                 if key.data is None:
                     self._admit()
+                elif isinstance(key.data, Alarm):
+                    key.data.sound()
                 elif receiver := self._advance(key.data):
                     return receiver
             for guest in [g for g in self._guests if monotonic() > g.until]:

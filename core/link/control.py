@@ -16,10 +16,12 @@ from typing import Final
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
 from core.link.door import Door, Visit
+from core.link.ends import KeyMeter
 from core.link.frames import HEADER, TAG_BYTES, FrameType, Header
 from core.link.greeting import introduce, welcome
 from core.link.seal import Opener, Sealer
 from core.link.tls import check_peer, client_context, link_error, server_context
+from core.link.wear import KeyUse
 from core.link.wire import Wire
 from core.settings import HELLO_TIMEOUT_S, MAX_CONTROL_BODY, TLS_TIMEOUT_S
 from core.trust.identity import Identity
@@ -40,6 +42,7 @@ class ControlLink:
 
     def __init__(self, wire: Wire, sealer: Sealer, opener: Opener, peer: Member, stands: tuple[Stand, Stand]) -> None:
         self._wire, self._sealer, self._opener = wire, sealer, opener
+        self._sent, self._received = KeyMeter(sealer), KeyMeter(opener)
         self._due: Header | None = None
         self._held: list[tuple[FrameType, bytes]] = []
         self.peer_id = peer.device_id
@@ -58,11 +61,6 @@ class ControlLink:
         """Whether the two rosters differ."""
         return self.stand != self.peer_stand
 
-    @property
-    def roster_behind(self) -> bool:
-        """Whether this Mac's roster is the older one."""
-        return self.stand.epoch < self.peer_stand.epoch
-
     async def send(self, kind: FrameType, body: bytes) -> None:
         """Seal and send. The body of a ROSTER frame is a bundle; other frames wait until the rosters were equal once.
 
@@ -75,7 +73,7 @@ class ControlLink:
             stand = decode_bundle(body).stand
             self._put(kind, body)
             self.stand = stand
-            self._open_if_equal()
+            self._open_if(not self.epochs_differ)
         elif self._is_open:
             self._put(kind, body)
         elif len(self._held) < HELD_FRAMES:
@@ -91,17 +89,28 @@ class ControlLink:
                 self._opener.header[:] = await self._wire.read(HEADER.size)
                 self._due = self._look()
             self._opener.room(self._due)[:] = await self._wire.read(self._due.body_len)
-            kind, self._due = self._due.type, None
+            kind, length, self._due = self._due.type, self._due.body_len, None
             body = bytes(self._opener.open())
+            self._received.bytes += HEADER.size + length
             if kind is FrameType.ROSTER:
                 self.peer_stand = decode_bundle(body).stand
-                self._open_if_equal()
-            elif not self._is_open:
+                self._open_if(not self.epochs_differ)
+            elif not self._is_open and kind is not FrameType.RESUME:
                 raise ProtocolError(f"{self.peer_name} sent frame 0x{kind:02x} before the rosters were equal.")
         except MaclusterError:
             self.close()
             raise
         return kind, body
+
+    def is_worn(self, limits: KeyUse) -> bool:
+        """Whether the key of either direction has carried what it may."""
+        return self._sent.use.reaches(limits) or self._received.use.reaches(limits)
+
+    def succeed(self, link: ControlLink) -> None:
+        """Say RESUME, the last frame here; `link` goes on where this one stops. Raises LinkLost, SealError."""
+        self._put(FrameType.RESUME, b"")
+        link._held, self._held = self._held, []
+        link._open_if(self._is_open)
 
     def close(self) -> None:
         """End the link; what was sent still goes out, for at most a second."""
@@ -118,15 +127,15 @@ class ControlLink:
         return header
 
     def _put(self, kind: FrameType, body: bytes) -> None:
-        self._wire.write(bytes(self._sealer.seal(kind, parts=[body])))
+        frame = bytes(self._sealer.seal(kind, parts=[body]))
+        self._wire.write(frame)
+        self._sent.bytes += len(frame)
 
-    def _open_if_equal(self) -> None:
+    def _open_if(self, is_equal: bool) -> None:
         """Once is enough: later rosters travel between the other frames."""
-        if not self._is_open and not self.epochs_differ:
-            self._is_open = True
-            for kind, body in self._held:
-                self._put(kind, body)
-            self._held.clear()
+        self._is_open |= is_equal
+        while self._is_open and self._held:
+            self._put(*self._held.pop(0))
 
 
 async def dial_control(
@@ -219,7 +228,13 @@ class ControlServer:
             self.door.crowded_out()
         task = asyncio.create_task(self._greet(sock, host))
         self._handshakes[task] = None
-        task.add_done_callback(lambda done: self._handshakes.pop(done, None))
+        task.add_done_callback(lambda done: self._sent_away(done, sock))
+
+    def _sent_away(self, task: asyncio.Task[None], sock: socket.socket) -> None:
+        """A task that is cancelled before it has begun closes nothing."""
+        self._handshakes.pop(task, None)
+        if task.cancelled():
+            sock.close()
 
     async def _greet(self, sock: socket.socket, host: str) -> None:
         """One handshake. Whoever fails it is sent away without a word."""

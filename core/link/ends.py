@@ -6,13 +6,14 @@ import socket
 import ssl
 from collections.abc import Sequence
 from contextlib import suppress
-from time import perf_counter
+from time import monotonic, perf_counter
 from typing import Final, NamedTuple
 
-from core.errors import LinkError, LinkLost, LinkTimeout, ProtocolError
+from core.errors import LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
 from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameType, Header
 from core.link.seal import Opener, Sealer
 from core.link.tls import link_error
+from core.link.wear import KeyUse
 from core.settings import SEND_TIMEOUT_S
 
 DESCRIPTOR_ROOM: Final = 512
@@ -41,6 +42,22 @@ class LinkStats:
         self.seal_s = self.send_s = self.wait_s = self.open_s = 0.0
 
 
+class KeyMeter:
+    """What the key of one end has carried, whatever requests came and went."""
+
+    __slots__ = ("_half", "_since", "bytes")
+
+    def __init__(self, half: Sealer | Opener) -> None:
+        self._half = half
+        self._since = monotonic()
+        self.bytes = 0
+
+    @property
+    def use(self) -> KeyUse:
+        """Until now."""
+        return KeyUse(frames=self._half.frames, bytes=self.bytes, age_s=monotonic() - self._since)
+
+
 class Sender:
     """The end that seals and sends."""
 
@@ -48,6 +65,7 @@ class Sender:
         sock.settimeout(SEND_TIMEOUT_S)
         self._sock, self._sealer, self._where = sock, sealer, where
         self.peer_id = peer_id
+        self.key = KeyMeter(sealer)
         self.stats = LinkStats()
 
     def send(
@@ -68,23 +86,26 @@ class Sender:
         Raises ProtocolError for a field beyond its limit; LinkLost, LinkTimeout or SealError, and the link is closed.
         """
         started = perf_counter()
-        frame = self._sealer.seal(
-            kind,
-            request_id=request_id,
-            pos=pos,
-            rows=rows,
-            layers=layers,
-            plan_gen=plan_gen,
-            flags=flags,
-            dtype=dtype,
-            parts=parts,
-        )
-        sealed = perf_counter()
-        length = len(frame)
         try:
+            frame = self._sealer.seal(
+                kind,
+                request_id=request_id,
+                pos=pos,
+                rows=rows,
+                layers=layers,
+                plan_gen=plan_gen,
+                flags=flags,
+                dtype=dtype,
+                parts=parts,
+            )
+            sealed = perf_counter()
+            length = len(frame)
             sent = self._sock.send(frame)
             while sent < length:
                 sent += self._sock.send(frame[sent:])
+        except SealError:
+            self.close()
+            raise
         except OSError as error:
             # What a send that failed left on the wire is unknown, so this socket is never used again.
             self.close()
@@ -92,6 +113,7 @@ class Sender:
         stats = self.stats
         stats.frames += 1
         stats.bytes += length
+        self.key.bytes += length
         stats.seal_s += sealed - started
         stats.send_s += perf_counter() - sealed
 
@@ -109,6 +131,7 @@ class Receiver:
         self._timeout_s = SEND_TIMEOUT_S
         self.peer_id = peer_id
         self.row_bytes: int | None = None
+        self.key = KeyMeter(opener)
         self.stats = LinkStats()
 
     def fileno(self) -> int:
@@ -141,9 +164,11 @@ class Receiver:
         except LinkError:
             self.close()
             raise
+        length = HEADER.size + header.body_len
         stats = self.stats
         stats.frames += 1
-        stats.bytes += HEADER.size + header.body_len
+        stats.bytes += length
+        self.key.bytes += length
         stats.wait_s += arrived - started
         stats.open_s += perf_counter() - arrived
         return Frame(header, body)

@@ -44,6 +44,7 @@ class FrameType(IntEnum):
     PLAN = 0x16
     ROSTER = 0x17
     TELEMETRY = 0x18
+    KEY_CHANGE = 0x19
     BYE = 0xFF
 
 

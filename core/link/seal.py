@@ -54,6 +54,11 @@ class _Half:
         self.frame = self._buffer[_PREFIX : _BODY + length + TAG_BYTES]
         self.body = self._buffer[_BODY : _BODY + length + TAG_BYTES]
 
+    @property
+    def frames(self) -> int:
+        """How many frames this key has sealed or opened."""
+        return self._seq
+
     def _step(self) -> None:
         """The nonce of the next frame; no key seals or opens more than its share."""
         if self._seq >= MAX_FRAMES_PER_KEY:

@@ -33,7 +33,9 @@ VERSION: Final = 1
 
 
 class Kind(IntEnum):
-    """What the link is for. DATA needs one and the same roster on both ends; CONTROL may carry rosters until then."""
+    """What the link is for. DATA needs one and the same roster on both ends; CONTROL may carry rosters until then, and
+    so two sides of a fork find the proof of it.
+    """
 
     CONTROL = 0
     DATA = 1
@@ -116,11 +118,8 @@ class _Party:
             raise HandshakeError(f"{name} meant to reach another Mac.")
         if hello.my_id != self._peer.device_id:
             raise HandshakeError(f"The Mac that proved to be {name} says that it is another one.")
-        if hello.epoch == roster.epoch and hello.roster_hash != roster.hash:
-            cure = "Two admins changed the roster at once: decide which Mac is right, and re-pair the others."
-            raise HandshakeError(f"The roster forked: {name} has another one of epoch {roster.epoch}.", cure)
-        if hello.epoch != roster.epoch and self._kind is Kind.DATA:
-            raise HandshakeError(f"{name} has the roster of epoch {hello.epoch}, this Mac that of {roster.epoch}.")
+        if self._kind is Kind.DATA:
+            _judge_stand(name, Stand(hello.epoch, hello.roster_hash), roster.stand)
         return hello
 
     def _agree(self, side: Side, m1: bytes, m2: bytes, theirs: _Hello) -> None:
@@ -159,6 +158,14 @@ class _Party:
     def _mac(self, side: Side, device_id: bytes, signature: bytes) -> bytes:
         key = expand(self._prk, b"macluster/1 mac " + side.encode())
         return hmac.digest(key, device_id + signature, "sha256")
+
+
+def _judge_stand(name: str, theirs: Stand, ours: Stand) -> None:
+    if theirs.epoch != ours.epoch:
+        raise HandshakeError(f"{name} has the roster of epoch {theirs.epoch}, this Mac that of {ours.epoch}.")
+    if theirs != ours:
+        cure = "Two admins changed the roster at once: decide which one counts with `macluster trust resolve`."
+        raise HandshakeError(f"The roster forked: {name} has another one of epoch {ours.epoch}.", cure)
 
 
 def _words(side: Side, th: bytes) -> bytes:

@@ -12,7 +12,7 @@ import ssl
 import sys
 from typing import Final
 
-from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, LinkTimeout, SealError
+from core.errors import HandshakeError, IdentityError, LinkError, LinkLost, LinkTimeout, SealError, WrongKey
 from core.trust.identity import Identity, certificate_key, device_id_of, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Cluster, Member
@@ -52,20 +52,18 @@ def _context(protocol: int, identity: Identity, cluster: Cluster) -> ssl.SSLCont
 def check_peer(certificate: bytes | None, cluster: Cluster, peer_id: bytes | None = None) -> Member:
     """The member whose exact key the peer's leaf holds; `peer_id` if it is to be one Mac only.
 
-    Raises HandshakeError for a stranger, a CA, another member, or a member below "paired".
+    Raises WrongKey for a stranger, a CA or another member, HandshakeError for a member below "paired".
     """
     try:
         public = certificate_key(certificate or b"")
     except IdentityError as error:
-        raise HandshakeError(f"A Mac showed a certificate that is not taken: {error.what}") from error
+        raise WrongKey(f"A Mac showed a certificate that is not taken: {error.what}") from error
     device_id = device_id_of(public)
     member = cluster.roster.member(device_id)
     if member is None or member.public != public:
-        raise HandshakeError(
-            f"Mac {text_id(device_id)[:8]} is not in this cluster.", "Pair it first: `macluster pair`."
-        )
+        raise WrongKey(f"Mac {text_id(device_id)[:8]} is not in this cluster.", PAIR_FIRST)
     if peer_id is not None and device_id != peer_id:
-        raise HandshakeError(f"{member.name} answered where {text_id(peer_id)[:8]} was expected.")
+        raise WrongKey(f"{member.name} answered where {text_id(peer_id)[:8]} was expected.")
     if not carries_prompts(member.level):
         raise HandshakeError(f"{member.name} is {member.level}.", PAIR_FIRST)
     return member
@@ -85,7 +83,7 @@ def link_error(error: OSError, where: str) -> LinkError:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return LinkLost(f"{where} closed the link.")
     if isinstance(error, ssl.SSLCertVerificationError):
-        return HandshakeError(f"{where} is not a Mac of this cluster.", PAIR_FIRST)
+        return WrongKey(f"{where} is not a Mac of this cluster.", PAIR_FIRST)
     if isinstance(error, ssl.SSLError):
         reason = getattr(error, "reason", None) or "refused"  # asyncio makes some without
         if reason == "DECRYPTION_FAILED_OR_BAD_RECORD_MAC":

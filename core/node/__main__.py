@@ -10,13 +10,14 @@ import shutil
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import MaclusterError
 from core.mac.memory import default_budget, physical_bytes
 from core.node.options import add_options
 from core.node.service import Node, NodeConfig
-from core.settings import GB, Home, default_home
+from core.settings import GB, Home, default_home, hub_cache
 from core.text import clean_name
 
 STOP_S = 10.0
@@ -33,8 +34,9 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         budget_bytes=int(args.budget * GB) if args.budget else default_budget(physical),
         memory_bytes=physical,
         chip=args.chip,
-        model_roots=tuple(p.expanduser().absolute() for p in args.models),
+        model_roots=tuple(p.expanduser().absolute() for p in args.models) or (hub_cache(),),
         multicast=not args.no_multicast,
+        peers=tuple(args.peer),
     )
 
 
@@ -46,20 +48,28 @@ def _discard(folder: Path) -> None:
 
 
 async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
-    node = Node(config)
+    """Run a node, and in its place another one when this Mac has changed its key."""
     loop = asyncio.get_running_loop()
+    node, stopped = Node(config), False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        loop.call_later(STOP_S, os._exit, 1)
+        node.stop()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, node.stop)
+        loop.add_signal_handler(number, stop)
     if until_eof:
-        threading.Thread(target=_stop_at_eof, args=(loop, node), daemon=True).start()
-    node.when_stopping(lambda: loop.call_later(STOP_S, os._exit, 1))
-    await node.run()
+        threading.Thread(target=_stop_at_eof, args=(loop, stop), daemon=True).start()
+    while (again := await node.run()) and not stopped:
+        node = Node(again)
 
 
-def _stop_at_eof(loop: asyncio.AbstractEventLoop, node: Node) -> None:
+def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
     while os.read(0, 4096):
         pass
-    loop.call_soon_threadsafe(node.stop)
+    loop.call_soon_threadsafe(stop)
 
 
 def main() -> None:
@@ -76,6 +86,8 @@ def main() -> None:
     finally:
         if args.discard:
             _discard(config.home.root)
+    sys.stdout.flush()
+    os._exit(0)  # mlx, which the tokenizer brings along, may abort a process that ends while a thread of its runs
 
 
 if __name__ == "__main__":

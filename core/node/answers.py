@@ -6,18 +6,19 @@ import asyncio
 import contextlib
 import secrets
 from collections import deque
+from collections.abc import Collection
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.errors import Busy, LinkError, NodeError, NotLoaded, NotPaired, Problem, UsageError, error_from
+from core.errors import Busy, LinkError, NodeError, NotLoaded, NotPaired, Problem, SealError, UsageError, error_from
 from core.events import Plan, Progress, RequestDone, RequestStarted, TokenEvent
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.journal import Journal
 from core.node.supervisor import Supervisor
-from core.node.token_log import Opening, TokenLog
+from core.node.token_log import Opening, TokenLog, forget_old, forget_shared
 from core.requests import ChatRequest, RequestAccepted
 from core.trust.levels import carries_prompts
 from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
@@ -73,10 +74,14 @@ class Answers:
             what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
             raise UsageError(what, "Ask for less, or load the model with a larger --context.")
         request = msgspec.structs.replace(request, max_tokens=min(request.max_tokens, room))
-        running = self._admit(request, prompt, tokens, plan.model, plan.fingerprint)
+        running = self._admit(request, prompt, tokens, plan)
         self._queue.append(running)
         self._bus.publish(RequestStarted(request_id=running.order.request_id, prompt_tokens=len(prompt)))
         self.pump()
+        try:
+            await asyncio.to_thread(forget_old, self._folder)
+        except SealError as error:
+            self._journal.warn(str(error))
         return RequestAccepted(request_id=running.order.request_id, prompt_tokens=len(prompt))
 
     def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> None:
@@ -85,11 +90,12 @@ class Answers:
             raise NotLoaded(f"{plan.model} was unloaded meanwhile.")
         trust = self._bus.now.trust
         if not carries_prompts(trust.level):
-            raise NotPaired(f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}.")
+            what = f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}. {trust.reason}"
+            raise NotPaired(what.strip(), "`macluster trust list` says how far each Mac is trusted.")
         if len(self._queue) >= QUEUE_LIMIT:
             raise Busy(f"{QUEUE_LIMIT} requests are waiting already.")
 
-    def _admit(self, request: ChatRequest, prompt: list[int], tokens: Tokens, model: str, fingerprint: str) -> Running:
+    def _admit(self, request: ChatRequest, prompt: list[int], tokens: Tokens, plan: Plan) -> Running:
         order = Generate(
             request_id=secrets.token_hex(16),
             tokens=prompt,
@@ -101,12 +107,13 @@ class Answers:
         )
         opening = Opening(
             request_id=order.request_id,
-            model=model,
-            fingerprint=fingerprint,
+            model=plan.model,
+            fingerprint=plan.fingerprint,
             prompt=prompt,
             temperature=request.temperature,
             top_p=request.top_p,
             seed=request.seed,
+            macs=tuple(s.device_id for s in plan.stages),
         )
         return Running(order, TokenLog(self._folder, self._secret, opening), tokens.stream())
 
@@ -167,6 +174,12 @@ class Answers:
         self._queue.clear()
         for running in stopped:
             self._finish(running, self._unrun(running, problem))
+
+    async def forget_shared(self, macs: Collection[str]) -> None:
+        """Forget the logs of answers in which one of `macs` took part. Raises SealError."""
+        count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs)
+        if count:
+            self._journal.info(f"{count} token log(s) of answers in which that Mac took part are deleted.")
 
     def _finish(self, running: Running, done: Done) -> None:
         with contextlib.suppress(OSError):  # what was shown is written; the rest is told by the problem

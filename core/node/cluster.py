@@ -53,6 +53,11 @@ class Cluster:
         """The plan that is loading or loaded."""
         return self._formation.plan if self._formation and self._formation.phase != "failed" else None
 
+    def mismatch(self, device_id: str) -> str:
+        """What in the files of that Mac is not the plan's; "" if nothing is known. The next load asks anew."""
+        mismatch = self._formation.mismatch if self._formation else None
+        return mismatch.problem.what if mismatch and mismatch.device_id == device_id else ""
+
     def served(self) -> None:
         """A request went through the ring."""
         if self._formation:

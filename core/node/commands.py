@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from core.errors import MaclusterError, TrustError, UsageError
+from core.events import Plan
 from core.models.anatomy import Anatomy
 from core.models.catalog import Broken, ModelEntry
 from core.node.anatomies import Anatomies
@@ -16,6 +17,7 @@ from core.node.discovery import Sighting
 from core.node.introductions import Introductions
 from core.node.models import Models
 from core.node.peers import Peers
+from core.node.sightings import place_given
 from core.plan.fit import make_plan, with_verification
 from core.plan.preview import preview_of
 from core.requests import (
@@ -27,6 +29,7 @@ from core.requests import (
     PairingWindow,
     PlanPreview,
     PlanRequest,
+    PreviewRequest,
     RequestAccepted,
 )
 from core.settings import DEFAULT_CONTEXT
@@ -46,6 +49,7 @@ class Commands:
         answers: Answers,
         introductions: Introductions,
         know: Callable[[Sighting], None],
+        check_trust: Callable[[Plan | None], None],
     ) -> None:
         self._models = models
         self._anatomies = anatomies
@@ -54,6 +58,7 @@ class Commands:
         self._answers = answers
         self._introductions = introductions
         self._know = know
+        self._check_trust = check_trust
         self._plan_gen = 0
 
     async def models(self) -> list[ModelChoice]:
@@ -61,16 +66,21 @@ class Commands:
         found = await self._models.survey()
         return [_unusable(one) if isinstance(one, Broken) else await self._choice(one) for one in found]
 
-    async def preview(self, request: PlanRequest) -> PlanPreview:
+    async def preview(self, request: PreviewRequest) -> PlanPreview:
         """What loading would do. Raises ModelNotFound, BadModel; what does not fit is told in the preview."""
         entry = await self._models.find(request.model)
         try:
-            return await self._preview(entry, request, await self._anatomies.of(entry))
+            preview = await self._preview(entry, request, await self._anatomies.of(entry))
+            return await self._anatomies.with_parts(entry, preview) if request.parts else preview
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
-        """Begin to load a model over the paired Macs that are linked. Raises PlanError, ModelError, Busy."""
+        """Begin to load a model over the paired Macs that are linked.
+
+        Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
+        """
+        self._check_trust(None)
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         anatomy = await self._anatomies.of(entry)
@@ -90,6 +100,7 @@ class Commands:
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
         directory = Path(entry.path)
+        self._check_trust(plan)
         await self._cluster.load(plan, directory, verify=verify)
         try:
             await self._answers.use(directory)
@@ -128,9 +139,23 @@ class Commands:
         """Open this Mac's pairing window."""
         return PairingWindow(port=await self._introductions.open())
 
-    def offer_pairing(self, offer: PairingOffer) -> None:
-        """Begin to pair with the Mac whose window is open."""
-        self._introductions.offer(offer)
+    def pair_with(self, device_id: str) -> None:
+        """Begin to pair with a Mac that was seen. Raises UsageError for any other."""
+        peer = self._peers.find(device_id)
+        if peer is None or peer.is_self:
+            raise UsageError(
+                f"No other Mac with the device id {device_id!r} was seen.",
+                "`macluster peers` lists those that were; where Bonjour is off, use `macluster pair HOST:PORT`.",
+            )
+        self._introductions.pair_with(device_id, peer.name)
+
+    async def offer_pairing(self, offer: PairingOffer) -> None:
+        """Begin to pair with the Mac whose window is open there. Raises UsageError for a place that is none."""
+        await self._introductions.offer(place_given(offer.host, offer.port))
+
+    async def stop_pairing(self) -> None:
+        """Close this Mac's window and break off a pairing."""
+        await self._introductions.stop()
 
     def type_digits(self, digits: str) -> None:
         """The digits read on the other Mac."""

@@ -9,13 +9,13 @@ taken for a new one; a lost stage, a stage that holds something else and a faile
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from core.errors import Problem
 from core.events import Plan, StageState
-from core.node.ownership import first_fault
+from core.node.ownership import first_fault, mismatched
 from core.worker.messages import Loaded
 
 MAX_RELINKS = 3
@@ -58,12 +58,20 @@ class GiveUp(msgspec.Struct, frozen=True):
 Action = Connect | Show | Prove | Ready | GiveUp
 
 
+class Mismatch(NamedTuple):
+    """The Mac that has other files than the plan's, and what is other."""
+
+    device_id: str
+    problem: Problem
+
+
 class Formation:
     """What is known of every stage of one plan."""
 
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.phase: Phase = "loading"
+        self.mismatch: Mismatch | None = None
         self._ports: dict[str, int] = {}
         self._held: dict[str, Loaded] = {}
         self._files: dict[str, Mapping[str, str]] = {}
@@ -127,6 +135,8 @@ class Formation:
         """A stage is gone with its layers."""
         if self.phase == "failed" or all(s.device_id != device_id for s in self.plan.stages):
             return []
+        if problem.kind == "ModelMismatch":
+            self.mismatch = Mismatch(device_id, problem)
         return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem)]
 
     def unprepared(self) -> list[str]:
@@ -140,6 +150,8 @@ class Formation:
     def _examine(self) -> list[Action]:
         """A fault is told at once, not after the slowest Mac has loaded."""
         problem = first_fault(self.plan, self._held, self._files)
+        if problem and (device_id := mismatched(self.plan, self._held, self._files)):
+            self.mismatch = Mismatch(device_id, problem)
         return self._fail(problem) if problem else self._advance()
 
     def _advance(self) -> list[Action]:

@@ -7,6 +7,7 @@ import os
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
@@ -15,7 +16,22 @@ from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
 from core.node.bus import Bus
 from core.node.commands import Commands
-from core.requests import Address, Body, ChatRequest, Digits, Done, LoadRequest, PairingOffer, PlanRequest
+from core.node.trusting import Trusting
+from core.requests import (
+    Address,
+    Body,
+    ChatRequest,
+    Digits,
+    Done,
+    ForkChoice,
+    LoadRequest,
+    PairingOffer,
+    PairWith,
+    PreviewRequest,
+    RecoveryPhrase,
+    Rename,
+    Target,
+)
 
 MAX_REQUEST = 8 << 20
 
@@ -27,14 +43,16 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class LocalApi:
     """Serves one node's commands; only this user can open the socket."""
 
-    def __init__(self, commands: Commands, bus: Bus) -> None:
+    def __init__(self, commands: Commands, trusting: Trusting, bus: Bus) -> None:
         self._commands = commands
+        self._trusting = trusting
         self._bus = bus
         self._runner: web.AppRunner | None = None
 
     async def start(self, socket: Path) -> None:
         """Listen on `socket`, a leftover of an ended node is replaced."""
         app = web.Application(client_max_size=MAX_REQUEST, middlewares=[_problems])
+        app.on_response_prepare.append(self._say_trust)
         app.add_routes(
             [
                 web.get("/v1/events", self._events),
@@ -45,9 +63,20 @@ class LocalApi:
                 web.post("/v1/chat", self._chat),
                 web.delete("/v1/chat/{request_id}", self._cancel),
                 web.post("/v1/peers", self._know),
+                web.post("/v1/pairing", self._pair_with),
+                web.delete("/v1/pairing", self._stop_pairing),
                 web.post("/v1/pairing/open", self._open_pairing),
                 web.post("/v1/pairing/offer", self._offer_pairing),
                 web.post("/v1/pairing/digits", self._digits),
+                web.get("/v1/trust", self._trust),
+                web.post("/v1/trust/revoke", _taking(Target, self._trusting.revoke)),
+                web.post("/v1/trust/promote", _taking(Target, self._trusting.promote)),
+                web.post("/v1/trust/demote", _taking(Target, self._trusting.demote)),
+                web.post("/v1/trust/rename", _taking(Rename, self._trusting.rename)),
+                web.post("/v1/trust/rotate", self._rotate),
+                web.post("/v1/trust/recovery", self._new_recovery),
+                web.post("/v1/trust/recover", _taking(RecoveryPhrase, self._trusting.recover)),
+                web.post("/v1/trust/resolve", _taking(ForkChoice, self._trusting.resolve)),
             ]
         )
         self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
@@ -79,7 +108,7 @@ class LocalApi:
         return _json(await self._commands.models())
 
     async def _plan(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.preview(await _body(request, PlanRequest)))
+        return _json(await self._commands.preview(await _body(request, PreviewRequest)))
 
     async def _load(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._commands.load(await _body(request, LoadRequest)), status=202)
@@ -99,16 +128,46 @@ class LocalApi:
         self._commands.know(await _body(request, Address))
         return _json(Done())
 
+    async def _pair_with(self, request: web.Request) -> web.StreamResponse:
+        self._commands.pair_with((await _body(request, PairWith)).device_id)
+        return _json(Done(), status=202)
+
+    async def _stop_pairing(self, request: web.Request) -> web.StreamResponse:
+        await self._commands.stop_pairing()
+        return _json(Done())
+
     async def _open_pairing(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._commands.open_pairing())
 
     async def _offer_pairing(self, request: web.Request) -> web.StreamResponse:
-        self._commands.offer_pairing(await _body(request, PairingOffer))
+        await self._commands.offer_pairing(await _body(request, PairingOffer))
         return _json(Done(), status=202)
 
     async def _digits(self, request: web.Request) -> web.StreamResponse:
         self._commands.type_digits((await _body(request, Digits)).digits)
         return _json(Done())
+
+    async def _trust(self, request: web.Request) -> web.StreamResponse:
+        return _json(self._trusting.view())
+
+    async def _rotate(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._trusting.rotate())
+
+    async def _new_recovery(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._trusting.new_recovery())
+
+    async def _say_trust(self, request: web.Request, reply: web.StreamResponse) -> None:
+        trust = self._bus.now.trust
+        reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
+
+
+def _taking(kind: type[_B], command: Callable[[_B], Awaitable[Body]]) -> Handler:
+    """A command with a body of that kind."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return _json(await command(await _body(request, kind)))
+
+    return handle
 
 
 async def _body(request: web.Request, kind: type[_B]) -> _B:

@@ -3,137 +3,109 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 
-from core.errors import LinkError, LinkLost, MaclusterError
-from core.link.control import ControlLink, ControlServer, dial_control, serve_control
+from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
+from core.link.control import ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
+from core.link.line import Line
+from core.link.wear import KEY_LIMITS, KeyUse
+from core.node.addresses import AddressBook
+from core.node.contact import Contact
+from core.node.dialling import Dialling
 from core.node.journal import Journal
 from core.node.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
-from core.settings import BEAT_S, DEAD_S, SUSPECT_S
-from core.trust.identity import Identity, parse_text_id, text_id
+from core.settings import BEAT_S, DEAD_S, MAX_CONTROL_LINKS, SUSPECT_S
+from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import RosterStore
 
-DIAL_S = 5.0
-REDIAL_S = (0.2, 0.5, 1.0, 2.0)
-PATIENCE_S = 3.0
-RTT_SAMPLES = 16
 SHORT_S = 5.0
-
-
-class Contact:
-    """A live control link and what it has told us."""
-
-    def __init__(self, link: ControlLink, dialled: bool) -> None:
-        self.link = link
-        self.dialled = dialled
-        self.heard_at = monotonic()
-        self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
-        self.status: Status | None = None
-        self.suspect = False
-        self.goodbye = ""
-        self.since = self.heard_at
-        self.beat: asyncio.Task[None] | None = None
-
-    def timed(self, rtt_s: float) -> None:
-        """A ping came back after `rtt_s` seconds."""
-        self._rtts.append(rtt_s)
-
-    @property
-    def rtt_s(self) -> float | None:
-        """The shortest of the last pings: what the network takes, without what the two nodes were busy with."""
-        return min(self._rtts, default=None)
+RESUME_S = 5.0
+RENEW_S = (1.0, 5.0, 30.0, 120.0, 600.0)
 
 
 class Mesh:
-    """One link to each paired Mac whose address is known. The Mac with the lower device id dials; the other one waits
-    a moment first, so that two links do not cross.
-    """
+    """One link to each paired Mac that can be reached, whichever of the two dialled."""
 
     def __init__(
         self,
         identity: Identity,
         store: RosterStore,
+        book: AddressBook,
         journal: Journal,
         *,
         status: Callable[[], Status],
         on_change: Callable[[str], None],
+        on_roster: Callable[[], Awaitable[None]],
         on_message: Callable[[str, AnyMessage], Awaitable[None]],
         on_down: Callable[[str, LinkLost], Coroutine[Any, Any, None]],
+        key_limits: KeyUse = KEY_LIMITS,
     ) -> None:
         self._identity = identity
         self._store = store
         self._journal = journal
         self._status = status
         self._on_change = on_change
+        self._on_roster = on_roster
         self._on_message = on_message
         self._on_down = on_down
-        self._addresses: dict[str, tuple[str, int]] = {}
-        self._dialling: dict[str, asyncio.Task[None]] = {}
+        self._key_limits = key_limits
         self._tasks: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
-        self._short: dict[str, int] = {}
         self.contacts: dict[str, Contact] = {}
+        self.dialling = Dialling(
+            identity,
+            store,
+            book,
+            journal,
+            is_linked=self.contacts.__contains__,
+            on_link=lambda link: self._add(Line(link, dialled=True)),
+            on_change=on_change,
+        )
 
     async def start(self, host: str, port: int) -> int:
-        """Listen for control links; the port."""
+        """Listen for control links and look for the members; the port."""
         self._server = await serve_control(
             host, port, identity=self._identity, cluster=self._store.cluster, on_link=self._accepted
         )
         self._spawn(self._beat())
+        self.dialling.roster_changed()
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, reason: str) -> None:
         """Say goodbye and close every link."""
         for device_id in list(self.contacts):
             await self.send(device_id, Bye(reason=reason))
-        contacts, self.contacts = self.contacts, {}
-        for task in [*self._tasks, *self._dialling.values()]:
+        contacts = list(self.contacts.values())
+        self.contacts.clear()
+        await self.dialling.stop()
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, *self._dialling.values(), return_exceptions=True)
-        for contact in contacts.values():
-            contact.link.close()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        for contact in contacts:
+            contact.line.close()
         if self._server:
             self._server.close()
 
-    def know(self, device_id: str, host: str, port: int) -> None:
-        """An address for a Mac; dial it if it is paired and not linked."""
-        self._addresses[device_id] = (host, port)
-        self.reach(device_id)
-
-    def reach(self, device_id: str) -> None:
-        """Dial a paired Mac in the background until it is linked."""
-        paired = self._store.current and self._store.current.member(parse_text_id(device_id))
-        if not paired or device_id == self._identity.text_id or device_id not in self._addresses:
-            return
-        if device_id not in self.contacts and device_id not in self._dialling:
-            task = asyncio.create_task(self._dial(device_id), name=f"dial {device_id[:8]}")
-            self._dialling[device_id] = task
-            task.add_done_callback(lambda task: self._dialled(device_id, task))
-
-    def _dialled(self, device_id: str, task: asyncio.Task[None]) -> None:
-        """A link may have ended again before its dialling did: then nobody else would dial."""
-        self._dialling.pop(device_id, None)
-        if not task.cancelled():
-            self.reach(device_id)
+    @property
+    def knocks(self) -> dict[str, int]:
+        """What became of those who wanted to link."""
+        return {str(outcome): count for outcome, count in self._server.door.counts.items()} if self._server else {}
 
     async def roster_changed(self) -> None:
         """Push the new roster to every linked Mac, end the links to those it no longer trusts, and dial the members
         that are not linked.
         """
-        roster = self._store.cluster().roster
         for device_id, contact in list(self.contacts.items()):
             await self._send_roster(contact)
-            member = roster.member(contact.link.peer_id)
-            if member is None or not carries_prompts(member.level):
-                contact.goodbye = "It is no longer paired."
+            if not self._may_link(contact):
+                contact.goodbye = "The two are no longer paired."
                 self._spawn(self._ended(device_id, contact, ""))
-        for device_id in list(self._addresses):
-            self.reach(device_id)
+        self.dialling.roster_changed()
 
     async def send(self, device_id: str, message: AnyMessage) -> bool:
         """Send a message; False if that Mac is not linked (its going down is told by `on_down`)."""
@@ -158,57 +130,61 @@ class Mesh:
             return False
         return True
 
-    async def _dial(self, device_id: str) -> None:
-        if device_id < self._identity.text_id:
-            await asyncio.sleep(PATIENCE_S)
-        if short := self._short.get(device_id, 0):  # links that ended at once: do not dial in a hot loop
-            await asyncio.sleep(REDIAL_S[min(short, len(REDIAL_S)) - 1])
-        attempt = 0
-        while device_id not in self.contacts:
-            host, port = self._addresses[device_id]
-            try:
-                link = await dial_control(
-                    host,
-                    port,
-                    identity=self._identity,
-                    cluster=self._store.cluster(),
-                    peer_id=parse_text_id(device_id),
-                    timeout_s=DIAL_S,
-                )
-            except MaclusterError as error:
-                if attempt == 0:
-                    self._journal.warn(f"No control link to {device_id[:8]}: {error.what}")
-                await asyncio.sleep(REDIAL_S[min(attempt, len(REDIAL_S) - 1)])
-                attempt += 1
-                continue
-            self._add(Contact(link, dialled=True))
-
     async def _accepted(self, link: ControlLink) -> None:
-        self._add(Contact(link, dialled=False))
+        self._add(Line(link, dialled=False))
 
-    def _add(self, contact: Contact) -> None:
-        """Keep one link a pair: the one that the lower device id dialled wins."""
-        device_id = text_id(contact.link.peer_id)
+    def _add(self, line: Line) -> None:
+        """Keep one line a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
+        end of the standing one: with RESUME it is a new key, without it that node was started anew.
+        """
+        device_id, contact = text_id(line.link.peer_id), Contact(line)
         standing = self.contacts.get(device_id)
-        lower_dials = (self._identity.text_id < device_id) == contact.dialled
-        if standing and not lower_dials:
-            contact.link.close()
+        full = not standing and len(self.contacts) >= MAX_CONTROL_LINKS
+        if full or not self._may_link(contact):
+            line.close()
             return
         if standing:
-            standing.link.close()
-            if monotonic() - standing.since > SHORT_S:  # no crossing of two dials: that node was started anew
-                self._spawn(self._on_down(device_id, LinkLost("It linked anew.")))
+            if standing.line.dialled == line.dialled or contact.since - standing.since > SHORT_S:
+                standing.line.set_aside(line)
+                standing.changed_at = contact.since
+                return
+            if (self._identity.text_id < device_id) != line.dialled:
+                line.close()
+                return
+            standing.line.close()
         self.contacts[device_id] = contact
+        self.dialling.linked(device_id)
         self._spawn(self._listen(device_id, contact))
+
+    def _renewed(self, link: ControlLink) -> None:
+        """A link that was dialled because the keys of the standing one are worn."""
+        contact = self.contacts.get(text_id(link.peer_id))
+        if contact and contact.line.dialled and not contact.line.is_renewing:
+            with suppress(LinkError):  # it ended at this very moment: then this one comes after it
+                contact.line.renew(link)
+                contact.changed_at, contact.attempts = monotonic(), 0
+                return
+        self._add(Line(link, dialled=True))
+
+    def _may_link(self, contact: Contact) -> bool:
+        """By the newest roster, which may have come while the two were still shaking hands."""
+        roster = self._store.cluster().roster
+        peer, me = roster.member(contact.link.peer_id), roster.member(self._identity.device_id)
+        return peer is not None and me is not None and carries_prompts(peer.level)
+
+    def _is_behind(self, contact: Contact) -> bool:
+        """Whether the other end has not told that it has our roster, or was not told that we have it."""
+        stand = self._store.cluster().roster.stand
+        return contact.link.peer_stand != stand or contact.link.stand != stand
 
     async def _listen(self, device_id: str, contact: Contact) -> None:
         problem = LinkLost("The control link ended.")
         try:
-            if contact.link.epochs_differ:
+            if self._is_behind(contact):
                 await self._send_roster(contact)
             await contact.link.send(*to_frame(Ping(sent=monotonic())))
             while True:
-                kind, body = await contact.link.recv()
+                kind, body = await contact.line.recv()
                 contact.heard_at = monotonic()
                 await self._handle(device_id, contact, kind, body)
         except LinkError as error:
@@ -219,22 +195,21 @@ class Mesh:
             await self._ended(device_id, contact, problem.what)
 
     async def _ended(self, device_id: str, contact: Contact, what: str) -> None:
-        contact.link.close()
-        if self.contacts.get(device_id) is contact:
+        is_current = self.contacts.get(device_id) is contact
+        aside = contact.line.take_aside() if is_current else None
+        contact.line.close()
+        if is_current:
             del self.contacts[device_id]
-            short = monotonic() - contact.since < SHORT_S
-            self._short[device_id] = self._short.get(device_id, 0) + 1 if short else 0
+            if aside:
+                what = "It linked anew."
+                self._add(aside)
             self._on_change(device_id)
             await self._on_down(device_id, LinkLost(contact.goodbye or what))
-            self.reach(device_id)
+            self.dialling.ended(device_id, at_once=monotonic() - contact.since < SHORT_S)
 
     async def _handle(self, device_id: str, contact: Contact, kind: FrameType, body: bytes) -> None:
         if kind == FrameType.ROSTER:
-            if self._store.adopt(body):
-                await self.roster_changed()
-            elif contact.link.epochs_differ:
-                await self._send_roster(contact)
-            self._on_change(device_id)
+            await self._handle_roster(device_id, contact, body)
             return
         message = from_frame(kind, body)
         match message:
@@ -249,6 +224,19 @@ class Mesh:
             case _:
                 await self._on_message(device_id, message)
 
+    async def _handle_roster(self, device_id: str, contact: Contact, body: bytes) -> None:
+        try:
+            if self._store.adopt(body):
+                await self._on_roster()
+            elif self._is_behind(contact):
+                await self._send_roster(contact)
+        except RosterFork as error:
+            if contact.dispute != error.what:  # said once; the link stays, for what a person decides travels over it
+                contact.dispute = error.what
+                self._journal.error(f"{contact.link.peer_name} ({device_id[:8]}): {error.what}")
+                await self._on_roster()
+        self._on_change(device_id)
+
     async def _beat(self) -> None:
         """Ping every link; close those that are silent. A late loop of our own (sleep, a busy machine) restarts the
         clocks instead of blaming the others.
@@ -259,21 +247,40 @@ class Mesh:
             late, due = monotonic() - due - BEAT_S > 1.0, monotonic()
             for device_id, contact in list(self.contacts.items()):
                 if late:
-                    contact.heard_at = due
+                    contact.heard_at = contact.changed_at = due
                 silence = due - contact.heard_at
                 if silence > DEAD_S:
-                    contact.goodbye = f"No sign of life for {silence:.1f} s."
-                    self._spawn(self._ended(device_id, contact, ""))  # TLS would wait a second for its goodbye
+                    what = f"No sign of life for {silence:.1f} s."
+                    self._spawn(self._ended(device_id, contact, what))  # TLS would wait a second for its goodbye
                     continue
                 if (silence > SUSPECT_S) != contact.suspect:
                     contact.suspect = not contact.suspect
                     self._on_change(device_id)
+                self._renew(device_id, contact, due)
                 # one Mac that does not read must not hold up the others
                 if contact.beat is None or contact.beat.done():
                     contact.beat = self._spawn(self._ping(contact, due))
 
+    def _renew(self, device_id: str, contact: Contact, now: float) -> None:
+        """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""
+        line, is_late = contact.line, now - contact.changed_at > RESUME_S
+        if line.is_renewing:
+            if is_late:
+                self._spawn(self._ended(device_id, contact, "It did not go over to new keys."))
+            return
+        if is_late:
+            line.drop_aside()
+        if line.dialled and line.link.is_worn(self._key_limits) and now >= contact.renew_at:
+            contact.renew_at = now + RENEW_S[min(contact.attempts, len(RENEW_S) - 1)]
+            contact.attempts += 1
+            self.dialling.renew(device_id, self._renewed)
+
     async def _ping(self, contact: Contact, now: float) -> None:
-        await self._send_raw(contact, *to_frame(Ping(sent=now)))
+        """While the rosters differ a link carries nothing else, and the roster is the sign of life."""
+        if self._is_behind(contact):
+            await self._send_roster(contact)
+        else:
+            await self._send_raw(contact, *to_frame(Ping(sent=now)))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)

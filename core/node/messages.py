@@ -102,6 +102,20 @@ class Release(NodeMessage, frozen=True, kw_only=True):
     reason: str
 
 
+class KeyChange(NodeMessage, frozen=True, kw_only=True):
+    """Member to admin: put my new key in the place of my old one. `request` is that of `core.trust.rotation`, in
+    pieces.
+    """
+
+    request: tuple[bytes, ...]
+
+
+class KeyRefused(NodeMessage, frozen=True, kw_only=True):
+    """Admin to member: its key stays as it is."""
+
+    problem: Problem
+
+
 class Bye(NodeMessage, frozen=True, kw_only=True):
     """This node goes away on purpose."""
 
@@ -109,7 +123,7 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 
 
 StageWord = Prepared | Checked | Reported | StageLost
-AnyMessage = Ping | Pong | Prepare | LinkUp | Release | Bye | StageWord
+AnyMessage = Ping | Pong | Prepare | LinkUp | Release | KeyChange | KeyRefused | Bye | StageWord
 
 FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     Ping: FrameType.PING,
@@ -121,6 +135,8 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     Reported: FrameType.PLAN,
     StageLost: FrameType.ERROR,
     Release: FrameType.PLAN,
+    KeyChange: FrameType.KEY_CHANGE,
+    KeyRefused: FrameType.KEY_CHANGE,
     Bye: FrameType.BYE,
 }
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from core.errors import UsageError
 from core.mac.chip import computer_name
+from core.node.sightings import Place, place_given
 from core.settings import CONTROL_PORT
 
 
@@ -17,7 +19,32 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=int, default=CONTROL_PORT, help="port for other nodes (default %(default)s)")
     parser.add_argument("--budget", type=float, metavar="GB", help="memory that the worker may use, in GB")
     parser.add_argument("--chip", default="", help=argparse.SUPPRESS)
-    parser.add_argument("--models", type=Path, action="append", default=[], metavar="DIR", help="more models lie here")
+    parser.add_argument(
+        "--models",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="look here, not in the Hugging Face cache",
+    )
+    parser.add_argument(
+        "--peer",
+        type=_place,
+        action="append",
+        default=[],
+        metavar="HOST:PORT",
+        help="where another Mac's node listens; it is looked for until it is found, also without Bonjour",
+    )
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
     parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
+
+
+def _place(text: str) -> Place:
+    host, _, port = text.rpartition(":")
+    try:
+        if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+            raise UsageError(f"{text!r} has no port from 1 to 65535.", f"Such as 192.168.1.7:{CONTROL_PORT}.")
+        return place_given(host.removeprefix("[").removesuffix("]"), int(port))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

@@ -29,6 +29,15 @@ def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
     return None
 
 
+def mismatched(plan: Plan, held: Held, files: Files) -> str:
+    """The first Mac whose model is another one than the plan's; "" if none is known to be."""
+    for stage in plan.stages:
+        told = held.get(stage.device_id)
+        if (told and _other_model(plan, stage, told)) or _other_file(plan, stage, files):
+            return stage.device_id
+    return ""
+
+
 def _other_layers(plan: Plan, stage: Stage, told: Loaded) -> MaclusterError | None:
     ends = (stage.start == 0, stage.device_id == plan.output)
     if (told.start, told.stop, told.embed, told.output) == (stage.start, stage.stop, *ends):

@@ -2,38 +2,60 @@
 
 from __future__ import annotations
 
+import time
+from time import monotonic
+
 import msgspec
 
-from core.events import Level, Peer, PeerChanged, PeerGone, PeerSeen, PeerState, TrustChanged
+from core.events import Peer, PeerChanged, PeerGone, PeerSeen, PeerState
 from core.mac.memory import rss_bytes, used_bytes
+from core.node.addresses import AddressBook
 from core.node.bus import Bus
+from core.node.contact import Contact
 from core.node.discovery import Sighting
+from core.node.member import Member
 from core.node.mesh import Mesh
 from core.node.messages import Status
+from core.node.sightings import Sightings
+from core.node.standing import Standing
 from core.node.supervisor import Supervisor
 from core.trust.identity import Identity, parse_text_id
-from core.trust.levels import weakest
+from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import RosterStore
+from core.trust.seen import SeenMacs
 
 
 class Peers:
     """Publishes PeerSeen, PeerChanged, PeerGone and TrustChanged, each only when something changed."""
 
-    def __init__(self, identity: Identity, store: RosterStore, bus: Bus, own: Peer) -> None:
+    def __init__(
+        self,
+        identity: Identity,
+        store: RosterStore,
+        standing: Standing,
+        seen: SeenMacs,
+        sightings: Sightings,
+        book: AddressBook,
+        bus: Bus,
+        own: Peer,
+    ) -> None:
         self._identity = identity
         self._store = store
+        self._standing = standing
+        self._seen = seen
+        self._sightings = sightings
+        self._book = book
         self._bus = bus
         self._own = own
-        self._sightings: dict[str, Sighting] = {}
-        self._by_address: set[str] = set()
-        self._lost: set[str] = set()
+        self._linked_once: set[str] = set()
         self._mesh: Mesh | None = None
         self._supervisor: Supervisor | None = None
-        bus.publish(PeerSeen(peer=own))
+        self._member: Member | None = None
+        bus.publish(PeerSeen(peer=self._own_now()))
 
-    def attach(self, mesh: Mesh, supervisor: Supervisor, address: str) -> None:
-        """Where links and the worker are to be asked about; this Mac's own address."""
-        self._mesh, self._supervisor = mesh, supervisor
+    def attach(self, mesh: Mesh, supervisor: Supervisor, member: Member, address: str) -> None:
+        """Where links, the worker and the plan that it serves are to be asked about; this Mac's own address."""
+        self._mesh, self._supervisor, self._member = mesh, supervisor, member
         self._own = _with(self._own, address=address)
         self.refresh_own()
 
@@ -56,26 +78,38 @@ class Peers:
         """Whether this is this Mac's own id."""
         return device_id == self._identity.text_id
 
-    def sighted(self, sighting: Sighting, by_address: bool = False) -> None:
-        """A Mac was advertised, or its address was given by hand."""
-        self._sightings[sighting.device_id] = sighting
-        if by_address:
-            self._by_address.add(sighting.device_id)
-        self._lost.discard(sighting.device_id)
+    def sighted(self, sighting: Sighting) -> bool:
+        """A Mac was advertised; whether this contests another advertisement, said once."""
+        self._met(sighting.device_id)
+        change = self._sightings.saw(sighting.device_id, sighting.name, sighting.places, sighting.windows)
+        for device_id in change.evicted:
+            self._forget(device_id, "Too many Macs are advertised.")
         self.refresh(sighting.device_id)
+        return change.contests
+
+    def vanished(self, device_id: str) -> None:
+        """An advertisement was taken back: that says nothing of a member, and a stranger may only flap."""
+        self._sightings.vanished(device_id, monotonic())
+
+    def sweep(self) -> None:
+        """Forget the strangers who are not advertised any more."""
+        for device_id in self._sightings.gone(monotonic()):
+            self._forget(device_id, "Its advertisement was taken back.")
 
     def went(self, device_id: str, reason: str) -> None:
         """The control link of a Mac ended."""
-        known = self._find(device_id)
+        known = self.find(device_id)
         if known:
-            self._lost.add(device_id)
             self._bus.publish(PeerGone(device_id=device_id, reason=reason))
             self._bus.publish(PeerSeen(peer=_with(known, state="lost", rtt_s=None, worker_pid=None)))
 
     def refresh(self, device_id: str) -> None:
         """Publish a Mac anew if anything about it changed."""
+        if self._mesh and device_id in self._mesh.contacts:
+            self._linked_once.add(device_id)
+            self._met(device_id)
         peer = self._peer(device_id)
-        known = self._find(device_id)
+        known = self.find(device_id)
         if peer and peer != known:
             self._bus.publish(PeerChanged(peer=peer) if known else PeerSeen(peer=peer))
             self.refresh_trust()
@@ -83,27 +117,35 @@ class Peers:
     def refresh_own(self) -> None:
         """Publish this Mac anew if anything about it changed."""
         own = self._own_now()
-        if own != self._find(own.device_id):
+        if own != self.find(own.device_id):
             self._bus.publish(PeerChanged(peer=own))
 
+    def refresh_all(self) -> None:
+        """Publish every Mac anew about which anything changed, and the level."""
+        self.refresh_own()
+        for peer in self._bus.now.peers:
+            if not peer.is_self:
+                self.refresh(peer.device_id)
+        self.refresh_trust()
+
     def refresh_trust(self) -> None:
-        """The cluster's level is that of the weakest Mac in the plan, or of the linked ones without a plan."""
+        """The cluster's level is that of the weakest Mac in the plan, or of the linked ones without a plan. A plan that
+        has just failed counts until the person loads or unloads, so that the level says why.
+        """
         now = self._bus.now
-        members = (
-            {s.device_id for s in now.plan.stages}
-            if now.plan
-            else {p.device_id for p in now.peers if p.state in ("connected", "suspect")}
-        )
-        peers = [p for p in now.peers if p.device_id in members]
-        level = weakest(p.trust for p in peers)
-        name = next((p.name for p in reversed(peers) if p.trust == level), "")
-        changed = TrustChanged(level=level, weakest=name)
+        led = now.plan if now.plan_status in ("loading", "ready") else None
+        plan = led or (self._member.plan if self._member else None) or now.plan
+        linked = [self._identity.text_id, *(self._mesh.contacts if self._mesh else ())]
+        names = {p.device_id: p.name for p in now.peers}
+        macs = {s.device_id: s.peer for s in plan.stages} if plan else dict.fromkeys(linked, "")
+        changed = self._standing.of_all((i, names.get(i) or name or i[:8]) for i, name in macs.items())
         if changed != now.trust:
             self._bus.publish(changed)
 
     def linked(self) -> list[Peer]:
         """Paired Macs with a live link and known budgets, this one first, then by budget."""
-        others = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes > 0]
+        linked = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes > 0]
+        others = [p for p in linked if carries_prompts(p.trust)]
         return [self._own_now(), *sorted(others, key=lambda p: (-p.budget_bytes, p.name, p.device_id))]
 
     def rtt(self, source: str, target: str) -> float | None:
@@ -119,41 +161,70 @@ class Peers:
         pid = self._supervisor.pid if self._supervisor else None
         rss = rss_bytes(pid) if pid else 0
         return _with(
-            self._own, used_bytes=min(used_bytes(), self._own.memory_bytes), worker_pid=pid, worker_rss_bytes=rss
+            self._own,
+            name=self._standing.listed_name(self._own.device_id) or self._own.name,
+            trust=self._standing.of(self._own.device_id).level,
+            used_bytes=min(used_bytes(), self._own.memory_bytes),
+            worker_pid=pid,
+            worker_rss_bytes=rss,
         )
 
-    def _find(self, device_id: str) -> Peer | None:
+    def _met(self, device_id: str) -> None:
+        members = [m.device_id for m in self._store.current.macs] if self._store.current else []
+        self._seen.note(parse_text_id(device_id), time.time(), members)
+
+    def find(self, device_id: str) -> Peer | None:
+        """A Mac of the table."""
         return next((p for p in self._bus.now.peers if p.device_id == device_id), None)
+
+    def _forget(self, device_id: str, reason: str) -> None:
+        if self.find(device_id) and self._peer(device_id) is None:
+            self._bus.publish(PeerGone(device_id=device_id, reason=reason))
 
     def _peer(self, device_id: str) -> Peer | None:
         contact = self._mesh.contacts.get(device_id) if self._mesh else None
-        sighting = self._sightings.get(device_id)
         member = self._store.current.member(parse_text_id(device_id)) if self._store.current else None
         status = contact.status if contact else None
-        if sighting is None and status is None:
+        places = self._places(device_id, contact)
+        trust = self._standing.of(device_id).level
+        if contact is None:  # that an id was seen somewhere says nothing of who is there
+            trust = weakest([trust, "seen"])
+        if not places and status is None and trust != "blocked":
             return None
+        problem = self._mesh.dialling.problem(device_id) if self._mesh else ""
         state: PeerState = "seen"
         if contact:
             state = "suspect" if contact.suspect else "connected"
-        elif device_id in self._lost:
-            state = "lost"
-        trust: Level = member.level if member else "unpaired"
-        name = member.name if member else (sighting.name if sighting else status.name if status else device_id[:8])
+        elif member and (device_id in self._linked_once or problem):
+            state = "lost"  # whatever Bonjour says: only a link shows that it lives
+        listed = self._standing.listed_name(device_id)
+        claimed = self._sightings.name(device_id) or (status.name if status else "") or device_id[:8]
         return Peer(
             device_id=device_id,
-            name=name,
+            name=listed or claimed,
             chip=status.chip if status else "",
             memory_bytes=status.memory_bytes if status else 0,
             budget_bytes=status.budget_bytes if status else 0,
             used_bytes=status.used_bytes if status else 0,
             state=state,
             trust=trust,
-            address=f"{sighting.host}:{sighting.port}" if sighting else "",
-            found_by="address" if device_id in self._by_address else "bonjour",
+            address=places[0] if places else "",
+            also_at=tuple(places[1:]),
+            found_by="address" if self._book.is_by_hand(device_id) else "bonjour",
+            problem="" if contact else problem,
             rtt_s=contact.rtt_s if contact else None,
             worker_pid=status.worker_pid if status else None,
             worker_rss_bytes=status.worker_rss_bytes if status else 0,
         )
+
+    def _places(self, device_id: str, contact: Contact | None) -> list[str]:
+        """Where to look for it; of a linked Mac, first where the link comes from, whatever Bonjour claims."""
+        places = self._book.of(device_id)
+        if contact is None:
+            return [str(place) for place in places]
+        host = contact.link.remote_host
+        here = [str(place) for place in places if place.host == host] or [host]
+        return [*here, *(str(place) for place in places if place.host != host)]
 
 
 def _with(peer: Peer, **changes: object) -> Peer:

@@ -3,56 +3,55 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from itertools import count
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
-from core.errors import LinkLost, MaclusterError, Problem, WorkerDied
-from core.events import Peer
+from core.errors import Problem, TrustError
+from core.events import Counters, Peer
+from core.link.wear import KEY_LIMITS, KeyUse
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
+from core.node.addresses import AddressBook, read_proven, write_proven
 from core.node.anatomies import Anatomies
 from core.node.answers import Answers
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.commands import Commands
-from core.node.discovery import Discovery, Sighting
-from core.node.hops import hop_samples
-from core.node.introductions import Introductions
+from core.node.discovery import Discovery, Sighting, addresses_of
+from core.node.following import Following
+from core.node.introductions import Introductions, Network
 from core.node.journal import Journal
 from core.node.local_api import LocalApi
 from core.node.member import Member
 from core.node.mesh import Mesh
-from core.node.messages import AnyMessage, Checked, LinkUp, Prepare, Prepared, Release, Reported, StageLost
 from core.node.models import Models
 from core.node.peers import Peers
+from core.node.sightings import Place, Sightings, place_given
+from core.node.standing import Standing
 from core.node.supervisor import Supervisor
-from core.settings import BEAT_S, Home
+from core.node.switchboard import Switchboard
+from core.node.tasks import Tasks
+from core.node.trusting import Trusting
+from core.settings import BEAT_S, CONTROL_PORT, Home
 from core.trust.files import private_folder
-from core.trust.identity import Identity, load_or_create
+from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.roster import Member as RosterMember
 from core.trust.roster import RosterStore
-from core.worker.messages import (
-    Broken,
-    Done,
-    Failed,
-    Linked,
-    Listening,
-    Loaded,
-    Loading,
-    Prefilled,
-    Proved,
-    Report,
-    Samples,
-    Token,
-    Unproved,
-)
+from core.trust.rotation import settle_rotation
+from core.trust.seen import SeenMacs
+from core.worker.messages import Report
+
+SAVE_EVERY = 60  # rounds of `_watch`
 
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use."""
+    """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
+    places of other Macs, whichever they are; `key_limits` is what a key of a link may carry.
+    """
 
     home: Home
     name: str
@@ -63,44 +62,89 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     chip: str = ""
     model_roots: tuple[Path, ...] = ()
     multicast: bool = True
+    peers: tuple[Place, ...] = ()
+    key_limits: KeyUse = KEY_LIMITS
 
 
 class Node:
-    """One Mac's node. `run` returns when `stop` is called."""
+    """One Mac's node. `run` returns when `stop` is called, or when this Mac has changed its key."""
 
     def __init__(self, config: NodeConfig) -> None:
         self._config = config
         home = config.home
         private_folder(home.root)
-        self._identity: Identity = load_or_create(home.identity)
         self._store = RosterStore(home.rosters)
+        self._identity: Identity = settle_rotation(home.identity, self._lists)
+        self._seen = SeenMacs(home.seen)
         self._stopping = asyncio.Event()
-        self._on_stop: Callable[[], object] = lambda: None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._again: NodeConfig | None = None
         self._bus = Bus()
         self._journal = Journal(home.log, config.name, self._bus)
-        self._build_parts(home)
+        self._tasks = Tasks(self._journal)
+        self._build_mesh(home)
+        self._build_ring(home)
+        self._build_trust(home)
+        self._build_doors(home)
         self._cluster.when(ready=self._answers.pump, trouble=self._answers.stop_all)
         self._member.when_own(tell=self._cluster.heard, unlinked=self._on_report)
 
-    def _build_parts(self, home: Home) -> None:
-        config, own_id = self._config, self._identity.text_id
-        self._peers = Peers(self._identity, self._store, self._bus, self._own_peer())
-        self._models = Models([home.models, *config.model_roots], home.hashes)
+    def _build_mesh(self, home: Home) -> None:
+        """Who is there, and how far each is trusted."""
+        self._sightings = Sightings(self._is_member)
+        self._book = AddressBook(
+            self._sightings, self._config.peers, read_proven(home.addresses), partial(write_proven, home.addresses)
+        )
+        self._standing = Standing(
+            self._store,
+            self._seen,
+            self._identity.text_id,
+            home.root,
+            wrong_key=lambda device_id: self._mesh.dialling.wrong_key(device_id),
+            other_model=lambda device_id: self._cluster.mismatch(device_id),
+        )
+        self._peers = Peers(
+            self._identity,
+            self._store,
+            self._standing,
+            self._seen,
+            self._sightings,
+            self._book,
+            self._bus,
+            self._own_peer(),
+        )
         self._mesh = Mesh(
             self._identity,
             self._store,
+            self._book,
             self._journal,
             status=self._peers.status,
             on_change=self._peers.refresh,
-            on_message=self._on_message,
-            on_down=self._on_down,
+            on_roster=lambda: self._following.follow(),
+            on_message=lambda device_id, message: self._switchboard.message(device_id, message),
+            on_down=lambda device_id, error: self._switchboard.down(device_id, error),
+            key_limits=self._config.key_limits,
         )
+
+    def _build_ring(self, home: Home) -> None:
+        """The worker, the plans it serves, the plan this Mac leads, and its answers."""
+        config, own_id = self._config, self._identity.text_id
+        self._models = Models([home.models, *config.model_roots], home.hashes)
         self._supervisor = Supervisor(
-            self._identity, config.host, self._journal, on_report=self._on_report, on_death=self._on_death
+            self._identity,
+            config.host,
+            self._journal,
+            on_report=self._on_report,
+            on_death=lambda error: self._switchboard.died(error),
         )
         self._member = Member(
-            own_id, self._mesh, self._supervisor, self._models, self._journal, lambda: self._store.cluster().encode()
+            own_id,
+            self._mesh,
+            self._supervisor,
+            self._models,
+            self._journal,
+            cluster=lambda: self._store.cluster().encode(),
+            check_trust=lambda plan: self._following.check(plan),
+            key_limits=config.key_limits,
         )
         self._cluster = Cluster(own_id, self._mesh, self._member, self._bus, self._journal)
         self._answers = Answers(
@@ -111,9 +155,24 @@ class Node:
             home.tokens,
             self._identity.secret("token log"),
         )
-        self._introductions = Introductions(
-            self._identity, config.name, self._store, self._bus, config.host, self._on_paired
+
+    def _build_doors(self, home: Home) -> None:
+        """What a person and other Macs come in by."""
+        config, own_id = self._config, self._identity.text_id
+        name = self._standing.listed_name(own_id) or config.name
+        self._discovery = Discovery(
+            own_id,
+            name,
+            config.host,
+            self._on_sight,
+            on_vanish=self._peers.vanished,
+            on_conflict=self._on_conflict,
+            is_member=self._is_member,
         )
+        network = Network(
+            config.host, lambda: addresses_of(config.host)[0], self._discovery.announce, self._sightings.windows
+        )
+        self._introductions = Introductions(self._identity, name, self._store, self._bus, network, self._on_paired)
         commands = Commands(
             self._models,
             Anatomies(home.anatomies),
@@ -122,9 +181,46 @@ class Node:
             self._answers,
             self._introductions,
             self._on_address,
+            self._following.check,
         )
-        self._api = LocalApi(commands, self._bus)
-        self._discovery = Discovery(own_id, config.name, config.host, self._on_sight)
+        self._api = LocalApi(commands, self._trusting, self._bus)
+
+    def _build_trust(self, home: Home) -> None:
+        """What follows from a roster, and what a person can do about it; and who hears what."""
+        self._following = Following(
+            self._identity.device_id,
+            self._store,
+            self._standing,
+            book=self._book,
+            mesh=self._mesh,
+            peers=self._peers,
+            cluster=self._cluster,
+            member=self._member,
+            answers=self._answers,
+            journal=self._journal,
+            spawn=self._tasks.spawn,
+            restart=self._restart,
+        )
+        self._trusting = Trusting(
+            self._identity,
+            home,
+            self._store,
+            self._standing,
+            self._following,
+            self._mesh,
+            self._bus,
+            self._journal,
+        )
+        self._switchboard = Switchboard(
+            cluster=self._cluster,
+            member=self._member,
+            answers=self._answers,
+            trusting=self._trusting,
+            peers=self._peers,
+            bus=self._bus,
+            journal=self._journal,
+            tasks=self._tasks,
+        )
 
     def _own_peer(self) -> Peer:
         return Peer(
@@ -139,28 +235,30 @@ class Node:
             found_by="self",
         )
 
-    async def run(self) -> None:
-        """Start everything, wait for `stop`, take everything down."""
-        port = await self._mesh.start(self._config.host, self._config.port)
-        self._peers.attach(self._mesh, self._supervisor, f"{self._config.host}:{port}")
+    async def run(self) -> NodeConfig | None:
+        """Start everything, wait for `stop`, take everything down. Where it was not `stop`, but a new key of this Mac:
+        how to start the node that takes this one's place.
+        """
+        port = self._port = await self._mesh.start(self._config.host, self._config.port)
+        self._peers.attach(self._mesh, self._supervisor, self._member, f"{self._config.host}:{port}")
         self._supervisor.start()
         await self._api.start(self._config.home.socket)
-        self._spawn(self._advertise(port))
-        self._spawn(self._watch())
+        self._tasks.spawn(self._advertise(port))
+        self._tasks.spawn(self._watch())
         self._journal.info(f"Node {self._identity.text_id[:8]} is up, key kept by {self._identity.storage}.")
         try:
             await self._stopping.wait()
         finally:
             await self._take_down()
+        return self._again
 
     def stop(self) -> None:
         """Make `run` return."""
         self._stopping.set()
-        self._on_stop()
 
-    def when_stopping(self, call: Callable[[], object]) -> None:
-        """What else to do when `stop` is called."""
-        self._on_stop = call
+    def _restart(self) -> None:
+        self._again = msgspec.structs.replace(self._config, port=self._port)
+        self._stopping.set()
 
     async def _take_down(self) -> None:
         self._answers.stop_all(Problem(kind="NodeError", what="The node of this Mac was ended."))
@@ -170,9 +268,8 @@ class Node:
         await self._supervisor.stop()
         await self._api.stop()
         self._config.home.socket.unlink(missing_ok=True)
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._tasks.stop()
+        self._remember()
 
     async def _advertise(self, port: int) -> None:
         if not self._config.multicast:
@@ -183,73 +280,57 @@ class Node:
             self._journal.warn(f"Bonjour is not to be had here ({error}); give addresses by hand.")
 
     async def _watch(self) -> None:
-        """Memory and processes of this Mac, for the readers."""
-        while True:
+        """Memory and processes of this Mac, who is not advertised any more, and what came to the door."""
+        for number in count(1):
             self._peers.refresh_own()
-            self._peers.refresh_trust()
+            self._following.enforce()
+            self._peers.sweep()
+            if number % SAVE_EVERY == 0:
+                self._remember()
+            if (counters := self._counters()) != self._bus.now.counters:
+                self._bus.publish(counters)
             await asyncio.sleep(2 * BEAT_S)
 
+    def _counters(self) -> Counters:
+        return Counters(
+            **self._mesh.knocks,
+            links_open=len(self._mesh.contacts),
+            pairing_attempts=self._introductions.attempts,
+            mdns_records=len(self._sightings),
+            mdns_evicted=self._sightings.evicted,
+            mdns_refused=self._discovery.refused,
+        )
+
+    def _remember(self) -> None:
+        with suppress(TrustError):  # a full disk costs a hint
+            self._seen.save()
+
+    def _lists(self, device_id: bytes) -> bool:
+        return bool(self._store.current and self._store.current.member(device_id))
+
+    def _is_member(self, device_id: str) -> bool:
+        return self._lists(parse_text_id(device_id))
+
     def _on_sight(self, sighting: Sighting) -> None:
-        self._peers.sighted(sighting)
-        self._mesh.know(sighting.device_id, sighting.host, sighting.port)
+        if self._peers.sighted(sighting):
+            who = f"{sighting.name} ({sighting.device_id[:8]})"
+            self._journal.warn(f"{who} is advertised at {sighting.host} and elsewhere: its key decides which it is.")
+        self._mesh.dialling.reach(sighting.device_id)
+
+    def _on_conflict(self) -> None:
+        self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but others may need longer.")
 
     def _on_address(self, sighting: Sighting) -> None:
-        self._peers.sighted(sighting, by_address=True)
-        self._mesh.know(sighting.device_id, sighting.host, sighting.port)
+        self._book.by_hand(sighting.device_id, place_given(sighting.host, sighting.port))
+        self._peers.refresh(sighting.device_id)
+        self._mesh.dialling.reach(sighting.device_id)
 
-    async def _on_paired(self, member: RosterMember) -> None:
+    async def _on_paired(self, member: RosterMember, host: str) -> None:
+        device_id = text_id(member.device_id)
+        if not self._book.of(device_id):  # without Bonjour: its node listens where nodes do, most likely
+            self._book.by_hand(device_id, Place(host, CONTROL_PORT))
         self._journal.info(f"Paired with {member.name}; the roster is at epoch {self._store.cluster().roster.epoch}.")
-        await self._mesh.roster_changed()
-        for peer in self._bus.now.peers:
-            self._peers.refresh(peer.device_id)
-
-    async def _on_message(self, device_id: str, message: AnyMessage) -> None:
-        match message:
-            case Prepare():
-                self._spawn(self._member.prepare(device_id, message))
-            case LinkUp():
-                self._member.link(device_id, message)
-            case Release():
-                self._spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
-            case Prepared() | Checked() | Reported() | StageLost():
-                await self._cluster.heard(device_id, message)
-            case _:
-                return
-
-    async def _on_down(self, device_id: str, error: LinkLost) -> None:
-        name = next((p.name for p in self._bus.now.peers if p.device_id == device_id), device_id[:8])
-        self._journal.warn(f"{name} is gone: {error.what}")
-        self._peers.went(device_id, error.what)
-        problem = Problem(kind="LinkLost", what=f"{name} is gone: {error.what}", fix="Load the model again without it.")
-        await self._cluster.lost(device_id, problem)
-        await self._member.head_lost(device_id, error.what)
+        await self._following.follow()
 
     def _on_report(self, report: Report) -> None:
-        match report:
-            case Token() | Prefilled() | Done():
-                self._answers.heard(report)
-            case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
-                for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
-                    self._bus.publish(hop)
-            case Loading() | Loaded() | Failed() | Linked() | Broken():
-                self._spawn(self._member.reported(report))
-            case Proved() | Unproved():
-                self._spawn(self._cluster.proved(report))
-            case Listening() | Samples():
-                return
-
-    def _on_death(self, error: WorkerDied) -> None:
-        self._journal.error(f"{self._config.name}: {error.what}")
-        self._spawn(self._member.worker_died(error.problem))
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(self._guard(work))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
-        """A part that fails says so in the log; the node lives on."""
-        try:
-            await work
-        except MaclusterError as error:
-            self._journal.error(str(error))
+        self._switchboard.report(report)

@@ -1,4 +1,5 @@
-"""The truth about an answer: prompt and committed tokens, sealed on disk before a token is shown.
+"""The truth about an answer: prompt and committed tokens, sealed on disk before a token is shown. The newest hundred
+are kept, and none in which a Mac took part that was revoked.
 
 File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
@@ -7,10 +8,11 @@ number, its key HKDF(device secret, salt), so files share no key and a record ca
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from time import monotonic
 
@@ -24,6 +26,7 @@ from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
 MAGIC = b"MCT1"
 PURPOSE = "token log"
+KEPT = 100
 SYNC_EVERY_TOKENS = 16
 SYNC_EVERY_S = 1.0
 
@@ -31,7 +34,7 @@ _LENGTH = struct.Struct("<I")
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """The first record: what was asked."""
+    """The first record: what was asked, and the device ids of the Macs that took part."""
 
     request_id: str
     model: str
@@ -40,6 +43,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float
     top_p: float
     seed: int | None
+    macs: tuple[str, ...] = ()
 
 
 def _nonce(number: int) -> bytes:
@@ -106,6 +110,32 @@ def read_token_log(path: Path, secret: bytes) -> tuple[Opening, list[int]]:
     if not records:
         raise SealError(f"{path.name} ends before its first record.", DAMAGED)
     return msgspec.msgpack.decode(records[0], type=Opening), [msgspec.msgpack.decode(r, type=int) for r in records[1:]]
+
+
+def forget_old(folder: Path, kept: int = KEPT) -> None:
+    """Forget all logs but the newest. Raises SealError."""
+    logs = sorted(folder.glob("*.mct"), key=_written_ns)
+    for path in logs[: max(0, len(logs) - kept)]:
+        forget(path)
+
+
+def _written_ns(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:  # somebody else forgets it now
+        return 0
+
+
+def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
+    """Forget the logs of answers in which one of `macs` took part; how many there were. Raises SealError."""
+    shared = []
+    for path in folder.glob("*.mct"):
+        with contextlib.suppress(SealError):  # one that cannot be read tells nobody anything
+            if not set(read_token_log(path, secret)[0].macs).isdisjoint(macs):
+                shared.append(path)
+    for path in shared:
+        forget(path)
+    return len(shared)
 
 
 def _records(data: bytes, aead: ChaCha20Poly1305, name: str) -> Iterator[bytes]:

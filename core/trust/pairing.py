@@ -38,11 +38,15 @@ ATTEMPTS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class PairingView:
-    """What the person sees while comparing: whose Mac this claims to be, and this side's six digits."""
+    """What the person sees while comparing: whose Mac this claims to be, the SHA-256 of its key in hex, and this side's
+    six digits. `address` is where its connection comes from or goes to; only who holds the connection knows it.
+    """
 
     peer_name: Clean
     peer_text_id: str
     digits: str
+    fingerprint: str = ""
+    address: str = ""
 
 
 class Revealed(NamedTuple):
@@ -125,12 +129,16 @@ class Comparison:
         self._prk = extract(self._th, shared)
         number = int.from_bytes(expand(self._prk, b"macluster/1 sas", 8), "big") % 1_000_000
         name = text_id(device_id_of(peer.public))
-        self.view = PairingView(clean_name(peer.raw_name) or Clean(name[:8]), name, f"{number:06d}")
+        fingerprint = hashlib.sha256(peer.public).hexdigest()
+        self.view = PairingView(clean_name(peer.raw_name) or Clean(name[:8]), name, f"{number:06d}", fingerprint)
 
     def confirm(self, typed: str) -> tuple[bytes, Pledge]:
         """P4, if `typed` (spaces ignored) are the digits. Raises PairingError: then both sides forget everything."""
         if not hmac.compare_digest("".join(typed.split()).encode(), self.view.digits.encode()):
-            raise PairingError("The digits are not those of the other screen: a slip, or somebody is in between.")
+            raise PairingError(
+                "The digits are not those of the other screen: a slip, or somebody is in between. Nothing was kept.",
+                "Start again on both Macs. If they differ again, use a cable, or another network.",
+            )
         theirs: Side = "B" if self._side == "A" else "A"
         signature = self._identity.sign(_confirmation(self._side, self._th))
         mac = hmac.digest(self._key(self._side), self._identity.public + signature, "sha256")

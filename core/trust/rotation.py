@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -120,6 +121,17 @@ def finish_rotation(folder: Path) -> Identity:
 
         keychain.drop(old.text_id)
     return new
+
+
+def settle_rotation(folder: Path, lists: Callable[[bytes], bool]) -> Identity:
+    """The identity in `folder`, after the swap if `lists`, the newest roster, has the next key's device id in the place
+    of the present one's. For the start of a node, so that neither a crash nor a late roster keeps it from its key.
+    Raises IdentityError.
+    """
+    identity = load_or_create(folder)
+    if lists(identity.device_id) or not os.path.lexists(folder / f"{NEXT}.pem"):
+        return identity
+    return finish_rotation(folder) if lists(prepare_rotation(folder).device_id) else identity
 
 
 def _keep_passphrase(folder: Path, key: Ed25519PrivateKey, passphrase: bytes) -> None:

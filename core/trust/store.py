@@ -9,11 +9,11 @@ against. Everything is on disk before it is used.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from core.errors import NotPaired, RosterError
+from core.errors import NotPaired, RosterError, RosterFork
 from core.events import Level
 from core.settings import MAX_CONTROL_BODY
 from core.trust.bundle import STAND, Cluster, decode_bundle, encode_bundle, member_certificates
@@ -59,6 +59,11 @@ class RosterStore:
     def current(self) -> Roster | None:
         """The newest roster; None on a Mac that was never paired."""
         return self._history[-1] if self._history else None
+
+    @property
+    def history(self) -> Sequence[Roster]:
+        """Every roster, that of epoch 1 first."""
+        return self._history
 
     @property
     def certificates(self) -> Mapping[bytes, bytes]:
@@ -137,7 +142,7 @@ class RosterStore:
         if newest is None:
             return False
         if fresh and self.forked:
-            raise RosterError(f"The roster of epoch {len(self._history)} forked, and nobody has decided yet.", DECIDE)
+            raise RosterFork(f"The roster of epoch {len(self._history)} forked, and nobody has decided yet.", DECIDE)
         known = {i: c for i, c in self._certificates.items() if newest.member(i)}
         certificates = member_certificates(newest, offered.certificates) | known
         for device_id in certificates.keys() - known.keys():
@@ -174,7 +179,7 @@ class RosterStore:
         known = self._history[roster.epoch - 1]
         if roster == self._refused:
             what = f"The roster of epoch {roster.epoch} is the one that a person on this Mac decided against."
-            raise RosterError(what, "Decide so on the Mac that offers it too.")
+            raise RosterFork(what, "Decide so on the Mac that offers it too.")
         if roster.epoch == len(self._history) > 1 and roster != known:
             self._rival = accept(self._history[-2], roster)
             write_private(self._folder / _RIVAL, encode(roster), RosterError)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import msgspec
 
-from core.errors import RosterError
+from core.errors import RosterError, RosterFork
 from core.trust.chain import (
     MAX_MEMBERS,
     MAX_ROSTER,
@@ -27,8 +27,8 @@ from core.trust.identity import device_id_of
 from core.trust.levels import carries_prompts
 
 DECIDE = (
-    "Two admins changed the roster at once, or one of them is not what it seems: decide which history counts. "
-    "Macs on another one that is older than the newest epoch are to be paired anew."
+    "Two admins changed the roster at once, or one of them is not what it seems: decide which history counts: "
+    "`macluster trust resolve`. Macs on another one that is older than the newest epoch are to be paired anew."
 )
 
 
@@ -96,7 +96,7 @@ def _check_succession(current: Roster, offered: Roster) -> None:
             f"Gap: epoch {offered.epoch} was offered, this Mac has {current.epoch}.", "Ask for all rosters."
         )
     if offered.epoch == current.epoch or offered.prev_hash != current.hash:
-        raise RosterError(f"Fork: two different histories lead to epoch {offered.epoch}.", DECIDE)
+        raise RosterFork(f"Fork: two different histories lead to epoch {offered.epoch}.", DECIDE)
     if not set(current.revoked) <= set(offered.revoked):
         raise RosterError(f"The roster of epoch {offered.epoch} forgets a revoked Mac.")
 

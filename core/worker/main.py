@@ -40,9 +40,10 @@ from core.worker.messages import (
     Prove,
     Unproved,
 )
+from core.worker.neighbours import Neighbours
 from core.worker.pipe import Inbox, Outbox, private_pipe
 from core.worker.proof import prove
-from core.worker.ring import PREFILL, Ring, join_ring, read_samples
+from core.worker.ring import PREFILL, Ring, read_samples
 from core.worker.rounds import Rounds
 from core.worker.stage import Stage
 from core.worker.telemetry import StageMeter
@@ -147,22 +148,21 @@ class Worker:
         self._close()
         self._plan = command.plan
         try:
-            self._ring = self._join_ring(command, self._stage)
+            self._ring = Ring(self._neighbours(command, self._stage), self._meter, command.key_limits)
         except LinkError:
             raise
         except MaclusterError as error:
             raise HandshakeError(error.what, error.fix) from error
         self._report(Linked(plan_gen=command.plan.plan_gen))
 
-    def _join_ring(self, command: Connect, stage: Stage) -> Ring:
-        return join_ring(
+    def _neighbours(self, command: Connect, stage: Stage) -> Neighbours:
+        return Neighbours(
             command.plan,
             self._index,
             listener=self._listener,
             next_address=(command.next_host, command.next_port),
             identity=self._identity,
             cluster=Cluster.decode(command.cluster),
-            meter=self._meter,
             row_bytes=stage.layers.incoming_bytes_per_token,
         )
 
@@ -208,6 +208,8 @@ class Worker:
             case FrameType.SESSION_END:
                 ring.send_samples(FrameType.SESSION_END, request, read_samples(frame))
                 self._end_request()
+            case FrameType.RESUME:
+                ring.follow(request)
             case FrameType.ACK | FrameType.ERROR:
                 ring.send(FrameType(frame.header.type), request, frame.header.pos, bytes(frame.body))
             case other:

@@ -13,6 +13,7 @@ import msgspec
 
 from core.errors import Problem
 from core.events import FinishReason, Plan
+from core.link.wear import KEY_LIMITS, KeyUse
 
 LENGTH: Final = struct.Struct("<I")
 MAX_MESSAGE: Final = 64 << 20
@@ -39,12 +40,16 @@ class Load(Message, frozen=True, kw_only=True):
 
 
 class Connect(Message, frozen=True, kw_only=True):
-    """Close old links, then link to the neighbours of `plan`. Answered by `Linked` or `Broken`."""
+    """Close old links, then link to the neighbours of `plan`, under the roster in `cluster`. The head gives the links
+    new keys once one has carried `key_limits`, under the same plan and roster: a roster that changed meanwhile counts
+    from the next Connect on. Answered by `Linked` or `Broken`.
+    """
 
     plan: Plan
     cluster: bytes
     next_host: str
     next_port: int
+    key_limits: KeyUse = KEY_LIMITS
 
 
 class Prove(Message, frozen=True, kw_only=True):
@@ -171,7 +176,9 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stage spent on the current request, in seconds, frames and bytes; sent and received by this stage."""
+    """What one stage spent on the current request, in seconds, frames and bytes; sent and received by this stage.
+    `key`: what the key of its link to the next stage has carried; `renewals`: how often the links got new keys.
+    """
 
     index: int
     frames: int = 0
@@ -183,6 +190,8 @@ class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     wait_s: float = 0.0
     open_s: float = 0.0
     queue: int = 0
+    key: KeyUse = KeyUse()
+    renewals: int = 0
 
 
 class Samples(Message, frozen=True, kw_only=True):

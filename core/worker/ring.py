@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import select
-import socket
 from time import monotonic
+from typing import NoReturn
 
 import mlx.core as mx
 import msgspec
 
-from core.errors import LinkError, LinkTimeout, MaclusterError, Problem, ProtocolError, error_from
-from core.events import Plan
+from core.errors import LinkError, LinkLost, LinkTimeout, Problem, ProtocolError, error_from
 from core.link.arrays import encode_arrays
-from core.link.channel import Frame, Receiver, Sender, accept, dial
+from core.link.channel import Alarm, Frame
 from core.link.frames import FrameType
+from core.link.wear import KeyUse
 from core.text import clean_text
-from core.trust.identity import Identity, parse_text_id
-from core.trust.roster import Cluster
 from core.worker.desk import Desk
 from core.worker.messages import StageSample
+from core.worker.neighbours import DIAL_S, Neighbours
 from core.worker.pipe import Inbox
 from core.worker.telemetry import StageMeter
 
 PREFILL = 0b10
-DIAL_S = 10.0
 FRAME_S = 5.0
 TEXT_LIMIT = 500
 
@@ -33,22 +30,25 @@ _samples = msgspec.msgpack.Decoder(list[StageSample])
 _problem = msgspec.msgpack.Decoder(Problem)
 
 
-def plan_digest(plan: Plan) -> bytes:
-    """What both ends of a data link compare before the link is ready: SHA-256 over the whole plan."""
-    return hashlib.sha256(b"macluster/1 plan\0" + msgspec.json.encode(plan)).digest()
-
-
 class Ring:
-    """The links of stage `index` in `plan`. Every frame carries the request, the position and the plan generation."""
+    """The links of a stage to its neighbours. Every frame carries the request, the position and the plan generation.
 
-    def __init__(self, plan: Plan, index: int, sender: Sender, receiver: Receiver, meter: StageMeter) -> None:
-        self.plan = plan
-        self.index = index
-        self._stage = plan.stages[index]
-        self._before = plan.stages[index - 1]
-        self._sender = sender
-        self._receiver = receiver
+    The head gives every link a new key once one of them reached `limits` (security.md §3): `renew_worn` sends RESUME
+    round the ring, each stage passes it on and then links anew, as when the ring was made, with `follow`.
+    """
+
+    def __init__(self, neighbours: Neighbours, meter: StageMeter, limits: KeyUse) -> None:
+        """Link to the neighbours. Raises LinkError or its kinds."""
+        self.plan = plan = neighbours.plan
+        self.index = neighbours.index
+        self._stage = plan.stages[self.index]
+        self._before = plan.stages[self.index - 1]
+        self._neighbours = neighbours
         self._meter = meter
+        self._limits = limits
+        self._told_worn = False
+        self._renewals = 0
+        self._sender, self._receiver = neighbours.link()
 
     @property
     def is_tail(self) -> bool:
@@ -61,7 +61,47 @@ class Ring:
 
     def sample(self) -> StageSample:
         """The counters of this stage for the current request."""
-        return self._meter.sample(self._sender, self._receiver)
+        return self._meter.sample(self._sender, self._receiver, self._renewals)
+
+    def heed(self, samples: list[StageSample]) -> None:
+        """Head: what the stages tell of their keys counts before the next round."""
+        self._told_worn = any(s.key.reaches(self._limits) for s in samples)
+
+    def renew_worn(self, request: bytes, desk: Desk) -> None:
+        """Head, while no other frame is on its way: new keys for every link, if one of them is worn.
+
+        Raises LinkError or its kinds, and the error that an ERROR frame carries; the ring is broken then.
+        """
+        uses = (self._sender.key.use, self._receiver.key.use)
+        if self._told_worn or any(use.reaches(self._limits) for use in uses):
+            self.send(FrameType.RESUME, request)
+            self.expect(FrameType.RESUME, request, 0, desk, DIAL_S)
+            self._link_anew()
+
+    def follow(self, request: bytes) -> None:
+        """Any other stage: the head gives all links new keys. Raises LinkError or its kinds."""
+        self.send(FrameType.RESUME, request)
+        self._link_anew()
+
+    def _link_anew(self) -> None:
+        """The links that stand are closed when the new ones are ready; until then they tell when the ring breaks."""
+        sender, receiver = self._neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
+        sender.stats, receiver.stats = self._sender.stats, self._receiver.stats
+        self.close()
+        self._sender, self._receiver = sender, receiver
+        self._told_worn = False
+        self._renewals += 1
+
+    def _break_off(self) -> NoReturn:
+        """Nobody speaks on the old links but to say that a stage cannot link anew."""
+        frame = self.receive()
+        if frame.header.type != FrameType.ERROR:
+            raise ProtocolError(
+                f"{self._before.peer} sent frame 0x{frame.header.type:02x} while the ring was relinked."
+            )
+        problem = _read_problem(frame)
+        error = error_from(problem)
+        raise error if isinstance(error, LinkError) else LinkLost(problem.what, problem.fix)
 
     def send_activation(self, request: bytes, position: int, rows: int, arrays: list[mx.array], flags: int) -> None:
         """Boundary arrays of `rows` positions, the first of which is `position`."""
@@ -153,48 +193,3 @@ def read_samples(frame: Frame) -> list[StageSample]:
         return _samples.decode(frame.body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise ProtocolError("A telemetry frame does not decode.") from error
-
-
-def join_ring(
-    plan: Plan,
-    index: int,
-    *,
-    listener: socket.socket,
-    next_address: tuple[str, int],
-    identity: Identity,
-    cluster: Cluster,
-    meter: StageMeter,
-    row_bytes: int,
-) -> Ring:
-    """Link to both neighbours. The head dials first and everyone else accepts first, so the links close one by one
-    round the ring and no two stages wait for each other.
-
-    Raises LinkError or its kinds.
-    """
-    before = parse_text_id(plan.stages[index - 1].device_id)
-    after = parse_text_id(plan.stages[(index + 1) % len(plan.stages)].device_id)
-    binding = plan_digest(plan)
-
-    def dial_next() -> Sender:
-        host, port = next_address
-        return dial(host, port, identity=identity, cluster=cluster, peer_id=after, binding=binding, timeout_s=DIAL_S)
-
-    def accept_previous() -> Receiver:
-        return accept(listener, identity=identity, cluster=cluster, peer_id=before, binding=binding, timeout_s=DIAL_S)
-
-    if index == 0:
-        sender = dial_next()
-        try:
-            receiver = accept_previous()
-        except MaclusterError:
-            sender.close()
-            raise
-    else:
-        receiver = accept_previous()
-        try:
-            sender = dial_next()
-        except MaclusterError:
-            receiver.close()
-            raise
-    receiver.row_bytes = row_bytes
-    return Ring(plan, index, sender, receiver, meter)

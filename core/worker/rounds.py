@@ -36,6 +36,7 @@ class Rounds:
         if not self._ring:
             self._stage.whole(part)
             return
+        self._ring.renew_worn(self._request, self._desk)
         position = self._stage.position
         boundary = self._stage.embed(part)
         self._ring.send_activation(self._request, position, len(part), boundary, PREFILL)
@@ -45,6 +46,7 @@ class Rounds:
         """Logits [1, vocabulary] after `token`."""
         if not self._ring:
             return self._stage.whole([token])
+        self._ring.renew_worn(self._request, self._desk)
         position = self._stage.position
         boundary = self._stage.embed([token])
         self._ring.send_activation(self._request, position, 1, boundary, 0)
@@ -65,7 +67,9 @@ class Rounds:
         self._ring.send_samples(kind, self._request, [])
         frame = self._ring.expect(kind, self._request, 0, self._desk, STEP_S)
         # the head's sample was taken before it waited for the frame; take it anew
-        return [self._ring.sample(), *read_samples(frame)[1:]]
+        samples = [self._ring.sample(), *read_samples(frame)[1:]]
+        self._ring.heed(samples)
+        return samples
 
 
 def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:

@@ -35,26 +35,26 @@ class StageMeter:
         self.codec = Stopwatch()
         self.wait = Stopwatch()
 
-    def start(self, sender: Sender | None, receiver: Receiver | None) -> None:
+    def start(self, sender: Sender, receiver: Receiver) -> None:
         """A new request begins: count from zero."""
         self.compute.seconds = self.codec.seconds = self.wait.seconds = 0.0
-        for link in (sender, receiver):
-            if link is not None:
-                link.stats.reset()
+        sender.stats.reset()
+        receiver.stats.reset()
 
-    def sample(self, sender: Sender | None, receiver: Receiver | None) -> StageSample:
+    def sample(self, sender: Sender, receiver: Receiver, renewals: int) -> StageSample:
         """The counters so far."""
-        sent = sender.stats if sender else None
-        received = receiver.stats if receiver else None
+        sent, received = sender.stats, receiver.stats
         return StageSample(
             index=self._index,
-            frames=sent.frames if sent else 0,
-            bytes=sent.bytes if sent else 0,
+            frames=sent.frames,
+            bytes=sent.bytes,
             compute_s=self.compute.seconds,
             codec_s=self.codec.seconds,
-            seal_s=sent.seal_s if sent else 0.0,
-            send_s=sent.send_s if sent else 0.0,
-            wait_s=self.wait.seconds + (received.wait_s if received else 0.0),
-            open_s=received.open_s if received else 0.0,
-            queue=int(receiver.pending()) if receiver else 0,
+            seal_s=sent.seal_s,
+            send_s=sent.send_s,
+            wait_s=self.wait.seconds + received.wait_s,
+            open_s=received.open_s,
+            queue=int(receiver.pending()),
+            key=sender.key.use,
+            renewals=renewals,
         )

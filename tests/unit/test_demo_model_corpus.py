@@ -81,7 +81,7 @@ def test_the_split_it_tells_is_the_one_that_the_plan_makes(facts: dict[str, Fact
 def test_every_key_it_names_does_what_it_says(facts: dict[str, Fact]) -> None:
     bound = {key_title(key).lower() if len(key) > 1 else key for a in EVERYTHING for key in a.keys.split(",") if key}
     named = {f.name: f.keys[0] for f in facts.values() if f.form == "key"}
-    assert {name for name, key in named.items() if {"esc": "escape"}.get(key, key) not in bound} == set()
+    assert {name for name, key in named.items() if key not in bound} == set()
     by_title = {a.title: a.keys.split(",") for a in EVERYTHING}
     assert by_title["Choose a model"] == [named["key-models"]]
     assert by_title["All commands"] == [named["key-palette"]]
@@ -96,7 +96,8 @@ def test_every_key_it_names_does_what_it_says(facts: dict[str, Fact]) -> None:
 def test_every_command_it_names_exists(facts: dict[str, Fact]) -> None:
     [sub] = [a for a in parser()._actions if isinstance(a, argparse._SubParsersAction)]
     commands = [f.keys[0].removeprefix("macluster").split() for f in facts.values() if f.form == "command"]
-    assert {words[0] for words in commands if words} == set(sub.choices)
+    # a command that is younger than the last training is not known to the model
+    assert {words[0] for words in commands if words} <= set(sub.choices)
     assert all(word in ("hop", "solo", "-p", "text") for words in commands for word in words[1:])
     options = {name for choice in sub.choices.values() for a in choice._actions for name in a.option_strings}
     spoken = {k for f in facts.values() for k in f.keys if k.startswith("--")}

@@ -156,11 +156,14 @@ async def test_the_dialler_wants_one_mac_only(house: House) -> None:
         await house.dial(expects=2)
 
 
-async def test_a_forked_roster_is_refused(house: House) -> None:
+async def test_two_sides_of_a_fork_may_talk_about_rosters_only(house: House) -> None:
     fork = msgspec.structs.replace(cluster(3).roster, sig=bytes(64))
-    with pytest.raises(LinkLost):
-        await house.dial(knows=Cluster(fork, cluster(3).certificates))
-    assert house.links.empty()
+    near, far = await house.pair(knows=Cluster(fork, cluster(3).certificates))
+    assert (near.epochs_differ, far.epochs_differ) == (True, True)
+    assert (near.peer_stand, far.peer_stand) == (cluster(3).roster.stand, fork.stand)
+    near._put(FrameType.PLAN, b"plan")
+    with pytest.raises(ProtocolError, match="before the rosters were equal"):
+        await soon(far.recv())
 
 
 async def test_a_mac_that_was_never_paired_answers_nobody(house: House) -> None:
@@ -269,7 +272,7 @@ async def test_only_rosters_flow_until_they_are_equal(house: House, stores: list
     house.knows = behind.cluster
     near, far = await house.pair(knows=ahead.cluster())
     assert (near.peer_epoch, far.peer_epoch) == (2, 4)
-    assert (near.epochs_differ, near.roster_behind, far.roster_behind) == (True, False, True)
+    assert (near.epochs_differ, far.epochs_differ) == (True, True)
 
     await near.send(FrameType.PING, b"held")
     await far.send(FrameType.PING, b"held too")
@@ -309,7 +312,7 @@ async def test_a_later_roster_travels_between_other_frames(house: House, stores:
     await near.send(FrameType.ROSTER, stores[0].bundle())
     await near.send(FrameType.PING, b"still flows")
     assert (await soon(far.recv()))[0] is FrameType.ROSTER
-    assert far.roster_behind
+    assert (far.stand.epoch, far.peer_epoch) == (3, 4)
     assert await soon(far.recv()) == (FrameType.PING, b"still flows")
 
 

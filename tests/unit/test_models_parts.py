@@ -22,6 +22,7 @@ from core.models.parts import Part, parts_of
 from core.models.slots import Slice
 from tests import atlas
 from tests.checkpoints import REWRITES, copy_part, hollow, read_weights, write_weights
+from tests.made import build
 
 LAYERS = 4
 STAGES = ((0, 1), (1, 3), (3, LAYERS))
@@ -92,7 +93,7 @@ def test_the_parts_of_a_slice_hold_no_tensor_of_another(checkpoint: Path) -> Non
 
 def test_a_family_whose_forward_looks_at_values_reads_no_more_for_it(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(atlas.config_of("dbrx")))
-    write_weights(tmp_path, dict(tree_flatten(atlas.build("dbrx").parameters())))
+    write_weights(tmp_path, dict(tree_flatten(build("dbrx").parameters())))
     read = {name for name in read_weights(tmp_path) if re.search(r"blocks\.[0-3]\.|wte", name)}
     assert slice_parts(tmp_path, 0, 4, embed=True, output=False) == parts_of(read_headers(tmp_path), read)
 

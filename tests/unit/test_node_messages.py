@@ -12,6 +12,8 @@ from core.node.messages import (
     AnyMessage,
     Bye,
     Checked,
+    KeyChange,
+    KeyRefused,
     LinkUp,
     Ping,
     Pong,
@@ -53,6 +55,8 @@ EVERY: list[AnyMessage] = [
     Reported(plan_gen=100, report=Broken(plan_gen=100, problem=PROBLEM)),
     StageLost(plan_gen=100, problem=PROBLEM),
     Release(plan_gen=100, reason="The person unloaded it."),
+    KeyChange(request=(b"\x00" * 300, b"\xff")),
+    KeyRefused(problem=PROBLEM),
     Bye(reason="Its node was ended."),
 ]
 

@@ -8,6 +8,7 @@ import pytest
 
 from core.errors import DoesNotFit, LinkLost
 from core.events import (
+    Counters,
     HopSample,
     Peer,
     Plan,
@@ -106,7 +107,7 @@ def test_a_worker_that_is_gone_has_its_last_known_memory() -> None:
     assert report.worker_facts(gone, Snapshot())["rss_bytes"] == 5
 
 
-@pytest.mark.parametrize("pid", [os.getpid(), pytest.param(-1, id="hostile")])
+@pytest.mark.parametrize("pid", [pytest.param(os.getpid(), id="own"), pytest.param(-1, id="hostile")])
 def test_a_process_id_of_another_mac_is_not_looked_up_on_this_one(pid: int) -> None:
     far = Peer(
         device_id=mac_id(1), name="mac1", address="192.168.1.7:4717", worker_pid=pid, worker_rss_bytes=5, is_self=False
@@ -234,3 +235,14 @@ def test_no_text_of_another_mac_drives_the_terminal() -> None:
 )
 def test_sizes(count: int, words: str) -> None:
     assert report.gigabytes(count) == words
+
+
+def test_status_tells_why_a_mac_is_not_reached_and_what_came_to_the_door() -> None:
+    lost = Peer(device_id=mac_id(1), name="mini", problem="At 10.0.0.9:4717: a wrong key.\x1b[2J")
+    now = apply(Snapshot(peers=(lost,)), Counters(accepted=12, refused_by_rate=3, links_open=1))
+    lines = report.status_lines(now)
+    assert f"mini ({lost.short_id}): At 10.0.0.9:4717: a wrong key.[2J" in lines
+    assert lines[-1] == "Network: accepted 12, refused by rate 3, links open 1"
+    counters = report.status_facts(now)["counters"]
+    assert (counters["accepted"], counters["failed_auth"], counters["mdns_evicted"]) == (12, 0, 0)
+    assert not any(line.startswith("Network") for line in report.status_lines(Snapshot()))

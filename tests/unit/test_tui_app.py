@@ -8,6 +8,7 @@ import sys
 from collections.abc import AsyncIterator
 
 import pytest
+from textual.binding import Binding
 from textual.widget import Widget
 
 from core.events import AnyEvent, Peer, Snapshot
@@ -15,21 +16,36 @@ from core.requests import ModelChoice
 from tests.unit.test_tui_state import PLAN
 from tui import actions, themes
 from tui.app import MaclusterApp
+from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
 from tui.screens.models import ModelsScreen
+from tui.screens.pairing import PairingScreen
+from tui.screens.trust import TrustScreen
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.hop_pane import HopPane
 from tui.widgets.log_view import LogView
+from tui.widgets.mac_list import MacList
 from tui.widgets.model_list import ModelList
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.split_pane import SplitPane
 
 FORBIDDEN = ("mlx", "mlx_lm", "psutil", "zeroconf", "core.models", "core.link", "core.node", "core.plan", "core.trust")
-OWN = (MaclusterApp, Dashboard, ModelsScreen, HelpScreen, ChatLog, LogView, ModelList, PeerPane, Prompt)
-PANES: tuple[type[Widget], ...] = (ChatLog, LogView, ModelList, PeerPane, SplitPane, HopPane, FitPreview, Prompt)
+SCREENS = (Dashboard, ModelsScreen, PairingScreen, TrustScreen, ChoiceScreen, AskScreen, HelpScreen)
+OWN = (MaclusterApp, *SCREENS, ChatLog, LogView, ModelList, MacList, PeerPane, Prompt)
+PANES: tuple[type[Widget], ...] = (
+    ChatLog,
+    LogView,
+    ModelList,
+    MacList,
+    PeerPane,
+    SplitPane,
+    HopPane,
+    FitPreview,
+    Prompt,
+)
 
 
 class StillNode:
@@ -68,7 +84,7 @@ def test_every_binding_of_ours_has_an_id_and_a_title() -> None:
 
 def test_ids_are_unique_and_actions_exist() -> None:
     assert len({a.id for a in actions.EVERYTHING}) == len(actions.EVERYTHING)
-    owners = {
+    owners: dict[tuple[actions.Action, ...], type[object]] = {
         actions.APP: MaclusterApp,
         actions.DASHBOARD: Dashboard,
         actions.PANE: PeerPane,
@@ -77,6 +93,9 @@ def test_ids_are_unique_and_actions_exist() -> None:
         actions.LOGS: LogView,
         actions.MODEL_LIST: ModelList,
         actions.MODELS: ModelsScreen,
+        actions.PAIRING: PairingScreen,
+        actions.MAC_LIST: MacList,
+        actions.TRUST: TrustScreen,
         actions.HELP: HelpScreen,
     }
     for group, owner in owners.items():
@@ -154,6 +173,11 @@ async def test_without_a_model_the_chat_says_what_to_do_and_has_the_focus() -> N
         assert app.focused is app.dashboard.chat
         await pilot.press("escape", "escape")
         assert app.is_running
+
+
+def test_every_dialog_has_the_keys_of_small_dialogs() -> None:
+    for screen in (ChoiceScreen, AskScreen):
+        assert {b.id for b in screen.BINDINGS if isinstance(b, Binding)} == {a.id for a in actions.ASKING}
 
 
 async def test_the_palette_has_every_action() -> None:

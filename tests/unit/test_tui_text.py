@@ -207,7 +207,7 @@ def test_states_are_words_too() -> None:
     now = UiState(snapshot=Snapshot(trust=TrustChanged(level="unpaired", weakest="mini")), attached=True)
     line = status_content(now, 120).plain
     assert "○ unpaired" in line
-    assert "weakest: mini" in line
+    assert "weakest mini" in line
     assert "node stopped" in status_content(state.detached(now, Problem(kind="x", what="y")), 120).plain
     assert {format.trust_mark(t).word for t in ("blocked", "unpaired", "seen", "paired", "hardware-bound")} == {
         "blocked",

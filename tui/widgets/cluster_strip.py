@@ -7,7 +7,7 @@ import time
 from textual.content import Content
 from textual.widgets import Static
 
-from core.events import Snapshot
+from core.events import Peer, Snapshot
 from tui.format import (
     BAD,
     DIM,
@@ -93,7 +93,7 @@ def _macs(state: UiState) -> Content:
     parts = [
         Content.assemble(
             (peer_mark(p).glyph, peer_mark(p).style),
-            f" {p.name} {gigabytes_short(p.used_bytes)}/{gigabytes_short(p.budget_bytes)}",
+            f" {p.name} {_memory(p)}",
         )
         for p in peers
     ]
@@ -102,6 +102,12 @@ def _macs(state: UiState) -> Content:
         if parts
         else Content.styled("no Macs seen yet", DIM)
     )
+
+
+def _memory(peer: Peer) -> str:
+    if not peer.budget_bytes:
+        return peer_mark(peer).word
+    return f"{gigabytes_short(peer.used_bytes)}/{gigabytes_short(peer.budget_bytes)}"
 
 
 def _hops(state: UiState, room: int, now: float) -> Content:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from textual.message import Message
 
+from core.errors import Problem
+
 
 @dataclass
 class Copied(Message):
@@ -26,6 +28,13 @@ class Noted(Message):
     """A key could not do its work; `text` says why."""
 
     text: str
+
+
+@dataclass
+class Failed(Message):
+    """A command of a screen failed."""
+
+    problem: Problem
 
 
 @dataclass

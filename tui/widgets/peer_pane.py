@@ -5,13 +5,25 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.events import Peer, Plan
-from tui.format import BAD, DIM, duration, fit, gauge, gigabytes_short, is_ready, layer_range, peer_mark, plural
+from tui.format import (
+    BAD,
+    DIM,
+    duration,
+    fit,
+    gauge,
+    gigabytes_short,
+    is_ready,
+    layer_range,
+    peer_mark,
+    plural,
+    trust_mark,
+)
 from tui.state import UiState
 from tui.widgets.pane import Drawing, Pane
 
 _NO_PEERS = (
     "Looking for Macs on this network.\n\n"
-    "Run macluster on another Mac; it appears here.\n"
+    "Run macluster on another Mac; it appears here. Press p on both to pair them.\n"
     "You can also start alone: Ctrl+O shows the models of this Mac."
 )
 
@@ -23,7 +35,8 @@ class PeerPane(Pane):
 only paired Macs can hold layers.
 
 The bar is memory in use of the budget that macluster may use there, in GB. The dim line has the state, \
-the trust level, the first 8 characters of the device id and the round trip time."""
+the trust level (◆ paired, ■ hardware-bound, ○ not paired, ◇ seen, ✗ blocked), the first 8 characters of the \
+device id and the round trip time."""
 
     def draw(self, state: UiState, width: int) -> Drawing:
         """A head line, then two lines a Mac."""
@@ -52,7 +65,7 @@ def peers_content(state: UiState, width: int) -> Content:
     for peer in snapshot.peers:
         lines += [
             _peer_line(peer, snapshot.plan, name_width, bar_width),
-            Content.styled(fit("  ↳ " + _details(peer), width).rstrip(), DIM),
+            _details(peer, width),
         ]
     for gone in state.departures:
         lines += [
@@ -77,12 +90,16 @@ def _peer_line(peer: Peer, plan: Plan | None, name_width: int, bar_width: int) -
     )
 
 
-def _details(peer: Peer) -> str:
-    words = [peer_mark(peer).word, peer.trust, peer.short_id]
-    if peer_mark(peer).word == "not paired":
-        words[1:2] = ["macluster pair"]
+def _details(peer: Peer, width: int) -> Content:
+    mark, state = trust_mark(peer.trust), peer_mark(peer).word
+    words = ["not paired", "press p"] if state == "not paired" else [state]
+    if mark.word in ("unpaired", state):  # the level says the same
+        del words[0]
+    words.append(peer.short_id)
     if peer.is_self:
         words.append("this Mac")
     elif peer.rtt_s is not None:
         words.append(f"rtt {duration(peer.rtt_s)}")
-    return " · ".join(words)
+    trust = f"{mark.glyph} {'not paired' if mark.word == 'unpaired' else mark.word}"
+    rest = fit(" · " + " · ".join(words), width - 4 - len(trust)).rstrip()
+    return Content.assemble(("  ↳ ", DIM), (trust, mark.style), (rest, DIM))

@@ -5,9 +5,9 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.format import BAD, DIM, GOOD, WARN, duration, is_ready, spark, trust_mark
+from tui.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, spark, trust_mark
 from tui.hops import ring_of
-from tui.state import UiState
+from tui.state import UiState, strangers
 
 
 class StatusLine(Static):
@@ -56,7 +56,8 @@ def _macs(state: UiState, wide: bool) -> Content:
     ready = sum(map(is_ready, peers))
     if len(peers) <= 1 and not state.departures:
         return Content.assemble(("○ ", WARN), "no other Macs yet" if wide else "1 Mac")
-    glyph, style = ("●", GOOD) if ready == len(peers) and not state.departures else ("▲", WARN)
+    ours = len(peers) - len(strangers(state))  # a neighbour's Mac is nothing to worry about
+    glyph, style = ("●", GOOD) if ready == ours and not state.departures else ("▲", WARN)
     whole = len(peers) + len(state.departures)
     return Content.assemble((glyph + " ", style), f"{ready} of {whole} Macs" if wide else f"{ready}/{whole} Macs")
 
@@ -86,13 +87,13 @@ def _hop(state: UiState, wide: bool) -> Content:
 def _right(state: UiState, wide: bool) -> Content:
     trust = state.snapshot.trust
     mark = trust_mark(trust.level)
-    weakest = f" (weakest: {trust.weakest})" if wide and trust.weakest else ""
+    weakest = f" · weakest {fit(trust.weakest, 32 if wide else 12).rstrip()}" if trust.weakest else ""
     ready, style = _readiness(state)
     end = Content.assemble((" · ", DIM), (ready, style))
     if not wide and state.attached and state.snapshot.plan_status == "ready":
         # in a narrow line nothing to say is said by silence: the hop time needs the room
         end = Content("")
-    return Content.assemble("trust ", (f"{mark.glyph} {mark.word}", mark.style), weakest, end)
+    return Content.assemble((f"{mark.glyph} {mark.word}", mark.style), weakest, end)
 
 
 def _readiness(state: UiState) -> tuple[str, str]:

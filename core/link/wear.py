@@ -1,0 +1,26 @@
+"""How much a key has been used, and how much is enough (security.md §3)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from core.settings import REKEY_AGE_S, REKEY_BYTES, REKEY_FRAMES
+
+
+class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
+    """What one key has carried: frames, their bytes inside TLS, and the seconds since it was agreed, on a clock that
+    never goes back. As a limit: what it may carry before another one takes its place.
+    """
+
+    frames: int = 0
+    bytes: int = 0
+    age_s: float = 0.0
+
+    def reaches(self, limits: KeyUse) -> bool:
+        """Whether any of the three is used up."""
+        return self.frames >= limits.frames or self.bytes >= limits.bytes or self.age_s >= limits.age_s
+
+
+KEY_LIMITS: Final = KeyUse(frames=REKEY_FRAMES, bytes=REKEY_BYTES, age_s=REKEY_AGE_S)

@@ -1,0 +1,134 @@
+"""How far each Mac is trusted here and now, and why not further: what the roster says, and what this node found out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from core.errors import NotPaired, RosterFork, TrustError
+from core.events import Level, Plan, TrustChanged
+from core.trust.identity import parse_text_id, text_id
+from core.trust.levels import carries_prompts, weakest
+from core.trust.roster import Fork, Member, Roster, RosterStore
+from core.trust.seen import SeenMacs
+
+WITHOUT_IT = "Load the model again without it."
+RESOLVE = "`macluster trust resolve` shows both and asks which one counts."
+
+
+class Verdict(NamedTuple):
+    """A level, and where it carries no prompts, the sentence that says why."""
+
+    level: Level
+    reason: str = ""
+
+
+class Fault(NamedTuple):
+    """A Mac that must see no prompt, and why."""
+
+    device_id: str
+    error: TrustError
+
+
+class Standing:
+    """Judges Macs by their text ids. `wrong_key` says which other key answered where that Mac was looked for, and
+    `other_model` what in its files is not the plan's; both "" if nothing. `folder` is this Mac's state folder.
+    """
+
+    def __init__(
+        self,
+        store: RosterStore,
+        seen: SeenMacs,
+        own_id: str,
+        folder: Path,
+        *,
+        wrong_key: Callable[[str], str] = lambda _: "",
+        other_model: Callable[[str], str] = lambda _: "",
+    ) -> None:
+        self._store, self._seen, self._own_id, self._folder = store, seen, own_id, folder
+        self._wrong_key, self._other_model = wrong_key, other_model
+
+    def of(self, device_id: str) -> Verdict:
+        """One Mac, by everything that is known."""
+        if device_id == self._own_id:
+            return self._judge(device_id)
+        return self._judge(device_id, self._wrong_key(device_id), self._other_model(device_id))
+
+    def of_all(self, macs: Iterable[tuple[str, str]]) -> TrustChanged:
+        """Several Macs, (device id, name) each: they are trusted as far as the weakest, the last one if several are."""
+        verdicts = [(name, self.of(device_id)) for device_id, name in macs]
+        level = weakest(verdict.level for _, verdict in verdicts)
+        name, verdict = next(((n, v) for n, v in reversed(verdicts) if v.level == level), ("", Verdict(level)))
+        return TrustChanged(level=level, weakest=name, reason=verdict.reason)
+
+    def fault(self, plan: Plan | None) -> Fault | None:
+        """Why this Mac, or a Mac of `plan`, must see no prompt by the roster; None if they all may."""
+        own = self._judge(self._own_id)
+        if not carries_prompts(own.level):
+            if self._store.forked:
+                return Fault(self._own_id, RosterFork(own.reason, RESOLVE))
+            folders = f"`identity` and `rosters` in {self._folder}"
+            return Fault(self._own_id, NotPaired(own.reason, f"Remove {folders}, then pair this Mac anew."))
+        for stage in plan.stages if plan else ():
+            verdict = self._judge(stage.device_id)
+            if not carries_prompts(verdict.level):
+                return Fault(stage.device_id, NotPaired(verdict.reason, WITHOUT_IT))
+        return None
+
+    def listed_name(self, device_id: str) -> str:
+        """The name that a roster gives it, or gave it last; "" for a stranger."""
+        entry = last_entry(self._store.history, parse_text_id(device_id))
+        return entry.name if entry else ""
+
+    def name(self, device_id: str) -> str:
+        """The same, but the short id of a stranger."""
+        return self.listed_name(device_id) or device_id[:8]
+
+    def _judge(self, device_id: str, wrong_key: str = "", other_model: str = "") -> Verdict:
+        roster, raw = self._store.current, parse_text_id(device_id)
+        if roster is None and device_id == self._own_id:
+            return Verdict("paired")  # it was never paired, so nobody but this Mac takes part
+        level = self._store.level(
+            raw, seen=self._seen.met_before(raw), wrong_key=bool(wrong_key), other_model=bool(other_model)
+        )
+        if carries_prompts(level):
+            return Verdict(level)
+        fork = self._store.forked
+        if roster and roster.revocation(raw):
+            return Verdict(level, self._why_revoked(device_id, raw, roster))
+        if fork and roster and roster.member(raw):
+            return Verdict(level, self._why_forked(fork))
+        return Verdict(level, wrong_key or other_model or f"{self.name(device_id)} is not paired.")
+
+    def _why_revoked(self, device_id: str, raw: bytes, roster: Roster) -> str:
+        who = "This Mac" if device_id == self._own_id else self.name(device_id)
+        gone = roster.revocation(raw)
+        assert gone is not None
+        if successor(self._store.history, raw):
+            return f"{who} changed its key in epoch {gone.epoch}; this is its old one."
+        signer = self.name(text_id(self._store.history[gone.epoch - 1].signer_id))
+        return f"{who} was revoked by {signer} in epoch {gone.epoch}."
+
+    def _why_forked(self, fork: Fork) -> str:
+        ours, theirs = (f"{self.name(text_id(r.signer_id))} signed {r.hash.hex()[:8]}" for r in fork)
+        return f"The roster of epoch {fork.ours.epoch} forked: {ours}, which this Mac holds, and {theirs}."
+
+
+def last_entry(history: Sequence[Roster], device_id: bytes) -> Member | None:
+    """What the newest roster says that lists this Mac, or recovery key."""
+    return next((m for r in reversed(history) for m in r.members if m.device_id == device_id), None)
+
+
+def successor(history: Sequence[Roster], device_id: bytes) -> bytes | None:
+    """The id under which a Mac goes on whose key was changed: its entry stands where the old one stood."""
+    gone = history[-1].revocation(device_id) if history else None
+    if gone is None:
+        return None
+    before, after = history[gone.epoch - 2].members, history[gone.epoch - 1].members
+    known = {m.device_id for m in before}
+    if len(before) == len(after):
+        for old, new in zip(before, after, strict=True):
+            if old.device_id == device_id and new.device_id not in known and new.raw_name == old.raw_name:
+                return new.device_id
+    return None

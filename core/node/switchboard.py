@@ -1,0 +1,106 @@
+"""Who hears what: messages of other Macs, links that end, reports of the worker."""
+
+from __future__ import annotations
+
+from core.errors import LinkLost, Problem, WorkerDied
+from core.node.answers import Answers
+from core.node.bus import Bus
+from core.node.cluster import Cluster
+from core.node.hops import hop_samples
+from core.node.journal import Journal
+from core.node.member import Member
+from core.node.messages import (
+    AnyMessage,
+    Checked,
+    KeyChange,
+    KeyRefused,
+    LinkUp,
+    Prepare,
+    Prepared,
+    Release,
+    Reported,
+    StageLost,
+)
+from core.node.peers import Peers
+from core.node.tasks import Tasks
+from core.node.trusting import Trusting
+from core.worker.messages import (
+    Broken,
+    Done,
+    Failed,
+    Linked,
+    Listening,
+    Loaded,
+    Loading,
+    Prefilled,
+    Proved,
+    Report,
+    Samples,
+    Token,
+    Unproved,
+)
+
+
+class Switchboard:
+    """Passes each to the part of the node that it is for."""
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        member: Member,
+        answers: Answers,
+        trusting: Trusting,
+        peers: Peers,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
+    ) -> None:
+        self._cluster, self._member, self._answers, self._trusting = cluster, member, answers, trusting
+        self._peers, self._bus, self._journal, self._tasks = peers, bus, journal, tasks
+
+    async def message(self, device_id: str, message: AnyMessage) -> None:
+        """Another Mac says something."""
+        match message:
+            case Prepare():
+                self._tasks.spawn(self._member.prepare(device_id, message))
+            case LinkUp():
+                self._member.link(device_id, message)
+            case Release():
+                self._tasks.spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
+            case Prepared() | Checked() | Reported() | StageLost():
+                await self._cluster.heard(device_id, message)
+            case KeyChange() | KeyRefused():
+                self._tasks.spawn(self._trusting.heard(device_id, message))
+            case _:
+                return
+
+    async def down(self, device_id: str, error: LinkLost) -> None:
+        """The control link of another Mac ended."""
+        peer = self._peers.find(device_id)
+        name = peer.name if peer else device_id[:8]
+        self._journal.warn(f"{name} is gone: {error.what}")
+        self._peers.went(device_id, error.what)
+        problem = Problem(kind="LinkLost", what=f"{name} is gone: {error.what}", fix="Load the model again without it.")
+        await self._cluster.lost(device_id, problem)
+        await self._member.head_lost(device_id, error.what)
+
+    def report(self, report: Report) -> None:
+        """This Mac's worker says something."""
+        match report:
+            case Token() | Prefilled() | Done():
+                self._answers.heard(report)
+            case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
+                for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
+                    self._bus.publish(hop)
+            case Loading() | Loaded() | Failed() | Linked() | Broken():
+                self._tasks.spawn(self._member.reported(report))
+            case Proved() | Unproved():
+                self._tasks.spawn(self._cluster.proved(report))
+            case Listening() | Samples():
+                return
+
+    def died(self, error: WorkerDied) -> None:
+        """This Mac's worker ended unexpectedly."""
+        self._journal.error(error.what)
+        self._tasks.spawn(self._member.worker_died(error.problem))

@@ -1,0 +1,93 @@
+"""The two Macs beside a stage, and how it links to them, as often as new keys are due."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+from typing import Final
+
+import msgspec
+
+from core.errors import MaclusterError
+from core.events import Plan
+from core.link.channel import Alarm, Receiver, Sender, accept, dial
+from core.trust.identity import Identity, parse_text_id
+from core.trust.roster import Cluster
+
+DIAL_S: Final = 10.0
+
+
+def plan_digest(plan: Plan) -> bytes:
+    """What both ends of a data link compare before the link is ready: SHA-256 over the whole plan."""
+    return hashlib.sha256(b"macluster/1 plan\0" + msgspec.json.encode(plan)).digest()
+
+
+class Neighbours:
+    """Those of stage `index` in `plan`. Every link to them is bound to this plan and this roster; `row_bytes` is what a
+    position may weigh that comes in.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        index: int,
+        *,
+        listener: socket.socket,
+        next_address: tuple[str, int],
+        identity: Identity,
+        cluster: Cluster,
+        row_bytes: int,
+    ) -> None:
+        self.plan, self.index = plan, index
+        self._listener, self._next_address = listener, next_address
+        self._identity, self._cluster = identity, cluster
+        self._row_bytes = row_bytes
+        self._before = parse_text_id(plan.stages[index - 1].device_id)
+        self._after = parse_text_id(plan.stages[(index + 1) % len(plan.stages)].device_id)
+        self._binding = plan_digest(plan)
+
+    def link(self, alarm: Alarm | None = None) -> tuple[Sender, Receiver]:
+        """Two fresh links, to the next stage and from the one before. The head dials first and everyone else accepts
+        first, so the links close one by one round the ring and no two stages wait for each other.
+
+        Raises LinkError or its kinds, also what `alarm` raises; then neither link is left.
+        """
+        if self.index == 0:
+            sender = self._dial()
+            try:
+                receiver = self._accept(alarm)
+            except MaclusterError:
+                sender.close()
+                raise
+        else:
+            receiver = self._accept(alarm)
+            try:
+                sender = self._dial()
+            except MaclusterError:
+                receiver.close()
+                raise
+        receiver.row_bytes = self._row_bytes
+        return sender, receiver
+
+    def _dial(self) -> Sender:
+        host, port = self._next_address
+        return dial(
+            host,
+            port,
+            identity=self._identity,
+            cluster=self._cluster,
+            peer_id=self._after,
+            binding=self._binding,
+            timeout_s=DIAL_S,
+        )
+
+    def _accept(self, alarm: Alarm | None) -> Receiver:
+        return accept(
+            self._listener,
+            identity=self._identity,
+            cluster=self._cluster,
+            peer_id=self._before,
+            binding=self._binding,
+            timeout_s=DIAL_S,
+            alarm=alarm,
+        )

@@ -1,0 +1,296 @@
+"""The links of a ring of real workers get new keys in the middle of answers, and no token changes."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import mlx.core as mx
+import mlx_lm
+import pytest
+from mlx_lm.generate import generate_step
+
+from core.bench.ring import HOST, WorkerRing, worker_ring
+from core.errors import LinkError, error_from
+from core.link.wear import KeyUse
+from core.node.service import Node, NodeConfig
+from core.node.sightings import Place
+from core.requests import LoadRequest
+from core.settings import GB, PREFILL_CHUNK, Home
+from core.worker.messages import Report, Samples
+from tests.cluster import Make, ask, begin, finish, reference, tokens_seen
+from tests.network.nodes import own_port, paired_home
+from tests.unit.macs import bundle, chain, mac
+from tui.watch import Watch
+
+LONG: Final = tuple(104_729 * (n + 1) ** 2 % 256 for n in range(700))
+SHORT: Final = (101, 102, 103, 104)
+TOKENS: Final = 64
+CUTS: Final = (3, 6)
+HANDSHAKE_BYTES: Final = 2000
+RESUMPTION: Final = 41
+KEY_SHARE: Final = 51
+
+LIMITS: Final = KeyUse(frames=5, bytes=1 << 60, age_s=1e9)
+START_S: Final = 60.0
+
+Alone = dict[tuple[int, ...], tuple[int, ...]]
+
+
+@pytest.fixture(scope="module")
+def model(made: Make) -> Path:
+    return made("llama")
+
+
+@pytest.fixture(scope="module")
+def alone(model: Path) -> Alone:
+    """What mlx_lm answers in one process."""
+    whole = mlx_lm.load(str(model))[0]
+    answers = {}
+    for prompt in (LONG, SHORT):
+        steps = generate_step(mx.array(prompt), whole, max_tokens=TOKENS, prefill_step_size=PREFILL_CHUNK)
+        answers[prompt] = tuple(int(token) for token, _ in steps)
+        assert len(set(answers[prompt])) >= TOKENS // 2, "a reference that repeats one token proves nothing"
+    return answers
+
+
+class Call:
+    """A connection that came through the gate."""
+
+    def __init__(self, near: socket.socket, far: socket.socket) -> None:
+        self.near, self.far = near, far
+        self.hello = b""
+        self.bytes = 0
+
+    @property
+    def random(self) -> bytes:
+        """The 32 bytes that are new in every TLS hello."""
+        return self.hello[11:43]
+
+    @property
+    def extensions(self) -> dict[int, bytes]:
+        """Those of the TLS hello."""
+        at = 44 + self.hello[43]
+        at += 2 + int.from_bytes(self.hello[at : at + 2], "big")
+        at += 1 + self.hello[at]
+        rest, found = self.hello[at + 2 :], {}
+        while rest:
+            length = int.from_bytes(rest[2:4], "big")
+            found[int.from_bytes(rest[:2], "big")] = rest[4 : 4 + length]
+            rest = rest[4 + length :]
+        return found
+
+
+class Gate:
+    """A TCP relay before one stage: remembers who came and went in which order, and can be shut for newcomers."""
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.calls: list[Call] = []
+        self.ended: list[tuple[int, list[int]]] = []
+        self._lock = threading.Lock()
+        self._server = socket.create_server((HOST, 0))
+        self._threads: list[threading.Thread] = []
+
+    def before(self, port: int) -> int:
+        """The port to dial instead."""
+        if not self._threads:
+            self._spawn(self._serve, port)
+        return int(self._server.getsockname()[1])
+
+    def close(self) -> None:
+        """Everybody who dialled it must be gone."""
+        with suppress(OSError):
+            self._server.shutdown(socket.SHUT_RDWR)
+        self._server.close()
+        for thread in self._threads:
+            thread.join()
+
+    def _spawn(self, work: object, *arguments: object) -> None:
+        assert callable(work)
+        self._threads.append(threading.Thread(target=work, args=arguments))
+        self._threads[-1].start()
+
+    def _serve(self, port: int) -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = self._server.accept()
+                if self.shut:
+                    near.close()
+                    continue
+                call = Call(near, socket.create_connection((HOST, port)))
+                self.calls.append(call)
+                self._spawn(self._copy, call, near, call.far)
+                self._spawn(self._copy, call, call.far, near)
+
+    def _copy(self, call: Call, source: socket.socket, target: socket.socket) -> None:
+        with suppress(OSError):
+            while data := source.recv(65536):
+                if not call.hello:
+                    call.hello = data
+                call.bytes += len(data)
+                target.sendall(data)
+        with self._lock:
+            if call.far.fileno() >= 0:
+                self.ended.append((self.calls.index(call), [other.bytes for other in self.calls]))
+            for end in (call.near, call.far):
+                with suppress(OSError):
+                    end.shutdown(socket.SHUT_RDWR)
+                end.close()
+
+
+@contextmanager
+def gate() -> Iterator[Gate]:
+    opened = Gate()
+    try:
+        yield opened
+    finally:
+        opened.close()
+
+
+class Watched(NamedTuple):
+    """A ring of three stages whose links get new keys every five frames, and the gate before the last one."""
+
+    ring: WorkerRing
+    gate: Gate
+
+
+@pytest.fixture(scope="module")
+def watched(model: Path) -> Iterator[Watched]:
+    with gate() as before_the_tail:
+
+        def reroute(stage: int, port: int) -> int:
+            return before_the_tail.before(port) if stage == 2 else port
+
+        with worker_ring(model, CUTS, reroute=reroute, key_limits=LIMITS) as ring:
+            yield Watched(ring, before_the_tail)
+
+
+@pytest.mark.slow
+def test_answers_taking_turns_over_new_keys_every_few_frames_are_exact(watched: Watched, alone: Alone) -> None:
+    renewals = [0]
+    for prompt in (LONG, SHORT, LONG, SHORT):
+        answer = watched.ring.generate(prompt, max_tokens=TOKENS)
+        assert answer.tokens == alone[prompt]
+        renewals.append(answer.samples[-1].renewals)
+        assert {sample.renewals for sample in answer.samples} == {renewals[-1]}
+        assert all(s.frames >= TOKENS + renewals[-1] - renewals[-2] for s in answer.samples), "none is forgotten"
+    assert all(after - before > 3 for before, after in pairwise(renewals)), "the links outlive the answers"
+
+
+def test_every_new_link_is_up_before_the_old_one_goes_and_nothing_is_resumed(watched: Watched) -> None:
+    before = len(watched.gate.calls)
+    watched.ring.generate(SHORT, max_tokens=TOKENS)
+    calls, ended = list(watched.gate.calls), list(watched.gate.ended)
+    assert len(calls) > before + 3
+    assert [number for number, _ in ended] == list(range(len(calls) - 1))
+    assert all(carried[number + 1] > HANDSHAKE_BYTES for number, carried in ended)
+    assert len({call.random for call in calls}) == len({call.extensions[KEY_SHARE] for call in calls}) == len(calls)
+    assert not any(RESUMPTION in call.extensions for call in calls)
+
+
+def test_a_stage_that_cannot_be_linked_anew_breaks_the_answer_and_the_next_one_is_exact(
+    watched: Watched, alone: Alone
+) -> None:
+    def shut(token: object) -> None:
+        watched.gate.shut = True
+
+    answer = watched.ring.generate(SHORT, max_tokens=TOKENS, on_token=shut)
+    assert answer.done.finish_reason == "error"
+    assert answer.tokens == alone[SHORT][: len(answer.tokens)]
+    assert answer.done.problem
+    assert isinstance(error_from(answer.done.problem), LinkError)
+    assert f"port {watched.gate.before(0)}" in answer.done.problem.what, "what stage 1 saw, not a silence"
+    watched.gate.shut = False
+    watched.ring.relink()
+    assert watched.ring.generate(SHORT, max_tokens=TOKENS).tokens == alone[SHORT]
+
+
+# ---- nodes
+
+
+class Attentive(Node):
+    """A node that remembers what its worker told."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.samples: list[Samples] = []
+        super().__init__(config)
+
+    def _on_report(self, report: Report) -> None:
+        if isinstance(report, Samples):
+            self.samples.append(report)
+        super()._on_report(report)
+
+    async def learn(self, epochs: int) -> None:
+        """A roster of so many epochs, signed elsewhere; it is passed on to the others."""
+        self._store.adopt(bundle(chain(epochs), *(mac(n).certificate_der for n in range(epochs))))
+        await self._mesh.roster_changed()
+
+    @property
+    def epoch(self) -> int:
+        return self._store.cluster().roster.epoch
+
+
+@asynccontextmanager
+async def paired_nodes(folder: Path, model: Path, count: int) -> AsyncIterator[tuple[list[Attentive], Watch]]:
+    """Nodes in this process, their workers in theirs, with the model loaded; the first one leads."""
+    async with AsyncExitStack() as stack:
+        nodes: list[Attentive] = []
+        watches: list[Watch] = []
+        places: tuple[Place, ...] = ()
+        for number in range(count):
+            home = paired_home(folder, number, count)
+            nodes.append(Attentive(config_of(home, model, places)))
+            stack.push_async_callback(asyncio.wait_for, asyncio.create_task(nodes[-1].run()), 15)
+            stack.callback(nodes[-1].stop)
+            watches.append(await stack.enter_async_context(Watch(home)))
+            await watches[-1].attached(START_S, lambda: True)
+            places += (Place(HOST, own_port(watches[-1])),)
+        await asyncio.gather(*(w.until(knows(count), START_S, "Linking the nodes") for w in watches))
+        await watches[0].client.load(LoadRequest(model=str(model)))
+        await watches[0].until(lambda w: w.now.plan_status in ("ready", "broken"), START_S, "Loading")
+        assert watches[0].now.plan_problem is None
+        yield nodes, watches[0]
+
+
+def config_of(home: Home, model: Path, places: tuple[Place, ...]) -> NodeConfig:
+    return NodeConfig(
+        home=home,
+        name=f"mac-{home.root.name}",
+        host=HOST,
+        port=0,
+        budget_bytes=8 * GB,
+        model_roots=(model,),
+        multicast=False,
+        peers=places,
+        key_limits=LIMITS,
+    )
+
+
+def knows(count: int) -> Callable[[Watch], bool]:
+    """Whether so many Macs are linked and have said how they are."""
+    return lambda watch: sum(p.state == "connected" and p.budget_bytes > 0 for p in watch.now.peers) == count
+
+
+@pytest.mark.slow
+async def test_nodes_renew_their_links_under_the_roster_of_the_plan_while_a_new_one_goes_round(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    prompts = ["Hello there, how are you?", "which layers does a stage hold " * 100]
+    expected = reference(model, prompts, TOKENS)
+    async with paired_nodes(tmp_path_factory.mktemp("n"), model, 3) as (nodes, head):
+        assert (await ask(head, prompts[0], TOKENS)).tokens == expected[0]
+        before = nodes[0].samples[-1].stages[0].renewals
+        request = await begin(head, prompts[0], TOKENS)
+        await tokens_seen(head, request, 5)
+        await nodes[0].learn(4)
+        assert (await finish(head, request)).tokens == expected[0]
+        assert {node.epoch for node in nodes} == {4}
+        assert nodes[0].samples[-1].stages[2].renewals > before + 3 > 10
+        assert (await ask(head, prompts[1], TOKENS)).tokens == expected[1]

@@ -1,0 +1,102 @@
+"""The links between real nodes get new keys every few frames, and neither a plan nor an answer notices."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.events import LogLine, PeerChanged, PeerGone, PlanFailed
+from core.requests import LoadRequest
+from core.settings import Home
+from tests.cluster import Make, ask, reference
+from tests.network.nodes import HOST, own_port, paired_home, running_node
+from tests.processes.test_rekey import START_S, TOKENS, Attentive, knows, paired_nodes
+from tui.watch import Watch
+
+PROMPT = "Hello there, how are you?"
+RENEWALS = 4
+
+
+@pytest.fixture(scope="module")
+def model(made: Make) -> Path:
+    return made("llama")
+
+
+def accepted(nodes: list[Attentive]) -> list[int]:
+    """How many links each node was dialled for so far."""
+    return [node._mesh.knocks.get("accepted", 0) for node in nodes]
+
+
+def troubles(watch: Watch, since: int) -> list[object]:
+    """What the screen was told that no change of keys may cause."""
+    return [
+        event
+        for event in watch.seen[since:]
+        if isinstance(event, PeerGone | PlanFailed)
+        or (isinstance(event, PeerChanged) and event.peer.state != "connected")
+        or (isinstance(event, LogLine) and event.level != "info")
+    ]
+
+
+@pytest.mark.slow
+async def test_links_get_new_keys_again_and_again_under_a_plan_and_its_answers(
+    model: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    expected = reference(model, [PROMPT], TOKENS)[0]
+    assert len(set(expected)) >= TOKENS // 2, "a reference that repeats one token proves nothing"
+    async with paired_nodes(tmp_path_factory.mktemp("n"), model, 3) as (nodes, head):
+        begun, since = accepted(nodes), len(head.seen)
+        async with asyncio.timeout(120):
+            while sum(accepted(nodes)) < sum(begun) + 3 * RENEWALS:
+                assert (await ask(head, PROMPT, TOKENS)).tokens == expected
+                await nodes[0].learn(4)
+        assert troubles(head, since) == []
+        assert (head.now.plan_status, head.now.plan_problem) == ("ready", None)
+        assert {node.epoch for node in nodes} == {4}
+        assert all(len(node._mesh.contacts) == 2 for node in nodes)
+
+
+# ---- a twin: the same Mac once more, from a copy of its folder
+
+
+@contextmanager
+def frozen(home: Home) -> Iterator[None]:
+    """The node over that folder stands still, as after a power cut: its links stay open and nobody answers."""
+    node = next(c for c in psutil.Process().children() if str(home.root) in c.cmdline())
+    node.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        node.send_signal(signal.SIGCONT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leads", [0, 1])
+async def test_a_node_that_was_started_anew_ends_the_plan_and_not_before_the_old_one_is_silent(
+    model: Path, tmp_path_factory: pytest.TempPathFactory, leads: int
+) -> None:
+    """With either of the two as the head, so that the lower device id is on either side."""
+    folder, copies = tmp_path_factory.mktemp("n"), tmp_path_factory.mktemp("c")
+    homes = [paired_home(folder, number) for number in range(2)]
+    member, models = 1 - leads, ("--models", str(model), "--no-multicast")
+    async with running_node(homes[leads], *models) as head:
+        place = f"{HOST}:{own_port(head)}"
+        async with running_node(homes[member], *models, "--peer", place):
+            await head.until(knows(2), START_S, "Linking the nodes")
+            await head.client.load(LoadRequest(model=str(model)))
+            await head.until(lambda w: w.now.plan_status == "ready", START_S, "Loading")
+            before, since = head.now.counters.accepted, len(head.seen)
+            async with running_node(paired_home(copies, member), *models, "--peer", place):
+                await head.until(lambda w: w.now.counters.accepted >= before + 2, START_S, "Dialling of the twin")
+                assert troubles(head, since) == []
+                with frozen(homes[member]):
+                    await head.until(lambda w: w.now.plan_status != "ready", START_S, "The end of the plan")
+                    gone = [e.reason for e in head.seen[since:] if isinstance(e, PeerGone)]
+                    assert gone == ["It linked anew."]
+                    await head.until(knows(2), START_S, "Linking the twin")

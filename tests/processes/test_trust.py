@@ -1,0 +1,407 @@
+"""Trust among real nodes: whoever is put out is out at once everywhere, and what people decide reaches every Mac."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+import psutil
+import pytest
+
+from core.errors import Busy, MaclusterError, NodeUnreachable, RosterError, UsageError
+from core.events import PeerGone, PlanFailed, RequestDone, TrustChanged
+from core.requests import Address, ForkChoice, LoadRequest, RecoveryPhrase, Rename, Target, TrustedMac, TrustView
+from core.settings import Home
+from core.trust.identity import load_or_create
+from core.trust.roster import RosterStore, rename
+from tests.cluster import Make, ask, begin, finish, running_demo, tokens_seen
+from tui.demo import Demo, DemoConfig, pair
+from tui.watch import Watch
+
+PROMPT = "tell me about hops"
+SOON_S = 10.0
+BUDGETS = (64, 32, 16)
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), BUDGETS) as running:
+        yield running
+
+
+@asynccontextmanager
+async def paired(model: Path, count: int, joined: int) -> AsyncIterator[Demo]:
+    """`count` nodes that know where the others are; the first `joined` are paired, nothing is loaded."""
+    demo = Demo(DemoConfig(budgets_gb=(16,) * count, model=model, multicast=False), lambda _: None)
+    try:
+        await demo.start()
+        await demo.find_each_other()
+        for other in demo.watches[1:joined]:
+            await pair(demo.head, other)
+        await all_linked(*demo.watches[:joined])
+        yield demo
+    finally:
+        await demo.stop()
+
+
+async def all_linked(*watches: Watch) -> None:
+    def linked(watch: Watch) -> bool:
+        return sum(p.state == "connected" and p.trust == "paired" for p in watch.now.peers) == len(watches)
+
+    await asyncio.gather(*(w.until(linked, SOON_S, "Linking") for w in watches))
+
+
+async def true(what: str, reached: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + SOON_S
+    while not reached():
+        assert time.monotonic() < deadline, what
+        await asyncio.sleep(0.02)
+
+
+async def row(watch: Watch, name: str) -> TrustedMac:
+    return next(m for m in (await watch.client.trust()).macs if m.name == name)
+
+
+async def viewed(watch: Watch, reached: Callable[[TrustView], bool]) -> TrustView:
+    deadline = time.monotonic() + SOON_S
+    while not reached(view := await watch.client.trust()):
+        assert time.monotonic() < deadline, view
+        await asyncio.sleep(0.05)
+    return view
+
+
+def sockets(demo: Demo, index: int) -> set[tuple[int, int]]:
+    """The ends of every TCP connection that a Mac's node and worker hold, as pairs of ports."""
+    node = psutil.Process(demo.pid_of(index))
+    found = set()
+    for process in (node, *node.children(recursive=True)):
+        try:
+            for c in process.net_connections(kind="tcp"):
+                if c.status == psutil.CONN_ESTABLISHED:
+                    found.add((c.laddr.port, c.raddr.port))
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def are_connected(demo: Demo, one: int, other: int) -> bool:
+    return not sockets(demo, one).isdisjoint({(b, a) for a, b in sockets(demo, other)})
+
+
+async def reattach(demo: Demo, index: int) -> Watch:
+    """Follow a node that was started anew."""
+    old = demo.watches[index]
+    with pytest.raises(NodeUnreachable):
+        await old.until(lambda _: False, SOON_S, "The end of the old node")
+    watch = demo.watches[index] = await demo._stack.enter_async_context(Watch(demo._home(index)))
+    await watch.attached(30, lambda: demo._lives(index))
+    return watch
+
+
+def first(watch: Watch, kind: type, mark: int) -> int:
+    return next(n for n, e in enumerate(watch.seen) if n >= mark and isinstance(e, kind))
+
+
+# ---- revoking
+
+
+async def test_a_member_that_is_revoked_while_it_streams_is_out_at_once_everywhere(demo: Demo) -> None:
+    head, expected = demo.head, await ask(demo.head, PROMPT, 16)
+    assert are_connected(demo, 0, 2)
+    assert are_connected(demo, 1, 2)
+    request = await begin(head, PROMPT, 3000)
+    await tokens_seen(head, request, 5)
+    mark, started = len(head.seen), time.monotonic()
+    view = await head.client.revoke(Target(mac="mini"))
+    answer = await finish(head, request)
+    print(f"revoked in {time.monotonic() - started:.2f} s")
+    assert answer.tokens[:16] == expected.tokens[: len(answer.tokens)]
+    assert answer.done.problem
+    assert (answer.done.problem.kind, answer.done.problem.fix) == ("NotPaired", "Load the model again without it.")
+    assert answer.done.problem.what == "mini was revoked by studio in epoch 4."
+    assert first(head, TrustChanged, mark) < first(head, PlanFailed, mark) < first(head, RequestDone, mark)
+    assert first(head, RequestDone, mark) < first(head, PeerGone, mark)
+    assert next(m for m in view.macs if m.name == "mini").role == "revoked"
+    await true("mini's links are closed", lambda: not any(are_connected(demo, other, 2) for other in (0, 1)))
+    told = await viewed(demo.watches[2], lambda view: view.level == "blocked")
+    assert next(m.reason for m in told.macs if m.is_self) == "This Mac was revoked by studio in epoch 4."
+    with pytest.raises(MaclusterError, match="This Mac was revoked by studio"):
+        await demo.watches[2].client.load(LoadRequest(model=demo.model))
+    blocked = await viewed(demo.watches[1], lambda view: any(m.role == "revoked" for m in view.macs))
+    assert next(m.level for m in blocked.macs if m.name == "mini") == "blocked"
+    await demo.load()
+    assert [s.peer for s in head.now.plan.stages if head.now.plan] == ["studio", "mbp"] if head.now.plan else False
+    assert (await ask(head, PROMPT, 16)).tokens == expected.tokens
+    assert head.now.trust == TrustChanged(level="paired", weakest="mbp")
+    assert not are_connected(demo, 0, 2), "it cannot come back"
+    assert not are_connected(demo, 1, 2)
+
+
+async def test_another_admin_than_the_head_revokes_a_member_and_then_the_head(demo: Demo) -> None:
+    head, mbp = demo.head, demo.watches[1]
+    with pytest.raises(RosterError, match="no admin") as refused:
+        await mbp.client.revoke(Target(mac="mini"))
+    assert "studio" in refused.value.fix
+    await head.client.promote(Target(mac="mbp"))
+    await viewed(mbp, lambda view: view.is_admin)
+    request = await begin(head, PROMPT, 3000)
+    await tokens_seen(head, request, 5)
+    await mbp.client.revoke(Target(mac="mini"))
+    answer = await finish(head, request)
+    assert answer.done.problem
+    assert answer.done.problem.what == "mini was revoked by mbp in epoch 5."
+    await demo.load()
+    request = await begin(head, PROMPT, 3000)
+    await tokens_seen(head, request, 5)
+    workers = {c.pid for c in psutil.Process(demo.pid_of(1)).children()}
+    await mbp.client.revoke(Target(mac="studio"))
+    answer = await finish(head, request)
+    assert answer.done.problem
+    assert answer.done.problem.what == "This Mac was revoked by mbp in epoch 6."
+    assert "pair this Mac anew" in answer.done.problem.fix
+    with pytest.raises(MaclusterError):
+        await begin(head, PROMPT, 8)
+    await true("its links are closed", lambda: not are_connected(demo, 0, 1))
+    await true("the other Mac's memory is free", lambda: not any(psutil.pid_exists(p) for p in workers))
+    await mbp.client.load(LoadRequest(model=demo.model))
+    await mbp.until(lambda w: w.now.plan_status == "ready", 30, "Loading on the one that is left")
+    assert (await ask(mbp, PROMPT, 8)).done.finish_reason == "length"
+
+
+async def test_what_was_written_with_a_revoked_mac_is_forgotten_and_what_was_not_is_kept(demo: Demo) -> None:
+    await ask(demo.head, PROMPT, 4)
+    logs = demo.home.tokens
+    assert len(list(logs.glob("*.mct"))) == 1
+    await demo.head.client.revoke(Target(mac="mini"))
+    await true("the log is gone", lambda: not list(logs.glob("*.mct")))
+    await demo.load()
+    await ask(demo.head, PROMPT, 4)
+    assert len(list(logs.glob("*.mct"))) == 1
+
+
+# ---- names and keys
+
+
+async def test_a_new_name_is_shown_on_every_mac_and_in_the_next_plan(demo: Demo) -> None:
+    await demo.head.client.rename(Rename(mac="mini", name="the small one"))
+    for watch in demo.watches:
+        await watch.until(lambda w: any(p.name == "the small one" for p in w.now.peers), SOON_S, "The name")
+    await demo.load()
+    assert demo.head.now.plan
+    assert [s.peer for s in demo.head.now.plan.stages] == ["studio", "mbp", "the small one"]
+    assert demo.head.now.trust.weakest == "the small one"
+    with pytest.raises(UsageError, match="No Mac is called 'mini'"):
+        await demo.head.client.rename(Rename(mac="mini", name="mini"))
+
+
+async def test_new_keys_of_a_member_and_of_the_head_change_no_answer(demo: Demo) -> None:
+    expected = await ask(demo.head, PROMPT, 16)
+    before = {p.name: p.device_id for p in demo.head.now.peers}
+    with pytest.raises(Busy, match="loaded"):
+        await demo.watches[2].client.rotate()
+    await demo.head.client.unload()
+    for index, name in ((2, "mini"), (0, "studio")):
+        await true("the plan is gone", lambda: demo.head.now.plan is None)
+        view = await _rotated(demo.watches[index])
+        own = next(m for m in view.macs if m.is_self)
+        assert (own.name, own.level, own.role) == (name, "paired", "admin" if name == "studio" else "member")
+        assert own.device_id != before[name]
+        await reattach(demo, index)
+        await all_linked(*demo.watches)
+        assert (
+            next(p.device_id for p in demo.watches[1].now.peers if p.name == name and p.state == "connected")
+            != (before[name])
+        )
+    await demo.load()
+    assert (await ask(demo.head, PROMPT, 16)).tokens == expected.tokens
+    old = [m for m in (await demo.head.client.trust()).macs if m.role == "revoked"]
+    assert [m.reason for m in old] == [
+        "mini changed its key in epoch 4; this is its old one.",
+        "studio changed its key in epoch 5; this is its old one.",
+    ]
+
+
+async def _rotated(watch: Watch) -> TrustView:
+    """A plan is let go of on every Mac a moment after its head said so."""
+    deadline = time.monotonic() + SOON_S
+    while True:
+        try:
+            return await watch.client.rotate()
+        except Busy:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.05)
+
+
+# ---- the last admin is lost
+
+
+async def test_the_words_make_another_mac_admin_when_the_last_one_is_lost(made: Make) -> None:
+    async with paired(made("llama"), 4, 3) as demo:
+        studio, mbp, mini, air = demo.watches
+        words = (await studio.client.new_recovery()).words
+        await viewed(mbp, lambda view: view.has_recovery)
+        psutil.Process(demo.pid_of(0)).kill()
+        shutil.rmtree(demo.home.root)
+        await mbp.until(lambda w: any(p.state == "lost" for p in w.now.peers), SOON_S, "Seeing studio lost")
+        wrong = " ".join(words.split()[::-1])
+        with pytest.raises(MaclusterError):
+            await mbp.client.recover(RecoveryPhrase(words=wrong, lost=("studio",)))
+        following = await mbp.client.recover(RecoveryPhrase(words=words, lost=("studio",)))
+        assert following.words != words
+        view = await mbp.client.trust()
+        assert (view.is_admin, view.has_recovery) == (True, True)
+        lost = next(m for m in view.macs if m.name == "studio")
+        assert (lost.role, lost.reason) == ("revoked", "studio was revoked by recovery key in epoch 5.")
+        with pytest.raises(MaclusterError, match="used up"):
+            await mini.client.recover(RecoveryPhrase(words=words))
+        await pair(mbp, air)
+        await all_linked(mbp, mini, air)
+
+
+# ---- forks
+
+
+async def test_two_admins_that_sign_apart_block_each_other_until_people_decide(made: Make) -> None:
+    async with paired(made("llama"), 2, 2) as demo:
+        studio, mbp = demo.watches
+        await studio.client.promote(Target(mac="mbp"))
+        await viewed(mbp, lambda view: view.is_admin)
+        await studio.client.load(LoadRequest(model=demo.model))
+        await studio.until(lambda w: w.now.plan_status == "ready", 30, "Loading")
+        kill(demo, 1)
+        await studio.until(lambda w: w.now.plan_status == "broken", SOON_S, "Losing mbp")
+        await studio.client.rename(Rename(mac="mbp", name="left"))
+        sign_apart(demo._home(1), "right")
+        mbp = await started_anew(demo, 1)
+        for watch in (studio, mbp):
+            view = await viewed(watch, lambda view: view.fork is not None)
+            assert view.level == "blocked"
+            assert {m.level for m in view.macs} == {"blocked"}
+            assert "The roster of epoch 4 forked: " in view.macs[0].reason
+            with pytest.raises(RosterError, match="forked") as refused:
+                await watch.client.load(LoadRequest(model=demo.model))
+            assert "macluster trust resolve" in refused.value.fix
+            with pytest.raises(RosterError, match="forked"):
+                await watch.client.rename(Rename(mac="studio", name="anything"))
+        with pytest.raises(MaclusterError):
+            await begin(studio, PROMPT, 8)
+        ours, theirs = (await studio.client.trust()).fork or ("", "")
+        assert (await mbp.client.trust()).fork == (theirs, ours)
+        await studio.client.resolve_fork(ForkChoice(keep=ours))
+        await mbp.client.resolve_fork(ForkChoice(keep=ours))
+        for watch in (studio, mbp):
+            view = await viewed(watch, lambda view: view.epoch == 5)
+            assert view.fork is None
+            assert {m.name for m in view.macs} == {"studio", "left"}
+        await all_linked(studio, mbp)
+        await demo.load()
+        assert (await ask(studio, PROMPT, 8)).done.finish_reason == "length"
+
+
+async def test_a_plan_that_runs_ends_when_its_mac_learns_of_a_fork(made: Make) -> None:
+    """The head and a member stream; a third Mac comes with another history that an admin signed."""
+    async with paired(made("llama"), 3, 3) as demo:
+        studio, mbp, _ = demo.watches
+        await studio.client.promote(Target(mac="mini"))
+        await viewed(mbp, lambda view: view.epoch == 4)
+        await viewed(demo.watches[2], lambda view: view.is_admin)
+        kill(demo, 2)
+        await studio.until(lambda w: any(p.state == "lost" for p in w.now.peers), SOON_S, "Losing mini")
+        await studio.client.rename(Rename(mac="mbp", name="left"))
+        await viewed(mbp, lambda view: view.epoch == 5)
+        await demo.load()
+        request = await begin(studio, PROMPT, 3000)
+        await tokens_seen(studio, request, 5)
+        sign_apart(demo._home(2), "right")
+        await started_anew(demo, 2)
+        answer = await finish(studio, request)
+        assert answer.done.problem
+        assert answer.done.problem.kind == "RosterFork"
+        for watch in (studio, mbp):
+            await viewed(watch, lambda view: view.fork is not None)
+
+
+def kill(demo: Demo, index: int) -> None:
+    node = demo._nodes[index]
+    node.kill()
+    node.communicate()
+
+
+def sign_apart(home: Home, name: str) -> None:
+    """What the admin in `home` signs while it is linked with nobody."""
+    identity, store = load_or_create(home.identity, use_keychain=False), RosterStore(home.rosters)
+    roster = store.cluster().roster
+    store.advance(rename(roster, identity, identity.device_id, name))
+
+
+async def started_anew(demo: Demo, index: int) -> Watch:
+    """A node that was killed, over the same folder, which finds the others."""
+    demo._nodes[index] = demo._launch(index, Path(demo.model))
+    watch = await reattach(demo, index)
+    for other in demo.watches:
+        peer = next(p for p in other.now.peers if p.is_self)
+        if other is not watch:
+            host, _, port = peer.address.rpartition(":")
+            await watch.client.know(Address(device_id=peer.device_id, host=host, port=int(port)))
+    return watch
+
+
+# ---- what a person and a program see
+
+
+async def test_every_answer_of_the_api_says_how_far_the_cluster_is_trusted(demo: Demo) -> None:
+    await demo.head.client.rename(Rename(mac="mini", name="mäc; x"))
+    await demo.head.until(lambda w: w.now.trust.weakest == "mäc; x", SOON_S, "The name")
+    transport = httpx2.AsyncHTTPTransport(uds=str(demo.home.socket))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://node") as http:
+        for method, path in (("GET", "/v1/models"), ("POST", "/v1/load"), ("GET", "/nothing")):
+            reply = await http.request(method, path)
+            assert reply.headers["x-macluster-trust"] == "paired; weakest=m%C3%A4c%3B%20x"
+        async with http.stream("GET", "/v1/events") as stream:
+            assert stream.headers["x-macluster-trust"].startswith("paired; ")
+
+
+async def test_the_commands_say_who_sees_what_and_do_nothing_for_good_unasked(demo: Demo) -> None:
+    listed = await run(demo, "list", "--json")
+    view = json.loads(listed.stdout)
+    assert (view["level"], view["weakest"], view["epoch"]) == ("paired", "mini", 3)
+    assert [m["name"] for m in view["macs"]] == ["studio", "mbp", "mini"]
+    assert view["macs"][0]["sees"] == "token ids, logits"
+    assert view["macs"][2]["sees"].startswith("hidden states of layer")
+    assert all(len(m["fingerprint"]) == 64 for m in view["macs"])
+    shown = await run(demo, "show", view["macs"][1]["device_id"][:6])
+    assert "mbp" in shown.stdout
+    assert (await run(demo, "show", "nobody")).returncode == 2
+    refused = await run(demo, "revoke", "mini")
+    assert refused.returncode == 2
+    assert "--yes" in refused.stderr
+    assert (await row(demo.head, "mini")).role == "member"
+    words = await run(demo, "recover", "--new", "--yes")
+    assert len([w for w in words.stdout.split() if w.isalpha() and w.islower()]) >= 24
+    assert (await run(demo, "revoke", "mini", "--yes", "--json")).returncode == 0
+    assert (await row(demo.head, "mini")).role == "revoked"
+
+
+async def run(demo: Demo, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tui.cli", "--home", str(demo.home.root), "trust", *arguments]
+    return await asyncio.to_thread(
+        subprocess.run,
+        command,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        check=False,
+    )

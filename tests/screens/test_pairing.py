@@ -1,0 +1,88 @@
+"""Two people at two dashboards, each with a Mac of their own: real nodes, two real terminals."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.settings import Home
+from tests.network.nodes import running_node
+from tests.screens.conftest import Open
+from tests.screens.terminals import Terminal
+
+pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
+
+SEEN_S = 30.0
+# no demo has these: tests that run beside this one may be seen too
+NAMES = ("atelier", "garage")
+
+
+async def test_they_pair_by_typing_each_others_digits(tmp_path: Path, terminal: Open) -> None:
+    homes = [Home(tmp_path / name) for name in NAMES]
+    for home in homes:
+        home.root.mkdir(mode=0o700)
+    async with running_node(homes[0]) as one, running_node(homes[1]) as two:
+        for watch in (one, two):
+            await watch.until(lambda w: set(NAMES) <= {p.name for p in w.now.peers}, SEEN_S, "Bonjour")
+        atelier, garage = (terminal(120, 36, "--home", str(home.root)) for home in homes)
+        await asyncio.to_thread(journey, atelier, garage, homes)
+
+
+def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
+    atelier.shows("garage", "not paired · press p", "p Pair", "◆ paired · weakest atelier")
+    shown = compare(atelier, garage)
+    atelier.type(other(shown), "Enter")
+    for screen in (atelier, garage):
+        screen.shows("✗ failed", "Nothing was kept")
+        screen.type("Escape")
+        screen.until(lambda s: "✗ failed" not in s, "the dialog did not close")
+    assert [list(home.rosters.iterdir()) for home in homes] == [[], []]
+
+    shown = compare(atelier, garage)
+    atelier.type("Enter")  # an empty line is no answer
+    atelier.type(shown, "Enter")
+    atelier.shows("◍ compare", "The person at garage")
+    garage.type(shown, "Enter")
+    for screen in (atelier, garage):
+        screen.shows("◆ paired", "is one of your Macs now")
+        screen.type("Enter")
+        screen.until(lambda s: s.count("◆ paired · ready") == 2, "not linked")
+    assert all(list(home.rosters.iterdir()) for home in homes)
+
+    for screen in (atelier, garage):
+        screen.type("t")
+        screen.shows("This cluster", "This Mac's key", "epoch 2", "Recovery words", "key SHA-256")
+    admin, other_mac = (atelier, "garage") if "· admin here" in atelier.screen() else (garage, "atelier")
+    admin.type("j", "x")  # the first line is the founder's own
+    admin.shows("It is put out on every Mac", f"Keep {other_mac}", "Enter answers")
+    admin.type("Escape")
+    admin.until(lambda s: "It is put out" not in s, "the question did not go away")
+    assert "revoked" not in admin.shows("epoch 2", f"◆ {other_mac}")
+
+
+def compare(atelier: Terminal, garage: Terminal) -> str:
+    """Open the dialog on both, choose each other, and read the digits."""
+    for screen, name in ((atelier, "garage"), (garage, "atelier")):
+        screen.type("p")
+        screen.shows("Which Mac?", f"○ {name}")
+        choose(screen, name)
+        screen.until(lambda s: "Which Mac?" not in s, "nothing was chosen")
+    found = [re.search(r"shows +(\d{3} \d{3})", screen.shows("◍ compare")) for screen in (atelier, garage)]
+    assert found[0]
+    assert found[1]
+    assert found[0][1] == found[1][1], "nobody is in between"
+    return found[0][1]
+
+
+def choose(screen: Terminal, name: str) -> None:
+    """Down to that line of the list."""
+    listed = re.findall(r"║ +○ (\S+)", screen.screen())
+    screen.type(*["Down"] * listed.index(name), "Enter")
+
+
+def other(digits: str) -> str:
+    return f"{(int(digits.replace(' ', '')) + 1) % 1_000_000:06d}"

@@ -1,0 +1,74 @@
+"""What a person may change about trust from this Mac: why not, and what it would do. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from core.requests import TrustedMac, TrustView
+
+Power = Literal["revoke", "admin", "rename", "rotate", "words", "recover", "decide"]
+POWERS: Final[tuple[Power, ...]] = ("revoke", "admin", "rename", "rotate", "words", "recover", "decide")
+_ABOUT_A_MAC: Final = ("revoke", "admin", "rename")
+
+
+class Question(NamedTuple):
+    """A change as the person is asked about it: what it does, and the words for leaving it and for doing it."""
+
+    title: str
+    effect: str
+    no: str
+    yes: str
+
+
+def why_not(view: TrustView, mac: TrustedMac | None, power: Power) -> str:
+    """Why a change cannot be made now; "" if it can."""
+    if power == "decide":
+        return "" if view.fork else "there is no fork to decide"
+    if view.fork:
+        return "the fork has to be decided first (d)"
+    if view.epoch == 0:
+        return "this Mac is paired with no other yet (p)"
+    if power == "rotate":
+        return ""
+    if power == "recover":
+        return "" if view.has_recovery else "no recovery words were ever made"
+    if not view.is_admin:
+        return "only an admin's Mac can"
+    return _why_not_that_mac(view, mac, power) if power in _ABOUT_A_MAC else ""
+
+
+def _why_not_that_mac(view: TrustView, mac: TrustedMac | None, power: Power) -> str:
+    if mac is None or mac.role not in ("admin", "member"):
+        return "it is not in the roster"
+    is_last = mac.role == "admin" and sum(m.role == "admin" for m in view.macs) == 1
+    return "the last admin has to stay one" if is_last and power in ("revoke", "admin") else ""
+
+
+def question(mac: TrustedMac, power: Power) -> Question:
+    """The question before a change that has one."""
+    name = f"{mac.name} ({mac.device_id[:8]})"
+    match power:
+        case "revoke" if mac.is_self:
+            effect = "This Mac leaves the cluster, and its key never comes back. Its links close at once."
+            return Question(f"Revoke this Mac, {name}?", effect, "Keep it", "Revoke this Mac")
+        case "revoke":
+            effect = (
+                "It is put out on every Mac at once: its links close, and its key never comes back. "
+                "A model that is loaded over it stops."
+            )
+            return Question(f"Revoke {name}?", effect, f"Keep {mac.name}", f"Revoke {mac.name}")
+        case "admin" if mac.role == "admin":
+            effect = "It can no longer let Macs in or put Macs out. It still holds layers."
+            return Question(f"{name} no admin any more?", effect, "Leave it an admin", "Make it a member")
+        case "admin":
+            effect = "It can then let Macs in and put any Mac out, this one too."
+            return Question(f"Make {name} an admin?", effect, "Leave it a member", "Make it an admin")
+        case "words":
+            effect = "24 new words are shown once. Words that were written down before are worth nothing then."
+            return Question("New recovery words?", effect, "Keep the old ones", "Make new words")
+        case _:
+            effect = (
+                "This Mac gets a new key and a new id, and the old key is revoked. "
+                "Its links close and come back by themselves."
+            )
+            return Question("A new key for this Mac?", effect, "Keep the key", "Make a new key")

@@ -1,0 +1,99 @@
+"""Small dialogs: a choice whose first answer changes nothing, and a line to type."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from tui.actions import ASKING, bindings, keys_of
+
+
+class ChoiceScreen(ModalScreen[int]):
+    """Gives the number of the answer. The first one is chosen at the start, and Esc means it too; where `must` is set,
+    it only says "not yet".
+    """
+
+    CSS_PATH = "asking.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
+
+    HELP = """Arrows choose, Enter answers, Esc changes nothing."""
+
+    def __init__(self, title: str, body: Content, answers: tuple[str, ...], *, must: bool = False) -> None:
+        super().__init__()
+        self._title, self._body, self._must = title, body, must
+        self._answers = OptionList(*(Option(Content(a)) for a in answers), markup=False)
+
+    def compose(self) -> ComposeResult:
+        """The effect, then the answers."""
+        box = Vertical(Static(self._body, markup=False), self._answers, id="asking")
+        box.border_title = Content(self._title)
+        box.border_subtitle = Content("Enter answers" if self._must else f"Enter answers · {keys_of(ASKING, 'no')}")
+        yield box
+
+    def on_mount(self) -> None:
+        """The safe answer first."""
+        self._answers.highlighted = 0
+        self._answers.focus()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """That is the answer."""
+        if not (self._must and event.option_index == 0):
+            self.dismiss(event.option_index)
+
+    def action_no(self) -> None:
+        """Nothing is changed."""
+        if not self._must:
+            self.dismiss(0)
+
+
+class AskScreen(ModalScreen[str | None]):
+    """Gives the line that was typed, or None. An empty one does nothing unless it `may_be_empty`."""
+
+    CSS_PATH = "asking.tcss"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
+
+    HELP = """Type, then Enter; Esc changes nothing."""
+
+    def __init__(self, title: str, words: str, value: str = "", *, may_be_empty: bool = False) -> None:
+        super().__init__()
+        self._title, self._words, self._may_be_empty = title, words, may_be_empty
+        self._input = Input(value, compact=True)
+
+    def compose(self) -> ComposeResult:
+        """The words, then the line."""
+        box = Vertical(Static(self._words, markup=False), self._input, id="asking")
+        box.border_title = Content(self._title)
+        box.border_subtitle = Content(f"Enter done · {keys_of(ASKING, 'no')}")
+        yield box
+
+    def on_mount(self) -> None:
+        """Ready to type."""
+        self._input.focus()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """That is the line."""
+        event.stop()
+        if self._may_be_empty or event.value.strip():
+            self.dismiss(event.value.strip())
+
+    def action_no(self) -> None:
+        """Nothing is changed."""
+        self.dismiss(None)
+
+
+def words_content(words: str) -> Content:
+    """24 words in four columns, numbered."""
+    numbered = [f"{n:2} {word:<12}" for n, word in enumerate(words.split(), 1)]
+    rows = ["".join(numbered[i::6]).rstrip() for i in range(6)]
+    return Content.assemble(
+        "Write these down on paper, in this order; they are shown once and kept nowhere.\n\n",
+        ("\n".join(rows), "bold"),
+        "\n\nWhoever has them can make a Mac of this cluster its admin.",
+    )

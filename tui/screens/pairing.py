@@ -1,0 +1,218 @@
+"""The pairing dialog: choose a Mac, wait for its person, type the digits of its screen."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable
+from contextlib import suppress
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical
+from textual.content import Content
+from textual.screen import ModalScreen
+from textual.widgets import Digits as BigDigits
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from core.errors import Problem
+from core.events import PairingChanged, Peer
+from core.requests import Digits, PairingOffer, PairWith
+from tui.actions import PAIRING, bindings, keys_of
+from tui.bridge import FAILURES, problem_of
+from tui.format import digits, fit
+from tui.state import UiState, strangers, washed
+from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+SIX = 6
+
+
+class PairingScreen(ModalScreen[None]):
+    """A window over the dashboard. It is there only because the person here asked for it: no stranger can open it."""
+
+    CSS_PATH = "pairing.tcss"
+    AUTO_FOCUS = ""
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PAIRING)]
+
+    HELP = """Pairing lets another Mac into this cluster. Start it on both Macs; each person then types the six digits \
+that the other screen shows.
+
+If they differ, somebody may be between the two Macs: stop. Nothing is kept unless both persons typed the right \
+digits. Where the Macs do not find each other, type the address that the other one shows."""
+
+    def __init__(self, client: NodeClient, state: UiState, chosen: Peer | None = None) -> None:
+        super().__init__()
+        self._client = client
+        self._state = state
+        self._chosen = chosen
+        self._step: PairingChanged | None = None
+        self._problem: Problem | None = None
+        self._is_typed = False
+        self._listed: tuple[Peer, ...] | None = None
+        self._say = Static(markup=False)
+        self._macs = OptionList(id="strangers", markup=False)
+        self._digits = BigDigits(id="digits")
+        self._label = Static(markup=False)
+        # one line for digits and address: hiding one that has the focus would take the focus from the other
+        self._line = Input(compact=True)
+        self._about = Static(id="about", markup=False)
+        self._end = Static(id="end", markup=False)
+        self._box = Vertical(id="pairing")
+
+    def compose(self) -> ComposeResult:
+        """Words, digits, the line to type in, words."""
+        with self._box:
+            yield from (self._say, self._macs, self._digits)
+            yield Horizontal(self._label, self._line, id="asked")
+            yield from (self._about, self._end)
+
+    def on_mount(self) -> None:
+        """Begin, or go on with what another window of this Mac began."""
+        now = self._state.snapshot.pairing
+        if now is not None and _is_open(now):
+            self._step = now
+        elif self._chosen is not None:
+            self._begin(self._chosen)
+        self._draw()
+
+    def show(self, state: UiState) -> None:
+        """The pairing moved on, a Mac was seen, or a second has passed."""
+        self._state = state
+        new, old = state.snapshot.pairing, self._step
+        # how an earlier pairing ended is no news here
+        if new is not None and new != old and (_is_open(new) or (old is not None and _is_open(old))):
+            if new.state != "compare" or old is None or old.digits != new.digits:
+                self._is_typed = False
+                self._line.value = ""
+            self._step, self._problem = new, new.problem
+        self._draw()
+
+    def _begin(self, chosen: Peer | None) -> None:
+        self._chosen, self._problem, self._step = chosen, None, PairingChanged(state="waiting")
+        self._is_typed = False
+        call = (
+            self._client.open_pairing()
+            if chosen is None
+            else self._client.pair_with(PairWith(device_id=chosen.device_id))
+        )
+        self._call(call)
+
+    def _call(self, call: Awaitable[object]) -> None:
+        self.run_worker(self._told(call), group="pairing", exit_on_error=False)
+
+    async def _told(self, call: Awaitable[object]) -> None:
+        try:
+            await call
+        except FAILURES as error:
+            self._problem = washed(problem_of(error))
+            self._step = PairingChanged(state="failed", problem=self._problem)
+            self._draw()
+
+    def _draw(self) -> None:
+        if not self.is_mounted:
+            return
+        step = self._step
+        state = step.state if step else "choose"
+        name = (step.peer if step else "") or (self._chosen.name if self._chosen else "") or "another Mac"
+        me = next((p.name for p in self._state.snapshot.peers if p.is_self), "this Mac")
+        self._box.border_title = Content(f"Pair with {name}")
+        ended = () if step is None or _is_open(step) else ("again", "done") if state != "paired" else ("done",)
+        self._box.border_subtitle = Content(keys_of(PAIRING, *ended, "stop", "help"))
+        self._box.set_class(state == "paired", "ended-well")
+        self._box.set_class(state in ("failed", "stopped"), "ended-badly")
+        self._say.update(say_content(step, me, name, time.time(), is_typed=self._is_typed))
+        self._digits.display = state == "compare"
+        self._macs.display = state == "choose"
+        self._ask_for(state, name)
+        if step is not None and state == "compare":
+            self._digits.update(digits(step.digits))
+        for part, content in (
+            (self._about, about_content(step, self._state)),
+            (self._end, end_content(step, self._problem, attached=self._state.attached)),
+        ):
+            part.display = bool(content.plain)
+            part.update(content)
+        self._list()
+        self._place_focus(state)
+
+    def _ask_for(self, state: str, name: str) -> None:
+        wants_digits = state == "compare"
+        self._line.restrict, self._line.max_length = (r"[0-9 ]*", SIX + 1) if wants_digits else (None, 0)
+        self._line.placeholder = "six digits" if wants_digits else "HOST:PORT, if the Macs do not find each other"
+        self._line.disabled = self._is_typed
+        self._label.update(f"{fit(name, 24).rstrip()} shows  " if wants_digits else "its address  ")
+        self.query_one("#asked").display = state in ("compare", "waiting")
+
+    def _list(self) -> None:
+        found = strangers(self._state)
+        if self._macs.display and found != self._listed:
+            at = self._macs.highlighted or 0
+            self._listed = found
+            self._macs.clear_options()
+            self._macs.add_options([Option(stranger_content(p)) for p in found] + [Option(ANYBODY)])
+            self._macs.highlighted = min(at, len(found))
+
+    def _place_focus(self, state: str) -> None:
+        wanted = {"choose": self._macs, "compare": self._line, "waiting": self._line}.get(state)
+        if self.focused is not wanted and not (wanted is not None and wanted.disabled):
+            self.set_focus(wanted)
+
+    def on_descendant_blur(self) -> None:
+        """What was hidden lets go of the focus only now: the next key must not get lost."""
+        self._draw()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """This one."""
+        event.stop()
+        found = self._listed or ()
+        self._begin(found[event.option_index] if event.option_index < len(found) else None)
+        self._draw()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Six digits, or an address; anything less does nothing."""
+        event.stop()
+        text = "".join(event.value.split())
+        host, _, port = text.rpartition(":")
+        state = self._step.state if self._step else ""
+        if state == "compare" and len(text) == SIX:
+            self._is_typed = True
+            self._call(self._client.type_digits(Digits(digits=text)))
+        elif state == "waiting" and host and port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535:
+            self._line.value = ""
+            self._call(self._client.offer_pairing(PairingOffer(host=host.strip("[]"), port=int(port))))
+        self._draw()
+
+    def action_again(self) -> None:
+        """Start anew with the same Mac."""
+        if self._step is not None and not _is_open(self._step):
+            self._begin(self._chosen)
+            self._draw()
+
+    def action_done(self) -> None:
+        """Close what has ended."""
+        if self._step is not None and not _is_open(self._step):
+            self.dismiss()
+
+    async def action_stop(self) -> None:
+        """Break it off, or close what has ended."""
+        await self._break_off()
+        self.dismiss()
+
+    async def action_quit(self) -> None:
+        """Break it off, and leave the program."""
+        await self._break_off()
+        self.app.exit()
+
+    async def _break_off(self) -> None:
+        if self._step is not None and _is_open(self._step):
+            with suppress(*FAILURES):  # a node that is gone has closed its window
+                await self._client.stop_pairing()
+            self.notify("Pairing was stopped. Nothing of it was kept.", markup=False)
+
+
+def _is_open(step: PairingChanged) -> bool:
+    return step.state in ("waiting", "compare")

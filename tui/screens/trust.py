@@ -1,0 +1,225 @@
+"""The trust screen: who is trusted how far, why, and what a person may change about it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import OptionList, Static
+
+from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
+from tui.actions import TRUST, bindings
+from tui.bridge import FAILURES, problem_of
+from tui.powers import Power, question, why_not
+from tui.screens.asking import AskScreen, ChoiceScreen, words_content
+from tui.screens.base import SizedScreen
+from tui.state import UiState, washed
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.mac_list import MacList, head_content
+from tui.widgets.messages import Failed, Noted
+from tui.widgets.too_small import TooSmall
+from tui.widgets.trust_text import cluster_content, mac_content, title_content
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+LOOK_S = 1.0
+_WORDS_ARE_KEPT = ("Not yet", "They are written down")
+
+
+class TrustScreen(SizedScreen):
+    """The cluster above, the Macs below it, and all about the one under the cursor."""
+
+    CSS_PATH = "trust.tcss"
+    AUTO_FOCUS = "MacList"
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TRUST)]
+
+    HELP = """Who is trusted how far, and why."""
+
+    def __init__(self, client: NodeClient, state: UiState) -> None:
+        super().__init__()
+        self._client = client
+        self._state = state
+        self._view: TrustView | None = None
+        self._whole_key = False
+        self._title = Static(id="title", markup=False)
+        self._cluster = Static(id="cluster", classes="pane", markup=False)
+        self._head = Static(id="head", markup=False)
+        self._box = Vertical(id="macs-box", classes="pane")
+        self.list = MacList()
+        self._about = Static(markup=False)
+        self._mac = VerticalScroll(self._about, id="mac", classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Title, cluster, the two halves, keys."""
+        yield from (self._title, self._cluster)
+        with Container(id="parts"):
+            with self._box:
+                yield from (self._head, self.list)
+            yield self._mac
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """Ask the node now, and again every second."""
+        self._cluster.border_title = Content("This cluster")
+        self._box.border_title = Content("Macs")
+        self._look()
+        self.set_interval(LOOK_S, self._look)
+
+    def on_descendant_focus(self) -> None:
+        """The frame stands for its list."""
+        self._box.set_class(self.focused is self.list, "lit")
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes."""
+        self._draw()
+
+    def show(self, state: UiState) -> None:
+        """What changed is asked for every second anyway; only a node that stopped is told from here."""
+        self._state = state
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """The details follow the cursor."""
+        self._whole_key = False
+        self._draw()
+
+    def _look(self) -> None:
+        if self._state.attached:
+            self.run_worker(self._fetch(), group="trust", exclusive=True, exit_on_error=False)
+
+    async def _fetch(self) -> None:
+        try:
+            self._take(await self._client.trust())
+        except FAILURES as error:
+            if self._view is None:
+                self.post_message(Failed(problem_of(error)))
+
+    def _take(self, view: TrustView) -> None:
+        self._view = washed(view)
+        self._draw()
+
+    def _draw(self) -> None:
+        view, width = self._view, self._title.size.width
+        if width <= 0:
+            return
+        self._title.update(title_content(view, width))
+        self._cluster.update(cluster_content(view) if view else Content(""))
+        if view is None:
+            return
+        self._head.update(head_content(view.macs, self.list.scrollable_content_region.width))
+        self.list.show(view.macs)
+        mac = self.list.pointed
+        self._mac.border_title = Content(mac.name + (" · this Mac" if mac.is_self else "") if mac else "")
+        if mac:
+            width = self._mac.scrollable_content_region.width
+            self._about.update(mac_content(view, mac, width, whole=self._whole_key))
+
+    def action_fingerprint(self) -> None:
+        """All of the key's fingerprint, or its ends."""
+        self._whole_key = not self._whole_key
+        self._draw()
+
+    def action_revoke(self) -> None:
+        """Put the Mac out."""
+        self._change("revoke", lambda mac: self._client.revoke(_target(mac)))
+
+    def action_admin(self) -> None:
+        """Make it an admin, or one no more."""
+        self._change(
+            "admin",
+            lambda mac: (self._client.demote if mac.role == "admin" else self._client.promote)(_target(mac)),
+        )
+
+    def action_rotate(self) -> None:
+        """A new key for this Mac."""
+        self._change("rotate", lambda _: self._client.rotate())
+
+    def action_words(self) -> None:
+        """New recovery words."""
+        self._change("words", lambda _: self._client.new_recovery())
+
+    def action_rename(self) -> None:
+        """Another name."""
+        if mac := self._allowed("rename"):
+            self._ask(
+                AskScreen(f"Rename {mac.name}", "Its name on every Mac of the cluster, 32 bytes at most:", mac.name),
+                lambda name: self._do(self._client.rename(Rename(mac=mac.device_id, name=name))),
+            )
+
+    def action_recover(self) -> None:
+        """By the words on paper."""
+        if self._allowed("recover"):
+            words = "The 24 recovery words, in their order, with spaces between them:"
+            self._ask(AskScreen("Recover", words), self._ask_lost)
+
+    def _ask_lost(self, phrase: str) -> None:
+        words = "Which Macs are lost for good? Names or ids with commas between them; they are put out. Empty: none."
+        self._ask(
+            AskScreen("Lost Macs", words, may_be_empty=True),
+            lambda lost: self._do(
+                self._client.recover(
+                    RecoveryPhrase(words=phrase, lost=tuple(n.strip() for n in lost.split(",") if n.strip()))
+                )
+            ),
+        )
+
+    def action_decide(self) -> None:
+        """Which roster counts."""
+        view = self._view
+        if view and view.fork and self._allowed("decide"):
+            keep = view.fork
+            body = "Two admins changed the roster at once, or somebody has an admin's key. Ask who made each change."
+            answers = ("Decide later", f"{keep[0][:8]}: the one that this Mac has", f"{keep[1][:8]}: the other one")
+            screen = ChoiceScreen("Which roster is right?", Content(body), answers)
+            self._choose(screen, lambda n: self._do(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
+
+    def action_back(self) -> None:
+        """To the dashboard."""
+        self.dismiss()
+
+    def _allowed(self, power: Power) -> TrustedMac | None:
+        """The Mac under the cursor, if the change can be made; else the person is told why not."""
+        view, mac = self._view, self.list.pointed
+        if view is None or mac is None:
+            return None
+        if why := why_not(view, mac, power):
+            self.post_message(Noted(f"Not now: {why}."))
+            return None
+        return mac
+
+    def _change(self, power: Power, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
+        if mac := self._allowed(power):
+            asked = question(mac, power)
+            screen = ChoiceScreen(asked.title, Content(asked.effect), (asked.no, asked.yes))
+            self._choose(screen, lambda _: self._do(call(mac)))
+
+    def _choose(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
+        self.app.push_screen(screen, lambda answer: then(answer) if answer else None)
+
+    def _ask(self, screen: AskScreen, then: Callable[[str], None]) -> None:
+        self.app.push_screen(screen, lambda line: then(line) if line is not None else None)
+
+    def _do(self, call: Awaitable[TrustView | RecoveryWords]) -> None:
+        self.run_worker(self._done(call), group="change", exit_on_error=False)
+
+    async def _done(self, call: Awaitable[TrustView | RecoveryWords]) -> None:
+        try:
+            answer = await call
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))
+            return
+        if isinstance(answer, TrustView):
+            self._take(answer)
+        else:
+            words = ChoiceScreen("Recovery words", words_content(washed(answer).words), _WORDS_ARE_KEPT, must=True)
+            self.app.push_screen(words)
+            self._look()
+
+
+def _target(mac: TrustedMac) -> Target:
+    return Target(mac=mac.device_id)

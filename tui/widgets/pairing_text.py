@@ -1,0 +1,83 @@
+"""What the pairing dialog says. Pure."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from core.errors import Problem
+from core.events import PairingChanged, Peer
+from tui.format import BAD, DIM, GOOD, WARN, digits, fingerprint_short, fit, trust_mark
+from tui.state import UiState
+
+ANYBODY = "· whoever comes: show this Mac's address, and wait"
+_KINDS = {
+    "waiting": ("◌", "waiting", WARN),
+    "compare": ("◍", "compare", WARN),
+    "paired": ("◆", "paired", GOOD),
+    "failed": ("✗", "failed", BAD),
+    "stopped": ("✗", "stopped", BAD),
+}
+
+
+def stranger_content(peer: Peer) -> Content:
+    """A Mac that could be paired, as a line of the list."""
+    mark = trust_mark(peer.trust)
+    more = f"  {fit(mark.word, 9)}{fit(peer.address, 17).rstrip()}"
+    return Content.assemble((mark.glyph + " ", mark.style), fit(peer.name, 24), f" {peer.short_id}", (more, DIM))
+
+
+def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, is_typed: bool) -> Content:
+    """What to do now. `me` is this Mac, `name` the other one; `now` counts seconds since the epoch."""
+    if step is None:
+        return Content("Which Mac? Its person has to start pairing there too.")
+    glyph, word, style = _KINDS[step.state]
+    mark = Content.styled(f"{glyph} {word}", style)
+    if step.closes_at and step.state in ("waiting", "compare"):
+        left = max(0, round(step.closes_at - now))
+        mark += Content.styled(f" · {left // 60}:{left % 60:02d} left", DIM)
+    shows = Content.assemble(f"{me} (this Mac) shows  ", (digits(step.digits), "bold"))
+    match step.state:
+        case "waiting":
+            return mark + f"\n\nOn {name}, press p and choose {me}."
+        case "compare" if is_typed:
+            return mark + f"\n\nSent. The person at {name} types these:\n" + shows
+        case "compare":
+            return mark + "\n\nEach person types the digits of the other screen.\n" + shows
+        case "paired":
+            return mark + f"\n\n{step.peer} is one of your Macs now."
+        case _:
+            return mark
+
+
+def about_content(step: PairingChanged | None, state: UiState) -> Content:
+    """Who the other one says it is, or where this Mac can be found."""
+    if step is None:
+        return Content("")
+    if step.state == "waiting" and step.address:
+        return Content.styled(f"This Mac's address, to be typed there:  {step.address}", DIM)
+    if step.state != "compare":
+        return Content("")
+    peer = next((p for p in state.snapshot.peers if p.device_id == step.device_id), None)
+    chip = f"   {peer.chip}" if peer is not None and peer.chip else ""
+    return Content.assemble(
+        f"{fit(step.peer, 24).rstrip()}   {step.device_id[:8]}   {step.address}{chip}\n",
+        ("key SHA-256  ", DIM),
+        fingerprint_short(step.fingerprint),
+    )
+
+
+def end_content(step: PairingChanged | None, problem: Problem | None, *, attached: bool) -> Content:
+    """What to beware of, or how it ended."""
+    if not attached:
+        return Content.styled("✗ The node of this Mac stopped, and the pairing with it.", BAD)
+    if problem is not None:
+        return Content.assemble((problem.what, "bold"), ("\n→ " + problem.fix if problem.fix else "", WARN))
+    match step.state if step else "":
+        case "waiting":
+            return Content("Esc stops it, and nothing is kept.")
+        case "compare":
+            return Content("They differ? Someone may be between the two Macs: press Esc.\nNothing has been shared yet.")
+        case "paired":
+            return Content("It can hold layers as soon as it is linked. t shows the trust.")
+        case _:
+            return Content("")

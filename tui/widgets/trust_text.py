@@ -1,0 +1,107 @@
+"""What the trust screen says of the cluster and of one Mac. Pure."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from core.requests import TrustedMac, TrustView
+from tui.actions import TRUST, key_title
+from tui.format import BAD, DIM, GOOD, WARN, age, between, fingerprint, fingerprint_short, fit, trust_mark
+from tui.powers import POWERS, Power, why_not
+
+_KEPT = {
+    "keychain": ("●", "kept in the keychain of this Mac", GOOD),
+    "file permissions": ("▲", "kept by file permissions (0600): no keychain was open", WARN),
+}
+ACTIONS = {a.run: a for a in TRUST}
+
+
+def title_content(view: TrustView | None, width: int) -> Content:
+    """The level of the cluster in `width` cells."""
+    if view is None:
+        return Content.styled(" Trust · asking the node", "bold")
+    mark = trust_mark(view.level)
+    right = f"{mark.glyph} {mark.word}" + (f" · weakest {fit(view.weakest, 32).rstrip()} " if view.weakest else " ")
+    line = between(" Trust", right, width)
+    return Content(line).stylize("bold", 0, 6).stylize(mark.style, max(0, len(line) - len(right)), len(line))
+
+
+def cluster_content(view: TrustView) -> Content:
+    """This Mac's key, the roster, the recovery words, and a fork if there is one."""
+    glyph, kept, style = _KEPT.get(view.key_storage, ("▲", view.key_storage, WARN))
+    lines = [Content.assemble("This Mac's key  ", (f"{glyph} ", style), kept)]
+    if view.epoch == 0:
+        lines.append(Content.assemble("Roster          ", ("○ ", WARN), "none yet: p pairs this Mac with another"))
+    else:
+        role = "admin here" if view.is_admin else "no admin here"
+        lines.append(
+            Content.assemble(
+                f"Roster          epoch {view.epoch}, adopted {age(view.roster_age_s)} ago",
+                (f" · {view.roster_hash[:8]} · {role}", DIM),
+            )
+        )
+        lines.append(_recovery(view))
+    lines += _weakest(view)
+    if view.fork:
+        ours, theirs = (h[:8] for h in view.fork)
+        lines.append(
+            Content.styled(f"✗ Fork: two rosters of epoch {view.epoch}, {ours} (here) and {theirs}. d decides.", BAD)
+        )
+    return Content("\n").join(lines)
+
+
+def _recovery(view: TrustView) -> Content:
+    if view.has_recovery:
+        return Content.assemble("Recovery words  ", ("● ", GOOD), "made; whoever has them can make a Mac admin")
+    return Content.assemble("Recovery words  ", ("▲ ", WARN), "none: if the last admin is lost, all pair anew (w)")
+
+
+def _weakest(view: TrustView) -> list[Content]:
+    weak = next((m for m in view.macs if m.name == view.weakest and m.level == view.level), None)
+    if weak is None or not weak.reason:
+        return []
+    mark = trust_mark(weak.level)
+    return [Content.assemble("Weakest         ", (f"{mark.glyph} ", mark.style), f"{weak.name}: {weak.reason}")]
+
+
+def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) -> Content:
+    """All about one Mac, and what can be done; its fingerprint `whole`, or its ends."""
+    mark = trust_mark(mac.level)
+    lines = [
+        Content.assemble((f"{mark.glyph} {mark.word}", mark.style), (f" · {mac.role} · {mac.device_id[:8]}", DIM)),
+        *([Content(f"{mac.reason}")] if mac.reason else []),
+        Content.assemble(("key SHA-256  ", DIM), _key(mac, width, whole=whole)),
+        *([Content.assemble(("since epoch  ", DIM), str(mac.added_epoch))] if mac.added_epoch else []),
+        Content.assemble(("sees         ", DIM), mac.sees or "nothing: it has no part in the loaded model"),
+        Content(""),
+    ]
+    return Content("\n").join([*lines, *_powers(view, mac)])
+
+
+def _powers(view: TrustView, mac: TrustedMac) -> list[Content]:
+    """What can be done, then what cannot, by reason."""
+    reasons: dict[str, list[Power]] = {}
+    for power in POWERS:
+        reasons.setdefault(why_not(view, mac, power), []).append(power)
+    lines = []
+    for why, powers in sorted(reasons.items()):
+        if why and view.fork is None:
+            powers = [p for p in powers if p != "decide"]  # where all is well nobody has to read of forks
+        if why and powers:
+            lines.append(Content.styled(f"Not now: {why}.", WARN))
+        for power in powers:
+            action = ACTIONS[power]
+            key = (f"{key_title(action.keys)} ", DIM if why else "bold $accent")
+            lines.append(Content.assemble(key, (action.title, DIM if why else "")))
+    return lines
+
+
+def _key(mac: TrustedMac, width: int, *, whole: bool) -> str:
+    if not mac.fingerprint:
+        return "shown when it is paired"
+    if not whole:
+        return f"{fingerprint_short(mac.fingerprint)}  (f: all)"
+    groups = fingerprint(mac.fingerprint).split()
+    per_line = 8 if width >= 54 else 4
+    rows = [" ".join(groups[i : i + per_line]) for i in range(0, len(groups), per_line)]
+    return ("\n" + " " * 13).join(rows)
