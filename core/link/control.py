@@ -61,6 +61,11 @@ class ControlLink:
         """Whether the two rosters differ."""
         return self.stand != self.peer_stand
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether either end has closed it."""
+        return self._wire.is_closed
+
     async def send(self, kind: FrameType, body: bytes) -> None:
         """Seal and send. The body of a ROSTER frame is a bundle; other frames wait until the rosters were equal once.
 

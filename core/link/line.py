@@ -46,9 +46,9 @@ class Line:
         self._aside = line
 
     def take_aside(self) -> Line | None:
-        """What was set aside, for who keeps it when this line has ended."""
+        """What was set aside, if it still stands, for who keeps it when this line has ended."""
         line, self._aside = self._aside, None
-        return line
+        return None if line is None or line.link.is_closed else line
 
     def drop_aside(self) -> None:
         """Close what was set aside."""

@@ -28,6 +28,11 @@ class Wire:
         except (OSError, ValueError) as error:  # asyncio calls a handshake done that the other end broke off
             raise LinkLost(f"{where} closed the link.") from error
 
+    @property
+    def is_closed(self) -> bool:
+        """Whether either end has closed it."""
+        return self._writer.is_closing()
+
     async def read(self, length: int) -> bytes:
         """Exactly `length` bytes. Raises LinkLost."""
         try:

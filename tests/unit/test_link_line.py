@@ -1,10 +1,11 @@
-"""One conversation over one control link after the other: real links on loopback, nothing lost, doubled or overtaken."""
+"""One conversation over one control link after the other: nothing is lost, doubled or overtaken."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +18,7 @@ from core.settings import MAX_FRAMES_PER_KEY
 from core.trust.roster import RosterStore
 from tests.unit.macs import bundle, chain, cluster, mac
 from tests.unit.test_link_control import HOST, House, soon
+from tests.unit.test_node_dialling import until
 
 ROUNDS = 40
 ENDLESS = KeyUse(frames=1 << 60, bytes=1 << 60, age_s=1e9)
@@ -39,9 +41,9 @@ async def lines(house: House) -> tuple[Line, Line]:
     return Line(near, dialled=True), Line(far, dialled=False)
 
 
-async def renew(house: House, near: Line, far: Line) -> tuple[ControlLink, ControlLink]:
+async def renew(house: House, near: Line, far: Line, **how: Any) -> tuple[ControlLink, ControlLink]:
     """New links for both ends, as far as the dialler can bring it about."""
-    links = await house.pair()
+    links = await house.pair(**how)
     far.set_aside(Line(links[1], dialled=False))
     near.renew(links[0])
     return links
@@ -108,6 +110,16 @@ async def test_an_old_link_that_ends_without_a_resume_ends_the_line_and_leaves_t
     assert await soon(aside.recv()) == (FrameType.PING, b"anew")
 
 
+async def test_a_link_aside_that_ended_meanwhile_is_not_kept(house: House) -> None:
+    _, far = await lines(house)
+    links = await house.pair()
+    far.set_aside(Line(links[1], dialled=False))
+    links[0].close()
+    await soon(links[0].wait_closed())
+    await until(lambda: links[1].is_closed)
+    assert far.take_aside() is None
+
+
 async def test_only_the_newest_is_kept_aside_and_all_are_closed_with_the_line(house: House) -> None:
     _, far = await lines(house)
     first, second = await house.pair(), await house.pair()
@@ -162,15 +174,8 @@ async def test_what_waits_for_equal_rosters_goes_on_with_the_new_link(house: Hou
     near, far = Line(links[0], dialled=True), Line(links[1], dialled=False)
     await near.link.send(FrameType.PING, b"held")
     house.knows = stores[0].cluster
-    await asyncio.sleep(0)
-    await renew_known(house, near, far, stores[0])
+    await renew(house, near, far, knows=stores[0].cluster())
     assert await soon(far.recv()) == (FrameType.PING, b"held")
-
-
-async def renew_known(house: House, near: Line, far: Line, store: RosterStore) -> None:
-    links = await house.pair(knows=store.cluster())
-    far.set_aside(Line(links[1], dialled=False))
-    near.renew(links[0])
 
 
 async def test_a_conversation_that_was_open_stays_open_when_a_roster_came_in_between(house: House) -> None:

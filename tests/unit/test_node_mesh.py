@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -147,9 +147,6 @@ async def hand(number: int, post: Post, to: int) -> AsyncIterator[Hand]:
         yield held
     finally:
         await held.gone()
-
-
-Posts = Callable[[], Awaitable[Post]]
 
 
 async def test_links_get_new_keys_again_and_again_and_no_message_is_lost_or_overtaken(tmp_path: Path) -> None:
