@@ -194,6 +194,7 @@ class ControlServer:
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._links: set[asyncio.Task[None]] = set()
         self._listening = asyncio.create_task(self._listen(listener), name="control listener")
+        self._listening.add_done_callback(lambda _: listener.close())  # also where it is closed before it has begun
 
     def close(self) -> None:
         """Stop listening and end the handshakes under way; links that were handed over stay."""
@@ -207,20 +208,17 @@ class ControlServer:
 
     async def _listen(self, listener: socket.socket) -> None:
         loop = asyncio.get_running_loop()
-        try:
-            while True:
-                try:
-                    sock, address = await loop.sock_accept(listener)
-                except OSError:
-                    await asyncio.sleep(PAUSE_S)  # no file descriptors left, or the caller is gone already
-                    continue
-                if self.door.admits(address[0], monotonic(), len(self._links)):
-                    self._receive(sock, address[0])
-                else:
-                    sock.close()
-                await asyncio.sleep(0)  # where somebody waits already, sock_accept lets nobody else run
-        finally:
-            listener.close()
+        while True:
+            try:
+                sock, address = await loop.sock_accept(listener)
+            except OSError:
+                await asyncio.sleep(PAUSE_S)  # no file descriptors left, or the caller is gone already
+                continue
+            if self.door.admits(address[0], monotonic(), len(self._links)):
+                self._receive(sock, address[0])
+            else:
+                sock.close()
+            await asyncio.sleep(0)  # where somebody waits already, sock_accept lets nobody else run
 
     def _receive(self, sock: socket.socket, host: str) -> None:
         """Begin a handshake. Who has been at one longest makes room: an honest one takes milliseconds, and those who
