@@ -364,6 +364,15 @@ SEEDS: Final = {
 }
 
 
+# What cannot run here, and what it says.
+CANNOT_RUN: Final[dict[str, str]] = {
+    "bitnet": "No Metal back-end",  # its linear layer is a Metal kernel
+    "muse_spark": "No Metal back-end",  # so are its norms
+    "olmo": "1",  # the package ai2-olmo is not installed; mlx-lm's module ends the process with this status
+}
+RUNNING: Final = [variant for variant in FAMILIES if variant not in CANNOT_RUN]
+
+
 def config_of(variant: str) -> Config:
     """The config.json of a variant, its own copy: some families write into what they are given."""
     family = FAMILIES[variant]

@@ -45,9 +45,7 @@ class ControlLink:
         self._sent, self._received = KeyMeter(sealer), KeyMeter(opener)
         self._due: Header | None = None
         self._held: list[tuple[FrameType, bytes]] = []
-        self.peer_id = peer.device_id
-        self.peer_name = peer.name
-        self.remote_host = wire.remote_host
+        self.peer_id, self.peer_name, self.remote_host = peer.device_id, peer.name, wire.remote_host
         self.stand, self.peer_stand = stands
         self._is_open = self.stand == self.peer_stand
 
@@ -132,9 +130,8 @@ class ControlLink:
         return header
 
     def _put(self, kind: FrameType, body: bytes) -> None:
-        frame = bytes(self._sealer.seal(kind, parts=[body]))
-        self._wire.write(frame)
-        self._sent.bytes += len(frame)
+        self._wire.write(bytes(self._sealer.seal(kind, parts=[body])))
+        self._sent.bytes += HEADER.size + len(body) + TAG_BYTES
 
     def _open_if(self, is_equal: bool) -> None:
         """Once is enough: later rosters travel between the other frames."""
@@ -187,10 +184,9 @@ class ControlServer:
         cluster: Callable[[], Cluster],
         on_link: Callable[[ControlLink], Awaitable[None]],
     ) -> None:
-        self.sockets = (listener,)
+        self.sockets, self.door = (listener,), Door()
         self._identity, self._cluster, self._on_link = identity, cluster, on_link
         self._made: tuple[Cluster, ssl.SSLContext] | None = None
-        self.door = Door()
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
         self._links: set[asyncio.Task[None]] = set()
         self._listening = asyncio.create_task(self._listen(listener), name="control listener")

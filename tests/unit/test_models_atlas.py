@@ -12,7 +12,7 @@ import pytest
 from core.models.batching import one_row
 from core.models.probe import Probe
 from core.models.slots import Slice, legal_cuts
-from tests.atlas import FAMILIES
+from tests.atlas import CANNOT_RUN, FAMILIES, RUNNING
 from tests.made import architectures, build, poison, twin
 from tests.rings import Reference, Ring, Rows, check
 
@@ -28,12 +28,6 @@ LOW_PRECISION_SPLIT: Final = (4, 5)
 PROMPTS: Final = (5, 11, 19, 7)
 STRETCH: Final = 4
 
-# What cannot run here, and what it says.
-CANNOT_RUN: Final = {
-    "bitnet": "No Metal back-end",  # its linear layer is a Metal kernel
-    "muse_spark": "No Metal back-end",  # so are its norms
-    "olmo": "1",  # the package ai2-olmo is not installed; mlx-lm's module ends the process with this status
-}
 RUNS_WHOLE: Final = {
     "iquestloopcoder": "it does not call its layers one by one",  # it calls their parts, in two loops
     "nanbeige looped": "its layers run more than once for a token",
@@ -58,7 +52,6 @@ ONE_ROW: Final = {
     "minimax_m3_vl": "counts blocks from the padding",
     "phi3small": "one row at a time",  # its block-sparse scores take no mask of several rows
 }
-RUNNING: Final = [variant for variant in FAMILIES if variant not in CANNOT_RUN]
 
 
 class Made:

@@ -191,7 +191,7 @@ async def test_two_dials_that_cross_leave_one_link(tmp_path: Path, monkeypatch: 
         assert (low.ends, high.ends) == ([], [])
 
 
-@pytest.mark.parametrize("number", [LOW, HIGH])
+@pytest.mark.parametrize("number", [pytest.param(LOW, id="low"), pytest.param(HIGH, id="high")])
 async def test_a_mac_that_dials_twice_and_says_no_resume_keeps_one_link_and_harms_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -224,7 +224,7 @@ async def test_a_hundred_dials_at_once_leave_two_links_at_most(tmp_path: Path) -
         assert post.ends == []
 
 
-@pytest.mark.parametrize("number", [LOW, HIGH])
+@pytest.mark.parametrize("number", [pytest.param(LOW, id="low"), pytest.param(HIGH, id="high")])
 async def test_a_mac_that_was_started_anew_is_told_from_one_with_new_keys(tmp_path: Path, number: int) -> None:
     async with posted(tmp_path, MIDDLE) as post, hand(number, post, MIDDLE) as peer:
         first = await peer.dial()

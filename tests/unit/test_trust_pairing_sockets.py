@@ -36,9 +36,7 @@ def stores(tmp_path: Path) -> list[RosterStore]:
 
 
 @contextlib.asynccontextmanager
-async def window(
-    number: int, store: RosterStore, confirm: Any = right, **limits: Any
-) -> AsyncIterator[PairingServer]:
+async def window(number: int, store: RosterStore, confirm: Any = right, **limits: Any) -> AsyncIterator[PairingServer]:
     limits = {"window_s": 5.0, "apart_s": 0.0, **limits}
     server = await serve_pairing(
         HOST, 0, identity=mac(number), name=f"mac{number}", store=store, confirm=confirm, **limits
