@@ -13,11 +13,13 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
+import msgspec
 import psutil
 
-from core.errors import BadModel
+from core.errors import BadModel, MaclusterError
 from core.events import Value
 from core.settings import MIB
 
@@ -131,3 +133,21 @@ def _rss(process: psutil.Process) -> int:
         return int(process.memory_info().rss)
     except psutil.Error:
         return 0
+
+
+def answer(work: Callable[[], object], cpu_seconds: int) -> int:
+    """The child's side: `confine`, then what `work` returns as JSON on standard output, or the Problem that it raised.
+
+    Returns the exit status, 0 or 1.
+    """
+    # whatever a library prints must not run into the answer
+    output = os.dup(1)
+    os.dup2(2, 1)
+    confine(cpu_seconds)
+    try:
+        found, status = work(), 0
+    except MaclusterError as error:
+        found, status = error.problem, 1
+    with os.fdopen(output, "wb") as file:
+        file.write(msgspec.json.encode(found))
+    return status

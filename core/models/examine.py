@@ -6,18 +6,16 @@ program over foreign files: a node runs it through `core.models.child`, which ho
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import Final
 
 import mlx.core as mx
-import msgspec
 
-from core.errors import MaclusterError, Problem, UnsupportedModel
+from core.errors import UnsupportedModel
 from core.models.anatomy import Anatomy
 from core.models.batching import one_row, whole_bits
-from core.models.child import confine
+from core.models.child import answer
 from core.models.loading import build_lazily, dry_run, weightless
 from core.models.slots import legal_cuts
 
@@ -47,17 +45,7 @@ def examine(directory: Path) -> Anatomy:
 
 def main() -> int:
     """The child: writes the anatomy or the problem, returns the exit status."""
-    # whatever a library prints must not run into the answer
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    confine(CPU_SECONDS)
-    found: Anatomy | Problem
-    try:
-        found, status = examine(Path(sys.argv[1])), 0
-    except MaclusterError as error:
-        found, status = error.problem, 1
-    with os.fdopen(answer, "wb") as file:
-        file.write(msgspec.json.encode(found))
+    status = answer(lambda: examine(Path(sys.argv[1])), CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()
     return status

@@ -7,15 +7,13 @@ over foreign files, and runs through `core.models.child`.
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 
 import mlx.core as mx
-import msgspec
 
-from core.errors import MaclusterError, Problem, UsageError
-from core.models.child import confine
+from core.errors import UsageError
+from core.models.child import answer
 from core.models.examine import CPU_SECONDS
 from core.models.loading import slice_parts
 from core.models.parts import Part
@@ -32,17 +30,7 @@ def share(directory: Path, words: str) -> tuple[Part, ...]:
 
 def main() -> int:
     """The child: writes the parts or the problem, returns the exit status."""
-    # whatever a library prints must not run into the answer
-    answer = os.dup(1)
-    os.dup2(2, 1)
-    confine(CPU_SECONDS)
-    found: list[tuple[Part, ...]] | Problem
-    try:
-        found, status = [share(Path(sys.argv[1]), words) for words in sys.argv[2:]], 0
-    except MaclusterError as error:
-        found, status = error.problem, 1
-    with os.fdopen(answer, "wb") as file:
-        file.write(msgspec.json.encode(found))
+    status = answer(lambda: [share(Path(sys.argv[1]), words) for words in sys.argv[2:]], CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()
     return status
