@@ -26,6 +26,7 @@ MaclusterError
 │   ├── SealError             a frame failed authentication
 │   ├── LinkLost              the other end went away
 │   └── LinkTimeout           the other end did not answer in time
+│       └── NoAnswer          nor however often it was asked
 ├── WorkerError
 │   ├── WorkerDied            a worker process ended
 │   └── StageFailed           a stage could not compute
@@ -196,6 +197,10 @@ class LinkTimeout(LinkError):
     """The other end did not answer in time."""
 
     fix_by_default = "See whether that Mac sleeps or is overloaded, then try again."
+
+
+class NoAnswer(LinkTimeout):
+    """The ring did not answer, however often it was asked."""
 
 
 class WorkerError(MaclusterError):

@@ -13,6 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from core.errors import Problem
+from core.settings import DEFAULT_ROWS
 
 _T = TypeVar("_T")
 
@@ -75,7 +76,9 @@ class Stage(Value, frozen=True, kw_only=True):
 class Plan(Value, frozen=True, kw_only=True):
     """Who owns which layers, and in which order. Made once, on the head; `output` is a device id.
 
-    `chunk`: tokens of a prompt that travel together. `kv_bits`: keys and values are kept in so many bits.
+    `chunk`: tokens of a prompt that travel together; `window`: how many such chunks may be under way; `adapts`: both
+    follow what the hops show, else they are what the person said. `rows`: requests that run at the same time; their
+    prompts and answers share `context` tokens of memory. `kv_bits`: keys and values are kept in so many bits.
     `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
     read before loading (a cut that was moved, a Mac that was left out, who can read the tokens).
     """
@@ -87,6 +90,9 @@ class Plan(Value, frozen=True, kw_only=True):
     layers: int
     context: int
     chunk: int
+    window: int = 1
+    adapts: bool = True
+    rows: int = DEFAULT_ROWS
     kv_bits: int | None = None
     stages: tuple[Stage, ...]
     output: str
@@ -224,12 +230,16 @@ class RequestStarted(Event, frozen=True, kw_only=True):
 
 
 class TokenEvent(Event, frozen=True, kw_only=True):
-    """One committed token. `text` may be empty while a character is incomplete; it is raw model output."""
+    """One committed token. `text` may be empty while a character or a stop text is incomplete; it is raw model output.
+    `logprob` and `top`, (token id, logprob) of the most likely ones, are there where they were asked for.
+    """
 
     request_id: str
     index: int
     token: int
     text: str
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
 
 
 class RequestDone(Event, frozen=True, kw_only=True):

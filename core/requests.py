@@ -8,9 +8,19 @@ import msgspec
 
 from core.errors import Problem
 from core.events import Level, Plan
-from core.settings import DEFAULT_CONTEXT, DEFAULT_MAX_TOKENS
+from core.settings import (
+    DEFAULT_CONTEXT,
+    DEFAULT_MAX_TOKENS,
+    DEFAULT_ROWS,
+    MAX_LANE_ROWS,
+    MAX_ROWS,
+    MAX_WINDOW,
+    PENALTY_CONTEXT,
+)
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0)]
+Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,12 +29,16 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class PlanRequest(Body, frozen=True, kw_only=True):
     """Which model to plan. `model` is a name from the catalog or a directory; `context` counts tokens; `kv_bits` keeps
-    keys and values in so many bits instead of the model's own.
+    keys and values in so many bits instead of the model's own; `rows` requests run at the same time at most. `chunk`
+    tokens of a prompt travel together, `window` chunks are under way at most: without them, both follow the hops.
     """
 
     model: str
     context: Positive = DEFAULT_CONTEXT
     kv_bits: Literal[4, 8] | None = None
+    rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANE_ROWS)] = DEFAULT_ROWS
+    chunk: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
+    window: Annotated[int, msgspec.Meta(ge=1, le=MAX_WINDOW)] | None = None
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):
@@ -46,14 +60,39 @@ class Message(Body, frozen=True, kw_only=True):
     content: str
 
 
+class Sampling(Body, frozen=True, kw_only=True):
+    """How a token is chosen, by mlx-lm's own samplers and logits processors; the defaults take the most likely one.
+
+    `seed` makes it repeatable. `top_k` 0, `top_p` 0 and `min_p` 0 cut nothing off. A penalty looks at as many of the
+    last tokens, the prompt's among them, as its context says. `logit_bias` is added, by token id. `logprobs`: tell the
+    logarithm of the probability of every token, and of so many of the most likely ones.
+    """
+
+    temperature: Annotated[float, msgspec.Meta(ge=0, le=5)] = 0.0
+    top_p: Share = 0.0
+    top_k: Natural = 0
+    min_p: Share = 0.0
+    repetition_penalty: Annotated[float, msgspec.Meta(gt=0, le=10)] | None = None
+    repetition_context: Positive = PENALTY_CONTEXT
+    presence_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
+    presence_context: Positive = PENALTY_CONTEXT
+    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
+    frequency_context: Positive = PENALTY_CONTEXT
+    logit_bias: dict[int, Annotated[float, msgspec.Meta(ge=-100, le=100)]] = {}
+    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
+
+
 class ChatRequest(Body, frozen=True, kw_only=True):
-    """One answer. `seed` makes sampling repeatable; `raw` sends the last message without the chat template."""
+    """One answer of at least `min_tokens` and at most `max_tokens` tokens, which ends before the first of the texts in
+    `stop`, wherever the borders of its tokens lie. `raw` sends the last message without the chat template.
+    """
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive = DEFAULT_MAX_TOKENS
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=5)] = 0.0
-    top_p: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
-    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    min_tokens: Natural = 0
+    stop: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], msgspec.Meta(max_length=16)] = ()
+    sampling: Sampling = Sampling()
     raw: bool = False
 
 

@@ -39,6 +39,13 @@ CHUNK_BYTES: Final = 8 * MIB
 DEFAULT_CONTEXT: Final = 4096
 KV_BITS: Final = (4, 8)
 DEFAULT_MAX_TOKENS: Final = 512
+PENALTY_CONTEXT: Final = 20  # as mlx-lm
+DEFAULT_ROWS: Final = 8
+MAX_LANE_ROWS: Final = 64
+QUEUE_LIMIT: Final = 8
+MAX_WINDOW: Final = 16
+TRIES: Final = 3
+TRY_S: Final = 40.0
 MEMORY_RESERVE_BYTES: Final = 10 * GB
 MEMORY_FLOOR_BYTES: Final = 2 * GB
 

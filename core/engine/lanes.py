@@ -1,0 +1,122 @@
+"""Which rows decode together, as values: who leaves a lane, who joins one, and when one lane becomes two.
+
+Each function takes the lanes as they are, and gives the ops that every stage carries out with the lanes as they are
+behind them. A lane that is under way stays as it is: its turn comes when its step has come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from core.engine.work import Copy, Extend, Extract, Keep, Merge, Op
+
+
+class Lane(NamedTuple):
+    """Rows that step together under `handle`, by request id, in the order in which the stages hold them.
+
+    A plain lane is one row on the handle it had as a prompt. `flying`: a step of it is on the ring.
+    """
+
+    handle: int
+    rows: tuple[str, ...]
+    batched: bool = False
+    flying: bool = False
+
+    def size(self, gone: Collection[str]) -> int:
+        """How many of its rows are not among the `gone` ones, which leave at its next composition."""
+        return sum(row not in gone for row in self.rows) if gone else len(self.rows)
+
+
+class Change(NamedTuple):
+    """What a composition does, and the lanes behind it."""
+
+    ops: list[Op]
+    lanes: list[Lane]
+
+
+def leave(lanes: Iterable[Lane], gone: Collection[str]) -> Change:
+    """The rows in `gone` leave. A lane that nobody is left in comes without rows and without an op: drop its handle."""
+    change = Change([], [])
+    for lane in lanes:
+        if gone and not lane.flying:
+            kept = tuple(number for number, row in enumerate(lane.rows) if row not in gone)
+            if 0 < len(kept) < len(lane.rows):
+                change.ops.append(Keep(lane.handle, kept))
+            lane = lane._replace(rows=tuple(lane.rows[number] for number in kept))
+        change.lanes.append(lane)
+    return change
+
+
+def join(
+    lanes: Sequence[Lane], ready: Iterable[Lane], gone: Collection[str], most: int, handles: Iterator[int]
+) -> Change:
+    """Each of the plain lanes in `ready` becomes a lane of its own while there are fewer than `most`; else it joins
+    the lane with the fewest rows, and where that one is under way, it and those behind it wait: they are in no lane
+    then. A lane that takes a row is batched from then on.
+    """
+    change = Change([], list(lanes))
+    joining: dict[int, list[Lane]] = {}
+    for row in ready:
+        standing = [number for number, lane in enumerate(change.lanes) if lane.size(gone)]
+        if len(standing) < most:
+            change.lanes.append(row)
+            continue
+        sizes = {n: change.lanes[n].size(gone) + len(joining.get(n, ())) for n in standing}
+        fewest = min(standing, key=lambda n: (sizes[n], change.lanes[n].flying))
+        if change.lanes[fewest].flying:
+            break
+        joining.setdefault(fewest, []).append(row)
+    for number, rows in joining.items():
+        change.lanes[number] = _joined(change.lanes[number], rows, handles, change.ops)
+    return change
+
+
+def split(lanes: Sequence[Lane], gone: Collection[str], most: int, handles: Iterator[int]) -> Change:
+    """While there are fewer than `most` lanes, the largest one becomes two; if that one is under way, it waits."""
+    change = Change([], list(lanes))
+    while sum(lane.size(gone) > 0 for lane in change.lanes) < most:
+        largest = max(change.lanes, key=lambda lane: lane.size(gone), default=None)
+        if largest is None or largest.flying or largest.size(gone) < 2:
+            break
+        at = change.lanes.index(largest)
+        change.lanes[at : at + 1] = _halves(largest, next(handles), change.ops)
+    return change
+
+
+def named(ops: Iterable[Op]) -> set[int]:
+    """Every handle that `ops` make, change or use up."""
+    handles: set[int] = set()
+    for op in ops:
+        match op:
+            case Merge(into, rows):
+                handles.update((into, *rows))
+            case Extend(into, more):
+                handles.update((into, more))
+            case Copy(into, of) | Extract(into, of):
+                handles.update((into, of))
+            case _:
+                handles.add(op.handle)
+    return handles
+
+
+def _joined(lane: Lane, rows: Sequence[Lane], handles: Iterator[int], ops: list[Op]) -> Lane:
+    """`lane` with the plain `rows` behind its own."""
+    batch, plain = next(handles), tuple(row.handle for row in rows)
+    together = lane.rows + tuple(row.rows[0] for row in rows)
+    if not lane.batched:
+        ops.append(Merge(batch, (lane.handle, *plain)))
+        return Lane(batch, together, batched=True)
+    ops += [Merge(batch, plain), Extend(lane.handle, batch)]
+    return lane._replace(rows=together)
+
+
+def _halves(lane: Lane, handle: int, ops: list[Op]) -> tuple[Lane, Lane]:
+    """The first half of `lane` under its own handle, the rest under the new one."""
+    half, count = (len(lane.rows) + 1) // 2, len(lane.rows)
+    ops += [
+        Copy(handle, lane.handle),
+        Keep(lane.handle, tuple(range(half))),
+        Keep(handle, tuple(range(half, count))),
+    ]
+    return lane._replace(rows=lane.rows[:half]), lane._replace(handle=handle, rows=lane.rows[half:])

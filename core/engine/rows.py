@@ -1,0 +1,136 @@
+"""How much the rows of a handle hold, by its compositions alone: what mlx-lm's caches would say, and nobody asks them.
+
+Both ends of a link know it alike: a stage checks with it what it is given, the head answers mlx-lm's questions with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.errors import ProtocolError
+
+
+class Rows(NamedTuple):
+    """The rows of a handle; by default a new one.
+
+    `tokens`: those of each row, as the `offset` of mlx-lm's BatchKVCache counts them: with padding on the right until
+    that is finalised, and less the padding on the left. `width`: positions that the caches span at most, padding among
+    them. `right_padding`: of each row, if some of it waits to be finalised.
+    """
+
+    tokens: tuple[int, ...] = (0,)
+    width: int = 0
+    is_batch: bool = False
+    right_padding: tuple[int, ...] = ()
+
+    @property
+    def position(self) -> int:
+        """Tokens of the longest row."""
+        return max(0, *self.tokens)
+
+    def is_trimmable(self, limit: int | None) -> bool:
+        """Whether mlx-lm can trim the caches of a model whose `trim_limit` is `limit`."""
+        return limit is None or self.width < limit
+
+    def fed(self, count: int) -> Rows:
+        """After a forward of `count` positions."""
+        return self._replace(tokens=tuple(n + count for n in self.tokens), width=self.width + count)
+
+
+def target(op: Op) -> int:
+    """The handle that `op` makes or changes."""
+    return op.into if isinstance(op, Merge | Extend | Copy | Extract) else op.handle
+
+
+def sources(op: Op) -> tuple[int, ...]:
+    """The handles that `op` builds on."""
+    match op:
+        case New() | Drop():
+            return ()
+        case Merge():
+            return op.rows
+        case Extend():
+            return (op.into, op.more)
+        case Copy() | Extract():
+            return (op.of,)
+        case _:
+            return (op.handle,)
+
+
+def used_up(op: Op) -> tuple[int, ...]:
+    """The sources that `op` does not leave as they are; but for its target, they name nothing then."""
+    return () if isinstance(op, Copy | Extract) else sources(op)
+
+
+def after(op: Op, held: Sequence[Rows]) -> Rows:
+    """What the target of `op` holds then; `held`: what the sources hold, in their order.
+
+    Raises ProtocolError for what cannot be done to them.
+    """
+    match op:
+        case Merge():
+            return _merged(held)
+        case Extend():
+            return _extended(*held)
+        case Keep():
+            tokens = tuple(_tokens(held[0], row) for row in op.rows)
+            _check(tokens, "A batch keeps one row at least.")
+            return held[0]._replace(tokens=tokens)
+        case Extract():
+            count = _tokens(held[0], op.row)
+            return Rows((count,), count)
+        case Copy():
+            return held[0]
+        case Trim():
+            _check(0 <= op.count <= held[0].position, f"{op.count} tokens cannot be taken off {held[0].position}.")
+            return held[0].fed(-op.count)
+        case Prepare():
+            return _prepared(op, held[0])
+        case Finalise():
+            return _finalised(held[0])
+        case _:
+            return Rows()
+
+
+def _merged(rows: Sequence[Rows]) -> Rows:
+    _check(rows and not any(row.is_batch for row in rows), "Only plain rows can be merged, and one at least.")
+    tokens = tuple(row.tokens[0] for row in rows)
+    return Rows(tokens, max(tokens), True)
+
+
+def _extended(rows: Rows, more: Rows) -> Rows:
+    for each in (rows, more):
+        _check(each.is_batch and not each.right_padding, "Only batches without padding on the right can be extended.")
+    return Rows(rows.tokens + more.tokens, max(rows.width, more.width), True)
+
+
+def _tokens(rows: Rows, row: int) -> int:
+    _check(rows.is_batch and not rows.right_padding, "Only a batch without padding on the right can be taken apart.")
+    _check(0 <= row < len(rows.tokens), f"There is no row {row} among {len(rows.tokens)}.")
+    return rows.tokens[row]
+
+
+def _prepared(op: Prepare, rows: Rows) -> Rows:
+    given = [each for each in (op.left_padding, op.lengths, op.right_padding) if each is not None]
+    _check(rows.is_batch and all(len(each) == len(rows.tokens) for each in given), "Padding is told for each row.")
+    _check(op.left_padding is None or not rows.width, "Padding on the left comes before the first token.")
+    tokens = _less(rows.tokens, op.left_padding) if op.left_padding else rows.tokens
+    right = op.right_padding if any(op.right_padding or ()) else None
+    return rows._replace(tokens=tokens, right_padding=right or rows.right_padding)
+
+
+def _finalised(rows: Rows) -> Rows:
+    _check(rows.is_batch, "Only a batch is padded.")
+    tokens = _less(rows.tokens, rows.right_padding) if rows.right_padding else rows.tokens
+    return rows._replace(tokens=tokens, right_padding=())
+
+
+def _less(tokens: Sequence[int], padding: Sequence[int]) -> tuple[int, ...]:
+    return tuple(n - pad for n, pad in zip(tokens, padding, strict=True))
+
+
+def _check(holds: object, otherwise: str) -> None:
+    if not holds:
+        raise ProtocolError(otherwise)

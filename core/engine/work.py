@@ -1,0 +1,122 @@
+"""What the head puts on the ring, as values: compositions, chunks of a prompt, steps of a lane.
+
+A *handle* is a number for rows that run together. Every stage keeps the caches of its own layers under it, and the same
+compositions in the same order keep them alike on all stages: nobody tells another stage what its caches look like.
+A handle is plain (one row, mlx-lm's ordinary caches) or batched (one row or more, mlx-lm's batch caches).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+
+Handle = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+
+
+class _Op(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Base of what a composition does; it travels as a msgpack array."""
+
+
+class New(_Op, frozen=True, array_like=True, tag=True):
+    """`handle` names one new row with empty plain caches."""
+
+    handle: Handle
+
+
+class Merge(_Op, frozen=True, array_like=True, tag=True):
+    """`into` names a batch of the plain rows `rows`, in this order; their handles are used up. `into` may be one."""
+
+    into: Handle
+    rows: tuple[Handle, ...]
+
+
+class Extend(_Op, frozen=True, array_like=True, tag=True):
+    """The rows of batch `more` come behind those of batch `into`; `more` is used up."""
+
+    into: Handle
+    more: Handle
+
+
+class Keep(_Op, frozen=True, array_like=True, tag=True):
+    """Of batch `handle` these rows stay, at least one, in this order."""
+
+    handle: Handle
+    rows: tuple[Count, ...]
+
+
+class Copy(_Op, frozen=True, array_like=True, tag=True):
+    """`into` names a copy of `of`, plain or batched; neither changes with the other."""
+
+    into: Handle
+    of: Handle
+
+
+class Extract(_Op, frozen=True, array_like=True, tag=True):
+    """`into` names row `row` of batch `of` as a plain row; `of` stays as it is."""
+
+    into: Handle
+    of: Handle
+    row: Count
+
+
+class Trim(_Op, frozen=True, array_like=True, tag=True):
+    """Forget the last `count` tokens of every row; only where the caches can be trimmed."""
+
+    handle: Handle
+    count: Count
+
+
+class Prepare(_Op, frozen=True, array_like=True, tag=True):
+    """mlx-lm's `prepare`: tell the batch caches of ragged rows about padding, for each row."""
+
+    handle: Handle
+    left_padding: tuple[Count, ...] | None = None
+    lengths: tuple[Count, ...] | None = None
+    right_padding: tuple[Count, ...] | None = None
+
+
+class Finalise(_Op, frozen=True, array_like=True, tag=True):
+    """mlx-lm's `finalize`: the right padding becomes left padding."""
+
+    handle: Handle
+
+
+class Drop(_Op, frozen=True, array_like=True, tag=True):
+    """Forget `handle`; one that is not there is as good as dropped."""
+
+    handle: Handle
+
+
+Op = New | Merge | Extend | Keep | Copy | Extract | Trim | Prepare | Finalise | Drop
+
+
+class Compose(msgspec.Struct, frozen=True):
+    """Change which rows the handles hold, on every stage, between the work before and the work behind it."""
+
+    ops: tuple[Op, ...]
+
+
+class Chunk(msgspec.Struct, frozen=True):
+    """A part of the prompt of `request_id`, of which nobody needs the logits: tokens [position, position + len)."""
+
+    request_id: str
+    handle: int
+    position: int
+    tokens: Sequence[int]
+
+
+class Step(msgspec.Struct, frozen=True):
+    """One token of each row of a lane, in the order of its rows; the logits behind them choose the next tokens.
+
+    `requests`: whose rows they are.
+    """
+
+    handle: int
+    requests: tuple[str, ...]
+    tokens: tuple[int, ...]
+
+
+Work = Compose | Chunk | Step
