@@ -1,24 +1,169 @@
-"""From logits to a token, by mlx-lm's own samplers, so that a seed gives what mlx-lm gives in one process."""
+"""From logits to tokens, by mlx-lm's own samplers and logits processors: every row gets what `mlx_lm.generate_step`
+gives it alone in one process, whatever other rows are chosen for in the same step.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+from collections.abc import Sequence
+from math import isfinite
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
-from mlx_lm.sample_utils import make_sampler
+from mlx_lm.sample_utils import make_logits_processors, make_sampler
+
+from core.errors import UsageError
+from core.requests import Sampling
+
+LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
 
 
-def token_sampler(temperature: float, top_p: float, seed: int | None) -> Callable[[mx.array], int]:
-    """A function from logits [1, vocabulary] to a token id; temperature 0 takes the most likely one.
-
-    A seed sets MLX's random state of this thread, as `mx.random.seed` does before `mlx_lm.generate`.
+class Picked(NamedTuple):
+    """A token that was chosen; its logprob and, the likeliest first, (token id, logprob) of the most likely ones where
+    they were asked for. They are of what the processors left, before temperature.
     """
-    if seed is not None:
-        mx.random.seed(seed)
-    sample = make_sampler(temp=temperature, top_p=top_p)
 
-    def pick(logits: mx.array) -> int:
-        logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
-        return int(sample(logprobs).item())
+    token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
 
-    return pick
+
+class RowSampler:
+    """How one row chooses its tokens: it counts them, knows its history, and has a random state of its own.
+
+    `prompt`: token ids below `vocab_size`. None of `eos` is chosen before there are `min_tokens` tokens. Raises
+    UsageError for what this vocabulary cannot give.
+    """
+
+    def __init__(
+        self, sampling: Sampling, *, prompt: Sequence[int], eos: Sequence[int], min_tokens: int, vocab_size: int
+    ) -> None:
+        _check(sampling, vocab_size)
+        self.draws = sampling.temperature > 0
+        self.logprobs = sampling.logprobs
+        self.key = mx.random.key(int.from_bytes(os.urandom(8)) if sampling.seed is None else sampling.seed)
+        self._sample = make_sampler(sampling.temperature, sampling.top_p, sampling.min_p, top_k=sampling.top_k)
+        self._processors = _processors(sampling)
+        self._context = max(sampling.repetition_context, sampling.presence_context, sampling.frequency_context)
+        self._history = list(prompt)
+        self._eos = [token for token in eos if 0 <= token < vocab_size]
+        self._owed = min_tokens if self._eos else 0
+
+    @property
+    def processes(self) -> bool:
+        """Whether `process` changes anything."""
+        return bool(self._processors) or self._owed > 0
+
+    def process(self, logits: mx.array) -> mx.array:
+        """Logits [1, vocabulary] as the processors leave them. As in generate_step they see the prompt and every token
+        since, but no more of it than they look at.
+        """
+        if self._processors:
+            history = mx.array(self._history[-self._context :])
+            for processor in self._processors:
+                logits = processor(history, logits)
+        if self._owed > 0:
+            logits[:, mx.array(self._eos)] = -mx.inf
+        return logits
+
+    def draw(self, logprobs: mx.array) -> mx.array:
+        """A token [1] from logprobs [1, vocabulary]. Neither it nor the `key` behind it is evaluated yet.
+
+        The samplers are compiled with the random state of this thread, which only a seed can set; a key is a seed in
+        two halves.
+        """
+        upper, lower = _ints(self.key)
+        mx.random.seed(upper << 32 | lower)
+        token: mx.array = self._sample(logprobs)
+        state: Any = mx.random.state
+        self.key = state[0]
+        return token
+
+    def took(self, token: int) -> None:
+        """`token` was chosen."""
+        self._history.append(token)
+        self._owed -= 1
+
+
+def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
+    """One token for each row of logits [rows, vocabulary], by its own sampler; evaluated all at once."""
+    rows = range(len(samplers))
+    if any(sampler.processes for sampler in samplers):
+        logits = mx.concatenate([samplers[i].process(logits[i : i + 1]) for i in rows])
+    logprobs = _logprobs(logits)
+    if any(sampler.draws for sampler in samplers):
+        tokens = mx.concatenate([samplers[i].draw(logprobs[i : i + 1]) for i in rows])
+    else:
+        tokens = mx.argmax(logprobs, axis=-1)
+    told = [_likely(logprobs[i], tokens[i : i + 1], samplers[i].logprobs) for i in rows]
+    mx.eval(tokens, told, [sampler.key for sampler in samplers])
+    picked = [_picked(token, likely) for token, likely in zip(_ints(tokens), told, strict=True)]
+    for sampler, pick in zip(samplers, picked, strict=True):
+        sampler.took(pick.token)
+    return picked
+
+
+def greedy(logits: mx.array) -> int:
+    """The most likely token of logits [1, vocabulary], as generate_step chooses it without a sampler."""
+    (token,) = _ints(mx.argmax(_logprobs(logits), axis=-1))
+    return token
+
+
+def _logprobs(logits: mx.array) -> mx.array:
+    """In the dtype of the logits, as in generate_step: that may make two of them equal, and the first one is chosen."""
+    return logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+
+
+def _likely(logprobs: mx.array, token: mx.array, count: int | None) -> list[mx.array]:
+    """Of logprobs [vocabulary]: token ids and their logprobs, `token` and then the `count` most likely in any order;
+    nothing where `count` is None.
+    """
+    if count is None:
+        return []
+    count = min(count, logprobs.size)
+    ids = mx.concatenate([token, mx.argpartition(-logprobs, kth=count - 1)[:count]])
+    return [ids, logprobs[ids].astype(mx.float32)]
+
+
+def _picked(token: int, likely: list[mx.array]) -> Picked:
+    """Ids that a processor ruled out are not likely, however few are left."""
+    if not likely:
+        return Picked(token)
+    ids, values = likely
+    (_, logprob), *others = zip(_ints(ids), _floats(values), strict=True)
+    top = sorted((pair for pair in others if isfinite(pair[1])), key=lambda pair: (-pair[1], pair[0]))
+    return Picked(token, logprob, tuple(top))
+
+
+def _processors(sampling: Sampling) -> list[Any]:
+    return list(
+        make_logits_processors(
+            sampling.logit_bias,
+            sampling.repetition_penalty,
+            min(sampling.repetition_context, LONGEST_CONTEXT),
+            sampling.presence_penalty,
+            min(sampling.presence_context, LONGEST_CONTEXT),
+            sampling.frequency_penalty,
+            min(sampling.frequency_context, LONGEST_CONTEXT),
+        )
+    )
+
+
+def _check(sampling: Sampling, vocab_size: int) -> None:
+    """mlx would not: it reads and writes behind the end of an array."""
+    if sampling.top_k >= vocab_size:
+        what = f"Top-k {sampling.top_k} leaves nothing out of a vocabulary of {vocab_size} tokens."
+        raise UsageError(what, f"Ask for less than {vocab_size}, or for 0, which cuts nothing off.")
+    if foreign := [token for token in sampling.logit_bias if not 0 <= token < vocab_size]:
+        what = f"The logit bias names token {foreign[0]}, which this model does not have."
+        raise UsageError(what, f"Its token ids are 0 to {vocab_size - 1}.")
+
+
+def _ints(array: mx.array) -> list[int]:
+    values: Any = array.tolist()
+    return [int(value) for value in values]
+
+
+def _floats(array: mx.array) -> list[float]:
+    values: Any = array.tolist()
+    return [float(value) for value in values]
