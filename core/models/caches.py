@@ -46,6 +46,17 @@ def signature(cache: Any) -> tuple[Any, ...]:
     return (type(cache), getattr(cache, "max_size", None), getattr(cache, "chunk_size", None))
 
 
+def trim_limit(caches: Sequence[Any]) -> int | None:
+    """All of `caches`, fresh ones, can be trimmed while they hold fewer tokens than this; None: always."""
+    limits = [trim_limit(c.caches) if isinstance(c, CacheList) else _own_limit(c) for c in caches]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _own_limit(cache: Any) -> int | None:
+    # a rotating cache says that it can be trimmed until its window is full
+    return getattr(cache, "max_size", None) if cache.is_trimmable() else 0
+
+
 class Arrangement:
     """Where the own entries of a slice stand in a cache list like `whole`, and what stands in the other places: an own
     entry of the same kind, else a Phantom. Families make their masks from the first cache of each kind, wherever that

@@ -8,6 +8,7 @@ does before its layers runs on zero token ids where the slice does not embed; ML
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Final
 
 import mlx.core as mx
@@ -16,7 +17,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import IllegalCut, StageFailed, UnsupportedModel
 from core.models.boundary import Sides, leaves
-from core.models.caches import Arrangement, phantoms
+from core.models.caches import Arrangement, phantoms, trim_limit
 from core.models.probe import Probe
 from core.models.watch import swap_class
 
@@ -48,6 +49,7 @@ class Slice:
     `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row;
     `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring.
     `weight_bytes`: bytes of the parameters it keeps. `vocab_size`: token ids must be below it; mlx does not check.
+    `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
     """
 
     def __init__(self, model: nn.Module, probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> None:
@@ -64,6 +66,7 @@ class Slice:
         self.incoming_bytes_per_token = probe.boundaries[start - 1].bytes_per_token if self._cuts else 0
         own = {c for c in probe.cache_of[start:stop] if c is not None} | (probe.embed_caches if embed else set())
         whole: list[Any] = make_prompt_cache(model)
+        self.trim_limit = trim_limit(whole)
         self._arrangement = Arrangement(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
         self._pass = _Pass()
         if self._cuts:
@@ -100,6 +103,38 @@ class Slice:
             cache.filter(chosen)
         return caches
 
+    def extract(self, caches: Sequence[Any], row: int) -> list[Any]:
+        """One row of `caches`, a merged list, as a list of its own; `caches` stay as they are."""
+        return self._arrangement.build({i: caches[i].extract(row) for i in self._arrangement.own})
+
+    def copy(self, caches: Sequence[Any]) -> list[Any]:
+        """A list that does not change with `caches`; MLX shares the memory until one of them is written to."""
+        return self._arrangement.build(dict(zip(self._arrangement.own, deepcopy(self.own(caches)), strict=True)))
+
+    def trim(self, caches: list[Any], count: int) -> list[Any]:
+        """`caches` without the last `count` tokens of every row, as long as `trim_limit` allows it."""
+        for cache in self.own(caches):
+            cache.trim(count)
+        return caches
+
+    def prepare(
+        self,
+        caches: list[Any],
+        left_padding: Sequence[int] | None,
+        lengths: Sequence[int] | None,
+        right_padding: Sequence[int] | None,
+    ) -> list[Any]:
+        """`caches`, a merged list, that know about the padding of what comes next, of each row."""
+        for cache in self.own(caches):
+            cache.prepare(left_padding=left_padding, lengths=lengths, right_padding=right_padding)
+        return caches
+
+    def finalise(self, caches: list[Any]) -> list[Any]:
+        """`caches`, a merged list, with padding on the left where it was on the right."""
+        for cache in self.own(caches):
+            cache.finalize()
+        return caches
+
     def quantise(self, caches: Sequence[Any], bits: int) -> list[Any]:
         """`caches` with the plain ones of this slice in `bits` bits, as mlx-lm's `kv_bits` makes them after each step.
 
@@ -116,6 +151,10 @@ class Slice:
     def states(self, caches: Sequence[Any]) -> list[Any]:
         """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
         return [cache.state for cache in self.own(caches) if not cache.empty()]
+
+    def nbytes(self, caches: Sequence[Any]) -> int:
+        """Bytes that the slice's own caches take."""
+        return sum(cache.nbytes for cache in self.own(caches) if not cache.empty())
 
     def embed(self, tokens: mx.array, caches: list[Any], position: int | mx.array) -> list[mx.array]:
         """Token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...].
@@ -139,36 +178,41 @@ class Slice:
         _move(caches, position)
         return self._forward(_blank_tokens(boundary), caches, received, self.stop - 1)
 
-    def output(self, boundary: list[mx.array], caches: list[Any], position: int | mx.array) -> mx.array:
-        """Norm and head on the last position of what left the last layer, [B, L, ...] each: logits [B, V].
+    def output(
+        self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False
+    ) -> mx.array:
+        """Norm and head on what left the last layer, [B, L, ...] each: logits [B, V] of the last position, or [B, L, V]
+        of `every` one.
 
         The caches are only looked at. Raises StageFailed for arrays that the last layer cannot have returned.
         """
         if not self._outputs or not self._cuts:
             raise StageFailed("This stage does not own the output head.")
-        last = [array[:, -1:] for array in boundary]
+        wanted = boundary if every else [array[:, -1:] for array in boundary]
         now = self._pass
         now.own, now.end, now.given = range(0), None, None
-        now.value, _ = self._probe.boundaries[-1].unpack(last)
+        now.value, _ = self._probe.boundaries[-1].unpack(wanted)
         _move(caches, position)
-        return self._logits(_blank_tokens(last), self._arrangement.without_embedding(caches))
+        logits = self._logits(_blank_tokens(wanted), self._arrangement.without_embedding(caches))
+        return logits if every else logits[:, -1]
 
-    def whole(self, tokens: mx.array, caches: list[Any]) -> mx.array:
-        """Token ids [B, L] through the whole model: logits [B, V] of the last position."""
+    def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False) -> mx.array:
+        """Token ids [B, L] through the whole model: logits [B, V] of the last position, or [B, L, V] of `every` one."""
         if not self._whole:
             raise StageFailed("This stage does not own the whole model.")
         if self.layers in self._probe.cuts:
             # logits of every position of a prefill chunk would weigh more than some models
-            return self.output(self.embed(tokens, caches, 0), caches, 0)
+            return self.output(self.embed(tokens, caches, 0), caches, 0, every=every)
         self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
-        return self._logits(tokens, caches)
+        logits = self._logits(tokens, caches)
+        return logits if every else logits[:, -1]
 
     def _logits(self, tokens: mx.array, caches: list[Any]) -> mx.array:
         try:
             logits: mx.array = self._model(tokens, cache=caches)
         finally:
             self._pass.value = None
-        return logits[:, -1]
+        return logits
 
     def _forward(
         self, tokens: mx.array, caches: list[Any], received: tuple[Any, Sides] | None, end: int

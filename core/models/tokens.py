@@ -21,11 +21,16 @@ from core.requests import Message
 class TextStream:
     """Tokens in, text out as soon as whole characters are there. The text is raw model output."""
 
-    def __init__(self, detokenizer: Any) -> None:
+    def __init__(self, detokenizer: Any, vocab_size: int) -> None:
         self._detokenizer = detokenizer
+        self._vocab_size = vocab_size
 
     def add(self, token: int) -> str:
-        """The text that `token` completes; may be empty."""
+        """The text that `token` completes; may be empty. Models may have more ids than their tokenizer: those say
+        nothing.
+        """
+        if token >= self._vocab_size:
+            return ""
         self._detokenizer.add_token(token)
         return str(self._detokenizer.last_segment)
 
@@ -79,7 +84,7 @@ class Tokens:
 
     def stream(self) -> TextStream:
         """A fresh detokenizer for one answer."""
-        return TextStream(self._wrapper.detokenizer)
+        return TextStream(self._wrapper.detokenizer, self.vocab_size)
 
     def _encode_raw(self, text: str) -> list[int]:
         bos = self._wrapper.bos_token

@@ -1,76 +1,118 @@
-"""The layers of this worker with the caches of the request that is running."""
+"""The layers of this worker, with the caches of every handle that runs through them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from math import prod
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 
+from core.engine.rows import Rows, after, sources, target, used_up
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, Prepare, Trim
 from core.errors import ProtocolError, StageFailed
 from core.models.slots import Slice
 from core.worker.telemetry import StageMeter
 
-CLEAR_CACHE_EVERY = 256
+CLEAR_CACHE_EVERY: Final = 256
+# what mlx raises, and mlx-lm's code where a family cannot do what is asked
+_FAILURES: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+class _Held(NamedTuple):
+    """What a handle names: what its rows hold, and the caches of this stage's layers."""
+
+    rows: Rows
+    caches: list[Any]
 
 
 class Stage:
-    """Runs one request at a time; every method returns evaluated arrays.
+    """Keeps the caches of every handle, in `kv_bits` bits if that is given.
 
-    `position` counts the tokens that are already in the caches, which are kept in `kv_bits` bits if that is given.
+    Its methods raise ProtocolError for what no honest head asks, which leaves the handle as it was, and StageFailed
+    where MLX or mlx-lm's code for this family cannot do it: the handle is of no use then.
     """
 
     def __init__(self, layers: Slice, meter: StageMeter, kv_bits: int | None = None) -> None:
         self.layers = layers
         self.meter = meter
-        self.position = 0
         self._kv_bits = kv_bits
-        self._caches: list[Any] | None = None
+        self._held: dict[int, _Held] = {}
         self._calls = 0
 
-    def begin(self) -> None:
-        """Fresh caches for a new request: nothing of an earlier one may show through."""
-        self._caches = self.layers.new_caches()
-        self.position = 0
-
-    def end(self) -> None:
-        """Forget the request."""
-        self._caches = None
-        self.position = 0
+    def reset(self) -> None:
+        """Forget every handle."""
+        self._held.clear()
         mx.clear_cache()
 
-    def embed(self, tokens: list[int]) -> list[mx.array]:
-        """Token ids through the embedding and this stage's layers; the boundary arrays [1, tokens, hidden]."""
+    @property
+    def handles(self) -> int:
+        """How many handles are held."""
+        return len(self._held)
+
+    def position(self, handle: int) -> int:
+        """Tokens given to the handle so far, of its longest row."""
+        return self._get(handle).rows.position
+
+    def nbytes(self, handle: int) -> int:
+        """Bytes of the handle's caches on this Mac."""
+        return self.layers.nbytes(self._get(handle).caches)
+
+    def compose(self, ops: Sequence[Op]) -> None:
+        """Change what the handles hold. Where one of `ops` fails, what they make, change or drop is forgotten."""
+        try:
+            with self._computing():
+                for op in ops:
+                    self._apply(op)
+                # what stays lazy would keep alive all that it is made of
+                made = {target(op) for op in ops} & self._held.keys()
+                mx.eval([self.layers.states(self._held[handle].caches) for handle in made])
+        except StageFailed:
+            for op in ops:
+                self._forget(target(op), *used_up(op))
+            raise
+        if any(isinstance(op, Drop) for op in ops):
+            mx.clear_cache()
+
+    def embed(self, handle: int, tokens: mx.array) -> list[mx.array]:
+        """Token ids [B, L] through the embedding and this stage's layers; the boundary arrays [B, L, ...]."""
+        held = self._with_rows(handle, tokens.shape[0])
         with self._computing():
-            out = self.layers.embed(mx.array([tokens]), self._running(), self.position)
-            return self._advance(out, len(tokens))
+            out = self.layers.embed(tokens, held.caches, _offset(held.rows))
+            self._advance(handle, tokens.shape[1], out)
+        return out
 
-    def run(self, boundary: list[mx.array], position: int, rows: int) -> list[mx.array]:
-        """The boundary of the previous stage through this stage's layers.
-
-        Raises ProtocolError if `position` is not the next one: a step must not run twice.
+    def run(self, handle: int, boundary: list[mx.array], position: int) -> list[mx.array]:
+        """The boundary [B, L, ...] of the previous stage through this stage's layers; `position` is what that stage had
+        given to the handle before. A step must not run twice.
         """
-        if sum(a.nbytes for a in boundary) != rows * self.layers.incoming_bytes_per_token:
-            raise ProtocolError(f"A frame of {rows} rows carried {[a.shape for a in boundary]}.")
-        if position != self.position:
-            raise ProtocolError(f"A step for position {position} came where {self.position} was next.")
+        held = self._arrived(handle, boundary)
+        if position != held.rows.position:
+            raise ProtocolError(f"A step for position {position} came where {held.rows.position} was next.")
         with self._computing():
-            out = self.layers.run(boundary, self._running(), position)
-            return self._advance(out, rows)
+            out = self.layers.run(boundary, held.caches, _offset(held.rows))
+            self._advance(handle, boundary[0].shape[1], out)
+        return out
 
-    def logits(self, boundary: list[mx.array]) -> mx.array:
-        """Norm and output head on what left the last layer; logits [1, vocabulary] of the last position."""
+    def output(self, handle: int, boundary: list[mx.array], *, every: bool = False) -> mx.array:
+        """Norm and output head on what left the last layer: logits [B, V] of the last position. Of `every` one they are
+        [B, L, V] and lazy, since mlx-lm asks for those of a prompt and throws them away.
+        """
+        held = self._arrived(handle, boundary)
         with self._computing():
-            logits = self.layers.output(boundary, self._running(), self.position)
-            mx.eval(logits)
+            logits = self.layers.output(boundary, held.caches, _offset(held.rows), every=every)
+            if not every:
+                mx.eval(logits)
         return logits
 
-    def whole(self, tokens: list[int]) -> mx.array:
-        """Token ids through the whole model, which this stage owns; logits [1, vocabulary] of the last position."""
+    def whole(self, handle: int, tokens: mx.array, *, every: bool = False) -> mx.array:
+        """Token ids [B, L] through the whole model, which this stage owns; logits as `output` gives them."""
+        held = self._with_rows(handle, tokens.shape[0])
         with self._computing():
-            (logits,) = self._advance([self.layers.whole(mx.array([tokens]), self._running())], len(tokens))
-            return logits
+            logits = self.layers.whole(tokens, held.caches, every=every)
+            self._advance(handle, tokens.shape[1], [] if every else [logits])
+        return logits
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
@@ -78,20 +120,86 @@ class Stage:
         with self.meter.compute:
             try:
                 yield
-            except (RuntimeError, ValueError) as error:
+            except _FAILURES as error:
                 raise StageFailed(f"MLX could not compute this stage: {error}") from error
 
-    def _running(self) -> list[Any]:
-        if self._caches is None:
-            raise StageFailed("A step came while no request was running.")
-        return self._caches
+    def _get(self, handle: int) -> _Held:
+        if handle not in self._held:
+            raise ProtocolError(f"Nothing is held under handle {handle}.")
+        return self._held[handle]
 
-    def _advance(self, out: list[mx.array], rows: int) -> list[mx.array]:
+    def _with_rows(self, handle: int, count: int) -> _Held:
+        held = self._get(handle)
+        if len(held.rows.tokens) != count:
+            raise ProtocolError(f"A step of {count} rows came for handle {handle}, which has {len(held.rows.tokens)}.")
+        return held
+
+    def _arrived(self, handle: int, boundary: list[mx.array]) -> _Held:
+        lead = boundary[0].shape[:2] if boundary else ()
+        expected = prod(lead) * self.layers.incoming_bytes_per_token if len(lead) == 2 else 0
+        if not expected or sum(array.nbytes for array in boundary) != expected:
+            raise ProtocolError(f"A frame carried {[array.shape for array in boundary]}, which is no boundary here.")
+        return self._with_rows(handle, lead[0])
+
+    def _forget(self, *handles: int) -> None:
+        for handle in handles:
+            self._held.pop(handle, None)
+
+    def _apply(self, op: Op) -> None:
+        if isinstance(op, Drop):
+            self._forget(op.handle)
+            return
+        made, given, gone = target(op), sources(op), used_up(op)
+        held = [self._get(handle) for handle in given]
+        if len(set(given)) < len(given) or (made in self._held and made not in gone):
+            raise ProtocolError(f"{type(op).__name__} names a handle twice, or makes {made}, which is there already.")
+        rows = after(op, [each.rows for each in held])
+        self._check_possible(op, held)
+        caches = self._caches(op, [each.caches for each in held])
+        self._forget(*gone)
+        self._held[made] = _Held(rows, caches)
+
+    def _check_possible(self, op: Op, held: Sequence[_Held]) -> None:
+        if isinstance(op, Merge) and self._kv_bits:
+            raise StageFailed("Rows that are kept in few bits cannot share a batch.", "Load it without --kv-bits.")
+        if isinstance(op, Trim) and not held[0].rows.is_trimmable(self.layers.trim_limit):
+            raise StageFailed("This model's caches hold too much for the last tokens to be taken off.", "Begin anew.")
+
+    def _caches(self, op: Op, given: list[list[Any]]) -> list[Any]:
+        """The caches of the target of `op`, from those of its sources."""
+        layers = self.layers
+        match op:
+            case Merge():
+                return layers.merge(given)
+            case Extend():
+                return layers.extend(*given)
+            case Keep():
+                return layers.keep(given[0], op.rows)
+            case Copy():
+                return layers.copy(given[0])
+            case Extract():
+                return layers.extract(given[0], op.row)
+            case Trim():
+                return layers.trim(given[0], op.count)
+            case Prepare():
+                return layers.prepare(given[0], op.left_padding, op.lengths, op.right_padding)
+            case Finalise():
+                return layers.finalise(given[0])
+            case _:
+                return layers.new_caches()
+
+    def _advance(self, handle: int, count: int, out: list[mx.array]) -> None:
+        """Evaluate `out` and the handle's caches, which hold `count` tokens more now."""
+        rows, caches = self._held[handle]
         if self._kv_bits:
-            self._caches = self.layers.quantise(self._running(), self._kv_bits)
-        mx.eval(out, self.layers.states(self._running()))
-        self.position += rows
+            caches = self.layers.quantise(caches, self._kv_bits)
+        mx.eval(out, self.layers.states(caches))
+        self._held[handle] = _Held(rows.fed(count), caches)
         self._calls += 1
-        if rows > 1 or self._calls % CLEAR_CACHE_EVERY == 0:
+        if count > 1 or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
-        return out
+
+
+def _offset(rows: Rows) -> int | mx.array:
+    """Tokens in the caches: a number for a plain row, an array of them for a batch."""
+    return mx.array(rows.tokens) if rows.is_batch else rows.tokens[0]

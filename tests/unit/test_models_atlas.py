@@ -14,7 +14,7 @@ from core.models.probe import Probe
 from core.models.slots import Slice, legal_cuts
 from tests.atlas import CANNOT_RUN, FAMILIES, RUNNING
 from tests.made import architectures, build, poison, twin
-from tests.rings import Reference, Ring, Rows, check
+from tests.rings import Reference, Ring, check
 
 pytestmark = pytest.mark.slow
 
@@ -141,7 +141,7 @@ class Row:
         ring.step(self.start, self.alone.inputs[0])
 
 
-def decode(ring: Ring, rows: Rows, members: list[Row]) -> None:
+def decode(ring: Ring, rows: int, members: list[Row]) -> None:
     """STRETCH steps of rows that run together, each against its own run alone."""
     for _ in range(STRETCH):
         logits = ring.step(rows, [[row.alone.tokens[row.at]] for row in members])
