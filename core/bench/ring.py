@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import secrets
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import perf_counter
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
 from core.bench.macs import Macs, make_macs
-from core.bench.worker import BareWorker
+from core.bench.worker import Arrival, BareWorker
+from core.engine.requests import Request
 from core.errors import error_from
 from core.events import Plan, Stage
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.models.layout import read_layout
-from core.settings import DEFAULT_CONTEXT, PREFILL_CHUNK
+from core.requests import Sampling
+from core.settings import PREFILL_CHUNK, TRY_S
 from core.worker.messages import (
     Broken,
+    Cancel,
     Connect,
     Done,
     Generate,
@@ -30,9 +34,13 @@ from core.worker.messages import (
     Listening,
     Load,
     Loaded,
+    Prefilled,
     Samples,
+    Span,
     StageSample,
     Token,
+    Trace,
+    Traced,
 )
 
 HOST: Final = "127.0.0.1"
@@ -40,21 +48,37 @@ START_S: Final = 60.0
 LOAD_S: Final = 300.0
 LINK_S: Final = 30.0
 ANSWER_S: Final = 300.0
+CONTEXT: Final = 65_536
+GREEDY: Final = Sampling()
 
 Reroute = Callable[[int, int], int]
+
+
+class Settings(TypedDict, total=False):
+    """What a test or a bench sets in the plan."""
+
+    context: int
+    chunk: int
+    window: int
+    adapts: bool
+    rows: int
+    kv_bits: int | None
+    batched: bool
 
 
 class Answer(NamedTuple):
     """One answer of a ring. `done.problem` says why it broke, if it did.
 
-    `samples` are the stages' own figures at its end, in ring order, none on a ring of one. `times` are the moments at
-    which its tokens came out of the head's pipe, in seconds of `perf_counter`.
+    `samples` are the stages' own figures, the newest when it ended, in ring order, none on a ring of one. `times` are
+    the moments at which its tokens came out of the head's pipe, in seconds of `perf_counter`; `told` is all that the
+    head said of them.
     """
 
     tokens: tuple[int, ...]
     done: Done
     samples: tuple[StageSample, ...]
     times: tuple[float, ...]
+    told: tuple[Token, ...]
 
 
 class WorkerRing:
@@ -68,6 +92,7 @@ class WorkerRing:
         self._macs = macs
         self._reroute = reroute
         self._key_limits = key_limits
+        self._unread: deque[Arrival] = deque()
 
     def relink(self) -> None:
         """Link all stages anew, under the next plan generation. Raises the error that a stage reports, WorkerError."""
@@ -96,21 +121,25 @@ class WorkerRing:
 
     def _await_links(self, worker: BareWorker, deadline: float) -> None:
         while True:
-            report = worker.next(deadline - perf_counter()).report
+            arrival = worker.next(deadline - perf_counter())
+            report = arrival.report
+            if isinstance(report, Token | Done | Prefilled | Samples):
+                self._unread.append(arrival)  # the engine does not wait for us
             if not isinstance(report, Linked | Broken) or report.plan_gen != self.plan.plan_gen:
                 continue  # of the links before
             if isinstance(report, Broken):
                 raise error_from(report.problem)
             return
 
+    def _next(self, deadline: float) -> Arrival:
+        return self._unread.popleft() if self._unread else self.workers[0].next(deadline - perf_counter())
+
     def generate(
         self,
         tokens: Sequence[int],
         *,
         max_tokens: int = 16,
-        temperature: float = 0.0,
-        top_p: float = 0.0,
-        seed: int | None = None,
+        sampling: Sampling = GREEDY,
         eos: Sequence[int] = (),
         timeout_s: float = ANSWER_S,
         on_token: Callable[[Token], None] | None = None,
@@ -118,47 +147,117 @@ class WorkerRing:
         """The answer to a prompt of token ids; `on_token` is called as they come. An answer that breaks is returned
         too, with its problem. Raises WorkerDied if the head ends, WorkerError if it is not done within `timeout_s`.
         """
-        asked = Generate(
-            request_id=secrets.token_hex(16),
-            tokens=list(tokens),
-            max_tokens=max_tokens,
-            temperature=temperature,
-            top_p=top_p,
-            seed=seed,
-            eos=list(eos),
-        )
-        self.workers[0].send(asked)
-        return self._collect(asked.request_id, perf_counter() + timeout_s, on_token)
+        request = a_request(tokens, max_tokens=max_tokens, sampling=sampling, eos=eos)
+        return self.generate_all([request], timeout_s=timeout_s, on_token=on_token)[0]
 
-    def _collect(self, request_id: str, deadline: float, on_token: Callable[[Token], None] | None) -> Answer:
-        tokens: list[int] = []
-        times: list[float] = []
+    def generate_all(
+        self,
+        requests: Sequence[Request],
+        *,
+        timeout_s: float = ANSWER_S,
+        on_token: Callable[[Token], None] | None = None,
+    ) -> list[Answer]:
+        """Ask for all at once; the answers in the order of the requests, as `generate` gives one."""
+        for request in requests:
+            self.send(request)
+        return self.collect([r.request_id for r in requests], timeout_s=timeout_s, on_token=on_token)
+
+    def send(self, request: Request) -> None:
+        """Ask, and do not wait. Raises WorkerDied."""
+        self.workers[0].send(Generate(request=request))
+
+    def cancel(self, request_id: str) -> None:
+        """Take a request back. Raises WorkerDied."""
+        self.workers[0].send(Cancel(request_id=request_id))
+
+    def collect(
+        self,
+        request_ids: Sequence[str],
+        *,
+        timeout_s: float = ANSWER_S,
+        on_token: Callable[[Token], None] | None = None,
+    ) -> list[Answer]:
+        """Wait until these requests are done; their answers, in this order. A ring that breaks is linked anew, as a
+        node does. Raises what a stage reports when that fails, WorkerDied, WorkerError.
+        """
+        deadline = perf_counter() + timeout_s
+        parts = {request_id: _Parts() for request_id in request_ids}
         samples: tuple[StageSample, ...] = ()
-        while True:
-            at, report = self.workers[0].next(deadline - perf_counter())
-            if getattr(report, "request_id", "") != request_id:
-                continue  # what is left of an answer or a link before
+        while any(part.done is None for part in parts.values()):
+            at, report = self._next(deadline)
             match report:
-                case Token():
-                    tokens.append(report.token)
-                    times.append(at)
+                case Broken(plan_gen=gen) if gen == self.plan.plan_gen:
+                    self.relink()
+                case Token(request_id=request_id) if request_id in parts:
+                    parts[request_id].add(report, at)
                     if on_token:
                         on_token(report)
                 case Samples():
                     samples = tuple(report.stages)
-                case Done():
-                    return Answer(tuple(tokens), report, samples, tuple(times))
+                case Done(request_id=request_id) if request_id in parts:
+                    parts[request_id].done = report
+        return [parts[request_id].answer(samples) for request_id in request_ids]
+
+    def traces(self) -> list[list[Span]]:
+        """When each stage computed what since the last call. Raises WorkerDied or WorkerError."""
+        for worker in self.workers:
+            worker.send(Trace())
+        return [worker.expect(Traced, LINK_S).spans for worker in self.workers]
+
+
+class _Parts:
+    """An answer that is coming."""
+
+    def __init__(self) -> None:
+        self.tokens: list[Token] = []
+        self.times: list[float] = []
+        self.done: Done | None = None
+
+    def add(self, token: Token, at: float) -> None:
+        self.tokens.append(token)
+        self.times.append(at)
+
+    def answer(self, samples: tuple[StageSample, ...]) -> Answer:
+        assert self.done
+        return Answer(tuple(t.token for t in self.tokens), self.done, samples, tuple(self.times), tuple(self.tokens))
+
+
+def a_request(
+    tokens: Sequence[int],
+    *,
+    max_tokens: int = 16,
+    sampling: Sampling = GREEDY,
+    eos: Sequence[int] = (),
+    min_tokens: int = 0,
+) -> Request:
+    """A request with an id of its own."""
+    return Request(
+        request_id=secrets.token_hex(16),
+        tokens=list(tokens),
+        max_tokens=max_tokens,
+        min_tokens=min_tokens,
+        eos=list(eos),
+        sampling=sampling,
+    )
 
 
 @contextmanager
 def worker_ring(
-    model_dir: Path, cuts: Sequence[int], *, reroute: Reroute | None = None, key_limits: KeyUse = KEY_LIMITS
+    model_dir: Path,
+    cuts: Sequence[int],
+    *,
+    reroute: Reroute | None = None,
+    key_limits: KeyUse = KEY_LIMITS,
+    try_s: float = TRY_S,
+    lanes: int | None = None,
+    **settings: Unpack[Settings],
 ) -> Iterator[WorkerRing]:
     """A ring over the model in `model_dir`, linked and ready; its workers and keys are gone afterwards.
 
     `cuts` are the first layers of all stages but the head's: none is a ring of one, (3, 7) is three stages.
     `reroute(stage, port)` gives the port that the stage before dials in place of the stage's own, so that a proxy can
     stand between them; it is asked anew for every link. All links get new keys once one has carried `key_limits`.
+    `lanes` in place of one for each stage is for comparisons. `settings` are fields of the plan.
 
     Raises what a stage reports, WorkerError or its kinds.
     """
@@ -166,13 +265,13 @@ def worker_ring(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
         macs = make_macs(folder, len(cuts) + 1)
-        plan = _plan(model_dir.name, layers, cuts, macs)
+        plan = msgspec.structs.replace(plan_of(model_dir.name, layers, cuts, macs), **settings)
         workers = [stack.enter_context(closing(BareWorker(index))) for index in range(len(plan.stages))]
         for worker, mac in zip(workers, macs.identities, strict=True):
             worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
         for worker in workers:
             worker.port = worker.expect(Listening, START_S).port
-            worker.send(Load(plan=plan, index=worker.index, directory=str(model_dir)))
+            worker.send(Load(plan=plan, index=worker.index, directory=str(model_dir), try_s=try_s, lanes=lanes))
         for worker in workers:
             worker.expect(Loaded, LOAD_S)
         ring = WorkerRing(plan, workers, macs, reroute, key_limits)
@@ -180,7 +279,8 @@ def worker_ring(
         yield ring
 
 
-def _plan(model: str, layers: int, cuts: Sequence[int], macs: Macs) -> Plan:
+def plan_of(model: str, layers: int, cuts: Sequence[int], macs: Macs) -> Plan:
+    """A plan of `layers` layers over `macs`, cut before `cuts`, with an unmeasured model."""
     stages = tuple(
         Stage(
             device_id=mac.text_id,
@@ -199,8 +299,9 @@ def _plan(model: str, layers: int, cuts: Sequence[int], macs: Macs) -> Plan:
         fingerprint="",
         topology="private" if cuts else "single",
         layers=layers,
-        context=DEFAULT_CONTEXT,
+        context=CONTEXT,
         chunk=PREFILL_CHUNK,
+        window=len(stages) + 1,
         stages=stages,
         output=stages[0].device_id,
     )

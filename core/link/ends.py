@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from select import select
 from time import monotonic, perf_counter
 from typing import Final, NamedTuple
 
@@ -28,10 +29,11 @@ class Frame(NamedTuple):
 
 class LinkStats:
     """Counters of one direction; a sender spends `seal_s` and `send_s`, a receiver `wait_s` and `open_s`, in seconds.
+    `wire_s`, a part of `wait_s`, went by between the header of a frame and its last byte: what the wire took.
     `bytes` counts what was on the wire inside TLS.
     """
 
-    __slots__ = ("bytes", "frames", "open_s", "seal_s", "send_s", "wait_s")
+    __slots__ = ("bytes", "frames", "open_s", "seal_s", "send_s", "wait_s", "wire_s")
 
     def __init__(self) -> None:
         self.reset()
@@ -39,7 +41,7 @@ class LinkStats:
     def reset(self) -> None:
         """Count from zero."""
         self.frames = self.bytes = 0
-        self.seal_s = self.send_s = self.wait_s = self.open_s = 0.0
+        self.seal_s = self.send_s = self.wait_s = self.wire_s = self.open_s = 0.0
 
 
 class KeyMeter:
@@ -67,6 +69,14 @@ class Sender:
         self.peer_id = peer_id
         self.key = KeyMeter(sealer)
         self.stats = LinkStats()
+        self._meanwhile: tuple[int, Callable[[], None]] | None = None
+
+    def drain_meanwhile(self, fileno: int, drain: Callable[[], None]) -> None:
+        """While the other end does not take more, call `drain` whenever `fileno` can be read. One end of a ring must
+        read on, or each could wait for ever for the next one to read.
+        """
+        self._meanwhile = fileno, drain
+        self._sock.settimeout(0)
 
     def send(
         self,
@@ -98,24 +108,47 @@ class Sender:
                 dtype=dtype,
                 parts=parts,
             )
-            sealed = perf_counter()
-            length = len(frame)
-            sent = self._sock.send(frame)
-            while sent < length:
-                sent += self._sock.send(frame[sent:])
         except SealError:
             self.close()
             raise
-        except OSError as error:
-            # What a send that failed left on the wire is unknown, so this socket is never used again.
-            self.close()
-            raise link_error(error, self._where) from error
+        sealed = perf_counter()
+        self._transmit(frame)
         stats = self.stats
         stats.frames += 1
-        stats.bytes += length
-        self.key.bytes += length
+        stats.bytes += len(frame)
+        self.key.bytes += len(frame)
         stats.seal_s += sealed - started
         stats.send_s += perf_counter() - sealed
+
+    def _transmit(self, frame: memoryview) -> None:
+        """What a send that failed left on the wire is unknown, so this socket is never used again then."""
+        length = len(frame)
+        try:
+            sent = self._push(frame)
+            while sent < length:
+                sent += self._push(frame[sent:])
+        except OSError as error:
+            self.close()
+            raise link_error(error, self._where) from error
+        except LinkError:
+            self.close()
+            raise
+
+    def _push(self, data: memoryview) -> int:
+        """How many bytes TLS took; what `drain` raises passes through."""
+        if self._meanwhile is None:
+            return self._sock.send(data)
+        fileno, drain = self._meanwhile
+        deadline = monotonic() + SEND_TIMEOUT_S
+        while True:
+            try:
+                return self._sock.send(data)
+            except (ssl.SSLWantWriteError, ssl.SSLWantReadError) as error:
+                readable, writable, _ = select([fileno], [self._sock], [], max(0.0, deadline - monotonic()))
+                if readable:
+                    drain()
+                elif not writable:
+                    raise TimeoutError from error
 
     def close(self) -> None:
         """End the link; the other end sees it at once."""
@@ -153,6 +186,7 @@ class Receiver:
         opener = self._opener
         try:
             self._fill(opener.header, idle=True)
+            began = perf_counter()
             header = opener.look()
             if header.type is FrameType.ACTIVATION and self.row_bytes is not None:
                 _check_rows(header, self.row_bytes)
@@ -170,6 +204,7 @@ class Receiver:
         stats.bytes += length
         self.key.bytes += length
         stats.wait_s += arrived - started
+        stats.wire_s += arrived - began
         stats.open_s += perf_counter() - arrived
         return Frame(header, body)
 

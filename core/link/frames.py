@@ -45,6 +45,7 @@ class FrameType(IntEnum):
     ROSTER = 0x17
     TELEMETRY = 0x18
     KEY_CHANGE = 0x19
+    STANDING = 0x1A
     BYE = 0xFF
 
 

@@ -1,138 +1,223 @@
-"""One answer on the head: prompt in chunks round the ring, then token by token, until a stop."""
+"""The head runs the requests: the scheduler says what goes on the ring, samplers choose the tokens that come of it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from time import perf_counter
+from collections.abc import Callable, Sequence
+from time import monotonic
+from typing import Final
 
-from core.engine.sampling import token_sampler
-from core.errors import LinkError, LinkLost, LinkTimeout, MaclusterError, StageFailed
-from core.events import FinishReason
-from core.worker.desk import Desk
-from core.worker.messages import Done, Generate, Prefilled, Report, Samples, StageSample, Token
-from core.worker.ring import Ring
-from core.worker.rounds import Rounds, chunks
-from core.worker.stage import Stage
+import mlx.core as mx
 
-TELEMETRY_EVERY_S = 0.5
+from core.engine.pacing import Figures, planned_pace
+from core.engine.requests import Request
+from core.engine.sampling import RowSampler, pick_all
+from core.engine.scheduler import Ended, Scheduler
+from core.engine.work import Chunk, Compose, Step, Work
+from core.errors import MaclusterError, Problem, StageFailed
+from core.events import FinishReason, Plan
+from core.settings import QUEUE_LIMIT
+from core.worker.messages import Done, Prefilled, Report, Samples, StageSample, Token
+from core.worker.pipe import Inbox
+from core.worker.pipeline import Answer, Pipeline
+
+TELEMETRY_EVERY_S: Final = 0.5
 
 
-class Answer:
-    """Runs a Generate over the stage and, where the model is split, the ring. A cancel counts before each step."""
+class _Row:
+    """What the person is told of one request, and how its tokens are chosen."""
+
+    def __init__(self, request: Request, sampler: RowSampler) -> None:
+        self.request, self.sampler = request, sampler
+        self.started = monotonic()
+        self.first: float | None = None
+        self.last = 0.0
+        self.count = 0
+
+    def done(self, reason: FinishReason, problem: Problem | None = None) -> Done:
+        """Its end."""
+        return Done(
+            request_id=self.request.request_id,
+            finish_reason=reason,
+            prompt_tokens=len(self.request.tokens),
+            tokens=self.count,
+            ttft_s=self.first - self.started if self.first else None,
+            decode_s=self.last - self.first if self.first else 0.0,
+            problem=problem,
+        )
+
+
+class Head:
+    """The engine of one plan. `turn` does one thing and comes back, so that commands are never far away."""
 
     def __init__(
-        self,
-        asked: Generate,
-        stage: Stage,
-        ring: Ring | None,
-        chunk: int,
-        report: Callable[[Report], None],
-        desk: Desk,
+        self, plan: Plan, pipeline: Pipeline, report: Callable[[Report], None], lanes: int | None = None
     ) -> None:
-        self._asked = asked
-        self._stage = stage
-        self._rounds = Rounds(bytes.fromhex(asked.request_id), stage, ring, desk)
-        self._chunk = chunk
-        self._report = report
-        self._desk = desk
-        self._started = perf_counter()
-        self._first: float | None = None
-        self._count = 0
-        self._telemetry_due = self._started + TELEMETRY_EVERY_S
-
-    def run(self) -> LinkError | None:
-        """Report tokens and then Done. Returns the link error that broke the ring, if one did."""
-        broken: LinkError | None = None
-        reason: FinishReason = "error"
-        problem = None
-        try:
-            self._begin()
-            reason = self._generate()
-        except LinkError as error:
-            broken, problem = error, error.problem
-        except MaclusterError as error:
-            problem = error.problem
-        decode_s = perf_counter() - self._first if self._first else 0.0
-        broken = broken or self._end()
-        self._stage.end()
-        self._report(
-            Done(
-                request_id=self._asked.request_id,
-                finish_reason=reason,
-                prompt_tokens=len(self._asked.tokens),
-                tokens=self._count,
-                ttft_s=self._first - self._started if self._first else None,
-                decode_s=decode_s,
-                problem=problem,
-            )
+        self._pipeline, self._report = pipeline, report
+        self._vocabulary = pipeline.stage.layers.vocab_size
+        self._scheduler = Scheduler(
+            stages=len(plan.stages),
+            rows=plan.rows,
+            context=plan.context,
+            chunk=plan.chunk,
+            window=plan.window,
+            batched=plan.batched,
+            queue=QUEUE_LIMIT,
+            lanes=lanes,
         )
-        return broken
+        self._pace = planned_pace(plan.chunk, plan.window, len(plan.stages)) if plan.adapts else None
+        self._probing = 0
+        self._rows: dict[str, _Row] = {}
+        self._last_words: list[Done] = []
+        self._telemetry_due = 0.0
 
-    def _begin(self) -> None:
-        self._rounds.begin()
-        vocabulary = self._stage.layers.vocab_size
-        if not self._asked.tokens or not all(0 <= token < vocabulary for token in self._asked.tokens):
-            raise StageFailed(
-                "The tokenizer gave token ids that the model does not have.",
-                "The tokenizer and the weights of this model do not belong together: fetch the model again.",
-            )
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to do or to wait for."""
+        return not (self._scheduler.idle and self._pipeline.is_at_rest)
 
-    def _generate(self) -> FinishReason:
-        if not self._prefill():
-            return "cancelled"
-        pick = token_sampler(self._asked.temperature, self._asked.top_p, self._asked.seed)
-        token = self._asked.tokens[-1]
-        while not self._desk.cancelled(self._asked.request_id):
-            token = pick(self._rounds.step(token))
-            self._first = self._first or perf_counter()
-            self._report(Token(request_id=self._asked.request_id, index=self._count, token=token))
-            self._count += 1
-            if token in self._asked.eos:
-                return "stop"
-            if self._count >= self._asked.max_tokens:
-                return "length"
-            self._telemetry()
-        return "cancelled"
-
-    def _prefill(self) -> bool:
-        """All of the prompt but its last token, as mlx-lm's generate_step does; False when cancelled on the way."""
-        total = len(self._asked.tokens)
-        for part in chunks(self._asked.tokens[:-1], self._chunk):
-            if self._desk.cancelled(self._asked.request_id):
-                return False
-            self._rounds.prefill(part)
-            self._report(Prefilled(request_id=self._asked.request_id, done=self._stage.position, total=total))
-        return True
-
-    def _telemetry(self) -> None:
-        if perf_counter() >= self._telemetry_due:
-            self._telemetry_due = perf_counter() + TELEMETRY_EVERY_S
-            self._tell(self._rounds.gather())
-
-    def _end(self) -> LinkError | None:
-        """The end frame is the last of a request; it comes back with every stage's figures. A ring that breaks now
-        does not take back an answer that is complete.
-        """
+    def submit(self, request: Request) -> None:
+        """Queue a request; one that cannot run is answered at once."""
         try:
-            self._tell(self._rounds.end())
-        except LinkError as error:
-            return error
-        except MaclusterError:
-            return LinkTimeout("The ring did not come to rest after the answer.")
-        return None
+            _check_tokens(request, self._vocabulary)
+            sampler = RowSampler(
+                request.sampling,
+                prompt=request.tokens,
+                eos=request.eos,
+                min_tokens=request.min_tokens,
+                vocab_size=self._vocabulary,
+            )
+            row = _Row(request, sampler)
+            self._scheduler.submit(request)
+        except MaclusterError as error:
+            self._report(refusal(request, error.problem))
+        else:
+            self._rows[request.request_id] = row
 
-    def _tell(self, samples: list[StageSample]) -> None:
-        if samples:
-            self._report(Samples(request_id=self._asked.request_id, stages=samples))
+    def cancel(self, request_id: str) -> None:
+        """End an answer after the step that is on its way; the others go on."""
+        if ended := self._scheduler.cancel(request_id):
+            self._finish([ended])
+
+    def turn(self, inbox: Inbox) -> None:
+        """Hear what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
+        if answer := self._pipeline.take():
+            self._hear(answer)
+        elif not self._pipeline.is_worn and (work := self._scheduler.next()):
+            self._put(work)
+        elif self._pipeline.is_worn and self._pipeline.is_at_rest:
+            self._pipeline.renew()
+        elif self._has_news():
+            pass
+        else:
+            self._pipeline.wait(inbox, self._telemetry_due if self._scheduler.running else None)
+
+    def fail_all(self, problem: Problem) -> None:
+        """No answer can go on."""
+        self._flush()
+        self._fail(self._scheduler.drop_all(), problem)
+
+    def _put(self, work: Work) -> None:
+        match work:
+            case Compose():
+                self._pipeline.compose(work.ops, work)
+            case Chunk():
+                request, tokens = bytes.fromhex(work.request_id), mx.array([work.tokens])
+                self._pipeline.forward(work.handle, tokens, quiet=True, request=request, work=work)
+                if self._pace and work.position == 0 and self._scheduler.running == 1 and self._pipeline.ask_samples():
+                    self._probing = len(work.tokens)  # the figures follow it round a ring that carries nothing else
+            case Step():
+                self._pipeline.forward(work.handle, mx.array([[t] for t in work.tokens]), work=work)
+
+    def _hear(self, answer: Answer) -> None:
+        work = answer.work
+        if work is None:
+            return  # of the proof
+        if answer.problem:
+            self._fail(self._scheduler.failed(work), answer.problem)
+        elif isinstance(work, Step):
+            assert answer.logits is not None
+            self._sample(work, answer.logits)
+        elif progress := self._scheduler.acked(work):
+            self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
+
+    def _sample(self, step: Step, logits: mx.array) -> None:
+        """Choose a token for each row that still runs, tell it, and go on."""
+        alive = [at for at, request_id in enumerate(step.requests) if request_id in self._rows]
+        rows = [self._rows[step.requests[at]] for at in alive]
+        wanted = logits if len(alive) == len(step.requests) else logits[mx.array(alive)] if alive else None
+        picked = pick_all([row.sampler for row in rows], wanted) if wanted is not None else []
+        now, tokens = monotonic(), [0] * len(step.requests)
+        for at, row, chosen in zip(alive, rows, picked, strict=True):
+            tokens[at] = chosen.token
+            row.first, row.last = row.first or now, now
+            self._report(
+                Token(
+                    request_id=row.request.request_id,
+                    index=row.count,
+                    token=chosen.token,
+                    logprob=chosen.logprob,
+                    top=chosen.top,
+                )
+            )
+            row.count += 1
+        self._finish(self._scheduler.stepped(step, tokens))
+
+    def _finish(self, ended: Sequence[Ended]) -> None:
+        """The last row that leaves the ring waits for every stage's figures: they are part of its end."""
+        done = [self._rows.pop(request_id).done(reason) for request_id, reason in ended]
+        if done and not self._rows and self._pipeline.ask_samples():
+            self._last_words += done
+            return
+        for word in done:
+            self._report(word)
+
+    def _fail(self, requests: Sequence[str], problem: Problem) -> None:
+        for request_id in requests:
+            self._report(self._rows.pop(request_id).done("error", problem))
+
+    def _has_news(self) -> bool:
+        """Figures that came are told; new ones are asked for now and then."""
+        if samples := self._pipeline.take_samples():
+            self._report(Samples(stages=samples))
+            self._adapt(samples)
+            self._flush()
+            return True
+        now = monotonic()
+        if self._scheduler.running and now >= self._telemetry_due:
+            self._telemetry_due = now + TELEMETRY_EVERY_S
+            return self._pipeline.ask_samples()
+        return False
+
+    def _adapt(self, samples: Sequence[StageSample]) -> None:
+        """Chunk and window follow what a chunk showed that was alone on the ring."""
+        tokens, self._probing = self._probing, 0
+        if self._pace and tokens:
+            compute, wire = tuple(s.compute_s for s in samples), tuple(s.wire_s for s in samples)
+            round_s = sum(compute) + sum(wire) + self._pipeline.trip_s
+            self._pace = self._pace.after(Figures(tokens, round_s, compute, wire))
+            self._scheduler.chunk, self._scheduler.window = self._pace.chunk, self._pace.window
+
+    def _flush(self) -> None:
+        words, self._last_words = self._last_words, []
+        for word in words:
+            self._report(word)
 
 
-def refusal(asked: Generate) -> Done:
-    """The answer to a request that came while the links of this stage were down."""
-    problem = LinkLost("The ring was being linked anew when the request came.", "Send it again.").problem
+def _check_tokens(request: Request, vocabulary: int) -> None:
+    """MLX reads beyond its arrays where a token id is too large."""
+    if not request.tokens or not all(0 <= token < vocabulary for token in request.tokens):
+        raise StageFailed(
+            "The tokenizer gave token ids that the model does not have.",
+            "The tokenizer and the weights of this model do not belong together: fetch the model again.",
+        )
+
+
+def refusal(request: Request, problem: Problem) -> Done:
+    """The answer to a request that cannot run."""
     return Done(
-        request_id=asked.request_id,
+        request_id=request.request_id,
         finish_reason="error",
-        prompt_tokens=len(asked.tokens),
+        prompt_tokens=len(request.tokens),
         tokens=0,
         ttft_s=None,
         decode_s=0.0,

@@ -7,13 +7,15 @@ command line, never in the environment.
 from __future__ import annotations
 
 import struct
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
+from core.engine.requests import Request
 from core.errors import Problem
 from core.events import FinishReason, Plan
 from core.link.wear import KEY_LIMITS, KeyUse
+from core.settings import TRY_S
 
 LENGTH: Final = struct.Struct("<I")
 MAX_MESSAGE: Final = 64 << 20
@@ -32,11 +34,16 @@ class Join(Message, frozen=True, kw_only=True):
 
 
 class Load(Message, frozen=True, kw_only=True):
-    """Hold stage `index` of `plan`, from the model in `directory`. Answered by `Loading`, then `Loaded` or `Failed`."""
+    """Hold stage `index` of `plan`, from the model in `directory`. The head sends again what the ring has not answered
+    within `try_s` seconds, and runs at most `lanes` lanes, or as many as there are stages. Answered by `Loading`, then
+    `Loaded` or `Failed`.
+    """
 
     plan: Plan
     index: int
     directory: str
+    try_s: float = TRY_S
+    lanes: int | None = None
 
 
 class Connect(Message, frozen=True, kw_only=True):
@@ -63,21 +70,19 @@ class Prove(Message, frozen=True, kw_only=True):
 
 
 class Generate(Message, frozen=True, kw_only=True):
-    """Head only: one answer. `request_id` is 32 hex characters."""
+    """Head only: one answer, among others that run at the same time. Answered by `Prefilled`, `Token` and `Done`."""
 
-    request_id: str
-    tokens: list[int]
-    max_tokens: int
-    temperature: float
-    top_p: float
-    seed: int | None
-    eos: list[int]
+    request: Request
 
 
 class Cancel(Message, frozen=True, kw_only=True):
-    """Head only: end this answer after the current step."""
+    """Head only: end this answer after the current step; the others go on."""
 
     request_id: str
+
+
+class Trace(Message, frozen=True, kw_only=True):
+    """Tell when this stage computed since the last Trace. Answered by `Traced`."""
 
 
 class Listening(Message, frozen=True, kw_only=True):
@@ -156,11 +161,13 @@ class Prefilled(Message, frozen=True, kw_only=True):
 
 
 class Token(Message, frozen=True, kw_only=True):
-    """One sampled token."""
+    """One sampled token; `logprob` and `top`, (token id, logprob) of the most likely ones, where asked for."""
 
     request_id: str
     index: int
     token: int
+    logprob: float | None = None
+    top: tuple[tuple[int, float], ...] = ()
 
 
 class Done(Message, frozen=True, kw_only=True):
@@ -176,8 +183,9 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
-    """What one stage spent on the current request, in seconds, frames and bytes; sent and received by this stage.
-    `key`: what the key of its link to the next stage has carried; `renewals`: how often the links got new keys.
+    """What one stage spent since the ring was last idle, in seconds, frames and bytes; sent and received by this stage.
+    `wire_s`: of `wait_s`, what frames took from their header to their last byte. `key`: what the key of its link to the
+    next stage has carried; `renewals`: how often the links got new keys.
     """
 
     index: int
@@ -188,6 +196,7 @@ class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     seal_s: float = 0.0
     send_s: float = 0.0
     wait_s: float = 0.0
+    wire_s: float = 0.0
     open_s: float = 0.0
     queue: int = 0
     key: KeyUse = KeyUse()
@@ -197,13 +206,43 @@ class StageSample(msgspec.Struct, frozen=True, kw_only=True):
 class Samples(Message, frozen=True, kw_only=True):
     """Every stage's sample, in ring order, gathered by one frame that went round."""
 
-    request_id: str
     stages: list[StageSample]
 
 
-Command = Join | Load | Connect | Prove | Generate | Cancel
+SpanKind = Literal["chunk", "step", "output", "compose"]
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True):
+    """A stage computed work `step` on `handle` from `start_s` to `end_s`, by the machine's monotonic clock."""
+
+    step: int
+    handle: int
+    kind: SpanKind
+    start_s: float
+    end_s: float
+
+
+class Traced(Message, frozen=True, kw_only=True):
+    """The newest spans of this stage, in order."""
+
+    spans: list[Span]
+
+
+Command = Join | Load | Connect | Prove | Generate | Cancel | Trace
 Report = (
-    Listening | Loading | Loaded | Failed | Linked | Broken | Proved | Unproved | Prefilled | Token | Done | Samples
+    Listening
+    | Loading
+    | Loaded
+    | Failed
+    | Linked
+    | Broken
+    | Proved
+    | Unproved
+    | Prefilled
+    | Token
+    | Done
+    | Samples
+    | Traced
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,13 +19,12 @@ from mlx.utils import tree_flatten
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.engine.sampling import token_sampler
+from core.engine.sampling import greedy
 from core.errors import MaclusterError, StageFailed
 from core.link.arrays import encode_arrays
 from core.models.child import confine
 from core.models.loading import build_lazily
 from core.models.slots import KV_GROUP
-from core.worker.rounds import chunks
 
 REFUSED: Final = 3
 CACHE_BYTES: Final = 256 << 20
@@ -51,19 +51,24 @@ def run(task: Task) -> Whole:
     """What mlx-lm computes, in the chunks in which the ring does. Raises BadModel, UnsupportedModel or StageFailed."""
     model = build_lazily(Path(task.directory))
     caches = make_prompt_cache(model)
-    pick = token_sampler(0.0, 0.0, None)
     token, rows = task.tokens[-1], []
     try:
         for part in chunks(task.tokens[:-1], task.chunk):
             _forward(model, caches, part, task.kv_bits)
         for _ in range(task.count):
             rows.append(_forward(model, caches, [token], task.kv_bits))
-            token = pick(rows[-1])
+            token = greedy(rows[-1])
     except (RuntimeError, ValueError) as error:
         raise StageFailed(f"MLX could not compute the whole model: {error}") from error
     kinds = {array.dtype for _, array in tree_flatten(model.parameters()) if mx.issubdtype(array.dtype, mx.floating)}
     exact = kinds == {mx.float32} and task.kv_bits is None
     return Whole(logits=b"".join(encode_arrays([mx.concatenate(rows)])), exact=exact)
+
+
+def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:
+    """`tokens` in parts of `size`, the last one shorter."""
+    for start in range(0, len(tokens), size):
+        yield tokens[start : start + size]
 
 
 def _forward(model: nn.Module, caches: list[Any], tokens: list[int], kv_bits: int | None) -> mx.array:

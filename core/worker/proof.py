@@ -12,15 +12,17 @@ from typing import Any, Final
 import mlx.core as mx
 import msgspec
 
-from core.engine.sampling import token_sampler
+from core.engine.ring_model import RingModel
+from core.engine.sampling import greedy
 from core.errors import Problem, StageFailed, error_from
 from core.events import Plan
 from core.link.arrays import decode_arrays
 from core.models.child import Job, run_child
 from core.settings import MIB
 from core.worker.messages import Prove, Proved
-from core.worker.monolith import REFUSED, Task, Whole
-from core.worker.rounds import Rounds, chunks
+from core.worker.monolith import REFUSED, Task, Whole, chunks
+from core.worker.pipeline import Pipeline
+from core.worker.ring_forward import RingForward
 
 PROMPT_TOKENS: Final = 24
 POSITIONS: Final = 4
@@ -36,17 +38,17 @@ HALF: Final = 1 / 32
 _FIX: Final = "Fetch the model again on every Mac, run the same version of macluster there, and load it again."
 
 
-def prove(
-    order: Prove, plan: Plan, rounds: Rounds, vocabulary: int, *, weight_bytes: int, idle: Callable[[], None]
-) -> Proved:
+def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, idle: Callable[[], None]) -> Proved:
     """Run the fixed prompt through the ring, and if asked through the whole model, which weighs `weight_bytes`.
 
     `idle` is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
     StageFailed or ModelError when the model does not compute, or not what the whole model does.
     """
     started = perf_counter()
-    prompt = fixed_prompt(vocabulary)
-    logits = _through_the_ring(rounds, prompt, plan.chunk)
+    prompt = fixed_prompt(pipeline.stage.layers.vocab_size)
+    model = RingModel(RingForward(pipeline))
+    logits = _through_the_ring(model, prompt, plan.chunk)
+    model.compose()  # what the prompt left on the stages goes
     seconds = perf_counter() - started
     difference = None
     if order.verify:
@@ -60,19 +62,17 @@ def fixed_prompt(vocabulary: int) -> list[int]:
     return [104_729 * (position + 1) ** 2 % vocabulary for position in range(PROMPT_TOKENS)]
 
 
-def _through_the_ring(rounds: Rounds, prompt: list[int], chunk: int) -> mx.array:
+def _through_the_ring(model: RingModel, prompt: list[int], chunk: int) -> mx.array:
     """Logits [POSITIONS, vocabulary] in float32: behind the prompt, and behind each greedy step."""
-    rounds.begin()
+    caches = model.make_cache()
     for part in chunks(prompt[:-1], chunk):
-        rounds.prefill(part)
-    pick = token_sampler(0.0, 0.0, None)
+        model(mx.array([part]), cache=caches)
     token, rows = prompt[-1], []
     for _ in range(POSITIONS):
-        logits = rounds.step(token).astype(mx.float32)
+        logits = model(mx.array([[token]]), cache=caches)[:, -1].astype(mx.float32)
         check_sane(logits)
-        token = pick(logits)
+        token = greedy(logits)
         rows.append(logits)
-    rounds.end()
     return mx.concatenate(rows)
 
 

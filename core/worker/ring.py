@@ -4,37 +4,46 @@ from __future__ import annotations
 
 import contextlib
 import select
-from time import monotonic
-from typing import NoReturn
+from collections import deque
+from collections.abc import Sequence
+from typing import Final, NoReturn
 
-import mlx.core as mx
 import msgspec
+from msgspec.structs import astuple
 
 from core.errors import LinkError, LinkLost, LinkTimeout, Problem, ProtocolError, error_from
-from core.link.arrays import encode_arrays
-from core.link.channel import Alarm, Frame
+from core.link.channel import Alarm, Frame, Receiver, Sender
 from core.link.frames import FrameType
 from core.link.wear import KeyUse
-from core.text import clean_text
-from core.worker.desk import Desk
+from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S, Neighbours
 from core.worker.pipe import Inbox
 from core.worker.telemetry import StageMeter
+from core.worker.work_frames import (
+    NO_STEP,
+    QUIET,
+    UNREADABLE,
+    WORK_TYPES,
+    WorkFrame,
+    decode_problem,
+    encode_problem,
+    read_work,
+)
 
-PREFILL = 0b10
-FRAME_S = 5.0
-TEXT_LIMIT = 500
+FRAME_S: Final = 5.0
+ARRIVED_LIMIT: Final = 1024
+LARGEST_S: Final = 1e9
 
 _samples = msgspec.msgpack.Decoder(list[StageSample])
-_problem = msgspec.msgpack.Decoder(Problem)
 
 
 class Ring:
-    """The links of a stage to its neighbours. Every frame carries the request, the position and the plan generation.
+    """The links of a stage to its neighbours. Every frame carries the plan generation, every work frame also its step,
+    its handle and its position.
 
-    The head gives every link a new key once one of them reached `limits` (security.md §3): `renew_worn` sends RESUME
-    round the ring, each stage passes it on and then links anew, as when the ring was made, with `follow`.
+    The head gives every link a new key once one of them reached `limits` (security.md §3): `renew` sends RESUME round
+    the ring, each stage passes it on and then links anew, as when the ring was made, with `follow`.
     """
 
     def __init__(self, neighbours: Neighbours, meter: StageMeter, limits: KeyUse) -> None:
@@ -48,39 +57,58 @@ class Ring:
         self._limits = limits
         self._told_worn = False
         self._renewals = 0
-        self._sender, self._receiver = neighbours.link()
+        self._arrived: deque[Frame] = deque()
+        self._take(*neighbours.link())
+
+    def _take(self, sender: Sender, receiver: Receiver) -> None:
+        self._sender, self._receiver = sender, receiver
+        if self.index == 0:
+            sender.drain_meanwhile(receiver.fileno(), self._drain)
+
+    def _drain(self) -> None:
+        """A frame that comes while the head cannot send is kept for later."""
+        header, body = self._receiver.recv(FRAME_S)
+        self._arrived.append(Frame(header, memoryview(bytes(body))))
+        if len(self._arrived) > ARRIVED_LIMIT:
+            raise ProtocolError(f"{self._before.peer} sends answers faster than it is asked.")
 
     @property
     def is_tail(self) -> bool:
         """Whether the next stage is the head."""
         return self.index == len(self.plan.stages) - 1
 
+    @property
+    def is_worn(self) -> bool:
+        """Whether a key has carried what it may: the head brings the ring to rest, and then gives new ones."""
+        uses = (self._sender.key.use, self._receiver.key.use)
+        return self._told_worn or any(use.reaches(self._limits) for use in uses)
+
     def begin(self) -> None:
-        """Count from zero for a new request."""
+        """Count from zero: the ring was idle."""
         self._meter.start(self._sender, self._receiver)
 
     def sample(self) -> StageSample:
-        """The counters of this stage for the current request."""
+        """The counters of this stage since the ring was last idle."""
         return self._meter.sample(self._sender, self._receiver, self._renewals)
 
     def heed(self, samples: list[StageSample]) -> None:
-        """Head: what the stages tell of their keys counts before the next round."""
+        """Head: what the stages tell of their keys. Raises ProtocolError unless each stage told of itself."""
+        if [sample.index for sample in samples] != list(range(len(self.plan.stages))):
+            raise ProtocolError(f"{len(samples)} samples came from {len(self.plan.stages)} stages.")
         self._told_worn = any(s.key.reaches(self._limits) for s in samples)
 
-    def renew_worn(self, request: bytes, desk: Desk) -> None:
-        """Head, while no other frame is on its way: new keys for every link, if one of them is worn.
+    def renew(self) -> None:
+        """Head, while no other frame is on its way: new keys for every link.
 
         Raises LinkError or its kinds, and the error that an ERROR frame carries; the ring is broken then.
         """
-        uses = (self._sender.key.use, self._receiver.key.use)
-        if self._told_worn or any(use.reaches(self._limits) for use in uses):
-            self.send(FrameType.RESUME, request)
-            self.expect(FrameType.RESUME, request, 0, desk, DIAL_S)
-            self._link_anew()
+        self.send(FrameType.RESUME)
+        self.expect(FrameType.RESUME, DIAL_S)
+        self._link_anew()
 
-    def follow(self, request: bytes) -> None:
+    def follow(self) -> None:
         """Any other stage: the head gives all links new keys. Raises LinkError or its kinds."""
-        self.send(FrameType.RESUME, request)
+        self.send(FrameType.RESUME)
         self._link_anew()
 
     def _link_anew(self) -> None:
@@ -88,7 +116,7 @@ class Ring:
         sender, receiver = self._neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
         sender.stats, receiver.stats = self._sender.stats, self._receiver.stats
         self.close()
-        self._sender, self._receiver = sender, receiver
+        self._take(sender, receiver)
         self._told_worn = False
         self._renewals += 1
 
@@ -99,76 +127,71 @@ class Ring:
             raise ProtocolError(
                 f"{self._before.peer} sent frame 0x{frame.header.type:02x} while the ring was relinked."
             )
-        problem = _read_problem(frame)
-        error = error_from(problem)
-        raise error if isinstance(error, LinkError) else LinkLost(problem.what, problem.fix)
+        raise read_break(frame)
 
-    def send_activation(self, request: bytes, position: int, rows: int, arrays: list[mx.array], flags: int) -> None:
-        """Boundary arrays of `rows` positions, the first of which is `position`."""
-        with self._meter.codec:
-            parts = encode_arrays(arrays)
+    def send_work(self, work: WorkFrame, base: int) -> None:
+        """A frame of the engine; `base` is the lowest step that is out."""
         self._sender.send(
-            FrameType.ACTIVATION,
-            request_id=request,
-            pos=position,
-            rows=rows,
+            work.kind,
+            request_id=work.request,
+            pos=work.position,
+            rows=work.rows,
             layers=(self._stage.start, self._stage.stop),
             plan_gen=self.plan.plan_gen & 0xFFFF,
-            flags=flags,
-            parts=parts,
+            flags=QUIET if work.quiet else 0,
+            parts=work.parts(base),
         )
 
-    def send(self, kind: FrameType, request: bytes, position: int = 0, body: bytes = b"") -> None:
-        """A frame without a tensor."""
-        self._sender.send(
-            kind,
-            request_id=request,
-            pos=position,
-            plan_gen=self.plan.plan_gen & 0xFFFF,
-            parts=[body] if body else (),
-        )
+    def send(self, kind: FrameType, body: bytes = b"") -> None:
+        """A frame that belongs to no work."""
+        self._sender.send(kind, plan_gen=self.plan.plan_gen & 0xFFFF, parts=[body] if body else ())
 
-    def send_samples(self, kind: FrameType, request: bytes, before: list[StageSample]) -> None:
-        """Telemetry or the end of a request, with this stage's sample added."""
-        self.send(kind, request, body=msgspec.msgpack.encode([*before, self.sample()]))
+    def send_samples(self, before: Sequence[StageSample]) -> None:
+        """Telemetry, with this stage's sample added."""
+        self.send(FrameType.TELEMETRY, msgspec.msgpack.encode([*before, self.sample()]))
 
-    def send_problem(self, request: bytes, problem: Problem) -> None:
-        """Tell the head, round the ring, why its answer ends. The link may be gone too: then its end says it."""
+    def send_break(self, problem: Problem) -> None:
+        """Tell the others, round the ring, why it breaks. The link may be gone too: then its end says it."""
         with contextlib.suppress(LinkError):
-            self.send(FrameType.ERROR, request, body=msgspec.msgpack.encode(problem))
+            self.send_work(WorkFrame(FrameType.ERROR, NO_STEP, payload=encode_problem(problem)), NO_STEP)
 
-    def wait(self, inbox: Inbox, timeout_s: float | None) -> bool:
-        """Until a frame begins to arrive (True), or the node has something to say or the time is up (False)."""
-        if self._receiver.pending():
+    def has_frame(self) -> bool:
+        """Whether a frame begins to arrive."""
+        if self._arrived or self._receiver.pending():
             return True
+        return bool(select.select([self._receiver.fileno()], [], [], 0)[0])
+
+    def wait(self, inbox: Inbox | None, timeout_s: float | None) -> bool:
+        """Until a frame begins to arrive (True), or the node has something to say or the time is up (False)."""
+        if self._arrived or self._receiver.pending():
+            return True
+        sources = [self._receiver.fileno(), *([inbox.fileno()] if inbox else [])]
         with self._meter.wait:
-            ready, _, _ = select.select([self._receiver.fileno(), inbox.fileno()], [], [], timeout_s)
+            ready, _, _ = select.select(sources, [], [], timeout_s)
         return self._receiver.fileno() in ready
 
     def receive(self) -> Frame:
         """The frame that is arriving, checked against the plan. Raises LinkError or its kinds."""
-        frame = self._receiver.recv(FRAME_S)
+        frame = self._arrived.popleft() if self._arrived else self._receiver.recv(FRAME_S)
         header = frame.header
         if header.plan_gen != self.plan.plan_gen & 0xFFFF:
             raise ProtocolError(f"A frame of plan {header.plan_gen} came while plan {self.plan.plan_gen} runs.")
-        if header.type == FrameType.ACTIVATION and header.layers != (self._before.start, self._before.stop):
-            raise ProtocolError(f"An activation of layers {header.layers} came from {self._before.peer}.")
+        if header.type in WORK_TYPES and header.layers != (self._before.start, self._before.stop):
+            raise ProtocolError(f"Work of layers {header.layers} came from {self._before.peer}.")
+        if header.type is not FrameType.ACTIVATION and len(frame.body) > MAX_CONTROL_BODY:
+            raise ProtocolError(f"Frame 0x{header.type:02x} has {len(frame.body)} bytes and no tensor.")
         return frame
 
-    def expect(self, kind: FrameType, request: bytes, position: int, desk: Desk, timeout_s: float) -> Frame:
-        """The next frame of this request, which must be of `kind` at `position`.
-
-        Raises LinkTimeout after `timeout_s` seconds, and the error that an ERROR frame carries.
+    def expect(self, kind: FrameType, timeout_s: float) -> Frame:
+        """The next frame, which must be of `kind`. Raises LinkTimeout after `timeout_s` seconds, and the error that an
+        ERROR frame carries.
         """
-        deadline = monotonic() + timeout_s
-        while not self.wait(desk.inbox, max(0.0, deadline - monotonic())):
-            desk.sort()
-            if monotonic() >= deadline:
-                raise LinkTimeout(f"{self._before.peer} did not answer for {timeout_s:.0f} s.")
+        if not self.wait(None, timeout_s):
+            raise LinkTimeout(f"{self._before.peer} did not answer for {timeout_s:.0f} s.")
         frame = self.receive()
         if frame.header.type == FrameType.ERROR:
-            raise error_from(_read_problem(frame))
-        if (frame.header.type, frame.header.request_id, frame.header.pos) != (kind, request, position):
+            raise read_break(frame)
+        if frame.header.type != kind:
             raise ProtocolError(f"{self._before.peer} sent frame 0x{frame.header.type:02x} out of turn.")
         return frame
 
@@ -178,18 +201,21 @@ class Ring:
         self._receiver.close()
 
 
-def _read_problem(frame: Frame) -> Problem:
-    """Why another stage ends the answer; its text comes from another Mac and is cleaned here."""
-    try:
-        told = _problem.decode(frame.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise ProtocolError("An error frame does not decode.") from error
-    return Problem(kind=told.kind, what=clean_text(told.what)[:TEXT_LIMIT], fix=clean_text(told.fix)[:TEXT_LIMIT])
+def read_break(frame: Frame) -> LinkError:
+    """Why the ring breaks, of an ERROR frame that belongs to no step."""
+    work, _ = read_work(frame)
+    problem = decode_problem(work.payload[0])
+    error = error_from(problem)
+    return error if isinstance(error, LinkError) else LinkLost(problem.what, problem.fix)
 
 
 def read_samples(frame: Frame) -> list[StageSample]:
-    """The samples in a telemetry or end frame."""
+    """The samples in a telemetry frame. Raises ProtocolError."""
     try:
-        return _samples.decode(frame.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        samples = _samples.decode(frame.body)
+    except UNREADABLE as error:
         raise ProtocolError("A telemetry frame does not decode.") from error
+    seconds = [value for sample in samples for value in astuple(sample) if isinstance(value, float)]
+    if not all(0 <= value <= LARGEST_S for value in seconds):
+        raise ProtocolError("A telemetry frame tells of times that cannot be.")
+    return samples

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic, perf_counter
 from types import TracebackType
+from typing import Final
 
 from core.link.channel import Receiver, Sender
-from core.worker.messages import StageSample
+from core.worker.messages import Span, SpanKind, StageSample
+
+SPANS: Final = 8192
 
 
 class Stopwatch:
@@ -27,16 +33,30 @@ class Stopwatch:
 
 
 class StageMeter:
-    """The counters of one stage for the current request."""
+    """The counters of one stage since the ring was last idle, and when it computed what."""
 
     def __init__(self, index: int) -> None:
         self._index = index
         self.compute = Stopwatch()
         self.codec = Stopwatch()
         self.wait = Stopwatch()
+        self._spans: deque[Span] = deque(maxlen=SPANS)
+
+    @contextmanager
+    def span(self, kind: SpanKind, step: int, handle: int) -> Iterator[None]:
+        """Remember when what is inside `with` was computed."""
+        started = monotonic()
+        yield
+        self._spans.append(Span(step, handle, kind, started, monotonic()))
+
+    def take_spans(self) -> list[Span]:
+        """Those since the last call, the newest only where there were many."""
+        spans = list(self._spans)
+        self._spans.clear()
+        return spans
 
     def start(self, sender: Sender, receiver: Receiver) -> None:
-        """A new request begins: count from zero."""
+        """The ring was idle: count from zero."""
         self.compute.seconds = self.codec.seconds = self.wait.seconds = 0.0
         sender.stats.reset()
         receiver.stats.reset()
@@ -53,6 +73,7 @@ class StageMeter:
             seal_s=sent.seal_s,
             send_s=sent.send_s,
             wait_s=self.wait.seconds + received.wait_s,
+            wire_s=received.wire_s,
             open_s=received.open_s,
             queue=int(receiver.pending()),
             key=sender.key.use,

@@ -1,0 +1,54 @@
+"""How an mlx-lm model's call travels: one forward at a time, round the ring and back, for `RingModel`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import mlx.core as mx
+
+from core.engine.work import Op
+from core.errors import error_from
+from core.settings import CHUNK_BYTES, MAX_ROWS
+from core.worker.pipeline import Answer, Pipeline
+
+
+class RingForward:
+    """`core.engine.ring_model.Forward` over the head's pipeline. Its methods raise LinkError when the ring breaks, and
+    StageFailed when a stage cannot compute. Not for use while requests run.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        layers = pipeline.stage.layers
+        self.trim_limit, self.vocab_size = layers.trim_limit, layers.vocab_size
+        widest = max(layers.boundary_bytes_per_token, layers.incoming_bytes_per_token, 1)
+        self._most_positions = min(MAX_ROWS, CHUNK_BYTES // widest)
+
+    def compose(self, ops: Sequence[Op]) -> None:
+        """Change what the handles hold, on every stage, before the next forward."""
+        self._pipeline.compose(ops)
+
+    def forward(self, handle: int, tokens: mx.array) -> mx.array:
+        """Token ids [B, L] to logits [B, L, V], which are not evaluated yet; in parts where they are too many for a
+        frame.
+        """
+        length = max(1, self._most_positions // tokens.shape[0])
+        parts = [self._round(handle, tokens[:, at : at + length]) for at in range(0, tokens.shape[1], length)]
+        return mx.concatenate(parts, axis=1)
+
+    def own_bytes(self, handle: int) -> int:
+        """Bytes of the caches that this Mac holds for a handle."""
+        return self._pipeline.stage.nbytes(handle)
+
+    def _round(self, handle: int, tokens: mx.array) -> mx.array:
+        self._pipeline.forward(handle, tokens, every=True)
+        while (logits := self._take().logits) is None:
+            pass  # of a composition
+        return logits
+
+    def _take(self) -> Answer:
+        while (answer := self._pipeline.take()) is None:
+            self._pipeline.wait(None)
+        if answer.problem:
+            raise error_from(answer.problem)
+        return answer

@@ -1,0 +1,81 @@
+"""What mlx_lm answers to one request in one process: the reference for rows that run with others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mlx.core as mx
+import mlx_lm
+from mlx_lm.generate import generate_step
+from mlx_lm.sample_utils import make_logits_processors, make_sampler
+
+from core.engine.requests import Request
+from core.requests import Sampling
+
+
+class Said(NamedTuple):
+    """The tokens of an answer, and the logarithm of the probability of each."""
+
+    tokens: tuple[int, ...]
+    logprobs: tuple[float, ...]
+
+
+class Alone:
+    """One model in this process."""
+
+    def __init__(self, directory: Path, chunk: int) -> None:
+        self._model: Any = mlx_lm.load(str(directory))[0]
+        self._chunk = chunk
+
+    def answer(self, request: Request) -> Said:
+        """As generate_step gives it, with mlx_lm's own samplers; it ends as the engine's rows end."""
+        how = request.sampling
+        if how.seed is not None:
+            mx.random.seed(how.seed)
+        tokens: list[int] = []
+        logprobs: list[float] = []
+        steps = generate_step(
+            mx.array(request.tokens),
+            self._model,
+            max_tokens=request.max_tokens,
+            prefill_step_size=self._chunk,
+            sampler=make_sampler(how.temperature, how.top_p, how.min_p, top_k=how.top_k),
+            logits_processors=[*_processors(how), _not_yet(request)],
+        )
+        for token, spread in steps:
+            tokens.append(int(token))
+            logprobs.append(float(spread[int(token)].item()))
+            if tokens[-1] in request.eos:
+                break
+        return Said(tuple(tokens), tuple(logprobs))
+
+
+def _processors(how: Sampling) -> Any:
+    return make_logits_processors(
+        how.logit_bias or None,
+        how.repetition_penalty,
+        how.repetition_context,
+        how.presence_penalty,
+        how.presence_context,
+        how.frequency_penalty,
+        how.frequency_context,
+    )
+
+
+def _not_yet(request: Request) -> Any:
+    """No end before there are `min_tokens` tokens."""
+
+    def process(tokens: mx.array, logits: mx.array) -> mx.array:
+        if request.eos and tokens.size - len(request.tokens) < request.min_tokens:
+            logits[:, mx.array(request.eos)] = -mx.inf
+        return logits
+
+    return process
+
+
+def wanders(answers: Sequence[Said]) -> bool:
+    """Whether references say anything: of all their tokens, at least half are distinct within their answer."""
+    distinct = sum(len(set(answer.tokens)) for answer in answers)
+    return 2 * distinct >= sum(len(answer.tokens) for answer in answers)

@@ -1,0 +1,195 @@
+"""Many rows over real workers: each says what it says alone in one process, whoever comes, goes or is cancelled."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from core.bench.ring import WorkerRing, a_request, worker_ring
+from core.engine.requests import Request
+from core.requests import Sampling
+from core.settings import QUEUE_LIMIT
+from core.worker.messages import Done, Span, Token
+from tests.cluster import Make
+from tests.processes.alone import Alone, wanders
+
+CHUNK: Final = 8
+ROWS: Final = 5
+CUTS: Final = (3, 6)
+VOCABULARY: Final = 512
+
+SAMPLINGS: Final = (
+    pytest.param(Sampling(temperature=0.8, seed=11), id="temperature"),
+    pytest.param(Sampling(temperature=1.0, top_k=12, seed=12), id="top-k"),
+    pytest.param(Sampling(temperature=1.0, top_p=0.7, seed=13), id="top-p"),
+    pytest.param(Sampling(temperature=1.2, min_p=0.05, seed=14), id="min-p"),
+    pytest.param(Sampling(repetition_penalty=1.4, repetition_context=30), id="repetition"),
+    pytest.param(Sampling(presence_penalty=1.5, frequency_penalty=0.7), id="presence-and-frequency"),
+    pytest.param(Sampling(logit_bias={7: 0.5, 9: -3.0, 200: 1.0}), id="bias"),
+    pytest.param(Sampling(temperature=0.7, top_k=40, top_p=0.9, min_p=0.02, repetition_penalty=1.1, seed=15), id="all"),
+)
+
+
+@pytest.fixture(scope="module")
+def model(made: Make) -> Path:
+    return made("llama")
+
+
+@pytest.fixture(scope="module")
+def alone(model: Path) -> Alone:
+    return Alone(model, CHUNK)
+
+
+@pytest.fixture(scope="module")
+def ring(model: Path) -> Iterator[WorkerRing]:
+    with worker_ring(model, CUTS, chunk=CHUNK, rows=ROWS) as made:
+        yield made
+
+
+def some_requests(seed: int, count: int, *, prompt: int = 40, answer: int = 24) -> list[Request]:
+    """Of random lengths, every third one with an end token that comes up in it."""
+    dice = random.Random(seed)
+    requests = []
+    for number in range(count):
+        tokens = [dice.randrange(8, VOCABULARY) for _ in range(dice.randint(1, prompt))]
+        eos = dice.sample(range(8, VOCABULARY), 40) if number % 3 == 0 else []
+        requests.append(a_request(tokens, max_tokens=dice.randint(1, answer), eos=eos, min_tokens=number % 4))
+    return requests
+
+
+@pytest.mark.slow
+def test_fifty_random_arrivals_over_three_workers_say_what_each_says_alone(ring: WorkerRing, alone: Alone) -> None:
+    requests = some_requests(1, 50)
+    expected = [alone.answer(request) for request in requests]
+    assert wanders(expected)
+    last = {r.request_id: len(said.tokens) - 1 for r, said in zip(requests, expected, strict=True)}
+    waiting, dice = list(requests), random.Random(2)
+    ended = 0
+
+    def more_come(token: Token) -> None:
+        nonlocal ended
+        ended += token.index == last[token.request_id]
+        under_way = len(requests) - len(waiting) - ended
+        for _ in range(min(dice.choice((0, 0, 0, 1, 2)), ROWS + QUEUE_LIMIT - under_way) or under_way == 0):
+            if waiting:
+                ring.send(waiting.pop(0))
+
+    for _ in range(3):
+        ring.send(waiting.pop(0))
+    answers = ring.collect([request.request_id for request in requests], on_token=more_come)
+    assert [answer.tokens for answer in answers] == [said.tokens for said in expected]
+    for request, answer in zip(requests, answers, strict=True):
+        assert answer.done.finish_reason == ("stop" if answer.tokens[-1] in request.eos else "length")
+    again = ring.generate(requests[0].tokens, max_tokens=requests[0].max_tokens, eos=requests[0].eos)
+    assert again.tokens[: len(expected[0].tokens)] == expected[0].tokens[: len(again.tokens)], "drained and readmitted"
+
+
+@pytest.mark.slow
+def test_a_cancelled_row_leaves_and_the_others_do_not_notice(ring: WorkerRing, alone: Alone) -> None:
+    requests = some_requests(3, ROWS + QUEUE_LIMIT)
+    expected = [alone.answer(request).tokens for request in requests]
+    dice = random.Random(4)
+    at = {r.request_id: dice.randrange(r.max_tokens) for r in requests[::2]}
+    unheard = {r.request_id for r in requests[::6]}  # cancelled while it waits or reads its prompt
+    for request in requests:
+        ring.send(request)
+    for request_id in unheard:
+        ring.cancel(request_id)
+
+    def maybe(token: Token) -> None:
+        if at.get(token.request_id) == token.index:
+            ring.cancel(token.request_id)
+
+    answers = ring.collect([r.request_id for r in requests], on_token=maybe)
+    for request, answer, tokens in zip(requests, answers, expected, strict=True):
+        if request.request_id in unheard:
+            assert answer.done.finish_reason == "cancelled"
+        if answer.done.finish_reason == "cancelled":
+            assert request.request_id in at
+            assert answer.tokens == tokens[: len(answer.tokens)]
+        else:
+            assert answer.tokens == tokens
+
+
+@pytest.mark.slow
+def test_five_hundred_admissions_between_the_steps_of_a_row_keep_the_sequence(ring: WorkerRing, alone: Alone) -> None:
+    long = a_request([101, 102, 103], max_tokens=600)
+    short = [a_request([n % 400 + 20, 30], max_tokens=1 + n % 3) for n in range(500)]
+    waiting = list(short)
+
+    def next_one(token: Token) -> None:
+        if waiting and token.request_id == long.request_id:
+            ring.send(waiting.pop(0))
+
+    ring.send(long)
+    (answer,) = ring.collect([long.request_id], on_token=next_one)
+    assert not waiting
+    assert answer.tokens == alone.answer(long).tokens
+    last = a_request([5, 6, 7, 8], max_tokens=12)
+    assert ring.generate_all([last])[0].tokens == alone.answer(last).tokens
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_sampling_over_the_ring_is_mlx_lms_for_the_same_seed(
+    ring: WorkerRing, alone: Alone, sampling: Sampling
+) -> None:
+    told = msgspec.structs.replace(sampling, logprobs=3)
+    mine = a_request([101, 102, 103, 104, 105], max_tokens=24, sampling=told)
+    others = some_requests(5, 3)
+    answer = ring.generate_all([others[0], mine, *others[1:]])[1]
+    expected = alone.answer(mine)
+    assert wanders([expected])
+    assert answer.tokens == expected.tokens
+    for token, logprob in zip(answer.told, expected.logprobs, strict=True):
+        assert token.logprob == pytest.approx(logprob, abs=1e-3)
+        assert len(token.top) == 3
+        assert [p for _, p in token.top] == sorted((p for _, p in token.top), reverse=True)
+
+
+def test_the_window_changes_no_logit_and_is_never_exceeded(model: Path, ring: WorkerRing) -> None:
+    prompt = [104_729 * (n + 1) ** 2 % VOCABULARY for n in range(101)]
+    told = {}
+    for window in (1, 2, len(CUTS) + 1):
+        with worker_ring(model, CUTS, chunk=CHUNK, window=window, adapts=False) as narrow:
+            request = a_request(prompt, max_tokens=8, sampling=Sampling(logprobs=5))
+            (answer,) = narrow.generate_all([request])
+            told[window] = [(t.token, t.logprob, t.top) for t in answer.told]
+            assert most_under_way(*narrow.traces()) <= window
+    assert told[1] == told[2] == told[3]
+
+
+def most_under_way(head: Sequence[Span], *others: Sequence[Span]) -> int:
+    """Chunks that the head had begun and the last stage had not finished."""
+    begun = {span.step: span.start_s for span in head if span.kind == "chunk"}
+    ended = {span.step: span.end_s for span in others[-1] if span.kind == "chunk"}
+    assert len(begun) == len(ended) == 13
+    return max(sum(begun[other] <= at < ended[other] for other in begun) for at in begun.values())
+
+
+def test_lanes_let_the_stages_compute_at_the_same_time(ring: WorkerRing) -> None:
+    ring.traces()
+    ring.generate_all([a_request([n + 20, n + 30], max_tokens=40) for n in range(4)])
+    head, *others = [[s for s in spans if s.kind == "step"] for spans in ring.traces()]
+    assert len({span.handle for span in head}) >= len(CUTS) + 1
+    assert all(a.end_s <= b.start_s for spans in (head, *others) for a, b in pairwise(spans)), "one thing at a time"
+    together = sum(mine.start_s < theirs.end_s and theirs.start_s < mine.end_s for mine in head for theirs in others[0])
+    assert together >= 10
+
+
+def test_a_request_that_cannot_run_is_answered_and_harms_nobody(ring: WorkerRing, alone: Alone) -> None:
+    good = a_request([9, 8, 7], max_tokens=6)
+    bad = [
+        a_request([VOCABULARY], max_tokens=6),
+        a_request([], max_tokens=6),
+        a_request([1], max_tokens=6, sampling=Sampling(temperature=1.0, top_k=VOCABULARY)),
+    ]
+    answers = ring.generate_all([*bad, good])
+    assert all(answer.done.finish_reason == "error" and answer.done.problem for answer in answers[:3])
+    assert isinstance(answers[3].done, Done)
+    assert answers[3].tokens == alone.answer(good).tokens
