@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from core.events import RequestDone, TokenEvent
-from core.requests import ChatRequest, Message
+from core.requests import ChatRequest, Message, Sampling
 from tui.demo import Demo, DemoConfig
 from tui.watch import Watch
 
 ANSWER_S = 60.0
+GREEDY = Sampling()
 
 
 class Answer(NamedTuple):
@@ -38,15 +39,12 @@ async def running_demo(model: Path, budgets: Sequence[float], *, multicast: bool
 
 
 async def begin(
-    watch: Watch, prompt: str, max_tokens: int, *, temperature: float = 0.0, seed: int | None = None
+    watch: Watch, prompt: str, max_tokens: int, *, sampling: Sampling = GREEDY, stop: Sequence[str] = ()
 ) -> str:
     """Ask and come back at once with the request's id."""
-    accepted = await watch.client.chat(
-        ChatRequest(
-            messages=(Message(role="user", content=prompt),), max_tokens=max_tokens, temperature=temperature, seed=seed
-        )
-    )
-    return accepted.request_id
+    message = Message(role="user", content=prompt)
+    request = ChatRequest(messages=(message,), max_tokens=max_tokens, sampling=sampling, stop=tuple(stop))
+    return (await watch.client.chat(request)).request_id
 
 
 async def finish(watch: Watch, request_id: str) -> Answer:
@@ -62,10 +60,10 @@ async def finish(watch: Watch, request_id: str) -> Answer:
 
 
 async def ask(
-    watch: Watch, prompt: str, max_tokens: int, *, temperature: float = 0.0, seed: int | None = None
+    watch: Watch, prompt: str, max_tokens: int, *, sampling: Sampling = GREEDY, stop: Sequence[str] = ()
 ) -> Answer:
     """Ask and wait."""
-    return await finish(watch, await begin(watch, prompt, max_tokens, temperature=temperature, seed=seed))
+    return await finish(watch, await begin(watch, prompt, max_tokens, sampling=sampling, stop=stop))
 
 
 async def tokens_seen(watch: Watch, request_id: str, count: int) -> None:
@@ -82,15 +80,13 @@ def reference(
     prompts: Sequence[str],
     max_tokens: int,
     *,
-    temperature: float = 0.0,
-    seed: int | None = None,
+    sampling: Sampling = GREEDY,
     kv_bits: int | None = None,
 ) -> list[list[int]]:
     """Token ids that mlx-lm gives in this process, with the same chunk size as our prefill."""
     import mlx.core as mx
     from mlx_lm import load
     from mlx_lm.generate import stream_generate
-    from mlx_lm.sample_utils import make_sampler
 
     from core.settings import PREFILL_CHUNK
 
@@ -98,20 +94,37 @@ def reference(
     answers = []
     for prompt in prompts:
         chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
-        if seed is not None:
-            mx.random.seed(seed)
+        if sampling.seed is not None:
+            mx.random.seed(sampling.seed)
         stream = stream_generate(
             loaded,
             tokenizer,
             chat,
             max_tokens=max_tokens,
             prefill_step_size=PREFILL_CHUNK,
-            sampler=make_sampler(temp=temperature),
             kv_bits=kv_bits,
             quantized_kv_start=0,
+            **choosing(sampling),
         )
         answers.append([reply.token for reply in stream])
     return answers
+
+
+def choosing(sampling: Sampling) -> dict[str, Any]:
+    """What generate_step and its kin are told, so that they choose by `sampling`; the seed is set before."""
+    from mlx_lm.sample_utils import make_logits_processors, make_sampler
+
+    processors = make_logits_processors(
+        sampling.logit_bias,
+        sampling.repetition_penalty,
+        sampling.repetition_context,
+        sampling.presence_penalty,
+        sampling.presence_context,
+        sampling.frequency_penalty,
+        sampling.frequency_context,
+    )
+    sampler = make_sampler(sampling.temperature, sampling.top_p, sampling.min_p, top_k=sampling.top_k)
+    return {"sampler": sampler, "logits_processors": processors}
 
 
 Make = Callable[..., Path]

@@ -13,9 +13,9 @@ from typing import NoReturn
 
 from core.errors import MaclusterError, UsageError
 from core.node.options import add_options
-from core.settings import DEFAULT_CONTEXT, KV_BITS, default_home
+from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS, default_home
 from core.text import clean_text
-from tui import commands
+from tui import answering, commands
 from tui import trust as trust_commands
 
 DEMO_PROMPT = "How does macluster split a model?"
@@ -98,9 +98,9 @@ def parser() -> argparse.ArgumentParser:
     run = sub.add_parser("run", help="one answer to standard output")
     _model(run, commands.run)
     run.add_argument("-p", "--prompt", required=True, help="the prompt; - reads standard input")
-    _sampling(run)
+    answering.add_options(run)
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
-    bench.add_argument("name", choices=("hop", "solo"))
+    bench.add_argument("name", choices=("batch", "hop", "prefill", "solo"))
     _fact(bench, commands.bench)
     return top
 
@@ -113,7 +113,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
-    _sampling(demo)
+    answering.add_options(demo)
     _fact(demo, commands.demo)
     demo.set_defaults(default_prompt=DEMO_PROMPT)
 
@@ -138,14 +138,11 @@ def _verify(command: argparse.ArgumentParser) -> None:
 def _caches(command: argparse.ArgumentParser) -> None:
     command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
     command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in so many bits")
-
-
-def _sampling(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--max-tokens", type=int, default=200, help="at most so many tokens (default %(default)s)")
-    command.add_argument("--temperature", type=float, default=0.0, help="0 takes the most likely token")
-    command.add_argument("--top-p", type=float, default=0.0, help="nucleus sampling; 0 is off")
-    command.add_argument("--seed", type=int, default=None, help="makes sampling repeatable")
-    command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
+    rows = "requests that run at the same time (default %(default)s); they share the context"
+    command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)
+    by_itself = "(default: as the hops allow)"
+    command.add_argument("--chunk", type=int, metavar="N", help=f"tokens of a prompt that travel together {by_itself}")
+    command.add_argument("--window", type=int, metavar="N", help=f"such chunks under way {by_itself}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from typing import TypeVar
 import httpx2
 import msgspec
 
-from core.errors import NodeUnreachable, Problem, error_from
+from core.errors import NodeUnreachable, Problem, UsageError, error_from
 from core.events import AnyEvent, decode_event
 from core.requests import (
     Address,
@@ -91,6 +91,10 @@ class NodeClient:
         """Start an answer; its TokenEvents and its RequestDone follow as events."""
         return await self._call("POST", "/v1/chat", request, RequestAccepted)
 
+    async def attend(self, request_id: str) -> None:
+        """Until the answer ends. A process that ends before that, however, has cancelled its answer."""
+        await self._call("GET", f"/v1/chat/{request_id}", None, Done, timeout_s=None)
+
     async def cancel(self, request_id: str) -> None:
         """Stop an answer; what is written stays."""
         await self._call("DELETE", f"/v1/chat/{request_id}", None, Done)
@@ -155,7 +159,9 @@ class NodeClient:
         """Decide which of two rosters of one epoch is right."""
         return await self._call("POST", "/v1/trust/resolve", choice, TrustView)
 
-    async def _call(self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float = ANSWER_S) -> _T:
+    async def _call(
+        self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S
+    ) -> _T:
         content = None if body is None else msgspec.json.encode(body)
         try:
             reply = await self._http.request(method, path, content=content, timeout=timeout_s)
@@ -164,6 +170,14 @@ class NodeClient:
         if reply.status_code >= 400:
             raise error_from(_problem_of(reply))
         return msgspec.json.decode(reply.content, type=kind)
+
+
+def check(request: Body) -> None:
+    """The limits of a request, told before anything is sent. Raises UsageError."""
+    try:
+        msgspec.json.decode(msgspec.json.encode(request), type=type(request))
+    except msgspec.ValidationError as error:
+        raise UsageError(f"This cannot be asked: {error}.") from error
 
 
 def _problem_of(reply: httpx2.Response) -> Problem:

@@ -9,22 +9,21 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-
-import msgspec
+from typing import Any
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
-from core.events import PlanLoaded, PlanProposed, RequestDone, TokenEvent
-from core.requests import Body, ChatRequest, LoadRequest, Message, PreviewRequest
+from core.events import PlanLoaded, PlanProposed
+from core.requests import LoadRequest, PreviewRequest
 from core.settings import Home
 from core.text import clean_text
 from tui import pairing, report
-from tui.client import NodeClient
+from tui.answering import answer, request_of
+from tui.client import NodeClient, check
 from tui.demo import LOAD_S, Demo, DemoConfig, demo_budgets
 from tui.imagined import budgets_of, imagined_plan
 from tui.watch import Watch
 
 ATTACH_S = 5.0
-ANSWER_S = 3600.0
 
 
 async def open_tui(args: argparse.Namespace) -> int:
@@ -49,11 +48,10 @@ async def demo(args: argparse.Namespace) -> int:
     config = DemoConfig(
         budgets_gb=demo_budgets(args.memory, args.macs),
         model=args.model,
-        context=args.context,
-        kv_bits=args.kv_bits,
+        load=LoadRequest(model="", verify=args.verify, **_how(args)),
         multicast=not args.no_multicast,
-        verify=args.verify,
     )
+    check(config.load)
     headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())
     demo = Demo(config, _to_stderr)
     try:
@@ -65,6 +63,8 @@ async def demo(args: argparse.Namespace) -> int:
 
 
 async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
+    prompt = args.prompt if args.prompt is not None else args.default_prompt
+    request = request_of(prompt, args)
     _to_stderr(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     await demo.join()
@@ -72,13 +72,13 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
     plan = demo.head.now.plan
     if plan is None:
         raise NodeError("The plan is gone before the answer began.", "The log of the node says more.")
-    prompt = args.prompt if args.prompt is not None else args.default_prompt
     if not args.json:
         print(f"Found by {demo.found_by}; {len(plan.stages)} Mac(s), paired; loaded in {loaded.seconds:.1f} s")
         print("\n".join([*report.plan_lines(plan), *report.proof_lines(loaded)]))
         print(report.trust_line(demo.head.now.trust))
         print(f"\n> {clean_text(prompt)}", flush=True)
-    return await _answer(demo.head, prompt, args, {"proof": loaded.proof})
+    await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof})
+    return 0
 
 
 async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
@@ -139,8 +139,8 @@ async def models(args: argparse.Namespace) -> int:
 
 async def plan(args: argparse.Namespace) -> int:
     """Who would own which layers: over the present cluster, or over Macs that need not exist."""
-    request = PreviewRequest(model=_model(args), context=args.context, kv_bits=args.kv_bits, parts=args.parts)
-    _check(request)
+    request = PreviewRequest(model=_model(args), parts=args.parts, **_how(args))
+    check(request)
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(_home(args), request, macs)
@@ -172,12 +172,13 @@ async def unload(args: argparse.Namespace) -> int:
 async def run(args: argparse.Namespace) -> int:
     """One answer; loads the model first if it is not loaded."""
     prompt = await asyncio.to_thread(sys.stdin.read) if args.prompt == "-" else args.prompt
+    request = request_of(prompt, args)
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
-        now = watch.now
-        if not (now.plan and now.plan_status == "ready" and now.plan.model == args.model):
+        if not await _is_loaded(watch, args):
             await _load(watch, args)
-        return await _answer(watch, prompt, args, hops=False)
+        await answer(watch, request, as_json=args.json, hops=False)
+    return 0
 
 
 async def bench(args: argparse.Namespace) -> int:
@@ -193,9 +194,25 @@ async def bench(args: argparse.Namespace) -> int:
         raise
 
 
+async def _is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
+    """Whether the model that is meant is ready, whatever it is called."""
+    loaded = watch.now.plan
+    if loaded is None or watch.now.plan_status != "ready":
+        return False
+    if loaded.model == args.model:
+        return True
+    meant = await watch.client.plan(PreviewRequest(model=_model(args)))
+    return any(plan is not None and plan.fingerprint == loaded.fingerprint for plan in (meant.plan, meant.draft))
+
+
+def _how(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `core.requests.PlanRequest`."""
+    return {name: getattr(args, name) for name in ("context", "kv_bits", "rows", "chunk", "window")}
+
+
 async def _load(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
-    request = LoadRequest(model=_model(args), context=args.context, kv_bits=args.kv_bits, verify=verify)
-    _check(request)
+    request = LoadRequest(model=_model(args), verify=verify, **_how(args))
+    check(request)
     await watch.attached(ATTACH_S)
     mark = len(watch.seen)
     await watch.client.load(request)
@@ -208,66 +225,6 @@ async def _load(watch: Watch, args: argparse.Namespace, *, verify: bool = False)
     if watch.now.plan_problem:
         raise NodeError(watch.now.plan_problem.what, watch.now.plan_problem.fix)
     return next(e for e in reversed(watch.seen) if isinstance(e, PlanLoaded))
-
-
-async def _answer(
-    watch: Watch, prompt: str, args: argparse.Namespace, more: report.Facts | None = None, *, hops: bool = True
-) -> int:
-    mark = len(watch.seen)
-    request = ChatRequest(
-        messages=(Message(role="user", content=prompt),),
-        max_tokens=args.max_tokens,
-        temperature=args.temperature,
-        top_p=args.top_p,
-        seed=args.seed,
-        raw=args.ignore_chat_template,
-    )
-    _check(request)
-    accepted = await watch.client.chat(request)
-    printed = 0
-
-    def mine() -> list[TokenEvent | RequestDone]:
-        kinds = (TokenEvent, RequestDone)
-        return [e for e in watch.seen[mark:] if isinstance(e, kinds) and e.request_id == accepted.request_id]
-
-    def ended(_: Watch) -> bool:
-        nonlocal printed
-        events = mine()
-        if not args.json:
-            for event in events[printed:]:
-                print(clean_text(event.text), end="", flush=True)
-        printed = len(events)
-        return bool(events) and isinstance(events[-1], RequestDone)
-
-    try:
-        await watch.until(ended, ANSWER_S, "The answer")
-    except asyncio.CancelledError:
-        await watch.client.cancel(accepted.request_id)
-        raise
-    *tokens, done = mine()
-    assert isinstance(done, RequestDone)
-    facts = report.answer_facts(watch.now, [t for t in tokens if isinstance(t, TokenEvent)], done)
-    if args.json:
-        print(report.to_json(facts | (more or {})))
-    else:
-        names = {p.device_id: p.name for p in watch.now.peers}
-        print("\n")
-        if hops and watch.now.hops:
-            print("\n".join(report.hop_lines(watch.now.hops, names)))
-        if hops:
-            print(report.done_line(done))
-    if done.problem:
-        print(clean_text(f"macluster: {done.problem.what} {done.problem.fix}"), file=sys.stderr)
-        return 1
-    return 0
-
-
-def _check(request: Body) -> None:
-    """The limits of a request, told before anything is sent."""
-    try:
-        msgspec.json.decode(msgspec.json.encode(request), type=type(request))
-    except msgspec.ValidationError as error:
-        raise UsageError(f"This cannot be asked: {error}.") from error
 
 
 def _print(args: argparse.Namespace, facts: object, lines: Sequence[str]) -> None:

@@ -13,14 +13,13 @@ from functools import partial
 from importlib.resources import files
 from os import environ
 from pathlib import Path
-from typing import Literal
 
 import msgspec
 
 from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
 from core.requests import Address, Digits, LoadRequest, PairingOffer
-from core.settings import DEFAULT_CONTEXT, Home
+from core.settings import Home
 from tui.imagined import budgets_of
 from tui.watch import Watch
 
@@ -33,17 +32,14 @@ LOAD_S = 300.0
 
 
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model.
-
-    `verify` compares the ring with the whole model on the head when it is loaded.
+    """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
+    says how it is loaded; the model that it names does not count.
     """
 
     budgets_gb: tuple[float, ...]
     model: Path | None = None
-    context: int = DEFAULT_CONTEXT
-    kv_bits: Literal[4, 8] | None = None
+    load: LoadRequest = LoadRequest(model="")
     multicast: bool = True
-    verify: bool = False
 
 
 def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
@@ -110,10 +106,7 @@ class Demo:
     async def load(self) -> PlanLoaded:
         """Load the model over all of them. Raises the problem that stopped it."""
         head = self.head
-        config = self._config
-        await head.client.load(
-            LoadRequest(model=self.model, context=config.context, kv_bits=config.kv_bits, verify=config.verify)
-        )
+        await head.client.load(msgspec.structs.replace(self._config.load, model=self.model))
         await head.until(lambda w: w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model")
         if head.now.plan_problem:
             raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)

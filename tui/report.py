@@ -123,6 +123,7 @@ def answer_facts(now: Snapshot, tokens: Sequence[TokenEvent], done: RequestDone)
         "plan": plan_facts(now.plan) if now.plan else None,
         "tokens": [t.token for t in tokens],
         "text": "".join(t.text for t in tokens) + done.text,
+        "logprobs": [_likely(t) for t in tokens if t.logprob is not None],
         "finish_reason": done.finish_reason,
         "problem": done.problem,
         "prompt_tokens": done.prompt_tokens,
@@ -132,6 +133,11 @@ def answer_facts(now: Snapshot, tokens: Sequence[TokenEvent], done: RequestDone)
         "trust": {"level": now.trust.level, "weakest": now.trust.weakest},
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
     }
+
+
+def _likely(token: TokenEvent) -> Facts:
+    top = [{"token": one, "logprob": logprob} for one, logprob in token.top]
+    return {"token": token.token, "logprob": token.logprob, "top": top}
 
 
 def plan_facts(plan: Plan) -> Facts:

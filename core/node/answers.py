@@ -5,43 +5,74 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import secrets
-from collections import deque
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
+from time import monotonic
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from core.errors import Busy, LinkError, NodeError, NotLoaded, NotPaired, Problem, SealError, UsageError, error_from
-from core.events import Plan, Progress, RequestDone, RequestStarted, TokenEvent
+from core.engine.requests import Request
+from core.engine.stops import StopTexts
+from core.errors import Busy, NodeError, NotLoaded, NotPaired, Problem, SealError, UsageError
+from core.events import FinishReason, Plan, Progress, RequestDone, RequestStarted, TokenEvent
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.journal import Journal
 from core.node.supervisor import Supervisor
 from core.node.token_log import Opening, TokenLog, forget_old, forget_shared
 from core.requests import ChatRequest, RequestAccepted
+from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
 
 if TYPE_CHECKING:
     from core.models.tokens import TextStream, Tokens
 
-QUEUE_LIMIT = 8
+LOOK_S: Final = 0.1
 
 
 class Running:
-    """An answer that waits or is being written."""
+    """An answer that the worker writes or has in its queue."""
 
-    def __init__(self, order: Generate, log: TokenLog, text: TextStream) -> None:
+    def __init__(self, order: Request, log: TokenLog, text: TextStream, stops: StopTexts) -> None:
         self.order = order
         self.log = log
-        self.text = text
-        self.tokens = 0
-        self.failed: Problem | None = None
+        self._text = text
+        self._stops = stops
+        self._asked_at = self._last_at = monotonic()
+        self._first_at: float | None = None
+        self._tokens = 0
+
+    def add(self, token: int) -> tuple[str, bool]:
+        """The text that `token` lets show, and whether a stop text ends the answer."""
+        self._last_at = monotonic()
+        self._first_at = self._first_at or self._last_at
+        self._tokens += 1
+        return self._stops.feed("" if token in self.order.eos else self._text.add(token))
+
+    def rest(self) -> tuple[str, bool]:
+        """The text that was held back until the end, and whether a stop text was in it."""
+        text, stopped = self._stops.feed(self._text.finish())
+        return text + self._stops.flush(), stopped
+
+    def so_far(self, reason: FinishReason, problem: Problem | None = None) -> Done:
+        """An end that the worker does not tell, with the figures that are known here."""
+        return Done(
+            request_id=self.order.request_id,
+            finish_reason=reason,
+            prompt_tokens=len(self.order.tokens),
+            tokens=self._tokens,
+            ttft_s=self._first_at - self._asked_at if self._first_at else None,
+            decode_s=self._last_at - self._first_at if self._first_at else 0.0,
+            problem=problem,
+        )
 
 
 class Answers:
-    """A bounded queue in front of the ring; one answer runs at a time."""
+    """The answers that run at the same time. The worker queues and batches them; here they are counted, written down
+    and turned into text.
+    """
 
     def __init__(
         self, cluster: Cluster, supervisor: Supervisor, bus: Bus, journal: Journal, folder: Path, secret: bytes
@@ -53,8 +84,9 @@ class Answers:
         self._folder = folder
         self._secret = secret
         self._tokens: asyncio.Future[Tokens] | None = None
-        self._queue: deque[Running] = deque()
-        self._current: Running | None = None
+        self._encoding = asyncio.Lock()
+        self._running: dict[str, Running] = {}
+        self._unsent: list[Request] = []
 
     async def use(self, directory: Path) -> None:
         """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
@@ -62,27 +94,45 @@ class Answers:
         await asyncio.shield(self._tokens)
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
-        """Queue a request. Raises NotLoaded, NotPaired, Busy, UsageError."""
+        """Hand a request to the worker, as soon as the ring is proved and stands.
+
+        Raises NotLoaded, NotPaired, Busy, UsageError, NodeError.
+        """
         plan, reading = self._cluster.plan, self._tokens
         if plan is None or reading is None:
             raise NotLoaded("No model is loaded.")
         tokens = await asyncio.shield(reading)
-        self._check(plan, reading)
-        prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
+        async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
+            self._check(plan, reading)
+            prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
         self._check(plan, reading)  # a template takes its time, and the world may have moved on
-        if (room := plan.context - len(prompt)) < 1:
-            what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
-            raise UsageError(what, "Ask for less, or load the model with a larger --context.")
-        request = msgspec.structs.replace(request, max_tokens=min(request.max_tokens, room))
-        running = self._admit(request, prompt, tokens, plan)
-        self._queue.append(running)
-        self._bus.publish(RequestStarted(request_id=running.order.request_id, prompt_tokens=len(prompt)))
-        self.pump()
+        order = _order(request, prompt, tokens, plan)
+        self._running[order.request_id] = Running(
+            order, self._open_log(order, plan), tokens.stream(), StopTexts(request.stop)
+        )
+        self._bus.publish(RequestStarted(request_id=order.request_id, prompt_tokens=len(prompt)))
+        self._unsent.append(order)
+        self.send()
         try:
             await asyncio.to_thread(forget_old, self._folder)
         except SealError as error:
             self._journal.warn(str(error))
-        return RequestAccepted(request_id=running.order.request_id, prompt_tokens=len(prompt))
+        return RequestAccepted(request_id=order.request_id, prompt_tokens=len(prompt))
+
+    def send(self) -> None:
+        """The ring may be ready now: hand over what waits for that."""
+        if self._cluster.ready:
+            orders, self._unsent = self._unsent, []
+            for order in orders:
+                self._supervisor.send(Generate(request=order))
+
+    async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
+        """Until the answer ends; it is cancelled where whoever asked for it is gone before that."""
+        while request_id in self._running:
+            if is_gone():
+                self.cancel(request_id)
+                return
+            await asyncio.sleep(LOOK_S)
 
     def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> None:
         now = self._cluster.plan
@@ -92,88 +142,79 @@ class Answers:
         if not carries_prompts(trust.level):
             what = f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}. {trust.reason}"
             raise NotPaired(what.strip(), "`macluster trust list` says how far each Mac is trusted.")
-        if len(self._queue) >= QUEUE_LIMIT:
-            raise Busy(f"{QUEUE_LIMIT} requests are waiting already.")
+        if len(self._running) >= plan.rows + QUEUE_LIMIT:
+            what = f"{len(self._running)} requests run or wait already, which is as many as {plan.model} takes here."
+            raise Busy(what, "Ask again when one of them is done, or cancel one.")
 
-    def _admit(self, request: ChatRequest, prompt: list[int], tokens: Tokens, plan: Plan) -> Running:
-        order = Generate(
-            request_id=secrets.token_hex(16),
-            tokens=prompt,
-            max_tokens=request.max_tokens,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            seed=request.seed,
-            eos=sorted(tokens.eos),
-        )
+    def _open_log(self, order: Request, plan: Plan) -> TokenLog:
         opening = Opening(
             request_id=order.request_id,
             model=plan.model,
             fingerprint=plan.fingerprint,
-            prompt=prompt,
-            temperature=request.temperature,
-            top_p=request.top_p,
-            seed=request.seed,
+            prompt=order.tokens,
+            sampling=order.sampling,
             macs=tuple(s.device_id for s in plan.stages),
         )
-        return Running(order, TokenLog(self._folder, self._secret, opening), tokens.stream())
-
-    def pump(self) -> None:
-        """Start the next request if the ring is ready and free."""
-        if self._current is None and self._queue and self._cluster.ready:
-            self._current = self._queue.popleft()
-            self._supervisor.send(self._current.order)
+        try:
+            return TokenLog(self._folder, self._secret, opening)
+        except OSError as error:
+            raise _unwritable(error) from error
 
     def cancel(self, request_id: str) -> None:
-        """Take a request back; unknown ids are ignored, for it may just have ended."""
-        for waiting in list(self._queue):
-            if waiting.order.request_id == request_id:
-                self._queue.remove(waiting)
-                self._finish(waiting, self._unrun(waiting, None))
-        if self._current and self._current.order.request_id == request_id:
-            self._supervisor.send(Cancel(request_id=request_id))
+        """End an answer with what it has; unknown ids are ignored, for it may just have ended."""
+        if running := self._running.get(request_id):
+            self._unsent = [order for order in self._unsent if order.request_id != request_id]
+            self._break_off(running, running.so_far("cancelled"))
 
     def heard(self, report: Token | Prefilled | Done) -> None:
-        """The head's worker says something about the answer that runs."""
-        running = self._current
-        if running is None or report.request_id != running.order.request_id:
+        """The head's worker says something about an answer; of one that was broken off here nothing counts any more."""
+        running = self._running.get(report.request_id)
+        if running is None:
             return
         match report:
             case Prefilled(done=done, total=total):
                 task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
                 self._bus.publish(task)
-            case Token(token=token, index=index):
-                if not self._commit(running, token):
-                    return
-                running.tokens += 1
-                text = "" if token in running.order.eos else running.text.add(token)
-                self._bus.publish(TokenEvent(request_id=report.request_id, index=index, token=token, text=text))
+            case Token():
+                self._write(running, report)
             case Done():
-                self._current = None
-                self._finish(running, self._unrun(running, running.failed) if running.failed else report)
-                if report.problem is None:
-                    self._cluster.served()
-                if report.problem is None or not isinstance(error_from(report.problem), LinkError):
-                    self.pump()  # after a broken link the ring is linked anew first, which pumps
+                text, stopped = running.rest()
+                reason = "stop" if stopped and report.finish_reason == "length" else report.finish_reason
+                self._finish(running, msgspec.structs.replace(report, finish_reason=reason), text)
 
-    def _commit(self, running: Running, token: int) -> bool:
-        """A token that cannot be written is not shown: the answer ends, the worker's Done frees the ring."""
-        if running.failed:
-            return False
+    def _write(self, running: Running, told: Token) -> None:
+        """A token that cannot be written is not shown: it ends the answer, as a stop text does."""
+        self._cluster.served()
         try:
-            running.log.append(token)
+            running.log.append(told.token)
         except OSError as error:
-            what = f"The token log cannot be written: {error.strerror}."
-            running.failed = NodeError(what, "Free space on this Mac's disk, then ask again.").problem
-            self._supervisor.send(Cancel(request_id=running.order.request_id))
-        return running.failed is None
+            self._break_off(running, running.so_far("error", _unwritable(error).problem))
+            return
+        text, stopped = running.add(told.token)
+        self._bus.publish(
+            TokenEvent(
+                request_id=told.request_id,
+                index=told.index,
+                token=told.token,
+                text=text,
+                logprob=told.logprob,
+                top=told.top,
+            )
+        )
+        if stopped:
+            self._break_off(running, running.so_far("stop"))
+
+    def _break_off(self, running: Running, done: Done) -> None:
+        """End an answer here, at once; the worker takes its row out after the step that is on its way."""
+        self._supervisor.send(Cancel(request_id=done.request_id))
+        self._finish(running, done, running.rest()[0])
 
     def stop_all(self, problem: Problem) -> None:
-        """The plan runs no more: every answer ends here, with what it has."""
-        stopped = [r for r in (self._current, *self._queue) if r]
-        self._current = None
-        self._queue.clear()
-        for running in stopped:
-            self._finish(running, self._unrun(running, problem))
+        """The plan runs no more: every answer ends here, with what it has, and its tokenizer is not used again."""
+        self._tokens = None
+        self._unsent.clear()
+        for running in list(self._running.values()):
+            self._finish(running, running.so_far("error", problem), running.rest()[0])
 
     async def forget_shared(self, macs: Collection[str]) -> None:
         """Forget the logs of answers in which one of `macs` took part. Raises SealError."""
@@ -181,7 +222,8 @@ class Answers:
         if count:
             self._journal.info(f"{count} token log(s) of answers in which that Mac took part are deleted.")
 
-    def _finish(self, running: Running, done: Done) -> None:
+    def _finish(self, running: Running, done: Done, text: str) -> None:
+        del self._running[done.request_id]
         with contextlib.suppress(OSError):  # what was shown is written; the rest is told by the problem
             running.log.close()
         rate = (done.tokens - 1) / done.decode_s if done.tokens > 1 and done.decode_s > 0 else None
@@ -191,7 +233,7 @@ class Answers:
                 finish_reason=done.finish_reason,
                 prompt_tokens=done.prompt_tokens,
                 tokens=done.tokens,
-                text=running.text.finish(),
+                text=text,
                 ttft_s=done.ttft_s,
                 decode_tokens_per_s=rate,
                 problem=done.problem,
@@ -200,17 +242,28 @@ class Answers:
         if done.problem:
             self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
 
-    @staticmethod
-    def _unrun(running: Running, problem: Problem | None) -> Done:
-        return Done(
-            request_id=running.order.request_id,
-            finish_reason="error" if problem else "cancelled",
-            prompt_tokens=len(running.order.tokens),
-            tokens=running.tokens,
-            ttft_s=None,
-            decode_s=0.0,
-            problem=problem,
-        )
+
+def _order(request: ChatRequest, prompt: list[int], tokens: Tokens, plan: Plan) -> Request:
+    """What the worker is asked for. Raises UsageError where the context has no room for it."""
+    if (room := plan.context - len(prompt)) < 1:
+        what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
+        raise UsageError(what, "Ask for less, or load the model with a larger --context.")
+    if request.min_tokens > (most := min(request.max_tokens, room)):
+        what = f"An answer of at least {request.min_tokens} tokens cannot end after {most} at most."
+        raise UsageError(what, "Ask for fewer, let it have more, or load the model with a larger --context.")
+    return Request(
+        request_id=secrets.token_hex(16),
+        tokens=prompt,
+        max_tokens=most,
+        min_tokens=request.min_tokens,
+        eos=sorted(tokens.eos),
+        sampling=request.sampling,
+    )
+
+
+def _unwritable(error: OSError) -> NodeError:
+    what = f"The token log cannot be written: {error.strerror}."
+    return NodeError(what, "Free space on this Mac's disk, then ask again.")
 
 
 def _read_tokenizer(directory: Path) -> Tokens:

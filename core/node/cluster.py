@@ -59,7 +59,7 @@ class Cluster:
         return mismatch.problem.what if mismatch and mismatch.device_id == device_id else ""
 
     def served(self) -> None:
-        """A request went through the ring."""
+        """A token came of the ring."""
         if self._formation:
             self._formation.served()
 

@@ -95,6 +95,9 @@ class Commands:
             plan_gen=self._plan_gen,
             anatomy=anatomy,
             kv_bits=request.kv_bits,
+            rows=request.rows,
+            chunk=request.chunk,
+            window=request.window,
         )
         verify = False
         if request.verify:
@@ -107,7 +110,6 @@ class Commands:
         except MaclusterError:
             await self._cluster.unload("Its tokenizer cannot be read.")
             raise
-        self._answers.pump()
         return await self._preview(entry, request, anatomy)
 
     async def unload(self) -> None:
@@ -117,6 +119,10 @@ class Commands:
     async def ask(self, request: ChatRequest) -> RequestAccepted:
         """Start an answer."""
         return await self._answers.ask(request)
+
+    async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
+        """Wait for the end of an answer; cancel it where whoever asked is gone before that."""
+        await self._answers.attend(request_id, is_gone)
 
     def cancel(self, request_id: str) -> None:
         """Stop an answer."""

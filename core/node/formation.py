@@ -144,7 +144,7 @@ class Formation:
         return [s.device_id for s in self.plan.stages if s.device_id not in self._ports]
 
     def served(self) -> None:
-        """A request went through: earlier broken links no longer count."""
+        """A token came of the ring: earlier broken links no longer count."""
         self._relinks = 0
 
     def _examine(self) -> list[Action]:

@@ -61,6 +61,7 @@ class LocalApi:
                 web.post("/v1/load", self._load),
                 web.post("/v1/unload", self._unload),
                 web.post("/v1/chat", self._chat),
+                web.get("/v1/chat/{request_id}", self._attend),
                 web.delete("/v1/chat/{request_id}", self._cancel),
                 web.post("/v1/peers", self._know),
                 web.post("/v1/pairing", self._pair_with),
@@ -119,6 +120,13 @@ class LocalApi:
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._commands.ask(await _body(request, ChatRequest)), status=202)
+
+    async def _attend(self, request: web.Request) -> web.StreamResponse:
+        """Stands as long as the answer runs; a client that goes away does not want it any more."""
+        await self._commands.attend(
+            request.match_info["request_id"], lambda: request.transport is None or request.transport.is_closing()
+        )
+        return _json(Done())
 
     async def _cancel(self, request: web.Request) -> web.StreamResponse:
         self._commands.cancel(request.match_info["request_id"])

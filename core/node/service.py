@@ -85,7 +85,7 @@ class Node:
         self._build_ring(home)
         self._build_trust(home)
         self._build_doors(home)
-        self._cluster.when(ready=self._answers.pump, trouble=self._answers.stop_all)
+        self._cluster.when(ready=self._answers.send, trouble=self._answers.stop_all)
         self._member.when_own(tell=self._cluster.heard, unlinked=self._on_report)
 
     def _build_mesh(self, home: Home) -> None:

@@ -37,6 +37,7 @@ from core.worker.messages import (
     Report,
     Samples,
     Token,
+    Traced,
     Unproved,
 )
 
@@ -97,7 +98,7 @@ class Switchboard:
                 self._tasks.spawn(self._member.reported(report))
             case Proved() | Unproved():
                 self._tasks.spawn(self._cluster.proved(report))
-            case Listening() | Samples():
+            case Listening() | Samples() | Traced():
                 return
 
     def died(self, error: WorkerDied) -> None:

@@ -21,6 +21,7 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
+from core.requests import Sampling
 from core.trust.files import open_private, private_folder
 from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
@@ -40,9 +41,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     fingerprint: str
     prompt: list[int]
-    temperature: float
-    top_p: float
-    seed: int | None
+    sampling: Sampling = Sampling()
     macs: tuple[str, ...] = ()
 
 
@@ -63,9 +62,14 @@ class TokenLog:
         self._records = 0
         self._unsynced = 0
         self._synced_at = monotonic()
-        self._file.write(MAGIC + salt)
-        self._write(msgspec.msgpack.encode(opening))
-        self._sync()
+        try:
+            self._file.write(MAGIC + salt)
+            self._write(msgspec.msgpack.encode(opening))
+            self._sync()
+        except OSError:
+            with contextlib.suppress(OSError, SealError):
+                self.forget()
+            raise
 
     def append(self, token: int) -> None:
         """Commit one token."""
@@ -76,13 +80,17 @@ class TokenLog:
 
     def close(self) -> None:
         """Force the rest to disk."""
-        self._sync()
-        self._file.close()
+        try:
+            self._sync()
+        finally:
+            self._file.close()
 
     def forget(self) -> None:
         """Close and delete it, and forget its key (`core.trust.sealed.forget`, which also serves for closed ones)."""
-        self._file.close()
-        forget(self.path)
+        try:
+            self._file.close()
+        finally:
+            forget(self.path)
 
     def _write(self, record: bytes) -> None:
         sealed = self._aead.encrypt(_nonce(self._records), record, MAGIC)

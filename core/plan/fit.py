@@ -14,7 +14,7 @@ from core.models.anatomy import Anatomy
 from core.plan.cuts import Overflow, nearest_cuts
 from core.plan.notes import notes_of, where_cut
 from core.plan.split import split_layers
-from core.settings import CHUNK_BYTES, GB, PREFILL_CHUNK
+from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
 class Bytes(Protocol):
@@ -42,6 +42,9 @@ class Wish(TypedDict):
     plan_gen: int
     anatomy: NotRequired[Anatomy | None]
     kv_bits: NotRequired[int | None]
+    rows: NotRequired[int]
+    chunk: NotRequired[int | None]
+    window: NotRequired[int | None]
 
 
 def make_plan(**wish: Unpack[Wish]) -> Plan:
@@ -62,6 +65,9 @@ def draft_plan(
     plan_gen: int,
     anatomy: Anatomy | None = None,
     kv_bits: int | None = None,
+    rows: int = DEFAULT_ROWS,
+    chunk: int | None = None,
+    window: int | None = None,
 ) -> Plan:
     """The plan over `peers`, the head first: layers in proportion to budgets, embedding and output on the head.
 
@@ -88,7 +94,10 @@ def draft_plan(
         topology="single" if len(stages) == 1 else "private",
         layers=layout.layers,
         context=context,
-        chunk=_chunk(anatomy, cuts),
+        chunk=_chunk(anatomy, cuts, chunk or PREFILL_CHUNK),
+        window=window or len(stages) + 1,
+        adapts=chunk is None and window is None,
+        rows=rows,
         kv_bits=kv_bits,
         stages=stages,
         output=stages[0].device_id,
@@ -158,12 +167,12 @@ def kv_bytes_of(layout: Bytes, part: range, context: int, kv_bits: int | None) -
     return -(-whole * (2 * kv_bits + 1) // 32) if kv_bits else whole
 
 
-def _chunk(anatomy: Anatomy | None, cuts: Sequence[int]) -> int:
-    """Tokens of a prompt in one frame: fewer where a family sends much for each token."""
+def _chunk(anatomy: Anatomy | None, cuts: Sequence[int], most: int) -> int:
+    """Tokens of a prompt in one frame: fewer than `most` where a family sends much for each token."""
     if not anatomy or not cuts or not anatomy.boundary_bytes:
-        return PREFILL_CHUNK
+        return most
     widest = max(anatomy.boundary_bytes[stop - 1] for stop in (*cuts, anatomy.layers))
-    return min(PREFILL_CHUNK, max(1, CHUNK_BYTES // widest))
+    return min(most, max(1, CHUNK_BYTES // widest))
 
 
 def _stage(layout: Bytes, peer: Peer, part: range, context: int, kv_bits: int | None) -> Stage:

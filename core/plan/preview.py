@@ -32,6 +32,9 @@ def preview_of(
             peers=peers,
             context=request.context,
             kv_bits=request.kv_bits,
+            rows=request.rows,
+            chunk=request.chunk,
+            window=request.window,
             plan_gen=0,
             anatomy=anatomy,
         )

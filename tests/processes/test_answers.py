@@ -10,10 +10,12 @@ from typing import Any
 
 import pytest
 
+from core.requests import Sampling
 from tests.cluster import Make, ask, reference, running_demo
 
 PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 100]
 BUDGETS = (64.0, 32.0, 16.0, 24.0)
+WARM = Sampling(temperature=1.0, seed=7)
 
 
 @pytest.mark.slow
@@ -41,10 +43,10 @@ async def test_a_split_model_gives_the_tokens_of_mlx_lm(
 
 async def test_requests_do_not_show_through_and_seeds_repeat(made: Make) -> None:
     model = made("llama")
-    (warm,) = reference(model, ["tell me"], 48, temperature=1.0, seed=7)
+    (warm,) = reference(model, ["tell me"], 48, sampling=WARM)
     async with running_demo(model, (64, 32, 16)) as demo:
         first, other, again = [await ask(demo.head, p, 32) for p in ("hello", "a hop is", "hello")]
-        sampled = await ask(demo.head, "tell me", 48, temperature=1.0, seed=7)
+        sampled = await ask(demo.head, "tell me", 48, sampling=WARM)
     assert first.tokens == again.tokens != other.tokens
     assert len(set(first.tokens)) >= 16
     assert sampled.tokens == warm

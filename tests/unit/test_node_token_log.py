@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from core.errors import SealError
 from core.node.token_log import Opening, TokenLog, read_token_log
+from core.requests import Sampling
 
 SECRET = b"s" * 32
 PROMPT = [101, 70_001, 70_002, 70_003, 70_004, 102]
@@ -24,9 +26,8 @@ def opening(request_id: str = "ab" * 16) -> Opening:
         model="canary-model",
         fingerprint="canary-print",
         prompt=PROMPT,
-        temperature=0.5,
-        top_p=0.9,
-        seed=7,
+        sampling=Sampling(temperature=0.5, top_p=0.9, seed=7, logit_bias={300: -1.5}, logprobs=2),
+        macs=("studio", "mini"),
     )
 
 
@@ -139,3 +140,29 @@ def test_a_log_that_is_a_link_or_open_to_others_is_refused_with_the_cure(path: P
     path.parent.chmod(0o755)
     with pytest.raises(SealError, match="Other users"):
         TokenLog(path.parent, SECRET, opening("cd" * 16))
+
+
+def test_an_answer_that_is_older_than_its_sampling_still_tells_who_took_part(tmp_path: Path) -> None:
+    class Older(msgspec.Struct, kw_only=True):
+        request_id: str = "ab" * 16
+        model: str = "m"
+        fingerprint: str = "f"
+        prompt: list[int]
+        temperature: float = 0.5
+        seed: int | None = None
+        macs: tuple[str, ...] = ("mini",)
+
+    log = TokenLog(tmp_path, SECRET, Older(prompt=PROMPT))  # type: ignore[arg-type]
+    log.close()
+    assert read_token_log(log.path, SECRET)[0].macs == ("mini",)
+
+
+def test_a_full_disk_leaves_no_half_of_a_log(tmp_path: Path) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            TokenLog(tmp_path / "tokens", SECRET, opening())
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list((tmp_path / "tokens").iterdir())

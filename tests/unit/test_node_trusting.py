@@ -469,9 +469,6 @@ def log_of(folder: Path, number: int, *macs: str) -> Path:
         model="m",
         fingerprint="f",
         prompt=[1],
-        temperature=0,
-        top_p=0,
-        seed=None,
         macs=macs,
     )
     log = TokenLog(folder, b"s" * 32, opening)

@@ -5,7 +5,9 @@ from typing import get_args
 import msgspec
 import pytest
 
+from core.engine.requests import Request
 from core.errors import LinkLost
+from core.requests import Sampling
 from core.worker.messages import (
     LENGTH,
     Broken,
@@ -25,8 +27,11 @@ from core.worker.messages import (
     Proved,
     Report,
     Samples,
+    Span,
     StageSample,
     Token,
+    Trace,
+    Traced,
     Unproved,
     pack,
     unpack_command,
@@ -36,14 +41,32 @@ from tests.unit.test_node_formation import held, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 ID = "ab" * 16
+EVERY_WISH = Sampling(
+    temperature=0.5,
+    top_p=0.9,
+    top_k=40,
+    min_p=0.05,
+    repetition_penalty=1.1,
+    repetition_context=64,
+    presence_penalty=-2.0,
+    presence_context=1,
+    frequency_penalty=2.0,
+    frequency_context=2**40,
+    logit_bias={0: -100.0, 2**31: 1.5},
+    seed=(1 << 63) - 1,
+    logprobs=20,
+)
 COMMANDS: list[Command] = [
     Join(identity_folder="/somewhere", passphrase=b"\x00\xff", host="127.0.0.1"),
     Load(plan=plan_of(3), index=2, directory="/models/ö"),
     Connect(plan=plan_of(2), cluster=bytes(range(256)), next_host="::1", next_port=65535),
     Prove(plan_gen=100, directory="/models/ö", verify=True),
-    Generate(request_id=ID, tokens=[0, 2**31], max_tokens=1, temperature=0.5, top_p=0.9, seed=(1 << 63) - 1, eos=[2]),
-    Generate(request_id=ID, tokens=[], max_tokens=1, temperature=0.0, top_p=0.0, seed=None, eos=[]),
+    Generate(
+        request=Request(request_id=ID, tokens=[0, 2**31], max_tokens=9, min_tokens=1, eos=[2], sampling=EVERY_WISH)
+    ),
+    Generate(request=Request(request_id=ID, tokens=[], max_tokens=1)),
     Cancel(request_id=ID),
+    Trace(),
 ]
 REPORTS: list[Report] = [
     Listening(pid=1, port=2),
@@ -57,8 +80,10 @@ REPORTS: list[Report] = [
     Unproved(plan_gen=100, problem=PROBLEM),
     Prefilled(request_id=ID, done=1, total=2),
     Token(request_id=ID, index=0, token=2**31),
+    Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
     Done(request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, decode_s=0.0, problem=PROBLEM),
-    Samples(request_id=ID, stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
+    Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
+    Traced(spans=[Span(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
 ]
 
 

@@ -1,0 +1,208 @@
+"""`macluster run` as a person runs it, over a real socket: what is asked, what is printed, what Ctrl+C leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.errors import LinkLost, UsageError
+from core.events import PlanLoaded, PlanProposed
+from core.models.tokens import Tokens
+from core.node.commands import Commands
+from core.node.local_api import LocalApi
+from core.node.trusting import Trusting
+from core.requests import ChatRequest, Message, Sampling
+from core.worker.messages import Token
+from tests.unit.test_node_answers import TEXT, Desk, ids_of, model, tokens  # noqa: F401 - fixtures
+from tui import cli
+from tui.answering import request_of
+
+RUN = ["run", "toy", "-p", "hello"]
+DEADLINE_S = 60.0
+
+
+def request(*words: str) -> ChatRequest:
+    args = cli.parser().parse_args([*RUN, *words])
+    return request_of(args.prompt, args)
+
+
+def test_every_option_is_asked_for() -> None:
+    hello = (Message(role="user", content="hello"),)
+    assert request() == ChatRequest(messages=hello, max_tokens=200)
+    words = """--max-tokens 9 --min-tokens 3 --stop END --stop 日 --ignore-chat-template --temperature 0.5 --top-p 0.9
+        --min-p 0.05 --top-k 40 --repetition-penalty 1.1 --presence-penalty -2 --frequency-penalty 0.25
+        --logit-bias 42=-5 --logit-bias 7=1e-1 --seed 9223372036854775807 --logprobs 0 --json"""
+    assert request(*words.split()) == ChatRequest(
+        messages=hello,
+        max_tokens=9,
+        min_tokens=3,
+        stop=("END", "日"),
+        raw=True,
+        sampling=Sampling(
+            temperature=0.5,
+            top_p=0.9,
+            min_p=0.05,
+            top_k=40,
+            repetition_penalty=1.1,
+            presence_penalty=-2.0,
+            frequency_penalty=0.25,
+            logit_bias={42: -5.0, 7: 0.1},
+            seed=(1 << 63) - 1,
+            logprobs=0,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param("--temperature warm", "'warm' is no number", id="no_number"),
+        pytest.param("--repetition-penalty nan", "'nan' is no number", id="nan"),
+        pytest.param("--presence-penalty=-inf", "'-inf' is no number", id="no_bounds"),
+        pytest.param("--temperature 5.5", "$.sampling.temperature", id="temperature"),
+        pytest.param("--temperature=-1", "$.sampling.temperature", id="below_zero"),
+        pytest.param("--top-p 1.5", "$.sampling.top_p", id="top_p"),
+        pytest.param("--min-p 2", "$.sampling.min_p", id="min_p"),
+        pytest.param("--top-k -1", "$.sampling.top_k", id="top_k"),
+        pytest.param("--repetition-penalty 0", "$.sampling.repetition_penalty", id="repetition"),
+        pytest.param("--presence-penalty 3", "$.sampling.presence_penalty", id="presence"),
+        pytest.param("--frequency-penalty -3", "$.sampling.frequency_penalty", id="frequency"),
+        pytest.param("--logit-bias 42", "'' is no number", id="bias_without_value"),
+        pytest.param("--logit-bias cat=1", "'cat=1' is not a token id and a number, such as 42=-5", id="bias_of_text"),
+        pytest.param("--logit-bias 42=1000", "$.sampling.logit_bias", id="bias_too_far"),
+        pytest.param("--seed -1", "$.sampling.seed", id="seed"),
+        pytest.param("--logprobs 21 --json", "$.sampling.logprobs", id="logprobs"),
+        pytest.param("--logprobs 1", "Add --json.", id="logprobs_as_text"),
+        pytest.param("--max-tokens 0", "$.max_tokens", id="max_tokens"),
+        pytest.param("--min-tokens -1", "$.min_tokens", id="min_tokens"),
+        pytest.param("--stop=", "$.stop", id="empty_stop"),
+        pytest.param(" ".join(f"--stop {n}" for n in range(17)), "$.stop", id="many_stops"),
+    ],
+)
+def test_bad_values_are_told_before_anything_is_asked_or_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["macluster", "--home", str(tmp_path), *RUN, *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:  # noqa: F811
+    """A node's socket with a plan that is ready; the worker is played."""
+    desk = await Desk(tmp_path, model).load()
+    plan = desk.cluster.plan
+    assert plan
+    desk.bus.publish(PlanProposed(plan=plan))
+    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    rest: Any = dict.fromkeys(("models", "anatomies", "peers", "cluster", "introductions", "know", "check_trust"))
+    api = LocalApi(Commands(answers=desk.answers, **rest), Trusting.__new__(Trusting), desk.bus)
+    await api.start(tmp_path / "node.sock")
+    yield desk
+    desk.answers.stop_all(LinkLost("The test is over.").problem)
+    await api.stop()
+
+
+@asynccontextmanager
+async def running(desk: Desk, *words: str, until: Callable[[], object] | None = None) -> AsyncIterator[Process]:
+    """`macluster run`, once it has asked for something of the worker, or `until`."""
+    command = [sys.executable, "-m", "tui.cli", "--home", str(desk.folder), *RUN, "--ignore-chat-template", *words]
+    before = len(desk.asked)
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not (until() if until else len(desk.asked) > before):
+                assert process.returncode is None
+                await asyncio.sleep(0.02)
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_the_answer_comes_as_text_without_what_stops_it(desk: Desk, tokens: Tokens) -> None:  # noqa: F811
+    async with running(desk, "--stop", "and a") as process:
+        (asked,) = desk.asked
+        desk.writes(asked, ids_of(tokens, TEXT))
+        out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert out.decode() == TEXT[: TEXT.index("and a")] + "\n\n"
+    assert desk.cancelled == [asked.request_id]
+
+
+async def test_json_tells_logprobs(desk: Desk) -> None:
+    async with running(desk, "--json", "--logprobs", "2") as process:
+        (asked,) = desk.asked
+        for index, token in enumerate((80, 81)):
+            top = ((80, -0.25), (81, -1.5))
+            desk.says(Token(request_id=asked.request_id, index=index, token=token, logprob=top[index][1], top=top))
+        desk.ends(asked)
+        out, _ = await process.communicate()
+    facts = json.loads(out)
+    told: list[dict[str, Any]] = [{"token": 80, "logprob": -0.25}, {"token": 81, "logprob": -1.5}]
+    assert facts["logprobs"] == [one | {"top": told} for one in told]
+    assert (process.returncode, facts["tokens"], facts["finish_reason"]) == (0, [80, 81], "length")
+
+
+@pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
+async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
+    desk: Desk,
+    tokens: Tokens,  # noqa: F811
+    as_json: bool,
+) -> None:
+    other = await desk.ask("another")
+    ids = ids_of(tokens, "Three small machines END")
+    async with running(desk, "--stop", "END of", *(["--json"] if as_json else [])) as process:
+        _, asked = desk.asked
+        desk.writes(other, ids)
+        desk.writes(asked, ids)
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")
+    assert desk.cancelled == [asked.request_id]
+    assert desk.bus.now.running == (other.request_id,)
+    if as_json:
+        facts = json.loads(out)
+        assert (facts["text"], facts["tokens"]) == ("Three small machines END", ids)
+        assert facts["finish_reason"] == "cancelled"
+    else:
+        assert out.decode() == "Three small machines END\n\n", "what was held back for a stop text is shown, too"
+
+
+async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk: Desk) -> None:
+    busy = desk.answers._encoding
+    await busy.acquire()
+    async with running(desk, until=lambda: busy._waiters) as process:
+        process.send_signal(signal.SIGINT)
+        busy.release()
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (130, b"\n\n", b"")
+    assert desk.cancelled == [asked.request_id for asked in desk.asked]
+    assert not desk.bus.now.running
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        pytest.param(UsageError("Top-k 600 is too many.", "Ask for less."), 2, id="wrong_use"),
+        pytest.param(LinkLost("mini is gone.", "Wake it up."), 1, id="failure"),
+    ],
+)
+async def test_what_ends_an_answer_is_told_with_the_cure(desk: Desk, error: UsageError | LinkLost, status: int) -> None:
+    async with running(desk, "--json") as process:
+        desk.ends(desk.asked[0], "error", error.problem)
+        out, err = await process.communicate()
+    assert (process.returncode, err.decode()) == (status, f"macluster: {error}\n")
+    assert json.loads(out)["problem"]["what"] == error.what
