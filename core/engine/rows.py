@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
 from core.errors import ProtocolError
+from core.settings import MAX_ROWS
 
 
 class Rows(NamedTuple):
@@ -77,6 +78,7 @@ def after(op: Op, held: Sequence[Rows]) -> Rows:
         case Keep():
             tokens = tuple(_tokens(held[0], row) for row in op.rows)
             _check(tokens, "A batch keeps one row at least.")
+            _check_size(len(tokens))
             return held[0]._replace(tokens=tokens)
         case Extract():
             count = _tokens(held[0], op.row)
@@ -96,6 +98,7 @@ def after(op: Op, held: Sequence[Rows]) -> Rows:
 
 def _merged(rows: Sequence[Rows]) -> Rows:
     _check(rows and not any(row.is_batch for row in rows), "Only plain rows can be merged, and one at least.")
+    _check_size(len(rows))
     tokens = tuple(row.tokens[0] for row in rows)
     return Rows(tokens, max(tokens), True)
 
@@ -103,6 +106,7 @@ def _merged(rows: Sequence[Rows]) -> Rows:
 def _extended(rows: Rows, more: Rows) -> Rows:
     for each in (rows, more):
         _check(each.is_batch and not each.right_padding, "Only batches without padding on the right can be extended.")
+    _check_size(len(rows.tokens) + len(more.tokens))
     return Rows(rows.tokens + more.tokens, max(rows.width, more.width), True)
 
 
@@ -125,6 +129,10 @@ def _finalised(rows: Rows) -> Rows:
     _check(rows.is_batch, "Only a batch is padded.")
     tokens = _less(rows.tokens, rows.right_padding) if rows.right_padding else rows.tokens
     return rows._replace(tokens=tokens, right_padding=())
+
+
+def _check_size(rows: int) -> None:
+    _check(rows <= MAX_ROWS, f"A batch of {rows} rows is beyond the {MAX_ROWS} allowed.")
 
 
 def _less(tokens: Sequence[int], padding: Sequence[int]) -> tuple[int, ...]:

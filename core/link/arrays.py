@@ -15,6 +15,7 @@ from core.link.frames import Buffer, DType
 
 MAX_ARRAYS: Final = 8
 MAX_DIMS: Final = 6
+MAX_DIM: Final = 2**31 - 1  # of mlx
 
 _CODES: Final = {
     mx.float32: DType.FLOAT32,
@@ -83,6 +84,9 @@ def _descriptor(body: memoryview) -> tuple[list[tuple[mx.Dtype, tuple[int, ...]]
         dtype = _DTYPES.get(code)
         if dtype is None or ndim > MAX_DIMS:
             raise ProtocolError(f"A frame claims an array of type {code} with {ndim} dimensions.")
-        shapes.append((dtype, struct.unpack_from(f"<{ndim}I", body, at + 2)))
+        shape = struct.unpack_from(f"<{ndim}I", body, at + 2)
+        if max(shape, default=0) > MAX_DIM:
+            raise ProtocolError(f"A frame claims an array of shape {shape}.")
+        shapes.append((dtype, shape))
         at += 2 + 4 * ndim
     return shapes, at

@@ -68,6 +68,7 @@ class Head:
         self._probing = 0
         self._rows: dict[str, _Row] = {}
         self._last_words: list[Done] = []
+        self._are_last = False
         self._telemetry_due = 0.0
 
     @property
@@ -111,9 +112,15 @@ class Head:
         else:
             self._pipeline.wait(inbox, self._telemetry_due if self._scheduler.running else None)
 
+    def flush(self) -> None:
+        """Tell of the answers that are complete and wait for the stages' figures only."""
+        words, self._last_words, self._are_last = self._last_words, [], False
+        for word in words:
+            self._report(word)
+
     def fail_all(self, problem: Problem) -> None:
         """No answer can go on."""
-        self._flush()
+        self.flush()
         self._fail(self._scheduler.drop_all(), problem)
 
     def _put(self, work: Work) -> None:
@@ -164,12 +171,17 @@ class Head:
 
     def _finish(self, ended: Sequence[Ended]) -> None:
         """The last row that leaves the ring waits for every stage's figures: they are part of its end."""
-        done = [self._rows.pop(request_id).done(reason) for request_id, reason in ended]
-        if done and not self._rows and self._pipeline.ask_samples():
-            self._last_words += done
-            return
-        for word in done:
-            self._report(word)
+        self._last_words += [self._rows.pop(request_id).done(reason) for request_id, reason in ended]
+        if self._rows or not self._last_words:
+            self.flush()
+        elif not self._pipeline.awaits_samples:
+            self._ask_last()
+
+    def _ask_last(self) -> None:
+        """The figures that belong to the end of what is complete."""
+        self._are_last = True
+        if not self._pipeline.ask_samples():
+            self.flush()
 
     def _fail(self, requests: Sequence[str], problem: Problem) -> None:
         for request_id in requests:
@@ -180,7 +192,10 @@ class Head:
         if samples := self._pipeline.take_samples():
             self._report(Samples(stages=samples))
             self._adapt(samples)
-            self._flush()
+            if self._are_last or not self._last_words:
+                self.flush()
+            else:
+                self._ask_last()
             return True
         now = monotonic()
         if self._scheduler.running and now >= self._telemetry_due:
@@ -196,11 +211,6 @@ class Head:
             round_s = sum(compute) + sum(wire) + self._pipeline.trip_s
             self._pace = self._pace.after(Figures(tokens, round_s, compute, wire))
             self._scheduler.chunk, self._scheduler.window = self._pace.chunk, self._pace.window
-
-    def _flush(self) -> None:
-        words, self._last_words = self._last_words, []
-        for word in words:
-            self._report(word)
 
 
 def _check_tokens(request: Request, vocabulary: int) -> None:

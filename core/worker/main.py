@@ -203,6 +203,8 @@ class Worker:
     def _break(self, error: LinkError) -> None:
         """A link failed: tell the others round the ring why, close both links, keep the layers and their caches."""
         self._unlink(error.problem)
+        if self._head:
+            self._head.flush()
         if isinstance(error, NoAnswer) and self._head and self._pipeline:
             self._head.fail_all(error.problem)
             self._pipeline.begin_anew()

@@ -180,6 +180,11 @@ class Pipeline:
         if self._ring:
             self._ring.renew()
 
+    @property
+    def awaits_samples(self) -> bool:
+        """Whether figures are on their way."""
+        return self._asked is not None
+
     def ask_samples(self) -> bool:
         """Ask every stage for its figures; False where there is no ring, or none of it answered the last time."""
         if self._ring is None or self._asked:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import random
+import secrets
 import ssl
 from collections.abc import Callable, Iterator
 from contextlib import closing, suppress
+from typing import NamedTuple
 
 import mlx.core as mx
 import msgspec
@@ -14,15 +16,26 @@ import psutil
 import pytest
 
 from core.bench.ring import HOST, LINK_S, WorkerRing, worker_ring
-from core.errors import LinkError
+from core.engine.work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.errors import LinkError, Problem
 from core.link.arrays import encode_arrays
 from core.link.channel import Receiver, Sender, accept, dial, listen
-from core.link.frames import HEADER, FrameType, Header
+from core.link.frames import HEADER, Buffer, FrameType, Header
 from core.link.tls import client_context, server_context
 from core.models.maker import make_model
 from core.trust.identity import parse_text_id
+from core.worker.follower import HANDLES_LIMIT
 from core.worker.messages import Connect, Linked
 from core.worker.neighbours import plan_digest
+from core.worker.work_frames import (
+    WORK,
+    Standing,
+    WorkFrame,
+    decode_problem,
+    encode_ops,
+    encode_standing,
+    read_work,
+)
 from tests.attacks.mutations import mutate
 from tests.attacks.relays import Meddler, Middle, Way
 from tests.attacks.victim import Stranger, reckless
@@ -88,20 +101,36 @@ class Beside:
             pass
         return sender, receiver
 
-    def activation(self, sender: Sender) -> bytes:
-        """A frame as an honest stage 0 sends it, sealed but not sent."""
-        parts = encode_arrays([mx.zeros((1, 1, HIDDEN))])
+    def seal(self, sender: Sender, work: WorkFrame, base: int = 1) -> bytes:
+        """A frame as a stage 0 sends it, sealed but not sent."""
         first, generation = self.plan.stages[0], self.plan.plan_gen & 0xFFFF
-        return bytes(
-            sender._sealer.seal(
-                FrameType.ACTIVATION,
-                request_id=b"r" * 16,
-                rows=1,
-                layers=(first.start, first.stop),
-                plan_gen=generation,
-                parts=parts,
-            )
+        sealed = sender._sealer.seal(
+            work.kind,
+            request_id=work.request,
+            pos=work.position,
+            rows=work.rows,
+            layers=(first.start, first.stop),
+            plan_gen=generation,
+            parts=work.parts(base),
         )
+        return bytes(sealed)
+
+    def send(self, sender: Sender, kind: FrameType, body: bytes) -> None:
+        """A frame that belongs to no work."""
+        sender.send(kind, plan_gen=self.plan.plan_gen & 0xFFFF, parts=[body])
+
+    def begin(self, sender: Sender) -> None:
+        """As an honest head begins: the victim forgets what it held, and holds row 1 then. The next step is 2."""
+        self.send(sender, FrameType.STANDING, encode_standing(Standing(secrets.token_bytes(16), 1)))
+        sender._sock.sendall(self.seal(sender, composition(1, New(1))))
+
+
+def composition(step: int, *ops: Op) -> WorkFrame:
+    return WorkFrame(FrameType.COMPOSE, step, payload=encode_ops(ops))
+
+
+def activation(step: int, *, position: int = 0) -> WorkFrame:
+    return WorkFrame(ACTIVATION, step, 1, position=position, rows=1, payload=encode_arrays([mx.zeros((1, 1, HIDDEN))]))
 
 
 @pytest.fixture(scope="module")
@@ -154,20 +183,46 @@ async def test_of_500_data_sessions_through_a_man_in_the_middle_none_is_ready(be
     await asyncio.to_thread(lambda: [end.close() for end in beside.finish(beside.dial())])
 
 
-def attacked(beside: Beside, attack: Callable[[Sender], None]) -> list[FrameType]:
-    """What the victim sends on, round the ring, after this on its link; at the end the link is gone."""
+class Heard(NamedTuple):
+    """What the victim sent on, round the ring, until it hung up, and why it did."""
+
+    kinds: list[FrameType]
+    problem: Problem | None
+
+
+HONEST = [FrameType.STANDING, FrameType.COMPOSE, ACTIVATION, ERROR]
+
+
+def attacked(beside: Beside, attack: Callable[[Sender], None]) -> Heard:
+    """What comes of this on the victim's link, behind an honest beginning; at the end the link is gone."""
     sender, receiver = beside.link()
-    heard = []
+    kinds, problem = [], None
     try:
+        beside.begin(sender)
         attack(sender)
         sender.close()
         while True:
-            heard.append(receiver.recv(5.0).header.type)
+            frame = receiver.recv(5.0)
+            kinds.append(frame.header.type)
+            if frame.header.type is ERROR:
+                problem = decode_problem(read_work(frame)[0].payload[0])
     except LinkError:
-        return heard
+        return Heard(kinds, problem)
     finally:
         sender.close()
         receiver.close()
+
+
+def check_honest(beside: Beside) -> None:
+    """The victim computes for whoever is honest, and says why it ends."""
+    honest = attacked(beside, lambda sender: sender._sock.sendall(beside.seal(sender, activation(2))))
+    assert honest.kinds == HONEST
+    assert honest.problem
+    assert honest.problem.kind == "LinkLost"
+
+
+def rss(beside: Beside) -> int:
+    return int(psutil.Process(beside.victim.pid).memory_info().rss)
 
 
 def test_mutated_frames_on_a_hop_are_never_computed(beside: Beside) -> None:
@@ -175,33 +230,46 @@ def test_mutated_frames_on_a_hop_are_never_computed(beside: Beside) -> None:
     dice = random.Random(9)
 
     def bend(sender: Sender) -> None:
-        before = beside.activation(sender)
-        good = beside.activation(sender)
+        before = beside.seal(sender, activation(2), 2)
+        good = beside.seal(sender, activation(3, position=1), 3)
         sender._sock.sendall(before + mutate(good, before, dice))
 
-    assert attacked(beside, lambda sender: sender._sock.sendall(beside.activation(sender))) == [ACTIVATION, ERROR]
+    check_honest(beside)
     for _ in range(FRAMES):
-        assert attacked(beside, bend) == [ACTIVATION, ERROR]
+        assert attacked(beside, bend).kinds == HONEST
 
 
 def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None:
-    """T4: it holds the keys, so every frame opens: other types, rows, positions, layers, plans, and junk for arrays."""
+    """T4: it holds the keys, so every frame opens: other types, rows, positions, layers, plans, steps and handles, and
+    junk for arrays and compositions.
+    """
     dice = random.Random(10)
     first = beside.plan.stages[0]
 
     def odd(sender: Sender) -> None:
-        for _ in range(3):
+        for step in range(2, 6):
             good = encode_arrays([mx.zeros((1, dice.choice([1, 1, 1, 2, 0]), HIDDEN))])
+            step = dice.choice([step, step, step, 0, 1, step + 1, 2**64 - 1])
+            base, handle = dice.choice([step, 1, 1, 0, step + 1, 2**64 - 1]), dice.choice([1, 1, 1, 0, 2**32 - 1])
+            ops: list[Op] = [New(handle + step % 9), Merge(2**31, (1, 2)), Keep(1, (0, 3)), Trim(1, handle)]
+            bodies: list[list[Buffer]] = [
+                good,
+                good,
+                good[:1],
+                good * 2,
+                encode_ops(ops[:step]),
+                [],
+                [dice.randbytes(99)],
+            ]
             sender.send(
-                dice.choice([ACTIVATION, ACTIVATION, ACTIVATION, *FrameType]),
-                request_id=b"r" * 16,
+                dice.choice([ACTIVATION, ACTIVATION, FrameType.COMPOSE, *FrameType]),
                 pos=dice.choice([0, 0, 1, 2**32 - 1]),
                 rows=dice.choice([0, 1, 1, 4096]),
                 layers=dice.choice([(first.start, first.stop)] * 4 + [(0, 0), (7, 65535)]),
                 plan_gen=dice.choice([beside.plan.plan_gen] * 4 + [0, beside.plan.plan_gen - 1]) & 0xFFFF,
                 flags=dice.randrange(4),
                 dtype=dice.randrange(6),
-                parts=dice.choice([good, good, [], [dice.randbytes(dice.randrange(400))], [good[0]], [*good, *good]]),
+                parts=[WORK.pack(step, base % 2**64, handle), *dice.choice(bodies)],
             )
 
     def try_odd(sender: Sender) -> None:
@@ -210,7 +278,93 @@ def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None
 
     for _ in range(FRAMES):
         attacked(beside, try_odd)
-    assert attacked(beside, lambda sender: sender._sock.sendall(beside.activation(sender))) == [ACTIVATION, ERROR]
+    check_honest(beside)
+
+
+DEEP = b"\x91" * 60_000 + b"\xc0"
+HOSTILE_WORK = {
+    "rows that are not held": composition(2, Merge(2, tuple(range(1, 1000)))),
+    "a row many times": composition(2, Merge(2, (1,) * 1000)),
+    "more rows than the rest is long": WorkFrame(
+        FrameType.COMPOSE, 2, payload=[b"\x91\x93\xa5Merge\x01\xdd\xff\xff\xff\xff"]
+    ),
+    "2^32 - 1 operations": WorkFrame(FrameType.COMPOSE, 2, payload=[b"\xdd\xff\xff\xff\xff"]),
+    "operations without end": composition(2, *(New(2**32 - 1 - n) for n in range(HANDLES_LIMIT))),
+    "a long composition": WorkFrame(FrameType.COMPOSE, 2, payload=[bytes(MIB)]),
+    "a row that is not there": composition(2, Merge(2, (1,)), Keep(2, (1,))),
+    "row 2^32 - 1": composition(2, Merge(2, (1,)), Keep(2, (2**32 - 1,))),
+    "no row": composition(2, Merge(2, (1,)), Keep(2, ())),
+    "rows of a row": composition(2, Keep(1, (0,))),
+    "a row of nothing": composition(2, Extract(3, 2**32 - 1, 0)),
+    "more than was fed": composition(2, Trim(1, 1)),
+    "2^32 - 1 tokens off": composition(2, Trim(1, 2**32 - 1)),
+    "padding for two rows": composition(2, Merge(2, (1,)), Prepare(2, left_padding=(0, 0))),
+    "padding for no row": composition(2, Merge(2, (1,)), Prepare(2, right_padding=())),
+    "padding for one": composition(2, Prepare(1, lengths=(1,))),
+    "padding's end for one": composition(2, Finalise(1)),
+    "a batch behind a row": composition(2, Extend(1, 1)),
+    "a copy of itself": composition(2, Copy(1, 1)),
+    "a step far ahead": activation(2**64 - 1),
+    "a step too far": activation(3),
+    "a step that nobody waits for": activation(1),
+    "a handle that is not held": activation(2)._replace(handle=2**32 - 1),
+    "a bomb of lists": WorkFrame(FrameType.COMPOSE, 2, payload=[DEEP]),
+    "a bomb behind an operation": WorkFrame(FrameType.COMPOSE, 2, payload=[b"\x91\x93\xa3New\x01" + DEEP]),
+    "an operation's name that is no text": WorkFrame(FrameType.COMPOSE, 2, payload=[b"\x91\x92\xa3\xff\xfe\xfd\x01"]),
+    "an array of no bytes and 2^32 - 1 columns": activation(2)._replace(
+        payload=[b"\x01\x01\x02" + bytes(4) + b"\xff" * 4]
+    ),
+    "an answer": WorkFrame(FrameType.ACK, 2),
+}
+
+
+@pytest.mark.parametrize("work", [pytest.param(work, id=name) for name, work in HOSTILE_WORK.items()])
+def test_work_that_no_honest_stage_sends_ends_the_link_and_nothing_else(beside: Beside, work: WorkFrame) -> None:
+    base = 2 if work.step < 3 else 1
+    heard = attacked(beside, lambda sender: sender._sock.sendall(beside.seal(sender, work, base)))
+    assert heard.kinds == [FrameType.STANDING, FrameType.COMPOSE, ERROR]
+    assert heard.problem
+    assert heard.problem.kind == "ProtocolError"
+    check_honest(beside)
+
+
+HOSTILE_BODIES = {
+    "a standing that is a bomb": (FrameType.STANDING, b"\x94\xc4\x01r\x01\x90" + DEEP),
+    "a standing that is text": (FrameType.STANDING, b"\x93\xa2\xff\xfe\x01\x90"),
+    "figures that are a bomb": (FrameType.TELEMETRY, b"\x91\x82\xa5index\x00\xa1x" + DEEP),
+    "figures that are no numbers": (FrameType.TELEMETRY, b"\x91\x82\xa5index\x00\xa6wait_s\xcb\x7f\xf8" + bytes(6)),
+    "long figures": (FrameType.TELEMETRY, b"\xdd\x00\x02\x00\x00" + b"\x81\xa5index\x00" * (1 << 17)),
+    "a frame of the control plane": (FrameType.ROSTER, b"{}"),
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), [pytest.param(*pair, id=name) for name, pair in HOSTILE_BODIES.items()])
+def test_a_body_that_no_honest_stage_sends_ends_the_link_and_nothing_else(
+    beside: Beside, kind: FrameType, body: bytes
+) -> None:
+    heard = attacked(beside, lambda sender: beside.send(sender, kind, body))
+    assert heard.kinds == [FrameType.STANDING, FrameType.COMPOSE, ERROR]
+    assert heard.problem
+    assert heard.problem.kind == "ProtocolError"
+    check_honest(beside)
+
+
+def test_no_stage_makes_another_hold_rows_or_replies_without_end(beside: Beside) -> None:
+    """One new row after the other, of which no answer is ever waited for."""
+
+    def flood(sender: Sender) -> None:
+        with suppress(OSError):  # it is hung up on
+            for step in range(2, 20 * HANDLES_LIMIT):
+                sender._sock.sendall(beside.seal(sender, composition(step, New(2**32 - step))))
+
+    attacked(beside, flood)
+    before = rss(beside)
+    for _ in range(5):
+        heard = attacked(beside, flood)
+        assert heard.problem is None or heard.problem.kind == "ProtocolError"
+        assert len(heard.kinds) < 1.1 * HANDLES_LIMIT
+    assert rss(beside) - before < 8 * MIB
+    check_honest(beside)
 
 
 def test_a_frame_that_claims_1_gib_costs_the_worker_no_memory(beside: Beside) -> None:
@@ -219,13 +373,10 @@ def test_a_frame_that_claims_1_gib_costs_the_worker_no_memory(beside: Beside) ->
         packed = HEADER.pack(b"MC", 1, *header)
         attacked(beside, lambda sender: sender._sock.sendall(packed))
 
-    def rss() -> int:
-        return int(psutil.Process(beside.victim.pid).memory_info().rss)
-
     for _ in range(15):
         claim(1 << 30)
-    before = rss()
+    before = rss(beside)
     for length in (1 << 30, 2**32 - 1, 0, 16 * MIB + 17):
         for _ in range(5):
             claim(length)
-    assert rss() - before < MIB
+    assert rss(beside) - before < MIB

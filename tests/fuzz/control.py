@@ -14,7 +14,8 @@ from core.link.channel import Frame
 from core.link.frames import FrameType, Header
 from core.node.messages import FRAMES, from_frame, to_frame
 from core.worker.messages import StageSample
-from core.worker.ring import _read_problem, read_samples
+from core.worker.ring import read_samples
+from core.worker.work_frames import decode_problem
 from tests.fuzz.target import Target
 from tests.unit.test_node_messages import EVERY
 
@@ -30,8 +31,8 @@ def attack(data: bytes) -> None:
             case b"A":
                 decode_arrays(memoryview(said))
             case b"E":
-                told = _read_problem(frame)
-                assert "\x1b" not in told.what + told.fix
+                told = decode_problem(frame.body)
+                assert "\x1b" not in told.kind + told.what + told.fix
             case b"S":
                 read_samples(frame)
             case _:

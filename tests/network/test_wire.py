@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from core.models.maker import make_model
-from tests.network.wiretap import PROMPT
+from tests.network.wiretap import LONG, PROMPT
 
 ROOT = Path(__file__).parents[2]
 
@@ -35,7 +35,7 @@ def namespace() -> Iterator[str]:
         subprocess.run(["ip", "netns", "del", name], check=True)
 
 
-def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_costs_one_answer(namespace: str, tmp_path: Path) -> None:
+def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_changes_no_token(namespace: str, tmp_path: Path) -> None:
     model = tmp_path / "llama"
     make_model(model, "llama")
     command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.network.wiretap", str(model)]
@@ -50,10 +50,11 @@ def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_costs_one_answer(namesp
     assert not [canary for canary in canaries if canary in heard]
 
     assert seen["flipped"]
-    assert seen["broken"]["finish_reason"] == "error"
-    assert seen["broken"]["kind"] in ("SealError", "LinkLost")
-    assert seen["prefix_held"]
-    assert seen["after"] == seen["tokens"]
+    assert seen["broken"], "the seal notices, and the ring is linked anew"
+    assert seen["finish_reason"] == "length"
+    assert len(seen["disturbed"]) == LONG
+    assert seen["disturbed"] == seen["quiet"]
+    assert seen["disturbed"][: len(seen["tokens"])] == seen["tokens"]
 
 
 def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace: str, tmp_path: Path) -> None:

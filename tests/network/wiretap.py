@@ -16,10 +16,12 @@ from pathlib import Path
 
 import psutil
 
-from tests.cluster import Answer, ask, begin, finish, tokens_seen
+from core.events import StageState
+from tests.cluster import ask, begin, finish, tokens_seen
 from tui.demo import Demo, DemoConfig
 
 PROMPT = "the canary sings a secret that nobody else may read"
+LONG = 300
 
 
 class Tap:
@@ -93,25 +95,22 @@ async def observe(demo: Demo, tap: Tap) -> dict[str, object]:
     first = await ask(demo.head, PROMPT, 24)
     assert demo.head.now.plan
     heard = bytes(tap.heard)
-    request = await begin(demo.head, PROMPT, 3000)
+    request = await begin(demo.head, PROMPT, LONG)
     await tokens_seen(demo.head, request, 5)
     tap.flip.set()
-    broken: Answer = await finish(demo.head, request)
-    after = await ask(demo.head, PROMPT, 24)
+    disturbed = await finish(demo.head, request)
+    broken = any(isinstance(event, StageState) and event.status == "broken" for event in demo.head.seen)
+    quiet = await ask(demo.head, PROMPT, LONG)
     return {
         "heard": heard.hex(),
         "names": [demo.head.now.plan.fingerprint, *(s.device_id for s in demo.head.now.plan.stages)],
         "tokens": first.tokens,
         "text": first.text,
         "flipped": tap.flipped.is_set(),
-        "broken": {
-            "finish_reason": broken.done.finish_reason,
-            "kind": broken.done.problem.kind if broken.done.problem else None,
-            "what": broken.done.problem.what if broken.done.problem else None,
-        },
-        "prefix_held": broken.tokens[:24] == first.tokens[: len(broken.tokens)],
-        "after": after.tokens,
-        "plan_gen": demo.head.now.plan.plan_gen,
+        "finish_reason": disturbed.done.finish_reason,
+        "disturbed": disturbed.tokens,
+        "quiet": quiet.tokens,
+        "broken": broken,
     }
 
 

@@ -7,11 +7,10 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from core.engine.ring_model import RingModel
-
 from core.bench.macs import make_macs
 from core.bench.ring import HOST, LINK_S, LOAD_S, START_S, plan_of
 from core.bench.worker import BareWorker
+from core.engine.ring_model import RingModel
 from core.link.channel import listen
 from core.link.wear import KEY_LIMITS
 from core.models.layout import read_layout

@@ -15,14 +15,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from core.bench.ring import LINK_S, WorkerRing, worker_ring
 from core.errors import MaclusterError, NodeError
 from core.events import PlanLoaded, PlanProposed
 from core.models.headers import INDEX_NAME
 from core.models.manifest import Manifests
 from core.requests import LoadRequest
 from core.settings import Home
+from core.worker.messages import Broken, Prove, Proved, Unproved
 from tests.cluster import Make, ask, reference
 from tests.conftest import our_children
+from tests.processes.wires import wire
 from tui.demo import Demo, DemoConfig
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
@@ -246,3 +249,38 @@ async def until(reached: Callable[[], bool]) -> None:
     while not reached():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
+
+
+# ---- a ring of bare workers
+
+
+def proof_of(ring: WorkerRing) -> Proved | Unproved | Broken:
+    """What the head tells of a proof."""
+    ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory="/nowhere", verify=False))
+    while True:
+        report = ring.workers[0].next(LINK_S).report
+        if isinstance(report, Proved | Unproved | Broken):
+            return report
+
+
+async def test_a_proof_leaves_nothing_on_any_stage(macs: Macs) -> None:
+    """The next one, and requests, find them as they were."""
+    with worker_ring(macs.model, (3, 6)) as ring:
+        assert isinstance(proof_of(ring), Proved)
+        assert isinstance(proof_of(ring), Proved)
+        first, second = (ring.generate([1, 2, 3], max_tokens=4) for _ in range(2))
+        assert second.tokens == first.tokens
+        assert [s.frames for s in second.samples] == [s.frames for s in first.samples], "counted from an idle ring on"
+
+
+async def test_a_proof_that_is_cut_short_is_given_from_the_start_over_the_next_links(macs: Macs) -> None:
+    with wire(lambda number: "repeat" if number == 7 else "pass") as bad:
+
+        def reroute(stage: int, port: int) -> int:
+            return bad.before(port) if stage == 1 else port
+
+        with worker_ring(macs.model, (3, 6), reroute=reroute) as ring:
+            assert isinstance(proof_of(ring), Broken)
+            assert bad.faults == 1
+            ring.relink()
+            assert isinstance(proof_of(ring), Proved)

@@ -16,14 +16,14 @@ import mlx_lm
 import pytest
 from mlx_lm.generate import generate_step
 
-from core.bench.ring import HOST, WorkerRing, worker_ring
-from core.errors import LinkError, error_from
+from core.bench.ring import HOST, LINK_S, Answer, WorkerRing, a_request, worker_ring
+from core.errors import LinkError, Problem, error_from
 from core.link.wear import KeyUse
 from core.node.service import Node, NodeConfig
 from core.node.sightings import Place
 from core.requests import LoadRequest
 from core.settings import GB, PREFILL_CHUNK, Home
-from core.worker.messages import Report, Samples
+from core.worker.messages import Broken, Report, Samples, Token
 from tests.cluster import Make, ask, begin, finish, reference, tokens_seen
 from tests.network.nodes import own_port, paired_home
 from tests.unit.macs import bundle, chain, mac
@@ -88,10 +88,10 @@ class Call:
 
 
 class Gate:
-    """A TCP relay before one stage: remembers who came and went in which order, and can be shut for newcomers."""
+    """A TCP relay before one stage: remembers who came and went in which order. It turns the next `refusals` away."""
 
     def __init__(self) -> None:
-        self.shut = False
+        self.refusals = 0
         self.calls: list[Call] = []
         self.ended: list[tuple[int, list[int]]] = []
         self._lock = threading.Lock()
@@ -121,7 +121,8 @@ class Gate:
         with suppress(OSError):
             while True:
                 near, _ = self._server.accept()
-                if self.shut:
+                if self.refusals:
+                    self.refusals -= 1
                     near.close()
                     continue
                 call = Call(near, socket.create_connection((HOST, port)))
@@ -172,16 +173,35 @@ def watched(model: Path) -> Iterator[Watched]:
             yield Watched(ring, before_the_tail)
 
 
+def renewals(answer: Answer) -> int:
+    """How often the links got new keys until then; all stages tell the same."""
+    (count,) = {sample.renewals for sample in answer.samples}
+    return count
+
+
 @pytest.mark.slow
 def test_answers_taking_turns_over_new_keys_every_few_frames_are_exact(watched: Watched, alone: Alone) -> None:
-    renewals = [0]
+    counts = [0]
     for prompt in (LONG, SHORT, LONG, SHORT):
         answer = watched.ring.generate(prompt, max_tokens=TOKENS)
         assert answer.tokens == alone[prompt]
-        renewals.append(answer.samples[-1].renewals)
-        assert {sample.renewals for sample in answer.samples} == {renewals[-1]}
-        assert all(s.frames >= TOKENS + renewals[-1] - renewals[-2] for s in answer.samples), "none is forgotten"
-    assert all(after - before > 3 for before, after in pairwise(renewals)), "the links outlive the answers"
+        counts.append(renewals(answer))
+        assert all(s.frames >= TOKENS + counts[-1] - counts[-2] - 1 for s in answer.samples), "none is forgotten"
+    assert all(after - before > 3 for before, after in pairwise(counts)), "the links outlive the answers"
+
+
+@pytest.mark.slow
+def test_rows_that_run_together_come_to_rest_for_new_keys_and_are_exact(watched: Watched, alone: Alone) -> None:
+    """No work is put on a ring with a worn key; what is under way comes back first."""
+    before = renewals(watched.ring.generate(SHORT, max_tokens=1))
+    requests = [a_request(prompt, max_tokens=TOKENS) for prompt in (SHORT, LONG, SHORT, LONG, SHORT)]
+    watched.ring.traces()
+    answers = watched.ring.generate_all(requests)
+    for request, answer in zip(requests, answers, strict=True):
+        assert answer.tokens == alone[tuple(request.tokens)]
+    assert renewals(answers[-1]) > before + 3
+    lanes = {span.handle for span in watched.ring.traces()[0] if span.kind == "step"}
+    assert len(lanes) > 1, "they ran in lanes"
 
 
 def test_every_new_link_is_up_before_the_old_one_goes_and_nothing_is_resumed(watched: Watched) -> None:
@@ -195,21 +215,51 @@ def test_every_new_link_is_up_before_the_old_one_goes_and_nothing_is_resumed(wat
     assert not any(RESUMPTION in call.extensions for call in calls)
 
 
-def test_a_stage_that_cannot_be_linked_anew_breaks_the_answer_and_the_next_one_is_exact(
+@pytest.mark.slow
+def test_a_stage_that_cannot_be_linked_anew_is_told_of_and_the_answers_go_on_over_the_next_links(
     watched: Watched, alone: Alone
 ) -> None:
-    def shut(token: object) -> None:
-        watched.gate.shut = True
-
-    answer = watched.ring.generate(SHORT, max_tokens=TOKENS, on_token=shut)
-    assert answer.done.finish_reason == "error"
-    assert answer.tokens == alone[SHORT][: len(answer.tokens)]
-    assert answer.done.problem
-    assert isinstance(error_from(answer.done.problem), LinkError)
-    assert f"port {watched.gate.before(0)}" in answer.done.problem.what, "what stage 1 saw, not a silence"
-    watched.gate.shut = False
+    requests = [a_request(prompt, max_tokens=TOKENS) for prompt in (SHORT, LONG, SHORT)]
+    for request in requests:
+        watched.ring.send(request)
+    told, problem = until_it_breaks(watched)
+    assert isinstance(error_from(problem), LinkError)
+    assert f"port {watched.gate.before(0)}" in problem.what, "what stage 1 saw, not a silence"
     watched.ring.relink()
+    for request, answer in zip(requests, watched.ring.collect([r.request_id for r in requests]), strict=True):
+        before = tuple(token.token for token in told if token.request_id == request.request_id)
+        assert answer.done.finish_reason == "length"
+        assert before + answer.tokens == alone[tuple(request.tokens)]
+    assert any(told)
     assert watched.ring.generate(SHORT, max_tokens=TOKENS).tokens == alone[SHORT]
+
+
+def until_it_breaks(watched: Watched) -> tuple[list[Token], Problem]:
+    """What comes before the gate turns a stage away that links anew, and then why the ring breaks, as the head says."""
+    told: list[Token] = []
+    while True:
+        report = watched.ring.workers[0].next(LINK_S).report
+        if isinstance(report, Broken):
+            return told, report.problem
+        if isinstance(report, Token):
+            told.append(report)
+            watched.gate.refusals += len(told) == 5
+
+
+@pytest.mark.slow
+def test_a_ring_that_broke_for_a_moment_links_itself_anew_and_the_answer_is_exact(
+    watched: Watched, alone: Alone
+) -> None:
+    """As a node does it; nobody asks again."""
+    before = watched.ring.plan.plan_gen
+
+    def turn_away(token: Token) -> None:
+        watched.gate.refusals += token.index == 5
+
+    answer = watched.ring.generate(SHORT, max_tokens=TOKENS, on_token=turn_away)
+    assert answer.tokens == alone[SHORT]
+    assert watched.ring.plan.plan_gen == before + 1
+    assert watched.gate.refusals == 0
 
 
 # ---- nodes

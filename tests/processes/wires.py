@@ -17,8 +17,8 @@ WAIT_S: Final = 30.0
 
 
 class Wire:
-    """Relays the calls that it takes. `judge` is asked about every record of application data that goes up: its number
-    since the wire was made, over all calls. A record that is held goes on, with all behind it, once `release` is called.
+    """Relays the calls that it takes. `judge` is asked about every record of application data that goes up, by its
+    number over all calls. A record that is held goes on, with all behind it, once `release` is called.
     """
 
     def __init__(self, judge: Callable[[int], Fault]) -> None:

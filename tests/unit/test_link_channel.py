@@ -44,6 +44,7 @@ class Ends:
         self._stack = stack
         self.listener = stack.enter_context(listen(HOST))
         self.port = self.listener.getsockname()[1]
+        cluster(3)  # made once, before two threads ask for it
 
     def link(
         self,
@@ -207,6 +208,63 @@ def test_a_receiver_that_never_reads_times_the_sender_out_and_closes(pair: tuple
     with pytest.raises(LinkTimeout):
         send_many(sender)
     assert sender._sock.fileno() == -1
+
+
+# ---- a sender that reads on
+
+
+def test_a_sender_that_reads_on_gets_more_round_than_all_buffers_hold(ends_of_a_link: Ends) -> None:
+    """The other end is as busy as a stage: it takes the next frame once it is rid of the last."""
+    (out, there), (back, home) = ends_of_a_link.pair(), ends_of_a_link.pair()
+    bodies = [bytes([number]) * (1 << 20) for number in range(64)]
+    came: list[int] = []
+
+    def send_back() -> None:
+        for _ in bodies:
+            back.send(FrameType.KV, parts=[there.recv(5.0).body])
+
+    def take() -> None:
+        came.append(home.recv(5.0).body[0])
+
+    thread, problem = in_thread(send_back)
+    out.drain_meanwhile(home.fileno(), take)
+    for body in bodies:
+        out.send(FrameType.KV, parts=[body])
+    assert came
+    while len(came) < len(bodies):
+        take()
+    thread.join(5)
+    assert "error" not in problem
+    assert came == list(range(64))
+    assert out.stats.frames == 64
+
+
+def test_what_comes_of_reading_on_passes_through_and_the_link_is_closed(pair: tuple[Sender, Receiver]) -> None:
+    sender, _ = pair
+    near, far = socket.socketpair()
+
+    def refuse() -> None:
+        raise ProtocolError("It said what nobody says.")
+
+    with near, far:
+        far.sendall(b"!")
+        sender.drain_meanwhile(near.fileno(), refuse)
+        sender.send(FrameType.ACK)
+        with pytest.raises(ProtocolError, match="nobody says"):
+            send_many(sender)
+    assert sender._sock.fileno() == -1
+
+
+def test_a_sender_that_reads_on_still_times_out(pair: tuple[Sender, Receiver], monkeypatch: pytest.MonkeyPatch) -> None:
+    sender, receiver = pair
+    monkeypatch.setattr(ends, "SEND_TIMEOUT_S", 0.1)
+    near, far = socket.socketpair()
+    with near, far:
+        sender.drain_meanwhile(near.fileno(), lambda: None)
+        with pytest.raises(LinkTimeout):
+            send_many(sender)
+    assert sender._sock.fileno() == -1
+    receiver.close()
 
 
 def test_a_frame_that_stops_in_the_middle_closes_the_link(

@@ -89,3 +89,11 @@ def test_a_missing_or_broken_tokenizer_is_named(directory: Path, tmp_path: Path)
     (copy / "tokenizer.json").unlink()
     with pytest.raises(ModelNotFound, match="tokenizer"):
         Tokens.load(copy)
+
+
+def test_ids_that_only_the_model_has_say_nothing(tokens: Tokens) -> None:
+    """A bias can choose one; the table of a detokenizer ends where the tokenizer does."""
+    stream = tokens.stream()
+    ids = tokens.encode([Message(role="user", content="two words")], raw=True)
+    said = "".join(stream.add(token) for one in ids for token in (one, tokens.vocab_size, 1 << 31))
+    assert said + stream.finish() == "two words"

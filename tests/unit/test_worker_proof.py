@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
 import mlx.core as mx
 import pytest
 
 from core.errors import LinkLost, ModelNotFound, StageFailed
 from core.link.arrays import encode_arrays
+from core.worker.messages import Prove, Proved
 from core.worker.monolith import Task, Whole
-from core.worker.proof import PROMPT_TOKENS, check_sane, compare, fixed_prompt, run_whole
+from core.worker.pipeline import Pipeline
+from core.worker.proof import PROMPT_TOKENS, check_sane, compare, fixed_prompt, prove, run_whole
+from core.worker.stage import Stage
 from tests.conftest import our_children
+from tests.made import build, twin
+from tests.rings import private_ring
+from tests.unit.test_node_formation import plan_of
 
 NAN, INF = float("nan"), float("inf")
 RING = [[0.0, 2.0, 8.0], [1.0, 8.0, -INF]]
@@ -81,3 +91,50 @@ def test_what_is_wrong_with_the_whole_model_is_told() -> None:
 def test_another_vocabulary_is_refused() -> None:
     with pytest.raises(StageFailed):
         compare(mx.array(RING), whole([[0.0, 2.0], [1.0, 8.0]]))
+
+
+# ---- the fixed prompt through a stage that owns the whole model
+
+
+@pytest.fixture(scope="module")
+def stage() -> Stage:
+    whole = build("llama")
+    return private_ring(whole, lambda: twin("llama", whole), ()).head
+
+
+@contextmanager
+def weights(stage: Stage, array: mx.array) -> Iterator[None]:
+    """Those of a layer are others for a while."""
+    model: Any = stage.layers._model
+    layer = model.layers[4].mlp.up_proj
+    before, layer.weight = layer.weight, array
+    try:
+        yield
+    finally:
+        layer.weight = before
+
+
+def proved(stage: Stage) -> Proved:
+    order = Prove(plan_gen=7, directory="/nowhere", verify=False)
+    return prove(order, plan_of(1), Pipeline(stage, [], 1.0), weight_bytes=0, idle=lambda: None)
+
+
+def test_a_proof_leaves_nothing_behind_and_can_be_given_again(stage: Stage) -> None:
+    for _ in range(2):
+        told = proved(stage)
+        assert (told.plan_gen, told.tokens, told.difference) == (7, PROMPT_TOKENS, None)
+        assert stage.handles == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        pytest.param(mx.full((64, 96), NAN), "no numbers", id="no numbers"),
+        pytest.param(mx.zeros((7, 7)), "MLX could not compute", id="no matrix"),
+    ],
+)
+def test_weights_that_compute_nothing_fail_the_proof(stage: Stage, array: mx.array, said: str) -> None:
+    with weights(stage, array), pytest.raises(StageFailed, match=said):
+        proved(stage)
+    stage.reset()
+    assert proved(stage)

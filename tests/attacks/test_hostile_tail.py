@@ -1,0 +1,302 @@
+"""T4 at the head of a ring: a real worker that answers requests; the test holds the keys of the stage behind it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from typing import Final
+
+import mlx.core as mx
+import msgspec
+import pytest
+
+from core.bench.ring import HOST, LINK_S, WorkerRing, a_request, worker_ring
+from core.engine.requests import Request
+from core.errors import Problem
+from core.link.arrays import encode_arrays
+from core.link.channel import Frame, Receiver, Sender, accept, dial, listen
+from core.link.frames import FrameType
+from core.models.maker import make_model
+from core.requests import Sampling
+from core.trust.identity import parse_text_id
+from core.worker.messages import Broken, Connect, Done, Generate, StageSample
+from core.worker.neighbours import plan_digest
+from core.worker.ring import read_samples
+from core.worker.work_frames import (
+    NO_STEP,
+    Standing,
+    WorkFrame,
+    decode_standing,
+    encode_problem,
+    encode_standing,
+    read_work,
+)
+from tests.attacks.test_data_plane import DEEP, HIDDEN
+
+pytestmark = pytest.mark.slow
+
+ACTIVATION, ERROR, TELEMETRY, STANDING = (
+    FrameType.ACTIVATION,
+    FrameType.ERROR,
+    FrameType.TELEMETRY,
+    FrameType.STANDING,
+)
+FRAME_S: Final = 5.0
+WARM: Final = Sampling(temperature=1.0, top_k=9, top_p=0.9, min_p=0.01, seed=3, logprobs=5)
+NAN: Final = float("nan")
+
+
+class Behind:
+    """Stage 1 of a ring of two, played by the test; the head is the victim."""
+
+    def __init__(self, ring: WorkerRing) -> None:
+        self.victim = ring.workers[0]
+        self._identity = ring._macs.identities[1]
+        self._cluster = ring._macs.cluster
+        self.plan = ring.plan
+        self._listener: socket.socket = listen(HOST)
+        self.sender: Sender
+        self.receiver: Receiver
+
+    def close(self) -> None:
+        self._listener.close()
+
+    def link(self) -> None:
+        """Both links under the next plan; the head asks then how the ring stands."""
+        self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
+        self.victim.send(
+            Connect(
+                plan=self.plan,
+                cluster=self._cluster.encode(),
+                next_host=HOST,
+                next_port=self._listener.getsockname()[1],
+            )
+        )
+        head, binding = parse_text_id(self.plan.stages[0].device_id), plan_digest(self.plan)
+        ours = {"identity": self._identity, "cluster": self._cluster, "peer_id": head, "binding": binding}
+        self.receiver = accept(self._listener, timeout_s=FRAME_S, **ours)  # type: ignore[arg-type]
+        self.sender = dial(HOST, self.victim.port, timeout_s=FRAME_S, **ours)  # type: ignore[arg-type]
+
+    def hang_up(self) -> None:
+        self.sender.close()
+        self.receiver.close()
+
+    def stand(self, **lies: object) -> None:
+        """Say how it stands: this stage is new."""
+        asked = decode_standing(self.receiver.recv(FRAME_S))
+        told = msgspec.structs.replace(asked, **({"lost": (1,)} | lies))
+        self.send(STANDING, encode_standing(told))
+
+    def send(self, kind: FrameType, body: bytes) -> None:
+        """A frame that belongs to no work."""
+        self.sender.send(kind, plan_gen=self.plan.plan_gen & 0xFFFF, parts=[body])
+
+    def answer(self, work: WorkFrame) -> None:
+        """A frame as the last stage sends it."""
+        mine = self.plan.stages[1]
+        self.sender.send(
+            work.kind,
+            request_id=work.request,
+            pos=work.position,
+            rows=work.rows,
+            layers=(mine.start, mine.stop),
+            plan_gen=self.plan.plan_gen & 0xFFFF,
+            parts=work.parts(1),
+        )
+
+    def asked(self) -> WorkFrame:
+        """The next step, in order; questions on the way are answered."""
+        while True:
+            frame = self.receiver.recv(FRAME_S)
+            if frame.header.type is TELEMETRY:
+                self.tell(frame)
+            elif frame.header.type is STANDING:  # everybody begins anew
+                self.send(STANDING, bytes(frame.body))
+            else:
+                work, _ = read_work(frame)
+                return work._replace(payload=(bytes(work.payload[0]),))
+
+    def tell(self, frame: Frame) -> None:
+        """Figures, as an honest stage adds them."""
+        self.send(TELEMETRY, msgspec.msgpack.encode([*read_samples(frame), StageSample(index=1)]))
+
+    def broken(self) -> Problem:
+        """Why the head says that these links are gone."""
+        while (told := self.victim.expect(Broken, LINK_S)).plan_gen != self.plan.plan_gen:
+            pass
+        return told.problem
+
+    def done(self, request: Request) -> Done:
+        """How a request ended."""
+        while (told := self.victim.expect(Done, LINK_S)).request_id != request.request_id:
+            pass
+        return told
+
+
+@pytest.fixture(scope="module")
+def behind(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Behind]:
+    model = tmp_path_factory.mktemp("model") / "llama"
+    make_model(model, "llama")
+    with worker_ring(model, (4,)) as ring:
+        ring.workers[1].kill()
+        with closing(Behind(ring)) as played:
+            yield played
+            assert played.victim.is_alive
+
+
+def begun(behind: Behind, *, sampling: Sampling = WARM) -> tuple[Request, WorkFrame]:
+    """A request, and the first step that has a tensor; what came before it is answered as an honest stage does."""
+    behind.link()
+    behind.stand()
+    request = a_request([5], max_tokens=3, sampling=sampling)
+    behind.victim.send(Generate(request=request))
+    while (work := behind.asked()).kind is not ACTIVATION:
+        behind.answer(work)
+    return request, work
+
+
+def check_honest(behind: Behind) -> None:
+    """Layers that change nothing are layers too: the head answers, and says why the one before did not end."""
+    request, work = begun(behind)
+    while True:
+        behind.answer(work)
+        if work.kind is FrameType.COMPOSE and work.step > 1:
+            break
+        work = behind.asked()
+    done = behind.done(request)
+    assert (done.finish_reason, done.tokens) == ("length", 3)
+    behind.hang_up()
+    assert behind.broken().kind == "LinkLost"
+
+
+def tensor(*shape: int, value: float = 0.0) -> list[bytes]:
+    return [bytes(part) for part in encode_arrays([mx.full(shape, value)])]
+
+
+def telling(**figures: object) -> bytes:
+    return msgspec.msgpack.encode([{"index": 0}, {"index": 1, **figures}])
+
+
+WORK: dict[str, Callable[[WorkFrame], WorkFrame]] = {
+    "another handle": lambda work: work._replace(handle=work.handle + 1),
+    "another position": lambda work: work._replace(position=9),
+    "a step that was never sent": lambda work: work._replace(step=work.step + 1),
+    "the last of all steps": lambda work: work._replace(step=2**64 - 1),
+    "no step": lambda work: work._replace(step=NO_STEP),
+    "no tensor": lambda work: work._replace(payload=()),
+    "another tensor": lambda work: work._replace(payload=tensor(1, 1, HIDDEN - 1)),
+    "two rows": lambda work: work._replace(payload=tensor(2, 1, HIDDEN), rows=2),
+    "an ack": lambda work: work._replace(kind=FrameType.ACK),
+    "a composition": lambda work: work._replace(kind=FrameType.COMPOSE),
+    "a long ack": lambda work: work._replace(kind=FrameType.ACK, payload=(bytes(1 << 20),)),
+    "a problem that is a bomb": lambda work: work._replace(kind=ERROR, payload=(DEEP,)),
+    "a bomb in a problem": lambda work: work._replace(
+        kind=ERROR, payload=(b"\x83\xa4kind\xa1a\xa4what\xa1b\xa1x" + DEEP,)
+    ),
+}
+
+
+@pytest.mark.parametrize("bend", [pytest.param(bend, id=name) for name, bend in WORK.items()])
+def test_an_answer_that_no_honest_stage_gives_ends_the_link_and_nothing_else(
+    behind: Behind, bend: Callable[[WorkFrame], WorkFrame]
+) -> None:
+    _, work = begun(behind)
+    behind.answer(bend(work))
+    assert behind.broken().kind == "ProtocolError"
+    behind.hang_up()
+    check_honest(behind)
+
+
+BODIES = {
+    "figures nobody asked for": (TELEMETRY, telling()),
+    "a question": (STANDING, encode_standing(Standing(b"r", 1))),
+    "new keys": (FrameType.RESUME, b""),
+    "a frame of the control plane": (FrameType.ROSTER, b"{}"),
+}
+
+
+@pytest.mark.parametrize(("kind", "body"), [pytest.param(*pair, id=name) for name, pair in BODIES.items()])
+def test_a_body_that_was_not_asked_for_ends_the_link_and_nothing_else(
+    behind: Behind, kind: FrameType, body: bytes
+) -> None:
+    begun(behind)
+    behind.send(kind, body)
+    assert behind.broken().kind == "ProtocolError"
+    behind.hang_up()
+    check_honest(behind)
+
+
+@pytest.mark.parametrize(
+    "lies",
+    [
+        pytest.param({"lost": (99,)}, id="a stage that is none"),
+        pytest.param({"lost": (-1,)}, id="a stage below none"),
+        pytest.param({"lost": (0,)}, id="the head"),
+        pytest.param({"run": b"another"}, id="another run"),
+        pytest.param({"base": 2**64 - 1}, id="another base"),
+    ],
+)
+def test_a_standing_that_no_honest_stage_tells_ends_the_link_and_nothing_else(
+    behind: Behind, lies: dict[str, object]
+) -> None:
+    begun(behind)
+    behind.hang_up()
+    behind.broken()
+    behind.link()
+    behind.stand(**lies)
+    assert behind.broken().kind == "ProtocolError"
+    behind.hang_up()
+    check_honest(behind)
+
+
+FIGURES = {
+    "no numbers": telling(wait_s=NAN),
+    "without end": telling(compute_s=float("inf")),
+    "less than none": telling(wire_s=-1.0),
+    "of nobody": msgspec.msgpack.encode([]),
+    "of the head alone": msgspec.msgpack.encode([{"index": 0}]),
+    "of three": msgspec.msgpack.encode([{"index": n} for n in range(3)]),
+    "that are a bomb": b"\x91\x82\xa5index\x00\xa1x" + DEEP,
+}
+
+
+@pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in FIGURES.items()])
+def test_figures_that_cannot_be_end_the_link_and_nothing_else(behind: Behind, body: bytes) -> None:
+    """The head asks for them in the middle of an answer, and paces the prompts by them."""
+    begun(behind)
+    while behind.receiver.recv(FRAME_S).header.type is not TELEMETRY:
+        pass
+    behind.send(TELEMETRY, body)
+    assert behind.broken().kind == "ProtocolError"
+    behind.hang_up()
+    check_honest(behind)
+
+
+@pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf"), 3e38], ids=str)
+def test_hidden_states_that_are_no_numbers_give_tokens_that_are_none_and_the_worker_lives(
+    behind: Behind, value: float
+) -> None:
+    """A paired Mac can change what it passes on; nothing else comes of it."""
+    request, work = begun(behind)
+    while work.kind is ACTIVATION:
+        behind.answer(work._replace(payload=tensor(1, 1, HIDDEN, value=value)))
+        work = behind.asked()
+    behind.answer(work)
+    behind.done(request)
+    behind.hang_up()
+    behind.broken()
+    check_honest(behind)
+
+
+def test_what_a_hostile_stage_says_of_itself_is_cleaned(behind: Behind) -> None:
+    request, work = begun(behind)
+    hostile = Problem(kind="\x1b]52;c;x\x07", what="\x1b[2Jgone", fix="\x9b31m")
+    behind.answer(work._replace(kind=ERROR, payload=tuple(encode_problem(hostile))))
+    problem = behind.done(request).problem
+    assert problem
+    assert "gone" in problem.what
+    assert not any("\x1b" in text or "\x9b" in text for text in (problem.kind, problem.what, problem.fix))
+    behind.hang_up()
+    behind.broken()
+    check_honest(behind)

@@ -1,0 +1,161 @@
+"""Frames of the engine, and what they make a stage do, as a neighbour that turned hostile can send them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Final
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.errors import ProtocolError, StageFailed
+from core.link.channel import Frame
+from core.link.frames import FrameType, Header
+from core.worker.stage import Stage
+from core.worker.work_frames import (
+    WORK,
+    Standing,
+    WorkFrame,
+    decode_ops,
+    decode_problem,
+    decode_standing,
+    encode_ops,
+    encode_problem,
+    encode_standing,
+    read_work,
+)
+from tests.fuzz.target import Target
+
+# keys alone, windows beside keys, states beside keys
+VARIANTS: Final = ("llama", "gemma3_text", "qwen3_next")
+MOST_ROWS: Final = 64
+WIDTH: Final = 96
+
+
+@cache
+def _stage(variant: str) -> Stage:
+    """Two layers in the middle of a model."""
+    from core.models.probe import Probe
+    from core.models.slots import Slice
+    from core.worker.telemetry import StageMeter
+    from tests.made import build
+
+    whole = build(variant)
+    return Stage(Slice(whole, Probe(whole), 3, 5, embed=False, output=False), StageMeter(1))
+
+
+def attack(data: bytes) -> None:
+    """The first byte says which frame it came in."""
+    kind, said = data[:1], data[1:]
+    frame = Frame(Header(FrameType.COMPOSE, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
+    try:
+        match kind:
+            case b"T":
+                told = decode_standing(frame)
+                assert decode_standing(_framed(encode_standing(told))) == told
+            case b"E":
+                problem = decode_problem(read_work(frame)[0].payload[0])
+                assert "\x1b" not in problem.kind + problem.what + problem.fix
+            case _:
+                work, _ = read_work(frame)
+                ops = decode_ops(work.payload[0])
+                assert decode_ops(encode_ops(ops)[0]) == ops
+                _do(VARIANTS[work.handle % len(VARIANTS)], [ops])
+    except ProtocolError:
+        return
+
+
+def _framed(body: bytes) -> Frame:
+    return Frame(Header(FrameType.STANDING, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(body))
+
+
+def _do(variant: str, compositions: Sequence[Sequence[Op]]) -> None:
+    """Each of them, and then a step of every handle."""
+    stage = _stage(variant)
+    try:
+        for ops in compositions:
+            _try(lambda ops=ops: stage.compose(ops))
+            for handle, held in list(stage._held.items()):
+                _step(stage, handle, len(held.rows.tokens))
+    finally:
+        stage.reset()
+
+
+def _step(stage: Stage, handle: int, rows: int) -> None:
+    import mlx.core as mx
+
+    if rows <= MOST_ROWS:
+        _try(lambda: stage.run(handle, [mx.zeros((rows, 2, WIDTH))], stage.position(handle)))
+
+
+def _try(work: object) -> None:
+    assert callable(work)
+    try:
+        work()
+    except (ProtocolError, StageFailed):
+        return
+
+
+_HANDLES = st.sampled_from([1, 2, 3, 4, 2**32 - 1])
+_COUNTS = st.sampled_from([0, 1, 2, 3, 8, 2**31 - 1, 2**31, 2**32 - 1])
+_MANY = st.lists(_COUNTS, min_size=1, max_size=3).map(tuple)
+_PADDING = st.one_of(st.none(), _MANY)
+_OPS: st.SearchStrategy[Op] = st.one_of(
+    st.builds(New, _HANDLES),
+    st.builds(Merge, _HANDLES, st.lists(_HANDLES, max_size=4).map(tuple)),
+    st.builds(Extend, _HANDLES, _HANDLES),
+    st.builds(Keep, _HANDLES, _MANY),
+    st.builds(Copy, _HANDLES, _HANDLES),
+    st.builds(Extract, _HANDLES, _HANDLES, _COUNTS),
+    st.builds(Trim, _HANDLES, _COUNTS),
+    st.builds(Prepare, _HANDLES, _PADDING, _PADDING, _PADDING),
+    st.builds(Finalise, _HANDLES),
+    st.builds(Drop, _HANDLES),
+)
+_BEGINNINGS = st.sampled_from(
+    [
+        (),
+        (New(1),),
+        (New(1), New(2)),
+        (New(1), New(2), Merge(3, (1, 2))),
+        (New(1), Merge(3, (1,)), New(2), Merge(4, (2,))),
+    ]
+)
+
+
+@given(st.sampled_from(VARIANTS), _BEGINNINGS, st.lists(st.lists(_OPS, max_size=3), max_size=4))
+def shaped(variant: str, beginning: tuple[Op, ...], compositions: list[list[Op]]) -> None:
+    """Operations of the right shape on rows that are there, or not; between them the rows go on."""
+    _do(variant, [beginning, *compositions])
+
+
+def target() -> Target:
+    """An honest frame of each kind."""
+    ops: list[Op] = [
+        New(1),
+        New(2),
+        Merge(3, (1, 2)),
+        Copy(4, 3),
+        Extract(5, 3, 1),
+        Keep(3, (0,)),
+        Extend(4, 3),
+        Drop(5),
+    ]
+    padded: list[Op] = [New(1), Merge(2, (1,)), Prepare(2, (1,), (2,), (0,)), Finalise(2), Trim(2, 0)]
+    frames = [WorkFrame(FrameType.COMPOSE, 7, number, payload=encode_ops(o)) for number, o in enumerate((ops, padded))]
+    seeds = [b"O" + b"".join(bytes(part) for part in frame.parts(3)) for frame in frames]
+    problem = encode_problem(StageFailed("no memory").problem)[0]
+    return Target(
+        "work",
+        attack,
+        [
+            *seeds,
+            b"T" + encode_standing(Standing(b"r" * 16, 9, (1, 2))),
+            b"E" + WORK.pack(7, 3, 1) + bytes(problem),
+            b"O" + WORK.pack(7, 3, 2) + msgspec.msgpack.encode([["New", 1], ["Keep", 1, [0]]]),
+        ],
+        shaped,
+    )

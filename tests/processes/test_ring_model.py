@@ -1,0 +1,61 @@
+"""mlx-lm's own functions over a ring of real workers give what they give over the whole model in one process."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import mlx_lm
+import numpy as np
+import pytest
+from mlx.utils import tree_flatten
+from mlx_lm.utils import load_model
+
+from core.settings import MAX_ROWS
+from tests.atlas import config_of
+from tests.checkpoints import write_weights
+from tests.cluster import Make
+from tests.made import build
+from tests.processes.here import ring_model
+from tests.rings import check_as_mlx_lm
+
+pytestmark = pytest.mark.slow
+
+RINGS = [
+    pytest.param("llama", (4,), id="llama-two"),
+    pytest.param("llama", (3, 6), id="llama-three"),
+    pytest.param("gemma3_text", (2, 5), id="windows-three"),
+]
+
+
+@pytest.mark.parametrize(("family", "cuts"), RINGS)
+def test_mlx_lm_runs_over_workers(made: Make, family: str, cuts: tuple[int, ...]) -> None:
+    model_dir = made(family)
+    loaded: Any = mlx_lm.load(str(model_dir))
+    whole, tokenizer = loaded[:2]
+    with ring_model(model_dir, cuts) as model:
+        check_as_mlx_lm(model, whole, tokenizer)
+
+
+def test_more_tokens_than_a_frame_carries_go_round_in_parts(made: Make) -> None:
+    model_dir = made("llama")
+    whole: Any = mlx_lm.load(str(model_dir))[0]
+    tokens = mx.random.randint(4, 500, (64, MAX_ROWS // 64 + 9), key=mx.random.key(1))
+    with ring_model(model_dir, (3, 6)) as model:
+        np.testing.assert_allclose(np.array(model(tokens)), np.array(whole(tokens)), rtol=0, atol=1e-4)
+
+
+def test_mlx_lm_runs_over_workers_that_keep_states(tmp_path: Path) -> None:
+    """Layers that remember a state, which nobody can trim, between layers that remember keys."""
+    write(tmp_path, "qwen3_next")
+    loaded: Any = load_model(tmp_path)
+    with ring_model(tmp_path, (3,)) as model:
+        check_as_mlx_lm(model, loaded[0])
+
+
+def write(directory: Path, variant: str) -> None:
+    """A variant of the atlas as a model on disk, without a tokenizer."""
+    (directory / "config.json").write_text(json.dumps(config_of(variant)))
+    write_weights(directory, dict(tree_flatten(build(variant).parameters())))
