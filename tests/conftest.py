@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import gc
+import os
+import signal
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import psutil
 import pytest
@@ -12,6 +17,36 @@ from hypothesis import HealthCheck, settings
 # no time gates, not even that of making an input: machines are shared
 settings.register_profile("macluster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("macluster")
+
+# a shell has what it runs in the background ignore Ctrl-C, and every child would inherit that
+signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported stays: the collector need not look at it again and again."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_open(request: pytest.FixtureRequest) -> Iterator[None]:
+    """A connection that outlives the loop of its test is found there, not in whichever test runs later."""
+    yield
+    if request.node.get_closest_marker("asyncio"):
+        gc.collect()
+
+
+@pytest.fixture
+def bonjour() -> Iterator[None]:
+    """What is advertised on loopback is seen by every test that looks there: only one does at a time, in whichever
+    process it runs.
+    """
+    folder = os.open(Path(__file__).parent, os.O_RDONLY)
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(folder)
 
 
 def our_children() -> list[str]:

@@ -6,6 +6,8 @@ import io
 import pkgutil
 from collections.abc import Callable
 from contextlib import redirect_stdout
+from copy import deepcopy
+from functools import cache
 from importlib import import_module
 from math import sqrt
 from typing import Any
@@ -35,9 +37,8 @@ def build(variant: str, dtype: mx.Dtype = mx.float32, bits: int | None = None) -
 
 def twin(variant: str, whole: nn.Module, bits: int | None = None) -> nn.Module:
     """Another instance with the same arrays, for a stage to change the layers of."""
-    config = config_of(variant)
-    model_class, args_class = _get_classes(config)
-    model: nn.Module = model_class(args_class.from_dict(config))
+    model_class, args = _classed(variant)
+    model: nn.Module = model_class(deepcopy(args))
     if bits:
         quantize_model(model, {}, 32, bits, quant_predicate=_wanted(model))
     model.update(whole.parameters())
@@ -70,6 +71,14 @@ def architectures() -> set[str]:
         if hasattr(module, "Model"):
             names.add(info.name)
     return names
+
+
+@cache
+def _classed(variant: str) -> tuple[Any, Any]:
+    """The family's Model and its arguments, which cost more than the model."""
+    config = config_of(variant)
+    model_class, args_class = _get_classes(config)
+    return model_class, args_class.from_dict(config)
 
 
 def _wanted(model: nn.Module) -> Callable[[str, nn.Module], bool]:

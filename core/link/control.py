@@ -10,7 +10,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from contextlib import ExitStack
+from functools import partial
 from time import monotonic
 from typing import Final
 
@@ -22,7 +22,7 @@ from core.link.greeting import introduce, welcome
 from core.link.seal import Opener, Sealer
 from core.link.tls import check_peer, client_context, link_error, server_context
 from core.link.wear import KeyUse
-from core.link.wire import Wire
+from core.link.wire import Wire, wired
 from core.settings import HELLO_TIMEOUT_S, MAX_CONTROL_BODY, TLS_TIMEOUT_S
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Member, Stand, decode_bundle
@@ -154,22 +154,18 @@ async def dial_control(
     Mac is told anything, and may raise. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError.
     """
     where = f"{host} port {port}"
+    connect = partial(
+        asyncio.get_running_loop().create_connection,
+        host=host,
+        port=port,
+        ssl=client_context(identity, cluster),
+        server_hostname="macluster",  # else the address would go out in clear
+        ssl_shutdown_timeout=GOODBYE_S,
+    )
     try:
-        async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(
-                host,
-                port,
-                ssl=client_context(identity, cluster),
-                server_hostname="macluster",  # else the address would go out in clear
-                ssl_shutdown_timeout=GOODBYE_S,
-            )
-            with ExitStack() as unless_linked:
-                unless_linked.callback(writer.transport.abort)
-                wire = Wire(reader, writer, where, host)
-                on_proof(check_peer(wire.certificate, cluster))
-                link = ControlLink(wire, *await introduce(wire, identity, cluster, peer_id))
-                unless_linked.pop_all()
-                return link
+        async with asyncio.timeout(timeout_s), wired(connect, where, host) as wire:
+            on_proof(check_peer(wire.certificate, cluster))
+            return ControlLink(wire, *await introduce(wire, identity, cluster, peer_id))
     except OSError as error:
         raise link_error(error, where) from error
 
@@ -254,24 +250,15 @@ class ControlServer:
 
     async def _shake_hands(self, sock: socket.socket, host: str, visit: Visit) -> ControlLink:
         cluster = self._cluster()
-        loop = asyncio.get_running_loop()
-        reader = asyncio.StreamReader(loop=loop)
-        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
-        transport, _ = await loop.connect_accepted_socket(
-            lambda: protocol,
-            sock,
+        connect = partial(
+            asyncio.get_running_loop().connect_accepted_socket,
+            sock=sock,
             ssl=self._context(cluster),
             ssl_handshake_timeout=TLS_TIMEOUT_S,
             ssl_shutdown_timeout=GOODBYE_S,
         )
-        writer = asyncio.StreamWriter(transport, protocol, reader, loop)
-        with ExitStack() as unless_linked:
-            unless_linked.callback(writer.transport.abort)
-            async with asyncio.timeout(HELLO_TIMEOUT_S):
-                wire = Wire(reader, writer, host, host)
-                link = ControlLink(wire, *await welcome(wire, self._identity, cluster, visit))
-            unless_linked.pop_all()
-            return link
+        async with wired(connect, host, host) as wire, asyncio.timeout(HELLO_TIMEOUT_S):
+            return ControlLink(wire, *await welcome(wire, self._identity, cluster, visit))
 
     def _context(self, cluster: Cluster) -> ssl.SSLContext:
         if self._made is None or self._made[0] != cluster:

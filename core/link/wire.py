@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from ipaddress import ip_address
 from typing import Final, NamedTuple
 
-from core.errors import LinkLost
+from core.errors import LinkError, LinkLost
 from core.link.tls import link_error, tune
 from core.settings import SEND_TIMEOUT_S
 
 KNOCKS_PER_S: Final = 4.0
 KNOCK_BURST: Final = 8.0
 ADDRESSES_KEPT: Final = 256
+
+Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
 
 
 class Wire:
@@ -22,6 +26,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: str, host: str) -> None:
         """`where` names the other end in errors; `host` is its address. Raises LinkLost."""
         self._reader, self._writer, self.where, self.remote_host = reader, writer, where, host
+        self._was_closed = False
         try:
             tune(writer.get_extra_info("socket"))
             self.certificate: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True) or b""
@@ -40,7 +45,7 @@ class Wire:
         except asyncio.IncompleteReadError as error:
             raise LinkLost(f"{self.where} closed the link.") from error
         except OSError as error:
-            raise link_error(error, self.where) from error
+            raise self._broken(error) from error
 
     def write(self, data: bytes) -> None:
         """Hand over all of `data` in one piece. Raises LinkLost."""
@@ -54,11 +59,13 @@ class Wire:
             async with asyncio.timeout(SEND_TIMEOUT_S):
                 await self._writer.drain()
         except OSError as error:
+            problem = self._broken(error)
             self.close()
-            raise link_error(error, self.where) from error
+            raise problem from error
 
     def close(self) -> None:
         """End the connection; what was handed over still goes out, for at most a second."""
+        self._was_closed = True
         self._writer.close()
 
     async def wait_closed(self) -> None:
@@ -67,6 +74,39 @@ class Wire:
             await self._writer.wait_closed()
         except OSError:
             return  # it broke before it closed: gone all the same
+
+    def _broken(self, error: OSError) -> LinkError:
+        """TLS complains of what still comes in after our goodbye; that says nothing against the other end."""
+        return LinkLost(f"The link to {self.where} is closed.") if self._was_closed else link_error(error, self.where)
+
+
+@asynccontextmanager
+async def wired(connect: Connect, where: str, host: str) -> AsyncIterator[Wire]:
+    """A wire over the TLS connection that `connect` makes with a protocol; it stays if the body succeeds, else nothing
+    of it does. Raises LinkLost, and what `connect` raises.
+    """
+    reader = asyncio.StreamReader()
+    protocol = _Protocol(reader)
+    try:
+        transport, _ = await connect(lambda: protocol)
+        yield Wire(reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()), where, host)
+    except BaseException:
+        if protocol.transport:
+            protocol.transport.abort()
+        raise
+
+
+class _Protocol(asyncio.StreamReaderProtocol):
+    """Has the transport as soon as TLS stands. Where `connect` is cancelled at that moment asyncio gives it to nobody,
+    and says goodbye to the other end for a second.
+    """
+
+    transport: asyncio.WriteTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.WriteTransport)
+        self.transport = transport
+        super().connection_made(transport)
 
 
 class _Bucket(NamedTuple):

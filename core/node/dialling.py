@@ -52,10 +52,10 @@ class Dialling:
 
     async def stop(self) -> None:
         """Give up on everybody."""
-        tasks, self._tasks = list(self._tasks.values()), {}
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        while tasks := list(self._tasks.values()):  # one that was done already may have begun another
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
 
     def problem(self, device_id: str) -> str:
         """Why the last round of dialling did not reach that Mac; "" where it is linked or was not looked for."""

@@ -9,7 +9,7 @@ from time import monotonic
 from typing import Any
 
 from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
-from core.link.control import ControlLink, ControlServer, serve_control
+from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
 from core.link.line import Line
 from core.link.wear import KEY_LIMITS, KeyUse
@@ -55,7 +55,9 @@ class Mesh:
         self._on_down = on_down
         self._key_limits = key_limits
         self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
+        self._is_over = False
         self.contacts: dict[str, Contact] = {}
         self.dialling = Dialling(
             identity,
@@ -63,7 +65,7 @@ class Mesh:
             book,
             journal,
             is_linked=self.contacts.__contains__,
-            on_link=lambda link: self._add(Line(link, dialled=True)),
+            on_link=lambda link: self._add(self._line(link, dialled=True)),
             on_change=on_change,
         )
 
@@ -77,19 +79,24 @@ class Mesh:
         return int(self._server.sockets[0].getsockname()[1])
 
     async def stop(self, reason: str) -> None:
-        """Say goodbye and close every link."""
+        """Say goodbye, close every link and wait until it is gone: a second where the other end does not answer."""
         for device_id in list(self.contacts):
             await self.send(device_id, Bye(reason=reason))
+        self._is_over = True  # from here on no link is kept
+        if self._server:
+            self._server.close()
         contacts = list(self.contacts.values())
         self.contacts.clear()
-        await self.dialling.stop()
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.dialling.stop()
         for contact in contacts:
             contact.line.close()
         if self._server:
-            self._server.close()
+            await self._server.wait_closed()
+        if self._open:
+            await asyncio.wait(self._open, timeout=2 * GOODBYE_S)
 
     @property
     def knocks(self) -> dict[str, int]:
@@ -131,7 +138,14 @@ class Mesh:
         return True
 
     async def _accepted(self, link: ControlLink) -> None:
-        self._add(Line(link, dialled=False))
+        self._add(self._line(link, dialled=False))
+
+    def _line(self, link: ControlLink, *, dialled: bool) -> Line:
+        """A new link, from here on waited for at the end."""
+        task = asyncio.create_task(link.wait_closed())
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        return Line(link, dialled=dialled)
 
     def _add(self, line: Line) -> None:
         """Keep one line a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
@@ -140,7 +154,7 @@ class Mesh:
         device_id, contact = text_id(line.link.peer_id), Contact(line)
         standing = self.contacts.get(device_id)
         full = not standing and len(self.contacts) >= MAX_CONTROL_LINKS
-        if full or not self._may_link(contact):
+        if full or self._is_over or not self._may_link(contact):
             line.close()
             return
         if standing:
@@ -158,13 +172,13 @@ class Mesh:
 
     def _renewed(self, link: ControlLink) -> None:
         """A link that was dialled because the keys of the standing one are worn."""
-        contact = self.contacts.get(text_id(link.peer_id))
+        contact, line = self.contacts.get(text_id(link.peer_id)), self._line(link, dialled=True)
         if contact and contact.line.dialled and not contact.line.is_renewing:
             with suppress(LinkError):  # it ended at this very moment: then this one comes after it
                 contact.line.renew(link)
                 contact.changed_at, contact.attempts = monotonic(), 0
                 return
-        self._add(Line(link, dialled=True))
+        self._add(line)
 
     def _may_link(self, contact: Contact) -> bool:
         """By the newest roster, which may have come while the two were still shaking hands."""

@@ -33,7 +33,7 @@ from tests.unit.macs import cluster, mac
 from tests.unit.test_node_messages import STATUS
 from tui.watch import Watch
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]
 
 
 @asynccontextmanager

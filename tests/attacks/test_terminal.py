@@ -26,7 +26,7 @@ from tests.attacks.victim import HOST, SIZE, Observer, Victim, cast, running_vic
 from tests.unit.macs import chain, mac, member_of
 from tests.unit.test_node_messages import STATUS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]
 
 EVIL = SIZE
 NAME = "\x1b]0;NAME\x07\x1b[2J\x9b31m\u202e"

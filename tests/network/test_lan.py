@@ -29,7 +29,7 @@ ROOT = Path(__file__).parents[2]
 STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "mini", "rogue"))
 PROMPT = "Tell me about the three Macs."
 WAIT_S = 40.0
-FLOOD_S = 5.0
+FLOOD_S = 3.0
 
 
 @contextmanager

@@ -205,6 +205,7 @@ def test_the_socket_and_the_state_folder_are_private(home: Path) -> None:
     assert os.stat(home / "identity").st_mode & 0o777 == 0o700
 
 
+@pytest.mark.usefixtures("bonjour")
 def test_the_demo_without_a_terminal_is_plain_text_and_finds_by_bonjour() -> None:
     words = [*MACLUSTER, "demo"]
     ran = subprocess.run(

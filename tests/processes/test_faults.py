@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable
 
 import psutil
 import pytest
+import pytest_asyncio
 
 from core.errors import LinkError, MaclusterError
 from core.requests import LoadRequest
@@ -19,12 +20,29 @@ from tests.cluster import Make, ask, begin, finish, running_demo, tokens_seen
 from tests.conftest import our_children
 from tui.demo import Demo
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 PROMPT = "tell me about hops"
-GONE_S = 5.0
+GONE_S = 20.0
 
 
-@pytest.fixture
-async def demo(made: Make) -> AsyncIterator[Demo]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def nodes(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (64, 32, 16)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def demo(nodes: Demo) -> Demo:
+    """The model is loaded over three nodes, which no test here may end."""
+    if nodes.head.now.plan_status != "ready":
+        await reload(nodes)
+    return nodes
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def mortal(made: Make) -> AsyncIterator[Demo]:
+    """The same over three nodes that may be ended."""
     async with running_demo(made("llama"), (64, 32, 16)) as running:
         yield running
 
@@ -69,34 +87,34 @@ async def test_kill_of_each_worker(demo: Demo) -> None:
         assert (await ask(demo.head, PROMPT, 24)).tokens == expected.tokens
 
 
-async def test_kill_of_a_members_node(demo: Demo) -> None:
-    expected = await ask(demo.head, PROMPT, 24)
-    node = psutil.Process(demo.pid_of(2))
+async def test_kill_of_a_members_node(mortal: Demo) -> None:
+    expected = await ask(mortal.head, PROMPT, 24)
+    node = psutil.Process(mortal.pid_of(2))
     children = [c.pid for c in node.children()]
-    request = await begin(demo.head, PROMPT, 2000)
-    await tokens_seen(demo.head, request, 5)
+    request = await begin(mortal.head, PROMPT, 2000)
+    await tokens_seen(mortal.head, request, 5)
     node.kill()
-    answer = await finish(demo.head, request)
+    answer = await finish(mortal.head, request)
     assert answer.done.problem is not None
     await gone(children)
-    await demo.head.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing mini lost")
-    await reload(demo)
-    assert len(demo.head.now.stages) == 2
-    assert (await ask(demo.head, PROMPT, 24)).tokens == expected.tokens
+    await mortal.head.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing mini lost")
+    await reload(mortal)
+    assert len(mortal.head.now.stages) == 2
+    assert (await ask(mortal.head, PROMPT, 24)).tokens == expected.tokens
 
 
-async def test_kill_of_the_heads_node(demo: Demo) -> None:
-    expected = await ask(demo.head, PROMPT, 24)
-    node = psutil.Process(demo.pid_of(0))
+async def test_kill_of_the_heads_node(mortal: Demo) -> None:
+    expected = await ask(mortal.head, PROMPT, 24)
+    node = psutil.Process(mortal.pid_of(0))
     children = [c.pid for c in node.children()]
     node.kill()
     await gone(children)
-    other = demo.watches[1]
+    other = mortal.watches[1]
     await other.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing studio lost")
     await other.until(
         lambda w: any("head of the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
     )
-    await other.client.load(LoadRequest(model=demo.model))
+    await other.client.load(LoadRequest(model=mortal.model))
     await other.until(lambda w: w.now.plan_status == "ready", 30, "Loading on the two that are left")
     assert (await ask(other, PROMPT, 24)).tokens == expected.tokens
 

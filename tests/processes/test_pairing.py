@@ -7,8 +7,8 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -67,6 +67,7 @@ def other_digits(digits: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("bonjour")
 async def test_who_chose_each_other_meet_and_wrong_digits_leave_nothing(tmp_path: Path) -> None:
     async with person(tmp_path, "studio") as one, person(tmp_path, "mini") as two:
         ids = {one.device_id, two.device_id}
@@ -179,8 +180,7 @@ async def test_a_name_changed_in_flight_ends_it_on_both_sides(tmp_path: Path, ol
                 shown = await one.sees("compare"), await two.sees("compare")
                 assert shown[0].peer == "maxi"
                 assert shown[0].digits != shown[1].digits
-                await one.types(shown[1].digits)
-                await two.types(shown[0].digits)
+                await one.types(shown[1].digits)  # who reads out first ends it for both
                 await two.sees("failed")
             await one.sees("failed")
             await two.watch.client.stop_pairing()  # what was committed to was changed: that cost an attempt, no window
@@ -214,6 +214,23 @@ class Command:
         _, complaint = await asyncio.to_thread(self.process.communicate, timeout=WAIT_S)
         return self.process.returncode, complaint
 
+    def kill(self) -> None:
+        with self.process:
+            self.process.kill()
+
+
+@pytest.fixture
+def command() -> Iterator[Callable[..., Command]]:
+    """Begins a command; none outlives the test."""
+    with ExitStack() as stack:
+
+        def begin(home: Home, *words: str) -> Command:
+            begun = Command(home, *words)
+            stack.callback(begun.kill)
+            return begun
+
+        yield begin
+
 
 async def window_of(command: Command) -> str:
     while not (step := await command.says("waiting")).address:
@@ -222,11 +239,13 @@ async def window_of(command: Command) -> str:
 
 
 @pytest.mark.slow
-async def test_the_command_pairs_by_standard_input_and_says_how_it_ended(tmp_path: Path) -> None:
+async def test_the_command_pairs_by_standard_input_and_says_how_it_ended(
+    tmp_path: Path, command: Callable[..., Command]
+) -> None:
     async with person(tmp_path, "studio", "--no-multicast") as one, person(tmp_path, "mini", "--no-multicast") as two:
         for right in (False, True):
-            waiting = Command(one.home)
-            knocking = Command(two.home, await window_of(waiting))
+            waiting = command(one.home)
+            knocking = command(two.home, await window_of(waiting))
             shown = await waiting.says("compare"), await knocking.says("compare")
             waiting.types("12 34")  # no six digits: asked for again
             waiting.types(shown[1].digits)
@@ -239,11 +258,11 @@ async def test_the_command_pairs_by_standard_input_and_says_how_it_ended(tmp_pat
 
 
 @pytest.mark.slow
-async def test_ctrl_c_and_the_end_of_input_stop_it(tmp_path: Path) -> None:
+async def test_ctrl_c_and_the_end_of_input_stop_it(tmp_path: Path, command: Callable[..., Command]) -> None:
     async with person(tmp_path, "studio", "--no-multicast") as one, person(tmp_path, "mini", "--no-multicast") as two:
-        waiting = Command(one.home)
+        waiting = command(one.home)
         address = await window_of(waiting)
-        knocking = Command(two.home, address)
+        knocking = command(two.home, address)
         await knocking.says("compare")
         assert knocking.process.stdin
         knocking.process.stdin.close()
@@ -252,12 +271,12 @@ async def test_ctrl_c_and_the_end_of_input_stop_it(tmp_path: Path) -> None:
         assert (status, "ended before the digits" in complaint) == (2, True)
         assert (await waiting.ended())[0] == 1
 
-        waiting = Command(one.home)
+        waiting = command(one.home)
         address = await window_of(waiting)
         waiting.process.send_signal(signal.SIGINT)
         assert (await waiting.ended())[0] == 130
         await one.sees("stopped")
         with pytest.raises(OSError, match="refused"):
             socket.create_connection((HOST, int(address.rpartition(":")[2]))).close()
-        assert (await Command(one.home, "nobody").ended())[0] == 2
+        assert (await command(one.home, "nobody").ended())[0] == 2
         assert one.kept == two.kept == []

@@ -14,7 +14,11 @@ from tests.network.nodes import running_node
 from tests.screens.conftest import Open
 from tests.screens.terminals import Terminal
 
-pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
+pytestmark = [
+    pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"),
+    pytest.mark.slow,
+    pytest.mark.usefixtures("bonjour"),
+]
 
 SEEN_S = 30.0
 # no demo has these: tests that run beside this one may be seen too

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, NotPaired, ProtocolError, SealError
-from core.link import control
+from core.link import control, wire
 from core.link.control import ControlLink, ControlServer, dial_control, serve_control
 from core.link.frames import HEADER, FrameType, Header
 from core.link.tls import client_context
@@ -129,6 +129,17 @@ async def test_the_end_of_a_link_is_seen_and_what_was_sent_before_arrives(house:
         await soon(near.recv())
 
 
+async def test_what_still_comes_in_after_this_ends_goodbye_says_nothing_against_the_other_one(house: House) -> None:
+    near, far = await house.pair()
+    hearing = asyncio.create_task(near.recv())
+    await asyncio.sleep(0)
+    far._put(FrameType.PING, b"on its way")
+    near.close()
+    with pytest.raises(LinkLost, match=r"The link to .* is closed|closed the link"):
+        await soon(hearing)
+    await soon(near.wait_closed())
+
+
 async def test_a_recv_that_was_cancelled_in_the_middle_of_a_frame_loses_nothing(house: House) -> None:
     near, far = await house.pair()
     frame = bytes(near._sealer.seal(FrameType.PLAN, parts=[b"plan"]))
@@ -235,6 +246,29 @@ async def test_who_only_sits_at_the_door_does_not_keep_a_member_out(house: House
             assert await soon(reader.read()) == b""
         assert not any(reader.at_eof() for reader in readers[3:])
         await house.pair()
+
+
+@pytest.mark.parametrize("cancelled", ["who dials", "who listens"])
+async def test_a_handshake_that_is_cancelled_as_tls_stands_leaves_nothing(
+    house: House, monkeypatch: pytest.MonkeyPatch, cancelled: str
+) -> None:
+    dialling = asyncio.ensure_future(house.dial())
+    ends: asyncio.Queue[tuple[asyncio.Future[Any], socket.socket]] = asyncio.Queue()
+    begin = wire._Protocol.connection_made
+
+    def connection_made(protocol: wire._Protocol, transport: asyncio.BaseTransport) -> None:
+        begin(protocol, transport)
+        dials = transport.get_extra_info("peername")[1] == house.port
+        if dials == (cancelled == "who dials"):
+            task = dialling if dials else next(iter(house.server._handshakes))
+            task.cancel()
+            ends.put_nowait((task, transport.get_extra_info("socket")))
+
+    monkeypatch.setattr(wire._Protocol, "connection_made", connection_made)
+    task, end = await soon(ends.get())
+    await asyncio.gather(task, return_exceptions=True)
+    assert end.fileno() == -1, "asyncio would say goodbye for a second"
+    await asyncio.gather(dialling, return_exceptions=True)
 
 
 def test_knocks_are_limited_by_address_but_not_on_loopback() -> None:

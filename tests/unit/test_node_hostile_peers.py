@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 import socket
 from collections.abc import Callable
 
@@ -115,20 +116,22 @@ def test_an_address_for_a_device_id_that_is_none_is_refused(device_id: str) -> N
         commands.know(Address(device_id=device_id, host="127.0.0.1", port=1))
 
 
+@pytest.mark.usefixtures("bonjour")
 async def test_an_advertisement_speaks_for_the_device_id_of_its_own_name_only() -> None:
     seen: list[Sighting] = []
     heard = asyncio.Event()
+    own, liar, victim, honest = (text_id(secrets.token_bytes(16)) for _ in range(4))  # other tests may advertise too
 
     def note(sighting: Sighting) -> None:
         seen.append(sighting)
-        heard.set()
+        if sighting.device_id == honest:
+            heard.set()
 
-    victim, honest = text_id(b"v" * 16), text_id(b"h" * 16)
-    discovery = Discovery(text_id(b"o" * 16), "own", "127.0.0.1", note)
+    discovery = Discovery(own, "own", "127.0.0.1", note)
     rogue = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
     try:
         await discovery.start(7001)
-        for name, claims in ((text_id(b"r" * 16), victim), (honest, honest)):
+        for name, claims in ((liar, victim), (honest, honest)):
             await rogue.async_register_service(
                 AsyncServiceInfo(
                     SERVICE_TYPE,
@@ -143,4 +146,4 @@ async def test_an_advertisement_speaks_for_the_device_id_of_its_own_name_only() 
     finally:
         await discovery.stop()
         await rogue.async_close()
-    assert {s.device_id for s in seen} == {honest}, "the rogue was advertised first, and was not believed"
+    assert not {liar, victim} & {s.device_id for s in seen}, "the rogue was advertised first, and was not believed"
