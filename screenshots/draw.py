@@ -1,37 +1,28 @@
-"""`make shots`: runs the demo, drives the app in it, and writes the README's pictures as PNG.
-
-The SVG that Textual exports is turned into PNG by rsvg-convert (Debian: librsvg2-bin, with fonts-firacode).
-"""
+"""`make shots`: runs the demo, drives the app in it, and writes the README's pictures as PNG; then those of benches."""
 
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 from textual.pilot import Pilot
 
 from core.events import Peer
 from core.requests import PairWith
+from screenshots import png, timeline
 from tui.app import MaclusterApp
 from tui.cli import DEMO_PROMPT
 from tui.client import NodeClient
 from tui.demo import START_S, Demo, DemoConfig, pair
 from tui.watch import Watch
 
-HERE = Path(__file__).parent
 SIZES = ((120, 36), (80, 24))
-ZOOM = "1.5"
 PAIRED = 3
 
 
 async def main() -> None:
     """Draw the dashboard, the model picker, the trust screen and the pairing dialog at both sizes."""
-    if not shutil.which("rsvg-convert"):
-        sys.exit("Install rsvg-convert first (Debian: librsvg2-bin fonts-firacode; macOS: brew install librsvg).")
+    png.require()
     demo = Demo(DemoConfig(budgets_gb=(64, 32, 16, 24)), print)
     try:
         await demo.start()
@@ -100,11 +91,9 @@ async def _until(reached: Callable[[], bool], pilot: Pilot[None]) -> None:
 
 def _save(app: MaclusterApp, name: str) -> None:
     """Without xml:space, librsvg drops the leading non-breaking spaces and words stick together."""
-    svg = app.export_screenshot().replace("<svg ", '<svg xml:space="preserve" ', 1)
-    target = HERE / f"{name}.png"
-    subprocess.run(["rsvg-convert", "-z", ZOOM, "-o", str(target)], input=svg.encode(), check=True)
-    print(target.name)
+    png.write(name, app.export_screenshot().replace("<svg ", '<svg xml:space="preserve" ', 1))
 
 
 if __name__ == "__main__":
     asyncio.run(main())
+    timeline.main()

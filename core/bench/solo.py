@@ -20,16 +20,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, system
+from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
 from core.bench.partner import Partner, partner
 from core.bench.ring import Answer, WorkerRing, worker_ring
 from core.errors import error_from
-from core.models.maker import make_model
 from core.worker.messages import StageSample
 
 REACH: Final = 0.97
 COUNTS_FROM_S: Final = 0.020
-PROMPT: Final = (101,)  # one token: no prefill, so that every pass of a stage is a step of decode
-HEAD_DIM: Final = 64
+DEFAULT: Final = Sizes(12, 1024, "float32")
+PROMPT: Final = (FIRST_TOKEN,)  # one token: no prefill, so that every pass of a stage is a step of decode
 SOLO_S: Final = 300.0
 WARM_UP_TOKENS: Final = 4
 
@@ -56,8 +56,7 @@ class SoloResult(Result, frozen=True, kw_only=True):
     """Medians over `runs`; `stages_ms` are milliseconds a token of each stage's parts, by its own clock."""
 
     tokens: int
-    layers: int
-    hidden: int
+    sizes: Sizes
     solo_tokens_per_s: float
     split_tokens_per_s: float
     solo_token_ms: float
@@ -67,18 +66,14 @@ class SoloResult(Result, frozen=True, kw_only=True):
     runs: list[Run]
 
 
-def measure(runs: int, tokens: int, layers: int, hidden: int) -> SoloResult:
+def measure(runs: int, tokens: int, sizes: Sizes) -> SoloResult:
     """`runs` answers of `tokens` tokens on each side. Raises WorkerError and what a stage reports."""
     with TemporaryDirectory(prefix="macluster-solo-") as folder:
-        model = Path(folder) / "model"
-        make_model(
-            model, "llama", layers=layers, hidden=hidden, intermediate=3 * hidden, head_dim=HEAD_DIM, vocab=2048,
-            heads=hidden // HEAD_DIM, kv_heads=hidden // HEAD_DIM,
-        )  # fmt: skip
-        with partner(answer_alone) as solo, worker_ring(model, (layers // 2,)) as ring:
+        model = make(Path(folder), sizes)
+        with partner(answer_alone) as solo, worker_ring(model, (sizes.cut,)) as ring:
             sides = _Sides(solo, ring, str(model))
             sides.run(WARM_UP_TOKENS, solo_first=True)
-            return summary([sides.run(tokens, solo_first=n % 2 == 0) for n in range(runs)], tokens, layers, hidden)
+            return summary([sides.run(tokens, solo_first=n % 2 == 0) for n in range(runs)], tokens, sizes)
 
 
 def answer_alone(pipe: Connection[Any, Any]) -> None:
@@ -148,7 +143,7 @@ def _parts(sample: StageSample, tokens: int) -> dict[str, float]:
     return {name: 1e3 * spent / tokens for name, spent in seconds.items()}
 
 
-def summary(runs: list[Run], tokens: int, layers: int, hidden: int) -> SoloResult:
+def summary(runs: list[Run], tokens: int, sizes: Sizes) -> SoloResult:
     """Medians over runs; the ratio is the median of the ratios within a run."""
     ratio = median(r.split_tokens_per_s / r.solo_tokens_per_s for r in runs)
     solo = median(r.solo_tokens_per_s for r in runs)
@@ -162,8 +157,7 @@ def summary(runs: list[Run], tokens: int, layers: int, hidden: int) -> SoloResul
         cores=cores(),
         system=system(),
         tokens=tokens,
-        layers=layers,
-        hidden=hidden,
+        sizes=sizes,
         solo_tokens_per_s=solo,
         split_tokens_per_s=median(r.split_tokens_per_s for r in runs),
         solo_token_ms=median(r.solo_token_ms for r in runs),
@@ -182,8 +176,8 @@ def describe(result: SoloResult) -> str:
     between = 1e3 / split - sum(stage["compute"] for stage in result.stages_ms)
     return "\n".join(
         [
-            f"Decode of one row, {result.tokens} tokens, a model of {result.layers} layers, {result.hidden} wide; "
-            f"{result.system}, {result.cores} cores; medians of {len(result.runs)} runs, sides taking turns.",
+            f"Decode of one row, {result.tokens} tokens, {result.sizes}; {result.system}, {result.cores} cores; "
+            f"medians of {len(result.runs)} runs, sides taking turns.",
             "",
             f"  mlx_lm, one process         {solo:7.2f} tokens/s  {result.solo_token_ms:7.2f} ms the median token",
             f"  two stages, two processes   {split:7.2f} tokens/s  {result.split_token_ms:7.2f} ms the median token",
@@ -204,26 +198,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
     parser = argparse.ArgumentParser(prog="macluster bench solo", description="What splitting over two workers costs.")
     parser.add_argument("--runs", type=positive, default=7, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--tokens", type=_at_least_two, default=48, help="tokens a run (default %(default)s)")
-    parser.add_argument("--layers", type=_at_least_two, default=12, help="layers of the model (default %(default)s)")
-    parser.add_argument("--hidden", type=_width, default=1024, help="its width (default %(default)s)")
-    return print_result(
-        parser, lambda args: measure(args.runs, args.tokens, args.layers, args.hidden), describe, arguments
-    )
-
-
-def _at_least_two(text: str) -> int:
-    number = int(text)
-    if number < 2:
-        raise argparse.ArgumentTypeError("must be at least 2")
-    return number
-
-
-def _width(text: str) -> int:
-    number = int(text)
-    if number < HEAD_DIM or number % HEAD_DIM:
-        raise argparse.ArgumentTypeError(f"must be a multiple of {HEAD_DIM}")
-    return number
+    parser.add_argument("--tokens", type=at_least_two, default=48, help="tokens a run (default %(default)s)")
+    add_sizes(parser, DEFAULT)
+    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
 
 
 if __name__ == "__main__":

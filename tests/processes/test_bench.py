@@ -6,13 +6,15 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import mlx.core as mx
 import mlx_lm
 import pytest
 from mlx_lm.generate import generate_step
 
-from core.bench.ring import worker_ring
+from core.bench.ring import a_request, worker_ring
+from core.bench.timeline import activity, timeline
 from core.errors import LinkError, ModelNotFound, WorkerDied
 from core.models.maker import make_model
 from core.worker.messages import Token
@@ -42,6 +44,35 @@ def test_the_command_runs_the_hop_bench() -> None:
     shown = json.loads(done.stdout)
     assert shown["ratios"]["sealed_over_raw_cpu"] > 0
     assert shown["rounds"]
+
+
+def run_tiny(bench: str, *options: str) -> dict[str, Any]:
+    """What a bench of the engine prints about a tiny model, in two runs."""
+    tiny = ["--json", "--runs", "2", "--layers", "2", "--hidden", "64", "--dtype", "float32"]
+    command = [sys.executable, "-m", f"core.bench.{bench}", *tiny, *options]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    shown: dict[str, Any] = json.loads(done.stdout)
+    assert all(ratio > 0 for ratio in shown["ratios"].values())
+    assert shown["sizes"] == {"layers": 2, "hidden": 64, "dtype": "float32"}
+    assert len(shown["runs"]) == 2
+    assert all(len(lines) == 2 for lines in shown["bars"].values())
+    return shown
+
+
+def test_the_bench_of_lanes_runs() -> None:
+    shown = run_tiny("batch", "--tokens", "5")
+    assert set(shown["ratios"]) == {"eight_rows_over_one", "lanes_over_one_lane"}
+    assert set(shown["ways"]) == {"rows_1", "rows_2", "rows_4", "rows_8", "rows_8_one_lane"}
+    assert shown["same_tokens"] is True
+
+
+def test_the_bench_of_windows_runs_and_its_logits_are_those_of_mlx_lm() -> None:
+    shown = run_tiny("prefill", "--prompt", "40", "--chunks", "8")
+    assert set(shown["ratios"]) == {"windowed_over_window_1", "windowed_over_solo"}
+    assert [(turn["chunk"], turn["window"]) for turn in shown["ways"]] == [(8, 1), (8, 2), (8, 3)]
+    assert shown["same_logits"] is True
+    assert shown["solo_difference"] < 1e-5
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (1, 3)])
@@ -78,21 +109,38 @@ def test_a_reroute_to_nowhere_fails_and_leaves_nothing(model: Path) -> None:
         pytest.fail("the ring cannot be linked")
 
 
-def test_an_answer_that_breaks_says_why_and_a_dead_worker_is_noticed(model: Path) -> None:
+def test_a_ring_that_is_linked_anew_goes_on_with_the_answer(model: Path, alone: tuple[int, ...]) -> None:
+    with worker_ring(model, (2,)) as ring:
+
+        def relink(token: Token) -> None:
+            if token.index == 2:
+                ring.relink()
+
+        answer = ring.generate(PROMPT, max_tokens=8, on_token=relink)
+        assert ring.plan.plan_gen == 2
+    assert answer.tokens == alone
+
+
+def test_a_dead_worker_is_noticed_and_the_others_live(model: Path) -> None:
     with worker_ring(model, (2,)) as ring:
 
         def kill_the_tail(token: Token) -> None:
             if token.index == 2:
                 ring.workers[1].kill()
 
-        answer = ring.generate(PROMPT, max_tokens=2000, on_token=kill_the_tail)
-        assert answer.done.finish_reason == "error"
-        assert answer.done.problem
-        assert 3 <= len(answer.tokens) < 2000
-        assert not ring.workers[1].is_alive
         with pytest.raises(WorkerDied):
-            ring.relink()
+            ring.generate(PROMPT, max_tokens=2000, on_token=kill_the_tail)
+        assert not ring.workers[1].is_alive
         assert ring.workers[0].is_alive
+
+
+def test_with_one_lane_no_two_stages_compute_at_once(model: Path) -> None:
+    with worker_ring(model, (2,), lanes=1) as ring:
+        answers = ring.generate_all([a_request((101 + row,), max_tokens=8) for row in range(4)])
+        traces = ring.traces()
+    assert [len(answer.tokens) for answer in answers] == [8] * 4
+    assert all(any(span.kind == "step" for span in trace) for trace in traces)
+    assert activity(timeline(traces, "handle")).together == 0
 
 
 def test_a_model_that_is_not_there_starts_nothing(tmp_path: Path) -> None:

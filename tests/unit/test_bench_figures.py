@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -10,11 +11,13 @@ import pytest
 from core.bench.figures import medians, print_result, reach
 from core.bench.hop import HopResult, LaneTurn, summary
 from core.bench.macs import make_macs
+from core.bench.made import Sizes
 from core.bench.partner import partner
 from core.bench.solo import Run
 from core.bench.solo import summary as solo_summary
 from core.errors import WorkerDied
 from core.trust.roster import Cluster
+from tui.cli import parser
 
 
 def a_round(sealed: float, raw: float) -> dict[str, LaneTurn]:
@@ -55,7 +58,7 @@ def test_the_reach_of_solo_counts_only_where_a_token_takes_long(tokens_per_s: fl
         same_tokens=True,
         stages_ms=[],
     )
-    verdict = solo_summary([run], 48, 12, 1024).reach["two_stages_over_solo"]
+    verdict = solo_summary([run], 48, Sizes(12, 1024, "float32")).reach["two_stages_over_solo"]
     assert (verdict.reached, verdict.counts) == (True, counts)
 
 
@@ -70,6 +73,12 @@ def test_an_error_is_said_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_partner_that_ends_is_noticed() -> None:
     with partner(print) as other, pytest.raises(WorkerDied):
         other.hear(60)
+
+
+def test_the_command_names_every_bench() -> None:
+    for bench in ("batch", "hop", "prefill", "solo"):
+        assert parser().parse_args(["bench", bench]).name == bench
+        assert find_spec(f"core.bench.{bench}")
 
 
 def test_made_macs_are_one_cluster(tmp_path: Path) -> None:
