@@ -8,8 +8,9 @@ STAMP := $(VENV)/.installed
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
 
-test: $(STAMP)  ## every test, on two cores
-	@$(BIN)/python -m pytest -n 2 --dist loadfile
+test: $(STAMP)  ## every test; the unit tests on two cores, the rest one after the other
+	@$(BIN)/python -m pytest tests/unit -n 2 --dist worksteal
+	@$(BIN)/python -m pytest --ignore tests/unit
 
 fast: $(STAMP)  ## the tests that take no more than a few seconds each
 	@$(BIN)/python -m pytest -m "not slow"

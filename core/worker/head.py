@@ -68,7 +68,6 @@ class Head:
         self._probing = 0
         self._rows: dict[str, _Row] = {}
         self._last_words: list[Done] = []
-        self._are_last = False
         self._telemetry_due = 0.0
 
     @property
@@ -114,7 +113,7 @@ class Head:
 
     def flush(self) -> None:
         """Tell of the answers that are complete and wait for the stages' figures only."""
-        words, self._last_words, self._are_last = self._last_words, [], False
+        words, self._last_words = self._last_words, []
         for word in words:
             self._report(word)
 
@@ -172,15 +171,8 @@ class Head:
     def _finish(self, ended: Sequence[Ended]) -> None:
         """The last row that leaves the ring waits for every stage's figures: they are part of its end."""
         self._last_words += [self._rows.pop(request_id).done(reason) for request_id, reason in ended]
-        if self._rows or not self._last_words:
-            self.flush()
-        elif not self._pipeline.awaits_samples:
-            self._ask_last()
-
-    def _ask_last(self) -> None:
-        """The figures that belong to the end of what is complete."""
-        self._are_last = True
-        if not self._pipeline.ask_samples():
+        is_last = self._last_words and not self._rows
+        if not is_last or not (self._pipeline.awaits_samples or self._pipeline.ask_samples()):
             self.flush()
 
     def _fail(self, requests: Sequence[str], problem: Problem) -> None:
@@ -192,10 +184,7 @@ class Head:
         if samples := self._pipeline.take_samples():
             self._report(Samples(stages=samples))
             self._adapt(samples)
-            if self._are_last or not self._last_words:
-                self.flush()
-            else:
-                self._ask_last()
+            self.flush()
             return True
         now = monotonic()
         if self._scheduler.running and now >= self._telemetry_due:

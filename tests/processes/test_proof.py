@@ -64,7 +64,9 @@ class Macs:
 
     async def load(self, name: str, *, verify: bool = False) -> PlanLoaded:
         """Load a model; raises the problem that stopped it."""
-        head, mark = self.demo.head, len(self.demo.head.seen)
+        head = self.demo.head
+        await head.until(self.demo._all_linked, LOAD_S, "Linking")  # a busy machine may have lost one
+        mark = len(head.seen)
         await head.client.load(LoadRequest(model=name, verify=verify))
 
         def decided(_: object) -> bool:

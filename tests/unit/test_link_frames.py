@@ -67,6 +67,7 @@ def test_the_numbers_of_the_design() -> None:
         "ROSTER": 0x17,
         "TELEMETRY": 0x18,
         "KEY_CHANGE": 0x19,
+        "STANDING": 0x1A,
         "BYE": 0xFF,
     }
     assert (Flag.LAST_CHUNK, Flag.PREFILL) == (1, 2)
