@@ -27,6 +27,7 @@ from tests.cluster import Make, ask, reference
 from tests.conftest import our_children
 from tests.processes.wires import wire
 from tui.demo import Demo, DemoConfig
+from tui.watch import Watch
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
@@ -65,7 +66,7 @@ class Macs:
     async def load(self, name: str, *, verify: bool = False) -> PlanLoaded:
         """Load a model; raises the problem that stopped it."""
         head = self.demo.head
-        await head.until(self.demo._all_linked, LOAD_S, "Linking")  # a busy machine may have lost one
+        await head.until(_all_connected, LOAD_S, "Linking")  # a busy machine may have lost one
         mark = len(head.seen)
         await head.client.load(LoadRequest(model=name, verify=verify))
 
@@ -77,6 +78,10 @@ class Macs:
         if head.now.plan_problem:
             raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)
         return next(e for e in reversed(head.seen) if isinstance(e, PlanLoaded))
+
+
+def _all_connected(watch: Watch) -> bool:
+    return sum(p.state == "connected" and p.budget_bytes > 0 for p in watch.now.peers) == len(NAMES)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -160,8 +165,9 @@ def replace(model: Path) -> None:
     edit_config(model, rope_theta=5000.0)
 
 
-async def lets_go() -> None:
+async def lets_go(macs: Macs) -> None:
     """What was refused is gone everywhere: each Mac has one worker again."""
+    await macs.demo.head.client.unload()
     await until(lambda: len(our_children()) == 6)
 
 
@@ -190,7 +196,7 @@ async def test_a_copy_that_differs_on_one_mac_is_refused(macs: Macs, damage: Cal
     assert "mini" in refused.value.what
     assert said in refused.value.what
     assert refused.value.fix
-    await lets_go()
+    await lets_go(macs)
 
 
 @pytest.mark.parametrize(
@@ -210,7 +216,7 @@ async def test_damage_on_the_head_is_refused(macs: Macs, damage: Callable[[Path]
         await macs.load(str(model))
     assert said in refused.value.what
     assert refused.value.fix
-    await lets_go()
+    await lets_go(macs)
 
 
 async def test_weights_that_are_no_numbers_on_every_mac_fail_the_proof(macs: Macs) -> None:
