@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import os
+import tempfile
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,13 +14,14 @@ Open = Callable[..., Terminal]
 @pytest.fixture
 def terminal() -> Iterator[Open]:
     opened: list[Terminal] = []
+    with tempfile.TemporaryDirectory(prefix="mc-") as folder:
 
-    def open_terminal(width: int, height: int, *words: str) -> Terminal:
-        opened.append(Terminal(f"mc-{os.getpid()}-{len(opened)}", width, height, *words))
-        return opened[-1]
+        def open_terminal(width: int, height: int, *words: str) -> Terminal:
+            opened.append(Terminal(Path(folder) / str(len(opened)), width, height, *words))
+            return opened[-1]
 
-    yield open_terminal
-    for terminal in opened:
-        processes = [] if terminal.ended() else terminal.processes()
-        terminal.kill()
-        assert_gone(processes)
+        yield open_terminal
+        for terminal in opened:
+            processes = [] if terminal.ended() else terminal.processes()
+            terminal.kill()
+            assert_gone(processes)

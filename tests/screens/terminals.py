@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import psutil
 
@@ -14,10 +15,10 @@ WAIT_S = 40.0
 
 
 class Terminal:
-    """`macluster` with these words in a tmux server of its own with one window."""
+    """`macluster` with these words in a tmux server of its own with one window; `socket` is where it listens."""
 
-    def __init__(self, name: str, width: int, height: int, *words: str) -> None:
-        self._tmux = ["tmux", "-L", name, "-f", "/dev/null"]
+    def __init__(self, socket: Path, width: int, height: int, *words: str) -> None:
+        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
         # readline, which pytest imports, exports COLUMNS and LINES behind Python's back; Textual would believe them
         clean = "env -u COLUMNS -u LINES TERM=tmux-256color COLORTERM=truecolor"
         run = f"{clean} {sys.executable} -m tui.cli {shlex.join(words)}"
