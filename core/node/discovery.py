@@ -13,7 +13,6 @@ from zeroconf import (  # type: ignore[attr-defined]  # the records are not in i
     DNSAddress,
     DNSService,
     IPVersion,
-    NonUniqueNameException,
     ServiceStateChange,
     Zeroconf,
     current_time_millis,
@@ -63,7 +62,8 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
 class Discovery:
     """Advertises this node and browses for others, on `host`'s interface if it is loopback, else on all.
 
-    `on_vanish`: an advertisement was taken back, or ran out. `on_conflict`: another host advertises this Mac's id.
+    `on_vanish`: an advertisement was taken back, or ran out. `on_conflict`: another host advertises this Mac's id;
+    said once.
     `is_member`: who comes first when there are more names than can be looked at.
     """
 
@@ -90,6 +90,7 @@ class Discovery:
         self._is_due = asyncio.Event()
         self._resolver: asyncio.Task[None] | None = None
         self._resolving: set[asyncio.Task[None]] = set()
+        self._is_contested = False
         self.refused = 0
 
     async def start(self, port: int) -> None:
@@ -102,7 +103,9 @@ class Discovery:
             self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
             self._resolver = asyncio.create_task(self._resolve_due(self._zeroconf.zeroconf), name="resolver")
             self._service = self._describe(port)
-            await self._register(self._zeroconf, self._service)
+            # without zeroconf's probe for a free name: whoever took this Mac's id before cannot silence it. Both are
+            # advertised, and the key tells them apart
+            await self._zeroconf.async_register_service(self._service, cooperating_responders=True)
         except ZeroconfError as error:
             raise OSError(f"Bonjour refused to advertise this Mac: {type(error).__name__}") from error
 
@@ -114,14 +117,6 @@ class Discovery:
                 await self._zeroconf.async_update_service(self._service)
             except ZeroconfError as error:
                 raise OSError(f"Bonjour refused to advertise the pairing window: {type(error).__name__}") from error
-
-    async def _register(self, zeroconf: AsyncZeroconf, service: AsyncServiceInfo) -> None:
-        """Whoever took this Mac's id before cannot silence it: both are advertised, and the key tells them apart."""
-        try:
-            await zeroconf.async_register_service(service)
-        except NonUniqueNameException:
-            self._on_conflict()
-            await zeroconf.async_register_service(service, cooperating_responders=True)
 
     async def stop(self) -> None:
         """Say goodbye and stop listening."""
@@ -148,13 +143,12 @@ class Discovery:
     def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
         """A name that is no device id costs nothing but this call; one that is gets looked at in its turn."""
         device_id = name.removesuffix(f".{service_type}")
-        if device_id == self._device_id:
-            return
         if not _is_device_id(device_id):
             self.refused += 1
         elif state_change is ServiceStateChange.Removed:
             self._due.pop(device_id, None)
-            self._on_vanish(device_id)
+            if device_id != self._device_id:
+                self._on_vanish(device_id)
         else:
             self._due[device_id] = None
             if len(self._due) > MAX_RECORDS:
@@ -185,8 +179,15 @@ class Discovery:
             # one advertisement speaks for one device id, so that a rogue cannot fill the table under a single name
             if sighting is None or sighting.device_id != device_id:
                 self.refused += 1
-            else:
+            elif device_id != self._device_id:
                 self._on_sight(sighting)
+            elif not self._is_contested and not self._is_own(sighting):
+                self._is_contested = True
+                self._on_conflict()
+
+    def _is_own(self, sighting: Sighting) -> bool:
+        own = self._service
+        return own is not None and sighting.port == own.port and sighting.host in own.parsed_addresses()
 
 
 def addresses_of(host: str) -> list[str]:
