@@ -20,6 +20,8 @@ _T = TypeVar("_T")
 Level = Literal["blocked", "unpaired", "seen", "paired", "hardware-bound"]
 PeerState = Literal["seen", "connected", "suspect", "lost"]
 StageStatus = Literal["waiting", "loading", "linking", "ready", "broken", "lost"]
+Topology = Literal["private", "forward", "reverse", "single"]
+Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 
@@ -74,7 +76,8 @@ class Stage(Value, frozen=True, kw_only=True):
 
 
 class Plan(Value, frozen=True, kw_only=True):
-    """Who owns which layers, and in which order. Made once, on the head; `output` is a device id.
+    """Who owns which layers. Made once, on the head; `stages` are in the order of the ring, the head first; `output`,
+    a device id, has the final norm and the output head.
 
     `chunk`: tokens of a prompt that travel together; `window`: how many such chunks may be under way; `adapts`: both
     follow what the hops show, else they are what the person said. `rows`: requests that run at the same time; their
@@ -86,7 +89,7 @@ class Plan(Value, frozen=True, kw_only=True):
     plan_gen: int
     model: str
     fingerprint: str
-    topology: Literal["private", "single"]
+    topology: Topology
     layers: int
     context: int
     chunk: int
@@ -103,6 +106,11 @@ class Plan(Value, frozen=True, kw_only=True):
     def head(self) -> Stage:
         """The stage of the Mac where the user loaded the model."""
         return self.stages[0]
+
+    @property
+    def owners(self) -> tuple[Stage, ...]:
+        """The stages in the order of their layers."""
+        return tuple(sorted(self.stages, key=lambda stage: stage.start))
 
 
 class StageState(Event, frozen=True, kw_only=True):

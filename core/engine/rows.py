@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Restore, Trim
 from core.errors import ProtocolError
 from core.settings import MAX_ROWS
 
@@ -40,6 +40,39 @@ class Rows(NamedTuple):
         return self._replace(tokens=tuple(n + count for n in self.tokens), width=self.width + count)
 
 
+class Ledger:
+    """The rows of every handle, kept by its compositions and by what is fed to it."""
+
+    def __init__(self) -> None:
+        self._held: dict[int, Rows] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __getitem__(self, handle: int) -> Rows:
+        """Raises ProtocolError where `handle` names nothing."""
+        if handle not in self._held:
+            raise ProtocolError(f"Nothing is held under handle {handle}.")
+        return self._held[handle]
+
+    def compose(self, ops: Sequence[Op]) -> None:
+        """What the handles hold then. Raises ProtocolError for what cannot be done to them."""
+        for op in ops:
+            rows = None if isinstance(op, Drop) else after(op, [self[handle] for handle in sources(op)])
+            for handle in (target(op), *used_up(op)):
+                self._held.pop(handle, None)
+            if rows is not None:
+                self._held[target(op)] = rows
+
+    def fed(self, handle: int, count: int) -> None:
+        """A forward of `count` positions was put on the ring."""
+        self._held[handle] = self[handle].fed(count)
+
+    def clear(self) -> None:
+        """Nothing is held."""
+        self._held.clear()
+
+
 def target(op: Op) -> int:
     """The handle that `op` makes or changes."""
     return op.into if isinstance(op, Merge | Extend | Copy | Extract) else op.handle
@@ -48,7 +81,7 @@ def target(op: Op) -> int:
 def sources(op: Op) -> tuple[int, ...]:
     """The handles that `op` builds on."""
     match op:
-        case New() | Drop():
+        case New() | Restore() | Drop():
             return ()
         case Merge():
             return op.rows
@@ -92,6 +125,8 @@ def after(op: Op, held: Sequence[Rows]) -> Rows:
             return _prepared(op, held[0])
         case Finalise():
             return _finalised(held[0])
+        case Restore():
+            return Rows((op.tokens,), op.tokens)
         case _:
             return Rows()
 

@@ -26,6 +26,13 @@ class New(_Op, frozen=True, array_like=True, tag=True):
     handle: Handle
 
 
+class Restore(_Op, frozen=True, array_like=True, tag=True):
+    """`handle` names one new row that holds `tokens` tokens, as plain caches that come one by one behind this."""
+
+    handle: Handle
+    tokens: Count
+
+
 class Merge(_Op, frozen=True, array_like=True, tag=True):
     """`into` names a batch of the plain rows `rows`, in this order; their handles are used up. `into` may be one."""
 
@@ -90,7 +97,7 @@ class Drop(_Op, frozen=True, array_like=True, tag=True):
     handle: Handle
 
 
-Op = New | Merge | Extend | Keep | Copy | Extract | Trim | Prepare | Finalise | Drop
+Op = New | Restore | Merge | Extend | Keep | Copy | Extract | Trim | Prepare | Finalise | Drop
 
 
 class Compose(msgspec.Struct, frozen=True):
@@ -111,12 +118,14 @@ class Chunk(msgspec.Struct, frozen=True):
 class Step(msgspec.Struct, frozen=True):
     """One token of each row of a lane, in the order of its rows; the logits behind them choose the next tokens.
 
-    `requests`: whose rows they are.
+    `requests`: whose rows they are. `drafts`: guesses of the tokens that follow, where the lane is one plain row: they
+    go with its token, and those that the logits confirm count.
     """
 
     handle: int
     requests: tuple[str, ...]
     tokens: tuple[int, ...]
+    drafts: tuple[int, ...] = ()
 
 
 Work = Compose | Chunk | Step

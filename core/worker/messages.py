@@ -13,7 +13,7 @@ import msgspec
 
 from core.engine.requests import Request
 from core.errors import Problem
-from core.events import FinishReason, Plan
+from core.events import FinishReason, Plan, Sight
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.settings import TRY_S
 
@@ -171,12 +171,18 @@ class Token(Message, frozen=True, kw_only=True):
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """The answer ended; times in seconds, `decode_s` from the first token to the last."""
+    """The answer ended; times in seconds, `decode_s` from the first token to the last. `reused`: so many tokens of the
+    prompt
+    were in memory already. `drafted`: guessed tokens that went round, of which `accepted` were right.
+    """
 
     request_id: str
     finish_reason: FinishReason
     prompt_tokens: int
     tokens: int
+    reused: int = 0
+    drafted: int = 0
+    accepted: int = 0
     ttft_s: float | None
     decode_s: float
     problem: Problem | None = None
@@ -223,9 +229,10 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Traced(Message, frozen=True, kw_only=True):
-    """The newest spans of this stage, in order."""
+    """The newest spans of this stage, in order, and what kinds of values it has handled."""
 
     spans: list[Span]
+    seen: tuple[Sight, ...] = ()
 
 
 Command = Join | Load | Connect | Prove | Generate | Cancel | Trace

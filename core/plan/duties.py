@@ -1,0 +1,51 @@
+"""What each stage of a ring does with work that passes, and so what its Mac can see: the whole of a topology.
+
+A ring starts and ends at the head. `private`: the head embeds, runs the first layers, and has the output when the work
+comes back. `forward`: the last stage has the output and samples. `reverse`: another Mac embeds, and the head runs the
+last layers and has the output when the work comes back. `single`: the head does it all.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from core.events import Plan, Sight
+
+
+class Duty(NamedTuple):
+    """What is done, in this order: token ids become hidden states, the layers run, logits come of the last one."""
+
+    embeds: bool
+    runs: bool
+    outputs: bool
+
+
+def duty(plan: Plan, index: int) -> Duty:
+    """What the Mac of stage `index` owns."""
+    stage = plan.stages[index]
+    return Duty(stage.start == 0, True, stage.device_id == plan.output)
+
+
+def departing(plan: Plan) -> Duty:
+    """What the head does before work leaves it."""
+    own = duty(plan, 0)
+    return Duty(own.embeds, own.embeds, own.outputs and len(plan.stages) == 1)
+
+
+def arriving(plan: Plan) -> Duty:
+    """What the head does with work that comes back."""
+    own, before = duty(plan, 0), departing(plan)
+    return Duty(False, not before.runs, own.outputs and not before.outputs)
+
+
+def sights(plan: Plan, index: int) -> tuple[Sight, ...]:
+    """What the Mac of stage `index` can see. The head has the prompt and the answer, so it sees their token ids."""
+    own, alone = duty(plan, index), len(plan.stages) == 1
+    seen: list[Sight] = []
+    if index == 0 or own.embeds or own.outputs:
+        seen.append("token ids")
+    if not alone:
+        seen.append("activations")
+    if own.outputs:
+        seen.append("logits")
+    return tuple(seen)
