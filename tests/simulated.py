@@ -2,31 +2,71 @@
 `core/engine/work.py`, and links that keep frames until somebody delivers or loses them.
 
 What a stage passes on for a token is a hash of all that the row gave it before, so a token of an answer depends on what
-every stage holds for its row, and on nothing else.
+every stage holds for its row, and on nothing else. Many answers repeat themselves, so that guesses are right at times.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from core.engine.lanes import named
 from core.engine.requests import Request
 from core.engine.steps import Outstanding, Replies
-from core.engine.work import Chunk, Compose, Copy, Drop, Extend, Keep, Merge, New, Op, Step, Work
+from core.engine.work import (
+    Chunk,
+    Compose,
+    Copy,
+    Drop,
+    Extend,
+    Extract,
+    Keep,
+    Merge,
+    New,
+    Op,
+    Restore,
+    Step,
+    Trim,
+    Work,
+)
 
 VOCABULARY = 40
 
 
 class Cache(NamedTuple):
-    """What a stage holds of a row: how many tokens it was given, and a hash of them in their order."""
+    """What a stage holds of a row: how many tokens it was given, a hash of them in their order, and what it held before
+    the last one.
+    """
 
     length: int = 0
     digest: int = 0
+    before: Cache | None = None
 
     def fed(self, stage: int, value: int) -> Cache:
-        return Cache(self.length + 1, hash((stage, self.digest, value)))
+        return Cache(self.length + 1, hash((stage, self.digest, value)), self)
+
+    def trimmed(self, count: int) -> Cache:
+        cache = self
+        for _ in range(count):
+            assert cache.before is not None
+            cache = cache.before
+        return cache
+
+
+def caches_of(tokens: Iterable[int], stages: int) -> list[Cache]:
+    """What each stage holds of a row that was given `tokens`."""
+    caches = [Cache()] * stages
+    for value in tokens:
+        for stage in range(stages):
+            caches[stage] = caches[stage].fed(stage, value)
+            value = caches[stage].digest
+    return caches
+
+
+def chosen(token: int, value: int) -> int:
+    """The token that follows `token`, for which the last stage passed on `value`."""
+    return (token + 1) % 4 if value % 4 else value // 4 % VOCABULARY
 
 
 class CannotCompute(Exception):
@@ -38,16 +78,19 @@ class Stage:
     dropped: whatever touches them fails too.
     """
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, index: int, trim_limit: int | None = None) -> None:
+        self.index, self.trim_limit = index, trim_limit
         self.handles: dict[int, list[Cache]] = {}
         self.batched: set[int] = set()
         self.broken: set[int] = set()
+        self.arriving: dict[int, Cache] = {}  # by handle, from elsewhere
         self._newest = 0
         self.fails = False
 
     def run(self, work: Work, values: Sequence[int]) -> list[int]:
-        """What goes on to the next stage for `values`, a prompt's or one of each row. Raises CannotCompute."""
+        """What goes on to the next stage for `values`: a prompt's, one of each row, or one row's and its drafts. Raises
+        CannotCompute.
+        """
         fails, self.fails = self.fails, False
         touched = named(work.ops) if isinstance(work, Compose) else {work.handle}
         try:
@@ -69,19 +112,26 @@ class Stage:
         (row,) = self.handles[work.handle]
         assert row.length == work.position
         assert len(values) == len(work.tokens) > 0
+        return self._feed(work.handle, values)
+
+    def _step(self, work: Step, values: Sequence[int]) -> list[int]:
+        rows = self.handles[work.handle]
+        assert len(rows) == len(work.tokens) == len(work.requests) == len(set(work.requests))
+        assert work.handle in self.batched or len(rows) == 1
+        if work.drafts:
+            assert work.handle not in self.batched
+            return self._feed(work.handle, values)
+        fed = self.handles[work.handle] = [row.fed(self.index, v) for row, v in zip(rows, values, strict=True)]
+        return [row.digest for row in fed]
+
+    def _feed(self, handle: int, values: Sequence[int]) -> list[int]:
+        (row,) = self.handles[handle]
         out = []
         for value in values:
             row = row.fed(self.index, value)
             out.append(row.digest)
-        self.handles[work.handle] = [row]
+        self.handles[handle] = [row]
         return out
-
-    def _step(self, work: Step, values: Sequence[int]) -> list[int]:
-        rows = self.handles[work.handle]
-        assert len(rows) == len(values) == len(work.requests) == len(set(work.requests))
-        assert work.handle in self.batched or len(rows) == 1
-        fed = self.handles[work.handle] = [row.fed(self.index, v) for row, v in zip(rows, values, strict=True)]
-        return [row.digest for row in fed]
 
     def _compose(self, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -98,6 +148,9 @@ class Stage:
         match op:
             case New(handle):
                 self._make(handle, [Cache()], batched=False)
+            case Restore(handle, tokens):
+                assert self.arriving[handle].length == tokens
+                self._make(handle, [self.arriving[handle]], batched=False)
             case Merge(into, rows):
                 assert not self.batched & set(rows)
                 self._make(into, [self.handles.pop(row)[0] for row in rows], batched=True)
@@ -112,6 +165,15 @@ class Stage:
                 self.handles[handle] = [self.handles[handle][row] for row in rows]
             case Copy(into, of):
                 self._make(into, list(self.handles[of]), batched=of in self.batched)
+            case Extract(into, of, row):
+                assert of in self.batched
+                self._make(into, [self.handles[of][row]], batched=False)
+            case Trim(handle, count):
+                assert count > 0
+                assert handle not in self.batched
+                (held,) = self.handles[handle]
+                assert self.trim_limit is None or held.length < self.trim_limit
+                self.handles[handle] = [held.trimmed(count)]
             case _:
                 raise AssertionError(op)
 
@@ -143,8 +205,8 @@ class Sent(NamedTuple):
 class Ring:
     """Stages in a ring, the head's among them, with links that hold frames until they are delivered."""
 
-    def __init__(self, size: int, tries: int, try_s: float) -> None:
-        self.stages = [Stage(index) for index in range(size)]
+    def __init__(self, size: int, tries: int, try_s: float, trim_limit: int | None = None) -> None:
+        self.stages = [Stage(index, trim_limit) for index in range(size)]
         self.links: list[deque[Frame]] = [deque() for _ in range(size)]  # link n leads to stage n
         self.outstanding: Outstanding[Sent] = Outstanding(tries, try_s)
         self._replies: list[Replies[list[int] | None]] = [Replies() for _ in range(size)]
@@ -152,8 +214,7 @@ class Ring:
 
     def put(self, work: Work, now: float) -> None:
         """The head's own layers, then out. Raises CannotCompute; the others hear nothing of it then."""
-        tokens = () if isinstance(work, Compose) else work.tokens
-        sent = Sent(work, self.stages[0].run(work, tokens))
+        sent = Sent(work, self.stages[0].run(work, tokens_in(work)))
         step = self.outstanding.put(sent, now)
         self.send([(step, sent)])
 
@@ -191,23 +252,33 @@ class Ring:
         """The workers were started anew, and know nothing."""
         self.lose()
         self.outstanding.clear()
-        self.stages = [Stage(stage.index) for stage in self.stages]
+        self.stages = [Stage(stage.index, stage.trim_limit) for stage in self.stages]
         for replies in self._replies:
             replies.restart(self.outstanding.base)
 
 
+def tokens_in(work: Work) -> Sequence[int]:
+    """What the first stage is fed."""
+    match work:
+        case Compose():
+            return ()
+        case Chunk():
+            return work.tokens
+        case _:
+            return (*work.tokens, *work.drafts)
+
+
 def alone(request: Request, stages: int) -> list[int]:
-    """The answer that `request` gets where nothing else runs."""
-    caches = [Cache()] * stages
+    """The answer that `request` gets where nothing else runs, nothing is reused and nothing is guessed."""
+    caches = caches_of(request.tokens, stages)
     answer: list[int] = []
-    feed = list(request.tokens)
+    token = request.tokens[-1]
     while True:
-        for value in feed:
-            for stage in range(stages):
-                caches[stage] = caches[stage].fed(stage, value)
-                value = caches[stage].digest
-        token = caches[-1].digest % VOCABULARY
+        token = chosen(token, caches[-1].digest)
         answer.append(token)
         if len(answer) == request.max_tokens or (token in request.eos and len(answer) > request.min_tokens):
             return answer
-        feed = [token]
+        value = token
+        for stage in range(stages):
+            caches[stage] = caches[stage].fed(stage, value)
+            value = caches[stage].digest

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.engine.lanes import named
+from core.engine.parking import Parked
 from core.engine.requests import Request
-from core.engine.scheduler import Scheduler
-from core.engine.work import Chunk, Compose, New, Op, Step, Work
+from core.engine.scheduler import Ended, Scheduler
+from core.engine.work import Chunk, Compose, Op, Restore, Step, Work
 from core.errors import Busy
-from tests.simulated import VOCABULARY, CannotCompute, Ring, Stage
+from tests.simulated import VOCABULARY, CannotCompute, Ring, Stage, caches_of, chosen
 
 ENDLESS = 1 << 30
 
@@ -19,8 +20,8 @@ ENDLESS = 1 << 30
 class Watch:
     """Looks at what the head puts on the ring, and knows the rules of it."""
 
-    def __init__(self, scheduler: Scheduler, rows: int, lanes: int) -> None:
-        self._scheduler, self._rows, self._lanes = scheduler, rows, lanes
+    def __init__(self, scheduler: Scheduler, rows: int, context: int, lanes: int) -> None:
+        self._scheduler, self._rows, self._context, self._lanes = scheduler, rows, context, lanes
         self.flying: set[int] = set()
         self.chunks = 0
         self.decoding: dict[str, int] = {}  # chunks since the last step
@@ -35,10 +36,12 @@ class Watch:
             assert work.ops
             assert not self.flying & named(work.ops), "a lane under way was touched"
 
-    def held(self, ops: Sequence[Op], head: Stage) -> None:
-        """Where a row is admitted, there is room for it."""
-        if any(isinstance(op, New) for op in ops):
-            assert sum(map(len, head.handles.values())) <= self._rows
+    def held(self, head: Stage) -> None:
+        """All that is held has room: what runs, and what is parked."""
+        held = [row.length for rows in head.handles.values() for row in rows]
+        assert len(held) == 1 or sum(held) <= self._context, "too many tokens are held"
+        assert len(self._scheduler.parked) <= self._rows
+        assert len(held) <= 2 * self._rows
 
     def back(self, work: Work) -> None:
         if isinstance(work, Chunk):
@@ -90,6 +93,8 @@ class Head:
         queue: int = 8,
         tries: int = ENDLESS,
         try_s: float = ENDLESS,
+        draft: int = 0,
+        trim_limit: int | None = None,
     ) -> None:
         self.scheduler = Scheduler(
             stages=stages,
@@ -100,24 +105,39 @@ class Head:
             batched=batched,
             queue=queue,
             lanes=lanes,
+            draft=draft,
+            trim_limit=trim_limit,
         )
-        self.ring = Ring(stages, tries, try_s)
-        self.watch = Watch(self.scheduler, rows, (lanes or stages) if batched else rows)
+        self.ring = Ring(stages, tries, try_s, trim_limit)
+        self.watch = Watch(self.scheduler, rows, context, (lanes or stages) if batched else rows)
+        self.prompts: dict[str, list[int]] = {}
         self.answers: dict[str, list[int]] = {}
         self.reasons: dict[str, str] = {}
+        self.ended: dict[str, Ended] = {}
         self.kinds: Counter[str] = Counter()
 
-    def submit(self, request: Request) -> bool:
+    def submit(self, request: Request, *, guess: bool = True) -> bool:
         try:
-            self.scheduler.submit(request)
+            self.scheduler.submit(request, guess=guess)
         except Busy:
             return False
+        self.prompts[request.request_id] = request.tokens
         self.answers[request.request_id] = []
         return True
 
     def cancel(self, request_id: str) -> None:
         if ended := self.scheduler.cancel(request_id):
-            self._end(*ended)
+            self._ended(ended)
+
+    def hold(self, tokens: Sequence[int]) -> Parked | None:
+        """A row from elsewhere is on its way to every stage, if there is room; it is settled once it is there."""
+        try:
+            parked = self.scheduler.hold(tokens)
+        except Busy:
+            return None
+        for stage, cache in zip(self.ring.stages, caches_of(tokens, len(self.ring.stages)), strict=True):
+            stage.arriving[parked.handle] = cache
+        return parked
 
     def turn(self, now: float) -> Work | None:
         """One thing onto the ring, if there is any."""
@@ -127,13 +147,16 @@ class Head:
             return None
         self.kinds.update(type(part).__name__ for part in (work.ops if isinstance(work, Compose) else [work]))
         self.watch.put(work)
+        if isinstance(work, Step):
+            self._check_lengths(work)
+            self.kinds["draft"] += len(work.drafts)
         try:
             self.ring.put(work, now)
         except CannotCompute:
             self._failed(work)
             return work
         if isinstance(work, Compose):
-            self.watch.held(work.ops, self.ring.stages[0])
+            self.watch.held(self.ring.stages[0])
         return work
 
     def round(self) -> list[Work]:
@@ -173,9 +196,13 @@ class Head:
             return
         self.watch.back(sent.work)
         if isinstance(sent.work, Step):
-            self._tokens(sent.work, [value % VOCABULARY for value in frame.values])
+            self._tokens(sent.work, frame.values)
         elif progress := self.scheduler.acked(sent.work):
             assert 0 < progress.done < progress.total
+        elif isinstance(sent.work, Compose):
+            for op in sent.work.ops:
+                if isinstance(op, Restore):
+                    self.scheduler.settle(op.handle)
 
     def gone(self) -> None:
         """The ring is gone for good, and another one takes its place."""
@@ -185,12 +212,38 @@ class Head:
         self.watch.flying.clear()
         self.watch.chunks = 0
 
-    def _tokens(self, step: Step, tokens: list[int]) -> None:
-        for request_id, token in zip(step.requests, tokens, strict=True):
-            if self.scheduler.alive(request_id):
-                self.answers[request_id].append(token)
-        for ended in self.scheduler.stepped(step, tokens):
-            self._end(*ended)
+    def check_parked(self) -> None:
+        """Every stage holds what is parked, and nothing else."""
+        parked = self.scheduler.parked
+        for stage in self.ring.stages:
+            assert stage.handles.keys() == {row.handle for row in parked}, "a handle is left, or lost"
+            assert not stage.broken, "what failed is left"
+            assert not stage.batched & stage.handles.keys()
+        for row in parked:
+            for stage, cache in zip(self.ring.stages, caches_of(row.tokens, len(self.ring.stages)), strict=True):
+                assert stage.handles[row.handle] == [cache], "it holds other tokens than it is parked under"
+
+    def _check_lengths(self, step: Step) -> None:
+        held = self.ring.stages[0].handles.get(step.handle, ())
+        for name, row in zip(step.requests, held, strict=True):
+            assert row.length + 1 == len(self.prompts[name]) + len(self.answers[name]), "something else is held"
+
+    def _tokens(self, step: Step, values: Sequence[int]) -> None:
+        if step.drafts:
+            tokens = [verified((*step.tokens, *step.drafts), values)]
+        else:
+            tokens = [[chosen(token, value)] for token, value in zip(step.tokens, values, strict=True)]
+        alive = list(map(self.scheduler.alive, step.requests))
+        taken, over = self.scheduler.stepped(step, tokens)
+        for name, is_alive, count, row in zip(step.requests, alive, taken, tokens, strict=True):
+            assert bool(count) == is_alive
+            self.answers[name] += row[:count]
+        for ended in over:
+            self._ended(ended)
+
+    def _ended(self, ended: Ended) -> None:
+        self.ended[ended.request_id] = ended
+        self._end(ended.request_id, ended.reason)
 
     def _failed(self, work: Work) -> None:
         self.watch.back(work)
@@ -201,6 +254,16 @@ class Head:
         assert request_id not in self.reasons
         self.reasons[request_id] = reason
         self.watch.over(request_id)
+
+
+def verified(fed: Sequence[int], values: Sequence[int]) -> list[int]:
+    """The tokens that follow one token and its drafts, up to the first that a draft did not foresee."""
+    tokens = []
+    for number, (token, value) in enumerate(zip(fed, values, strict=True), 1):
+        tokens.append(chosen(token, value))
+        if fed[number : number + 1] != (tokens[-1],):
+            break
+    return tokens
 
 
 def ask(name: str, prompt: int = 1, tokens: int = 100, **more: Any) -> Request:

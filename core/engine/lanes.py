@@ -35,17 +35,24 @@ class Change(NamedTuple):
     lanes: list[Lane]
 
 
-def leave(lanes: Iterable[Lane], gone: Collection[str]) -> Change:
-    """The rows in `gone` leave. A lane that nobody is left in comes without rows and without an op: drop its handle."""
-    change = Change([], [])
+class Left(NamedTuple):
+    """What a composition does, the lanes behind it, and the plain handles of rows that stay in memory."""
+
+    ops: list[Op]
+    lanes: list[Lane]
+    apart: dict[str, int]
+
+
+def leave(lanes: Iterable[Lane], gone: Collection[str], kept: Collection[str], handles: Iterator[int]) -> Left:
+    """The rows in `gone` leave, and those of them in `kept` stay in memory by themselves. A lane that nobody is left in
+    comes without rows: drop its handle, unless that is such a row's.
+    """
+    left = Left([], [], {})
     for lane in lanes:
         if gone and not lane.flying:
-            kept = tuple(number for number, row in enumerate(lane.rows) if row not in gone)
-            if 0 < len(kept) < len(lane.rows):
-                change.ops.append(Keep(lane.handle, kept))
-            lane = lane._replace(rows=tuple(lane.rows[number] for number in kept))
-        change.lanes.append(lane)
-    return change
+            lane = _without(lane, gone, kept, handles, left)
+        left.lanes.append(lane)
+    return left
 
 
 def join(
@@ -98,6 +105,19 @@ def named(ops: Iterable[Op]) -> set[int]:
             case _:
                 handles.add(op.handle)
     return handles
+
+
+def _without(lane: Lane, gone: Collection[str], kept: Collection[str], handles: Iterator[int], left: Left) -> Lane:
+    """`lane` with those of its rows that are not in `gone`."""
+    for number, row in enumerate(lane.rows):
+        if row in kept:
+            left.apart[row] = next(handles) if lane.batched else lane.handle
+            if lane.batched:
+                left.ops.append(Extract(left.apart[row], lane.handle, number))
+    staying = tuple(number for number, row in enumerate(lane.rows) if row not in gone)
+    if 0 < len(staying) < len(lane.rows):
+        left.ops.append(Keep(lane.handle, staying))
+    return lane._replace(rows=tuple(lane.rows[number] for number in staying))
 
 
 def _joined(lane: Lane, rows: Sequence[Lane], handles: Iterator[int], ops: list[Op]) -> Lane:

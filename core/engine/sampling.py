@@ -54,6 +54,11 @@ class RowSampler:
         """Whether `process` changes anything."""
         return bool(self._processors) or self._owed > 0
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether it takes the most likely token, whatever came before."""
+        return not self.draws and not self.processes
+
     def process(self, logits: mx.array) -> mx.array:
         """Logits [1, vocabulary] as the processors leave them. As in generate_step they see the prompt and every token
         since, but no more of it than they look at.
@@ -101,6 +106,35 @@ def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
     for sampler, pick in zip(samplers, picked, strict=True):
         sampler.took(pick.token)
     return picked
+
+
+def pick_drafted(sampler: RowSampler, logits: mx.array, drafts: Sequence[int]) -> list[Picked]:
+    """The tokens of one row from logits [1 + drafts, vocabulary], as if they had come one by one: `drafts` were fed
+    before anybody knew whether they are right, so what comes behind the first wrong one does not count.
+    """
+    if sampler.is_plain:
+        return confirmed(pick_each(sampler, logits), drafts)
+    picked: list[Picked] = []
+    for at in range(1 + len(drafts)):
+        picked += pick_all([sampler], logits[at : at + 1])
+        if at < len(drafts) and picked[at].token != drafts[at]:
+            break
+    return picked
+
+
+def pick_each(sampler: RowSampler, logits: mx.array) -> list[Picked]:
+    """The most likely token at each position of logits [positions, vocabulary], for a sampler that is plain."""
+    logprobs = _logprobs(logits)
+    tokens = mx.argmax(logprobs, axis=-1)
+    told = [_likely(logprobs[i], tokens[i : i + 1], sampler.logprobs) for i in range(len(logits))]
+    mx.eval(tokens, told)
+    return [_picked(token, likely) for token, likely in zip(_ints(tokens), told, strict=True)]
+
+
+def confirmed(picked: Sequence[Picked], drafts: Sequence[int]) -> list[Picked]:
+    """Of the tokens picked at 1 + `drafts` positions, those that count: up to the first that `drafts` missed."""
+    right = next((n for n, draft in enumerate(drafts) if picked[n].token != draft), len(drafts))
+    return list(picked[: right + 1])
 
 
 def greedy(logits: mx.array) -> int:

@@ -6,23 +6,36 @@ lane as soon as the last chunk of its prompt is on the ring. A lane waits for it
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
 from core.engine.lanes import Lane, join, leave, named, split
+from core.engine.parking import LEAST_REUSED, Parked, Parking, tokens_of
 from core.engine.requests import Request
-from core.engine.work import Chunk, Compose, Drop, New, Op, Step, Work
+from core.engine.running import Row
+from core.engine.work import Chunk, Compose, Drop, Op, Step, Trim, Work
 from core.errors import Busy
 from core.events import FinishReason
 
 
 class Ended(NamedTuple):
-    """A request is over: "stop", "length" or "cancelled"."""
+    """A request is over: "stop", "length" or "cancelled". `reused`: so many tokens of its prompt were in memory when it
+    was admitted. `drafted`: guessed tokens that went with its steps, of which `accepted` were right.
+    """
 
     request_id: str
     reason: FinishReason
+    reused: int = 0
+    drafted: int = 0
+    accepted: int = 0
+
+
+class Stepped(NamedTuple):
+    """How many of the tokens each row of a step took, and the requests that ended with them."""
+
+    taken: tuple[int, ...]
+    ended: list[Ended]
 
 
 class Progress(NamedTuple):
@@ -33,38 +46,11 @@ class Progress(NamedTuple):
     total: int
 
 
-class _Row:
-    """A request that runs. `handle` is the plain one of its prompt; `position`: tokens of it on the ring so far;
-    `token`: what its next step feeds.
-    """
+class _Waiting(NamedTuple):
+    """A request that was not admitted yet, and how many guesses may go with each of its steps."""
 
-    def __init__(self, request: Request, handle: int) -> None:
-        self.request = request
-        self.handle = handle
-        self.position = 0
-        self.token = request.tokens[-1]
-        self.is_in_lane = False
-        self._count = 0
-
-    @property
-    def is_prompt_out(self) -> bool:
-        """Whether all of the prompt is on the ring but its last token, which the first step feeds."""
-        return self.position >= len(self.request.tokens) - 1
-
-    def cut(self, size: int) -> Chunk:
-        """The next part of the prompt."""
-        start, stop = self.position, min(self.position + size, len(self.request.tokens) - 1)
-        self.position = stop
-        return Chunk(self.request.request_id, self.handle, start, self.request.tokens[start:stop])
-
-    def take(self, token: int) -> FinishReason | None:
-        """The next token of the answer; says whether it is the last one, and why."""
-        is_stop = token in self.request.eos and self._count >= self.request.min_tokens
-        self.token = token
-        self._count += 1
-        if is_stop:
-            return "stop"
-        return "length" if self._count >= self.request.max_tokens else None
+    request: Request
+    draft: int
 
 
 class Scheduler:
@@ -75,6 +61,10 @@ class Scheduler:
     stages, so that no stage waits for the ring, or `lanes` if that is given; else each row is a lane of its own.
     `chunk`: tokens of a prompt that travel together; `window`: such chunks under way at most. Both may be set at any
     time.
+
+    Rows that end stay in memory, as far as those that run leave some, for prompts that begin as they do. With a lane of
+    one plain row at most `draft` guessed tokens travel. `trim_limit`: caches of this model can be trimmed while they
+    hold fewer tokens; None: always.
     """
 
     def __init__(
@@ -88,16 +78,19 @@ class Scheduler:
         batched: bool,
         queue: int,
         lanes: int | None = None,
+        draft: int = 0,
+        trim_limit: int | None = None,
     ) -> None:
         self.chunk, self.window = chunk, window
-        self._most_rows, self._context, self._queue = rows, context, queue
+        self._most_rows, self._queue, self._draft, self._trim_limit = rows, queue, draft, trim_limit
         self._most_lanes = (lanes or stages) if batched else rows
         self._handles = count(1)
-        self._waiting: deque[Request] = deque()
-        self._rows: dict[str, _Row] = {}
-        self._leaving: dict[str, _Row] = {}  # ended, but still in their lanes, and in memory
+        self._parking = Parking(rows, context, trim_limit, self._handles)
+        self._waiting: dict[str, _Waiting] = {}
+        self._rows: dict[str, Row] = {}
+        self._leaving: dict[str, Row] = {}  # ended, but still in their lanes, and in memory
         self._lanes: list[Lane] = []  # that whose last step is oldest first
-        self._to_drop: set[int] = set()
+        self._ops: list[Op] = []  # for the next composition
         self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or never
         self._chunks = 0
 
@@ -118,29 +111,57 @@ class Scheduler:
 
     @property
     def idle(self) -> bool:
-        """Nothing waits, nothing runs, and no stage is left with a handle once it has done what it was sent."""
-        return not (self._waiting or self._rows or self._lanes or self._to_drop)
+        """Nothing waits, nothing runs, and once a stage has done what it was sent, it holds what is parked only."""
+        return not (self._waiting or self._rows or self._lanes or self._ops)
+
+    @property
+    def parked(self) -> tuple[Parked, ...]:
+        """Rows of requests that have ended, or that were settled; the one that was used last is last."""
+        return self._parking.rows
 
     def alive(self, request_id: str) -> bool:
         """Whether it waits or runs: what comes back for any other is nobody's."""
-        return request_id in self._rows or any(request.request_id == request_id for request in self._waiting)
+        return request_id in self._rows or request_id in self._waiting
 
-    def submit(self, request: Request) -> None:
-        """Take a request that no other is named like, with a prompt of one token at least. Raises Busy."""
+    def submit(self, request: Request, *, guess: bool = True) -> None:
+        """Take a request that no other is named like, with a prompt of one token at least; `guess`: guessed tokens may
+        go with its steps. Raises Busy.
+        """
         if len(self._rows) + len(self._waiting) >= self._most_rows + self._queue:
             raise Busy(f"{self.running} requests run and {self.waiting} wait: no more are taken.")
-        self._waiting.append(request)
+        self._waiting[request.request_id] = _Waiting(request, self._draft if guess else 0)
 
     def cancel(self, request_id: str) -> Ended | None:
         """End it now; its row leaves its lane at the next composition. None where there is no such request."""
         if request_id in self._rows:
-            self._end(request_id)
-            return Ended(request_id, "cancelled")
-        for request in self._waiting:
-            if request.request_id == request_id:
-                self._waiting.remove(request)
-                return Ended(request_id, "cancelled")
-        return None
+            ended = self._end(request_id, "cancelled")
+            self._leave()
+            return ended
+        return Ended(request_id, "cancelled") if self._waiting.pop(request_id, None) else None
+
+    def hold(self, tokens: Sequence[int]) -> Parked:
+        """A row that comes from elsewhere: what `next` gives next is a composition that has its Restore, and its caches
+        come behind that. No prompt reuses it before `settle`. Raises Busy where the memory is needed.
+        """
+        parked, ops = self._parking.hold(tuple(tokens), self._running_tokens)
+        self._ops += ops
+        return parked
+
+    def settle(self, handle: int) -> None:
+        """All of a row from elsewhere is on the ring: it is parked now."""
+        self._parking.settle(handle)
+
+    def gone(self, handle: int) -> None:
+        """Give up a parked row, or one from elsewhere; nothing if it is no longer there."""
+        self._ops += self._parking.lose({handle})
+
+    def pin(self, handle: int) -> None:
+        """Keep a parked row as it is until it is unpinned as often. Raises KeyError where it is not parked."""
+        self._parking.pin(handle)
+
+    def unpin(self, handle: int) -> None:
+        """The reverse of `pin`; nothing if it is no longer there."""
+        self._parking.unpin(handle)
 
     def next(self) -> Work | None:
         """What to put on the ring now; None: wait for an answer or a request.
@@ -158,18 +179,21 @@ class Scheduler:
         row = self._rows.get(work.request_id)
         return Progress(work.request_id, work.position + len(work.tokens), len(row.request.tokens)) if row else None
 
-    def stepped(self, step: Step, tokens: Sequence[int]) -> list[Ended]:
-        """The tokens that follow for the rows of `step`, in their order; those of requests that are over count for
-        nothing. One of `eos` ends a request that has `min_tokens` tokens, the `max_tokens`-th ends it in any case.
+    def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
+        """The tokens that follow for each row of `step`, in their order: one at least, and behind each draft that was
+        right one more. Those of requests that are over count for nothing. One of `eos` ends a request that has
+        `min_tokens` tokens, the `max_tokens`-th ends it in any case, and what is behind that counts for nothing.
         """
         self._land(step.handle)
-        ended = []
-        for request_id, token in zip(step.requests, tokens, strict=True):
+        counts, ended = [], []
+        for request_id, chosen in zip(step.requests, tokens, strict=True):
             row = self._rows.get(request_id)
-            if row and (reason := row.take(token)):
-                self._end(request_id)
-                ended.append(Ended(request_id, reason))
-        return ended
+            taken, reason = row.take(chosen) if row else (0, None)
+            counts.append(taken)
+            if reason:
+                ended.append(self._end(request_id, reason))
+        self._leave()
+        return Stepped(tuple(counts), ended)
 
     def failed(self, work: Work) -> list[str]:
         """A stage could not do it: the requests whose rows it touched are lost, and their handles are dropped."""
@@ -178,55 +202,56 @@ class Scheduler:
         elif isinstance(work, Chunk):
             self._chunks -= 1
         touched = named(work.ops) if isinstance(work, Compose) else {work.handle}
+        self._ops += self._parking.lose(touched)
         if isinstance(work, Compose):  # nobody knows which of its ops were done where
-            self._to_drop |= touched - {lane.handle for lane in self._lanes}
+            self._drop(touched - {lane.handle for lane in self._lanes})
         together = {row for lane in self._lanes if lane.handle in touched for row in lane.rows}
-        lost = [name for name, row in self._rows.items() if name in together or row.handle in touched]
+        for name, row in (*self._rows.items(), *self._leaving.items()):
+            row.is_lost = row.is_lost or name in together or row.handle in touched
+        lost = [name for name, row in self._rows.items() if row.is_lost]
         for request_id in lost:
-            self._end(request_id)
+            self._end(request_id, "error")
+        self._leave()
         return lost
 
     def drop_all(self) -> list[str]:
         """Every request ends, and every stage forgets its handles: nothing that was put on the ring is answered."""
-        lost = [*self._rows, *(request.request_id for request in self._waiting)]
-        for state in (self._waiting, self._rows, self._leaving, self._lanes, self._to_drop, self._owed):
+        lost = [*self._rows, *self._waiting]
+        for state in (self._waiting, self._rows, self._leaving, self._lanes, self._ops, self._owed, self._parking):
             state.clear()
         self._chunks = 0
         return lost
 
     def _composition(self) -> Compose | None:
         """Whatever can change now, in one frame: first what gives memory back, then what takes it."""
-        ops = [*self._leave(), *self._admit(), *self._join()]
-        if not ops and (self._rows or self._lanes):
+        self._admit()
+        self._snapshot()
+        self._join()
+        if all(isinstance(op, Drop) for op in self._ops) and (self._rows or self._lanes or not self._ops):
             return None
-        ops = [*map(Drop, sorted(self._to_drop)), *ops]
-        self._to_drop.clear()
-        return Compose(tuple(ops)) if ops else None
+        ops, self._ops = self._ops, []
+        return Compose(tuple(ops))
 
-    def _leave(self) -> list[Op]:
-        ops, lanes = leave(self._lanes, self._leaving)
-        self._lanes = [lane for lane in lanes if lane.rows]
-        self._to_drop.update(lane.handle for lane in lanes if not lane.rows)
-        if self._leaving:
-            held = {row for lane in lanes for row in lane.rows}
-            self._leaving = {name: row for name, row in self._leaving.items() if name in held}
-        return ops
+    def _admit(self) -> None:
+        while self._waiting:
+            request, draft = next(iter(self._waiting.values()))
+            held = len(self._rows) + len(self._leaving)
+            if held >= self._most_rows or not self._parking.fits(request, self._running_tokens):
+                return
+            ops, handle, reused = self._parking.open(request, self._running_tokens)
+            self._ops += ops
+            del self._waiting[request.request_id]
+            self._rows[request.request_id] = row = Row(request, handle, reused, draft)
+            row.is_snapshot_due = not self._parking.can_trim(tokens_of(request) - 1)
 
-    def _admit(self) -> list[Op]:
-        ops: list[Op] = []
-        while self._waiting and self._fits(self._waiting[0]):
-            request = self._waiting.popleft()
-            row = self._rows[request.request_id] = _Row(request, next(self._handles))
-            ops.append(New(row.handle))
-        return ops
+    def _snapshot(self) -> None:
+        """Prompts that are out are kept where the row cannot be trimmed to them when it has ended."""
+        for row in self._rows.values():
+            if row.is_snapshot_due and row.is_prompt_out:
+                row.is_snapshot_due = False
+                self._ops += self._parking.snapshot(row.handle, row.held, self._running_tokens)
 
-    def _fits(self, request: Request) -> bool:
-        """Whether it may run beside those that hold memory."""
-        requests = [request, *(row.request for row in (*self._rows.values(), *self._leaving.values()))]
-        tokens = sum(len(r.tokens) + r.max_tokens for r in requests)
-        return len(requests) == 1 or (len(requests) <= self._most_rows and tokens <= self._context)
-
-    def _join(self) -> list[Op]:
+    def _join(self) -> None:
         """Rows whose prompt is out join a lane; lanes that are missing then are split off."""
         outside = [row for row in self._rows.values() if row.is_prompt_out and not row.is_in_lane]
         ready = [Lane(row.handle, (row.request.request_id,)) for row in outside]
@@ -237,7 +262,7 @@ class Scheduler:
             if row.is_in_lane:
                 self._owed.add(row.request.request_id)
         halved, self._lanes = split(lanes, self._leaving, self._most_lanes, self._handles)
-        return joined + halved
+        self._ops += joined + halved
 
     def _next_chunk(self) -> Chunk | None:
         row = next((row for row in self._rows.values() if not row.is_prompt_out), None)
@@ -254,15 +279,48 @@ class Scheduler:
         lane = self._lanes.pop(number)
         self._lanes.append(lane._replace(flying=True))
         self._owed.difference_update(lane.rows)
-        return Step(lane.handle, lane.rows, tuple(self._rows[name].token for name in lane.rows))
+        rows = [self._rows[name] for name in lane.rows]
+        drafts = () if lane.batched else rows[0].guess(self._trim_limit)
+        return Step(lane.handle, lane.rows, tuple(row.feed(len(drafts)) for row in rows), drafts)
+
+    def _leave(self) -> None:
+        """Guesses that were wrong are taken off; then rows that have ended leave lanes that are not under way."""
+        for lane in self._lanes:
+            row = self._rows.get(lane.rows[0]) or self._leaving[lane.rows[0]]
+            if not (lane.flying or lane.batched or row.is_lost) and (excess := row.trim()):
+                self._ops.append(Trim(lane.handle, excess))
+        kept = {name for name, row in self._leaving.items() if not row.is_lost and row.position >= LEAST_REUSED}
+        ops, lanes, apart = leave(self._lanes, self._leaving, kept, self._handles)
+        self._ops += ops
+        self._drop({lane.handle for lane in lanes if not lane.rows} - set(apart.values()))
+        self._lanes = [lane for lane in lanes if lane.rows]
+        held, leaving = {row for lane in self._lanes for row in lane.rows}, self._leaving
+        self._leaving = {name: row for name, row in leaving.items() if name in held}
+        for name, handle in apart.items():
+            self._park(leaving[name], handle)
 
     def _land(self, handle: int) -> None:
         self._lanes = [lane._replace(flying=False) if lane.handle == handle else lane for lane in self._lanes]
 
-    def _end(self, request_id: str) -> None:
+    def _end(self, request_id: str, reason: FinishReason) -> Ended:
         row = self._rows.pop(request_id)
         self._owed.discard(request_id)
         if row.is_in_lane:
             self._leaving[request_id] = row
+        elif row.is_lost:
+            self._drop({row.handle})
         else:
-            self._to_drop.add(row.handle)
+            self._park(row, row.handle)
+        return Ended(request_id, reason, row.reused, row.drafted, row.accepted)
+
+    def _park(self, row: Row, handle: int) -> None:
+        self._ops += self._parking.park(handle, row.held, self._running_tokens)
+
+    def _drop(self, handles: Collection[int]) -> None:
+        """With the next composition, unless that does it already."""
+        self._ops += [drop for drop in map(Drop, sorted(handles)) if drop not in self._ops]
+
+    @property
+    def _running_tokens(self) -> int:
+        """What those that run, or have not left yet, may take of the memory."""
+        return sum(tokens_of(row.request) for row in (*self._rows.values(), *self._leaving.values()))

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.lanes import Lane, join, leave, split
-from core.engine.work import Chunk, Compose, Copy, Drop, Extend, Keep, Merge, New, Op, Step
+from core.engine.parking import Parked
+from core.engine.work import Chunk, Compose, Copy, Drop, Extend, Extract, Keep, Merge, New, Op, Step
 from tests.simulated import alone
 from tests.simulated_head import Head, ask, ops_of, running, steps_of
 
@@ -26,8 +27,9 @@ def test_one_user_alone_stays_on_plain_caches(stages: int) -> None:
     ]
     fed = [asked.tokens[-1], *alone(asked, stages)[:2]]
     steps = [Step(1, ("a",), (token,)) for token in fed]
-    assert head.finish() == [Compose((New(1),)), *chunks, *steps, Compose((Drop(1),))]
+    assert head.finish() == [Compose((New(1),)), *chunks, *steps]
     assert head.reasons == {"a": "length"}
+    assert head.scheduler.parked == (Parked(1, (*asked.tokens, *fed[1:])),)
 
 
 def test_rows_open_lanes_first_then_join_the_smallest() -> None:
@@ -68,7 +70,7 @@ def test_a_row_whose_lane_is_under_way_joins_when_it_is_back() -> None:
 def test_rows_that_may_not_share_a_lane_have_one_each(stages: int) -> None:
     head = running(stages, "abcde", batched=False)
     assert [step.requests for step in steps_of(head.round())] == [("a",), ("b",), ("c",), ("d",), ("e",)]
-    assert {type(op) for op in ops_of(head.finish())} == {Drop}
+    assert ops_of(head.finish()) == [], "all of them are parked as they are"
     assert not head.kinds["Merge"]
 
 
@@ -113,7 +115,8 @@ def test_a_lane_that_is_missing_is_split_off_the_largest() -> None:
     for name in "ace":
         head.cancel(name)
     work = head.round()
-    assert ops_of(work) == [Drop(4), Copy(11, 6), Keep(6, (0, 1)), Keep(11, (2,))]
+    left = [Extract(11, 4, 0), Keep(4, (1, 2)), Extract(12, 4, 0), Keep(4, (1,)), Drop(4)]
+    assert ops_of(work) == [*left, Copy(13, 6), Keep(6, (0, 1)), Keep(13, (2,))], "e holds too little to be parked"
     assert {step.requests for step in steps_of(work)} == {("b", "d"), ("f",)}
 
 
@@ -155,7 +158,8 @@ def test_ops_leave_every_stage_with_the_rows_of_the_lanes(data: st.DataObject) -
     held = {lane.handle: list(lane.rows) for lane in (*lanes, *ready)}
     handles = count(100)
 
-    left = leave(lanes, gone)
+    kept = data.draw(st.sets(st.sampled_from(sorted(gone)))) if gone else set()
+    left = leave(lanes, gone, kept, handles)
     joined = join([lane for lane in left.lanes if lane.rows], ready, gone, most, handles)
     halved = split(joined.lanes, gone, most, handles)
     for op in (*left.ops, *joined.ops, *halved.ops):
@@ -165,9 +169,11 @@ def test_ops_leave_every_stage_with_the_rows_of_the_lanes(data: st.DataObject) -
     assert all(held[lane.handle] == list(lane.rows) for lane in after)
     assert all(lane in after for lane in lanes if lane.flying), "who is under way stays as it is"
     assert not any(gone & set(lane.rows) for lane in after if not lane.flying)
-    kept = [row for row in rows if row not in gone]
+    assert left.apart.keys() == kept - {row for lane in lanes if lane.flying for row in lane.rows}
+    assert all(held[handle] == [row] for row, handle in left.apart.items())
+    staying = [row for row in rows if row not in gone]
     inside = [row for lane in after for row in lane.rows if row not in gone]
-    assert sorted(inside) == sorted(kept + [row.rows[0] for row in ready if row.rows[0] in inside])
+    assert sorted(inside) == sorted(staying + [row.rows[0] for row in ready if row.rows[0] in inside])
     assert sum(lane.size(gone) > 0 for lane in after) <= max(most, len(lanes))
 
 
@@ -181,5 +187,7 @@ def carry_out(op: Op, held: dict[int, list[str]]) -> None:
             held[handle] = [held[handle][row] for row in rows]
         case Copy(into, of):
             held[into] = list(held[of])
+        case Extract(into, of, row):
+            held[into] = [held[of][row]]
         case _:
             raise AssertionError(op)

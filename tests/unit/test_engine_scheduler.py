@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.engine.parking import Parked
 from core.engine.scheduler import Ended, Progress, Scheduler
-from core.engine.work import Chunk, Compose, Drop, Keep, New, Step
+from core.engine.work import Chunk, Compose, Drop, Extract, Keep, New, Step
 from core.errors import Busy
 from core.events import FinishReason
 from tests.simulated import alone
@@ -78,8 +79,7 @@ def test_500_rows_come_while_others_decode() -> None:
         head.round()
     head.finish()
     assert all(head.answers[each.request_id] == alone(each, 2) for each in asked)
-    assert head.kinds["New"] == 500
-    assert not any(stage.handles for stage in head.ring.stages)
+    head.check_parked()
 
 
 def test_an_engine_that_has_run_dry_takes_the_next() -> None:
@@ -88,7 +88,7 @@ def test_an_engine_that_has_run_dry_takes_the_next() -> None:
         head.submit(asked := ask(name, prompt=3, tokens=2))
         head.finish()
         assert head.answers[name] == alone(asked, 3)
-        assert not any(stage.handles for stage in head.ring.stages)
+        head.check_parked()
     assert head.turn(0.0) is None
 
 
@@ -177,7 +177,7 @@ def test_when_an_answer_ends(
     for number, token in enumerate(sampled, 1):
         step = scheduler.next()
         assert isinstance(step, Step)
-        if ended := scheduler.stepped(step, [token]):
+        if ended := scheduler.stepped(step, [[token]]).ended:
             assert (ended, number) == ([Ended("a", ends[0])], ends[1])
     assert not scheduler.alive("a")
 
@@ -195,18 +195,22 @@ def test_cancel_ends_what_waits_and_what_runs_and_nothing_else() -> None:
     before = len(head.answers["a"]), len(head.answers["b"])
     assert head.round() == [], "the lane is under way"
     assert (len(head.answers["a"]), len(head.answers["b"])) == (before[0], before[1] + 1)
-    assert ops_of(head.round()) == [Keep(3, (1,))]
+    assert ops_of(head.round()) == [Extract(4, 3, 0), Keep(3, (1,))]
 
 
-def test_a_prompt_that_is_cancelled_on_its_way_is_dropped() -> None:
-    head = Head(2, chunk=2, window=2)
-    head.submit(ask("a", prompt=9))
+@pytest.mark.parametrize(
+    ("chunk", "kept"), [pytest.param(1, 0, id="too little to be of use"), pytest.param(2, 4, id="what is on the ring")]
+)
+def test_a_prompt_that_is_cancelled_on_its_way_is_parked_as_far_as_it_came(chunk: int, kept: int) -> None:
+    head = Head(2, chunk=chunk, window=2)
+    head.submit(asked := ask("a", prompt=9))
     assert [type(head.turn(0.0)) for _ in range(4)] == [Compose, Chunk, Chunk, type(None)]
     head.cancel("a")
-    assert head.turn(0.0) == Compose((Drop(1),))
+    assert head.turn(0.0) == (None if kept else Compose((Drop(1),)))
     assert head.scheduler.idle
+    assert head.scheduler.parked == ((Parked(1, tuple(asked.tokens[:kept])),) if kept else ())
     head.round()
-    assert not any(stage.handles for stage in head.ring.stages)
+    head.check_parked()
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
@@ -230,7 +234,8 @@ def test_what_a_stage_could_not_do_costs_those_it_touched(stage: int, puts: int,
     head.round()
     assert [name for name, reason in head.reasons.items() if reason == "lost"] == lost
     head.finish()
-    assert not any(each.handles or each.broken for each in head.ring.stages)
+    head.check_parked()
+    assert len(head.scheduler.parked) == 2, "of what failed nothing is reused"
     assert [head.reasons[name] for name in "abc" if name not in lost] == ["length"] * 2
 
 

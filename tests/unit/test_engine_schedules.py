@@ -7,6 +7,7 @@ from random import Random
 
 import pytest
 
+from core.engine.parking import Parked
 from core.engine.requests import Request
 from core.errors import LinkTimeout, ProtocolError
 from tests.simulated import VOCABULARY, alone
@@ -14,8 +15,9 @@ from tests.simulated_head import ENDLESS, Head
 
 
 class Schedule:
-    """One seeded run. Requests come and are cancelled at any time; stages fail; links are slow, break or lose frames;
-    chunks and their window change on the way; a ring may be gone for good and be followed by another.
+    """One seeded run. Requests come and are cancelled at any time, and many go on from what others were answered, or
+    from a part of it; rows come from elsewhere, or are kept for a while; stages fail; links are slow, break or lose
+    frames; chunks and their window change on the way; a ring may be gone for good and be followed by another.
     """
 
     def __init__(self, seed: int) -> None:
@@ -25,34 +27,41 @@ class Schedule:
         self.head = Head(
             self.stages,
             rows=64 if is_large else random.choice((1, 2, 3, 4, 8, 64)),
-            context=ENDLESS if is_large else random.choice((20, 60, ENDLESS)),
+            context=ENDLESS if is_large else random.choice((20, 60, 120, ENDLESS)),
             chunk=random.randint(1, 6),
             window=random.randint(1, 5),
-            batched=is_large or random.random() < 0.8,
+            batched=is_large or random.random() < 0.7,
             queue=random.choice((2, 8, 64)),
             tries=random.choice((3, ENDLESS, ENDLESS, ENDLESS)),
             try_s=random.choice((40, 200)),
+            draft=random.choice((0, 1, 8)),
+            trim_limit=random.choice((None, None, 0, 12, 30)),
         )
-        self.requests = [self._request(number) for number in range(random.randint(1, 80 if is_large else 8))]
+        self.requests: list[Request] = []
+        self.coming = random.randint(1, 80 if is_large else 8)
+        self.often = random.choice((0.5, 0.02))
         self.breaks = random.choice((0.0, 0.0, 0.01))
         self.fails = random.choice((0.0, 0.0, 0.01))
         self.cancels = random.choice((0.0, 0.01))
+        self.follows = random.choice((0.0, 0.7))
+        self.holds = random.choice((0.0, 0.0, 0.01))
+        self.pinned: list[Parked] = []
         self.refused = 0
         self.now = 0.0
         self.has_news = True  # the head was told something since it had nothing to put
 
     def run(self) -> None:
-        coming = list(self.requests)
-        while coming or not self.head.scheduler.idle or len(self.head.ring.outstanding):
+        while self.coming or self.pinned or not self.head.scheduler.idle or len(self.head.ring.outstanding):
             self.now += 1
             assert self.now < 50_000, "it never ends"
-            if coming and self.random.random() < 0.5:
-                self.refused += not self.head.submit(coming.pop(0))
-                self.has_news = True
-            if self.cancels and self.random.random() < self.cancels:
+            if self.coming and self.random.random() < self.often:
+                self._submit()
+            if self.cancels and self.requests and self.random.random() < self.cancels:
                 self.has_news = True
                 self.head.cancel(self.random.choice(self.requests).request_id)
                 self.head.scheduler.chunk, self.head.scheduler.window = self.random.choice(((1, 4), (3, 2), (9, 1)))
+            if self.pinned or (self.holds and self.random.random() < self.holds):
+                self._hold()
             try:
                 self._something()
             except LinkTimeout:
@@ -60,15 +69,47 @@ class Schedule:
                 self.has_news = True
         self._check()
 
+    def _submit(self) -> None:
+        self.coming -= 1
+        self.requests.append(self._request(len(self.requests)))
+        self.refused += not self.head.submit(self.requests[-1], guess=self.random.random() < 0.9)
+        self.has_news = True
+
     def _request(self, number: int) -> Request:
         random = self.random
         return Request(
             request_id=f"{number:032x}",
-            tokens=random.choices(range(VOCABULARY), k=random.randint(1, 7)),
+            tokens=self._history() + random.choices(range(VOCABULARY), k=random.randint(1, 7)),
             max_tokens=random.randint(1, 14),
             min_tokens=random.randrange(4),
             eos=random.choices(range(VOCABULARY), k=random.randrange(3)),
         )
+
+    def _history(self) -> list[int]:
+        """What somebody said and was answered so far, or the first part of it."""
+        random = self.random
+        if not self.requests or random.random() >= self.follows:
+            return []
+        said = random.choice(self.requests)
+        history = said.tokens + self.head.answers.get(said.request_id, [])
+        return history[: random.choice((len(history), random.randrange(len(history))))][:40]
+
+    def _hold(self) -> None:
+        """A row is pinned for a while, given up, or comes from elsewhere."""
+        random, scheduler, parked = self.random, self.head.scheduler, self.head.scheduler.parked
+        self.has_news = True
+        if self.pinned:
+            if random.random() < 0.05:
+                scheduler.unpin(self.pinned[0].handle)
+                assert self.pinned[0] in parked or self.fails or self.breaks
+                self.pinned.clear()
+        elif parked and random.random() < 0.5:
+            self.pinned = [random.choice(parked)]
+            scheduler.pin(self.pinned[0].handle)
+        elif parked and random.random() < 0.2:
+            scheduler.gone(random.choice(parked).handle)
+        else:
+            self.head.hold(random.choices(range(VOCABULARY), k=random.randint(4, 20)))
 
     def _something(self) -> None:
         """One of the stages, or the head, does one thing."""
@@ -96,9 +137,7 @@ class Schedule:
                 ring.relink(self.now)
 
     def _check(self) -> None:
-        for stage in self.head.ring.stages:
-            assert not stage.handles, "a handle is left"
-            assert not stage.broken, "what failed is left"
+        self.head.check_parked()
         assert len(self.head.reasons) + self.refused == len(self.requests)
         for asked in self.requests:
             reason = self.head.reasons.get(asked.request_id, "refused")
@@ -124,6 +163,8 @@ def test_every_answer_is_what_it_would_be_alone_whatever_the_network_does(seeds:
         kinds += schedule.head.kinds + Counter(schedule.head.reasons.values())
         kinds["repeat"] += schedule.head.ring.repeats
         kinds["refused"] += schedule.refused
-    expected = {"Chunk", "Step", "New", "Merge", "Extend", "Keep", "Copy", "Drop", "repeat", "refused"}
-    expected |= {"stop", "length", "cancelled", "lost"}
+        for ended in schedule.head.ended.values():
+            kinds.update(reused=ended.reused, drafted=ended.drafted, accepted=ended.accepted)
+    expected = {"Chunk", "Step", "New", "Merge", "Extend", "Keep", "Copy", "Extract", "Trim", "Restore", "Drop"}
+    expected |= {"stop", "length", "cancelled", "lost", "repeat", "refused", "reused", "accepted"}
     assert min(kinds[kind] for kind in expected) > len(seeds) // 50, kinds

@@ -1,0 +1,92 @@
+"""A request that runs: what its row holds, what it feeds next, and when its answer is over."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.engine.requests import Request
+from core.engine.speculation import PromptLookup
+from core.engine.work import Chunk
+from core.events import FinishReason
+
+
+class Row:
+    """`handle` is the plain one of its prompt, which holds the first `reused` tokens of it already. `history`: prompt
+    and answer so far; `position`: so many tokens of it are on the ring; `excess`: so many guesses are there behind
+    them, of which nobody knows yet that they are right, or that turned out wrong. At most `most_drafted` a step.
+    """
+
+    def __init__(self, request: Request, handle: int, reused: int, most_drafted: int) -> None:
+        self.request, self.handle, self.reused = request, handle, reused
+        self.history = list(request.tokens)
+        self.position = reused
+        self.excess = 0
+        self.drafted = self.accepted = 0
+        self.is_in_lane = self.is_lost = self.is_snapshot_due = False
+        self._most_drafted = most_drafted
+        self._lookup: PromptLookup | None = None
+
+    @property
+    def is_prompt_out(self) -> bool:
+        """Whether all of the prompt is on the ring but its last token, which the first step feeds."""
+        return self.position >= len(self.request.tokens) - 1
+
+    @property
+    def held(self) -> tuple[int, ...]:
+        """The tokens of its history that are on the ring."""
+        return tuple(self.history[: self.position])
+
+    def cut(self, size: int) -> Chunk:
+        """The next part of the prompt."""
+        start, stop = self.position, min(self.position + size, len(self.request.tokens) - 1)
+        self.position = stop
+        return Chunk(self.request.request_id, self.handle, start, self.request.tokens[start:stop])
+
+    def guess(self, trim_limit: int | None) -> tuple[int, ...]:
+        """What may go with the next token: no more than the answer may have, nor than could be trimmed again."""
+        most = min(self._most_drafted, self.request.max_tokens - self._answered - 1)
+        if trim_limit is not None:
+            most = min(most, trim_limit - self.position - 2)
+        if most <= 0:
+            return ()
+        self._lookup = self._lookup or PromptLookup(self.history, self._most_drafted)
+        return self._lookup.draft(most)
+
+    def feed(self, guesses: int = 0) -> int:
+        """The token of its next step, and so many guesses with it."""
+        token = self.history[self.position]
+        self.position += 1
+        self.excess = guesses
+        self.drafted += guesses
+        return token
+
+    def take(self, tokens: Sequence[int]) -> tuple[int, FinishReason | None]:
+        """The tokens that follow, all but the last one guessed; says how many it takes, and why it ends with them."""
+        drafted, before, reason = self.excess, len(self.history), None
+        for token in tokens:
+            self.history.append(token)
+            if reason := self._end_with(token):
+                break
+        taken = len(self.history) - before
+        self.position += taken - 1
+        self.excess -= taken - 1
+        self.accepted += taken - 1
+        if self._lookup:
+            self._lookup.extend(self.history[before:])
+            if drafted:
+                self._lookup.told(drafted, len(tokens) - 1)
+        return taken, reason
+
+    def trim(self) -> int:
+        """How many guesses have to be taken off before anything else."""
+        excess, self.excess = self.excess, 0
+        return excess
+
+    @property
+    def _answered(self) -> int:
+        return len(self.history) - len(self.request.tokens)
+
+    def _end_with(self, token: int) -> FinishReason | None:
+        if token in self.request.eos and self._answered > self.request.min_tokens:
+            return "stop"
+        return "length" if self._answered >= self.request.max_tokens else None

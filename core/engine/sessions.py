@@ -1,0 +1,245 @@
+"""A conversation at rest: its words, and what every layer of the model holds of them, in one sealed file of this Mac.
+
+In the seal (`core.trust.sealed`, purpose "session"), little-endian: "MCK" | format u8 | length u32 | `Session` as
+msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes (`core.models.cache_state`) | END u32. Caches
+are numbered as in the whole model, and come in any order: what was saved of one split loads onto any other.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from hashlib import sha256
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from core.errors import MaclusterError, SealError, SessionError, UsageError
+from core.requests import Message, SavedSession
+from core.text import clean_name
+from core.trust.files import private_folder
+from core.trust.sealed import DAMAGED, Buffer, forget, read_sealed, sealing
+
+PURPOSE: Final = "session"
+MAGIC: Final = b"MCK"
+FORMAT: Final = 1
+SUFFIX: Final = ".mcs"
+END: Final = 0xFFFFFFFF
+
+_PREFIX: Final = struct.Struct("<3sB")
+_LENGTH: Final = struct.Struct("<I")
+_INDEX: Final = struct.Struct("<I")
+_CACHE: Final = struct.Struct("<Q32s")
+# what a header may take: the tokens and words of a very long conversation
+_HEADER_LIMIT: Final = 256 << 20
+
+
+class Session(msgspec.Struct, frozen=True, kw_only=True):
+    """What a file says of itself. `tokens`: those that its caches hold, whose SHA-256 is `prefix_hash`; `caches`: how
+    many there are; `messages`: the conversation for people, with the last answer; `created_at`: seconds since the
+    epoch; `macs`: device ids of those that took part; `mlx_lm`: the version that made the caches.
+    """
+
+    model: str
+    fingerprint: str
+    mlx_lm: str
+    kv_bits: int | None
+    tokens: list[int]
+    prefix_hash: bytes
+    caches: int
+    messages: tuple[Message, ...]
+    created_at: float
+    macs: tuple[str, ...] = ()
+
+
+def prefix_hash(tokens: Sequence[int]) -> bytes:
+    """SHA-256 of token ids, 4 bytes each, little-endian."""
+    return sha256(struct.pack(f"<{len(tokens)}I", *tokens)).digest()
+
+
+def path_of(folder: Path, name: str) -> Path:
+    """The file of the session that a person calls `name`. Raises UsageError for what cannot be a name."""
+    if clean_name(name) != name or name.startswith(".") or not set(name).isdisjoint("/\\:"):
+        what = f"{clean_name(name) or 'This'!r} cannot be the name of a session."
+        raise UsageError(
+            what, "Take at most 32 letters, digits and signs, none of them / \\ or :, and no dot in front."
+        )
+    return folder / f"{name}{SUFFIX}"
+
+
+def existing(folder: Path, name: str) -> Path:
+    """The same, of a session that is there. Raises UsageError."""
+    path = path_of(folder, name)
+    if not path.exists():
+        raise UsageError(f"There is no session {name!r}.", "`macluster session list` shows those that are here.")
+    return path
+
+
+@contextmanager
+def writing(path: Path, secret: bytes, session: Session) -> Iterator[Callable[[int, Buffer], None]]:
+    """What takes each cache once, by its number; at the end of the block the file is there whole. Where the block
+    raises, or the disk is full, an old file stays as it was. Raises SessionError.
+    """
+    header = msgspec.msgpack.encode(session)
+    left = set(range(session.caches))
+    try:
+        private_folder(path.parent, SealError)
+        with sealing(path, secret, PURPOSE) as write:
+
+            def put(index: int, data: Buffer) -> None:
+                left.remove(index)
+                write(_INDEX.pack(index) + _CACHE.pack(len(data), sha256(data).digest()))
+                write(data)
+
+            write(_PREFIX.pack(MAGIC, FORMAT) + _LENGTH.pack(len(header)) + header)
+            yield put
+            if left:
+                raise SessionError(f"{len(left)} of {session.caches} layers were not given to {path.name}.")
+            write(_INDEX.pack(END))
+    except SealError as error:
+        raise SessionError(error.what, error.fix) from error
+
+
+def reading(path: Path, secret: bytes) -> tuple[Session, Iterator[tuple[int, bytes]]]:
+    """What the file says of itself, and its caches with their numbers, one in memory at a time. Only where they come to
+    their end is the file known to be whole: act on nothing before.
+
+    Raises SessionError, at once or on the way: another format, cut, changed, a layer that is missing or there twice,
+    tokens that do not belong to their hash.
+    """
+    stream = _Stream(path, secret)
+    magic, version = _PREFIX.unpack(stream.take(_PREFIX.size))
+    if magic != MAGIC:
+        raise SessionError(f"{path.name} is no session.", DAMAGED)
+    if version != FORMAT:
+        what = f"{path.name} has format {version}; this version of macluster reads format {FORMAT}."
+        raise SessionError(what, f"{'An older' if version < FORMAT else 'A newer'} macluster wrote it: use that one.")
+    (length,) = _LENGTH.unpack(stream.take(_LENGTH.size))
+    if length > _HEADER_LIMIT:
+        raise SessionError(f"{path.name} says of itself that its header has {length} bytes.", DAMAGED)
+    try:
+        session = msgspec.msgpack.decode(stream.take(length), type=Session)
+        held = prefix_hash(session.tokens)
+    except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as error:
+        raise SessionError(f"The header of {path.name} does not decode.", DAMAGED) from error
+    if held != session.prefix_hash:
+        raise SessionError(f"The tokens in {path.name} are not those that its layers hold.", DAMAGED)
+    return session, _caches(stream, session, path.name)
+
+
+def check_fits(session: Session, *, model: str, fingerprint: str, mlx_lm: str, kv_bits: int | None) -> None:
+    """Raises SessionError, with the difference named, unless what is saved is of this model, kept as it keeps it."""
+    if session.fingerprint != fingerprint:
+        there, here = f"{session.model} ({session.fingerprint[:12]})", f"{model} ({fingerprint[:12]})"
+        raise SessionError(f"It was saved from {there}, and {here} is loaded.", f"Load {session.model} first.")
+    if session.kv_bits != kv_bits:
+        there, here = _bits(session.kv_bits), _bits(kv_bits)
+        cure = f"--kv-bits {session.kv_bits}" if session.kv_bits else "no --kv-bits"
+        raise SessionError(f"It holds keys and values {there}, and {model} is loaded {here}.", f"Load it with {cure}.")
+    if session.mlx_lm != mlx_lm:
+        what = f"mlx-lm {session.mlx_lm} made what it holds, and mlx-lm {mlx_lm} runs here."
+        raise SessionError(what, "Its words are still good: go on with them, and they are read anew.")
+
+
+def list_sessions(folder: Path, secret: bytes) -> list[SavedSession]:
+    """All that are in `folder`, by name; those that cannot be read say why."""
+    return [_listed(path, secret) for path in sorted(folder.glob(f"*{SUFFIX}"))]
+
+
+def delete_session(folder: Path, name: str) -> None:
+    """Forget a session and its key. Raises UsageError where there is none, SessionError."""
+    _forget(existing(folder, name))
+
+
+def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
+    """Forget the sessions in which one of `macs` took part; how many there were. Raises SessionError."""
+    shared = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        with suppress(SessionError):  # one that cannot be read tells nobody anything
+            if not set(reading(path, secret)[0].macs).isdisjoint(macs):
+                shared.append(path)
+    for path in shared:
+        _forget(path)
+    return len(shared)
+
+
+def forget_unfinished(folder: Path) -> None:
+    """Remove what a process that was killed left of the file that it was writing. Raises SessionError."""
+    for path in folder.glob(f"*{SUFFIX}.tmp"):
+        _forget(path)
+
+
+class _Stream:
+    """The plaintext of a sealed file, in pieces of any size."""
+
+    def __init__(self, path: Path, secret: bytes) -> None:
+        self._name = path.name
+        self._chunks = read_sealed(path, secret, PURPOSE)
+        self._held = bytearray()
+
+    def take(self, length: int) -> bytes:
+        """So many bytes more. Raises SessionError where there are fewer."""
+        while len(self._held) < length:
+            if not (chunk := self._next()):
+                raise SessionError(f"{self._name} ends in the middle.", DAMAGED)
+            self._held += chunk
+        taken = bytes(self._held[:length])
+        del self._held[:length]
+        return taken
+
+    def check_end(self) -> None:
+        """Raises SessionError where there is more."""
+        if self._held or self._next():
+            raise SessionError(f"{self._name} goes on behind its end.", DAMAGED)
+
+    def _next(self) -> bytes:
+        try:
+            return next(self._chunks, b"")
+        except SealError as error:
+            raise SessionError(error.what, error.fix) from error
+
+
+def _caches(stream: _Stream, session: Session, name: str) -> Iterator[tuple[int, bytes]]:
+    left = set(range(session.caches))
+    while (index := _INDEX.unpack(stream.take(_INDEX.size))[0]) != END:
+        length, digest = _CACHE.unpack(stream.take(_CACHE.size))
+        data = stream.take(length)
+        if index not in left:
+            raise SessionError(f"Layer cache {index} is in {name} twice, or belongs to no layer.", DAMAGED)
+        if sha256(data).digest() != digest:
+            raise SessionError(f"Layer cache {index} in {name} was changed.", DAMAGED)
+        left.remove(index)
+        yield index, data
+    if left:
+        raise SessionError(f"Layer cache {min(left)} is missing in {name}.", DAMAGED)
+    stream.check_end()
+
+
+def _listed(path: Path, secret: bytes) -> SavedSession:
+    name = clean_name(path.name.removesuffix(SUFFIX)) or "?"
+    try:
+        size = path.stat().st_size
+        session = reading(path, secret)[0]
+    except (OSError, MaclusterError) as error:
+        problem = error if isinstance(error, MaclusterError) else SessionError(f"{name} cannot be read: {error}.")
+        return SavedSession(name=name, problem=problem.problem)
+    return SavedSession(
+        name=name,
+        model=session.model,
+        tokens=len(session.tokens),
+        size_bytes=size,
+        created_at=session.created_at,
+    )
+
+
+def _forget(path: Path) -> None:
+    try:
+        forget(path)
+    except SealError as error:
+        raise SessionError(error.what, error.fix) from error
+
+
+def _bits(kv_bits: int | None) -> str:
+    return f"in {kv_bits} bits" if kv_bits else "in full"
