@@ -30,6 +30,7 @@ MaclusterError
 ├── WorkerError
 │   ├── WorkerDied            a worker process ended
 │   └── StageFailed           a stage could not compute
+├── SessionError              a saved session cannot be written, read, or used with this model
 └── NodeError
     ├── NodeUnreachable       no node answers on this Mac
     ├── NotLoaded             a request came while no model is loaded
@@ -217,6 +218,10 @@ class StageFailed(WorkerError):
     """A stage could not compute."""
 
     fix_by_default = "The log of that Mac says why."
+
+
+class SessionError(MaclusterError):
+    """A saved session cannot be written, read, or used with this model."""
 
 
 class NodeError(MaclusterError):

@@ -251,12 +251,17 @@ class TokenEvent(Event, frozen=True, kw_only=True):
 
 
 class RequestDone(Event, frozen=True, kw_only=True):
-    """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission."""
+    """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission.
+    `reused_tokens` of the prompt were in memory already; of `drafted_tokens` guessed ones `accepted_tokens` were right.
+    """
 
     request_id: str
     finish_reason: FinishReason
     prompt_tokens: int
     tokens: int
+    reused_tokens: int = 0
+    drafted_tokens: int = 0
+    accepted_tokens: int = 0
     text: str = ""
     ttft_s: float | None = None
     decode_tokens_per_s: float | None = None

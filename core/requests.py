@@ -7,12 +7,13 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.errors import Problem
-from core.events import Level, Plan
+from core.events import Level, Plan, Topology
 from core.settings import (
     DEFAULT_CONTEXT,
     DEFAULT_MAX_TOKENS,
     DEFAULT_ROWS,
     MAX_LANE_ROWS,
+    MAX_LOGPROBS,
     MAX_ROWS,
     MAX_WINDOW,
     PENALTY_CONTEXT,
@@ -31,6 +32,9 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     """Which model to plan. `model` is a name from the catalog or a directory; `context` counts tokens; `kv_bits` keeps
     keys and values in so many bits instead of the model's own; `rows` requests run at the same time at most. `chunk`
     tokens of a prompt travel together, `window` chunks are under way at most: without them, both follow the hops.
+    `layers` says who owns which, as `core.plan.topology` reads it: this Mac's first, then the other Macs', the largest
+    budgets first; without it they are divided by budget. Without a `topology` it is the one that `layers` make, else
+    private, or single where there is one Mac.
     """
 
     model: str
@@ -39,6 +43,8 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANE_ROWS)] = DEFAULT_ROWS
     chunk: Annotated[int, msgspec.Meta(ge=1, le=MAX_ROWS)] | None = None
     window: Annotated[int, msgspec.Meta(ge=1, le=MAX_WINDOW)] | None = None
+    topology: Topology | None = None
+    layers: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=64)] = ()
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):
@@ -80,7 +86,7 @@ class Sampling(Body, frozen=True, kw_only=True):
     frequency_context: Positive = PENALTY_CONTEXT
     logit_bias: dict[int, Annotated[float, msgspec.Meta(ge=-100, le=100)]] = {}
     seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    logprobs: Annotated[int, msgspec.Meta(ge=0, le=20)] | None = None
+    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
 
 
 class ChatRequest(Body, frozen=True, kw_only=True):
@@ -204,6 +210,26 @@ class RequestAccepted(Body, frozen=True, kw_only=True):
 
     request_id: str
     prompt_tokens: int
+
+
+class SessionName(Body, frozen=True, kw_only=True):
+    """Which saved conversation; a name has at most 32 characters."""
+
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+
+
+class SavedSession(Body, frozen=True, kw_only=True):
+    """A conversation on disk: `tokens` of it are held, in a file of `size_bytes`, since `created_at`, seconds since the
+    epoch. `messages`: its words, where they were asked for. `problem`: why it cannot be read.
+    """
+
+    name: str
+    model: str = ""
+    tokens: int = 0
+    size_bytes: int = 0
+    created_at: float = 0.0
+    messages: tuple[Message, ...] = ()
+    problem: Problem | None = None
 
 
 class PlanPreview(Body, frozen=True, kw_only=True):

@@ -44,6 +44,8 @@ DEFAULT_ROWS: Final = 8
 MAX_LANE_ROWS: Final = 64
 QUEUE_LIMIT: Final = 8
 MAX_WINDOW: Final = 16
+MAX_LOGPROBS: Final = 20
+MAX_DRAFT: Final = 16
 TRIES: Final = 3
 TRY_S: Final = 40.0
 MEMORY_RESERVE_BYTES: Final = 10 * GB
@@ -79,6 +81,11 @@ class Home(msgspec.Struct, frozen=True):
     def tokens(self) -> Path:
         """Folder of the sealed token logs."""
         return self.root / "tokens"
+
+    @property
+    def sessions(self) -> Path:
+        """Folder of the saved conversations, one sealed file each."""
+        return self.root / "sessions"
 
     @property
     def anatomies(self) -> Path:

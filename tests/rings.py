@@ -22,6 +22,7 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from core.engine.ring_model import RingModel
 from core.engine.work import Extend, Keep, Merge, New, Op
+from core.events import Topology
 from core.link.arrays import decode_arrays, encode_arrays
 from core.models.probe import Probe
 from core.models.slots import Slice
@@ -121,14 +122,18 @@ class Ring:
         return self.head.output(handle, boundary, every=every)
 
 
+def slices_of(whole: Any, twin: Callable[[], Any], cuts: tuple[int, ...], topology: Topology) -> list[Slice]:
+    """Slices of instances as `twin` makes them, in the order of a ring of that topology, the head's first."""
+    probe = Probe(whole)
+    parts = list(pairwise((0, *cuts, probe.layers)))
+    output = {"forward": parts[-1], "reverse": parts[-1]}.get(topology, parts[0])
+    ordered = [parts[-1], *parts[:-1]] if topology == "reverse" else parts
+    return [Slice(twin(), probe, *part, embed=part[0] == 0, output=part == output) for part in ordered]
+
+
 def private_ring(whole: Any, twin: Callable[[], Any], cuts: tuple[int, ...], kv_bits: int | None = None) -> Ring:
     """A ring of instances as `twin` makes them, whose head owns the first layers with the embedding, and the output."""
-    probe = Probe(whole)
-    slices = [
-        Slice(twin(), probe, start, stop, embed=start == 0, output=start == 0)
-        for start, stop in pairwise((0, *cuts, probe.layers))
-    ]
-    return Ring(slices, 0, kv_bits)
+    return Ring(slices_of(whole, twin, cuts, "private"), 0, kv_bits)
 
 
 def check(ring: Ring, reference: Reference, *, within: float | None) -> None:

@@ -18,11 +18,11 @@ from core.bench.macs import Macs, make_macs
 from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
 from core.errors import error_from
-from core.events import Plan, Stage
+from core.events import Plan, Sight, Stage, Topology
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.models.layout import read_layout
 from core.requests import Sampling
-from core.settings import PREFILL_CHUNK, TRY_S
+from core.settings import MAX_DRAFT, PREFILL_CHUNK, TRY_S
 from core.worker.messages import (
     Broken,
     Cancel,
@@ -204,6 +204,12 @@ class WorkerRing:
             worker.send(Trace())
         return [worker.expect(Traced, LINK_S).spans for worker in self.workers]
 
+    def sights(self) -> list[tuple[Sight, ...]]:
+        """What kinds of values each stage has handled. Raises WorkerDied or WorkerError."""
+        for worker in self.workers:
+            worker.send(Trace())
+        return [worker.expect(Traced, LINK_S).seen for worker in self.workers]
+
 
 class _Parts:
     """An answer that is coming."""
@@ -246,18 +252,20 @@ def worker_ring(
     model_dir: Path,
     cuts: Sequence[int],
     *,
+    topology: Topology = "private",
     reroute: Reroute | None = None,
     key_limits: KeyUse = KEY_LIMITS,
     try_s: float = TRY_S,
     lanes: int | None = None,
+    draft: int = MAX_DRAFT,
     **settings: Unpack[Settings],
 ) -> Iterator[WorkerRing]:
     """A ring over the model in `model_dir`, linked and ready; its workers and keys are gone afterwards.
 
-    `cuts` are the first layers of all stages but the head's: none is a ring of one, (3, 7) is three stages.
+    `cuts` are the first layers of all stages but the first one's: none is a ring of one, (3, 7) is three stages.
     `reroute(stage, port)` gives the port that the stage before dials in place of the stage's own, so that a proxy can
     stand between them; it is asked anew for every link. All links get new keys once one has carried `key_limits`.
-    `lanes` in place of one for each stage is for comparisons. `settings` are fields of the plan.
+    `lanes` in place of one for each stage, and another `draft`, are for comparisons. `settings` are fields of the plan.
 
     Raises what a stage reports, WorkerError or its kinds.
     """
@@ -265,13 +273,14 @@ def worker_ring(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
         macs = make_macs(folder, len(cuts) + 1)
-        plan = msgspec.structs.replace(plan_of(model_dir.name, layers, cuts, macs), **settings)
+        plan = msgspec.structs.replace(plan_of(model_dir.name, layers, cuts, macs, topology), **settings)
         workers = [stack.enter_context(closing(BareWorker(index))) for index in range(len(plan.stages))]
         for worker, mac in zip(workers, macs.identities, strict=True):
             worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
         for worker in workers:
             worker.port = worker.expect(Listening, START_S).port
-            worker.send(Load(plan=plan, index=worker.index, directory=str(model_dir), try_s=try_s, lanes=lanes))
+            directory = str(model_dir)
+            worker.send(Load(plan=plan, index=worker.index, directory=directory, try_s=try_s, lanes=lanes, draft=draft))
         for worker in workers:
             worker.expect(Loaded, LOAD_S)
         ring = WorkerRing(plan, workers, macs, reroute, key_limits)
@@ -279,8 +288,11 @@ def worker_ring(
         yield ring
 
 
-def plan_of(model: str, layers: int, cuts: Sequence[int], macs: Macs) -> Plan:
+def plan_of(model: str, layers: int, cuts: Sequence[int], macs: Macs, topology: Topology) -> Plan:
     """A plan of `layers` layers over `macs`, cut before `cuts`, with an unmeasured model."""
+    owners = list(pairwise((0, *cuts, layers)))
+    if topology == "reverse":  # the ring begins with the head, which has the last layers
+        owners = [owners[-1], *owners[:-1]]
     stages = tuple(
         Stage(
             device_id=mac.text_id,
@@ -291,17 +303,17 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: Macs) -> Plan:
             kv_bytes=0,
             budget_bytes=0,
         )
-        for index, (mac, (start, stop)) in enumerate(zip(macs.identities, pairwise((0, *cuts, layers)), strict=True))
+        for index, (mac, (start, stop)) in enumerate(zip(macs.identities, owners, strict=True))
     )
     return Plan(
         plan_gen=1,
         model=model,
         fingerprint="",
-        topology="private" if cuts else "single",
+        topology=topology if cuts else "single",
         layers=layers,
         context=CONTEXT,
         chunk=PREFILL_CHUNK,
         window=len(stages) + 1,
         stages=stages,
-        output=stages[0].device_id,
+        output=stages[-1 if topology == "forward" else 0].device_id,
     )

@@ -54,6 +54,7 @@ class Flag(IntFlag):
 
     LAST_CHUNK = 1
     PREFILL = 2
+    EVERY = 4
 
 
 class DType(IntEnum):
@@ -90,7 +91,7 @@ class Header(NamedTuple):
 
 
 _TYPES: Final = {int(t): t for t in FrameType}
-_FLAGS: Final = int(Flag.LAST_CHUNK | Flag.PREFILL)
+_FLAGS: Final = int(Flag.LAST_CHUNK | Flag.PREFILL | Flag.EVERY)
 _DTYPES: Final = len(DType)
 
 

@@ -1,24 +1,34 @@
-"""What a stage that is not the head does with the frames that come: its layers, once for each step, and on they go."""
+"""What a stage that is not the head does with the frames that come: its work, once for each step, and on they go."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from core.engine.rows import sources, target, used_up
+from core.engine.rows import target
 from core.engine.steps import Replies
-from core.engine.work import Drop, Op
-from core.errors import LinkError, MaclusterError, Problem, ProtocolError, StageFailed
+from core.engine.work import Drop
+from core.errors import LinkError, MaclusterError, ProtocolError, StageFailed
+from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
+from core.plan.duties import arriving, duty
 from core.settings import MAX_LANE_ROWS
+from core.worker.choosing import Choosers, encode_choices
+from core.worker.execution import Execution, tokens_in
+from core.worker.kv_parts import decode_part, encode_part
 from core.worker.ring import Ring, read_samples
 from core.worker.stage import Stage
 from core.worker.work_frames import (
     NO_STEP,
+    TOKEN_TYPES,
+    Admit,
+    Dismiss,
+    Order,
     Standing,
     WorkFrame,
-    decode_ops,
+    decode_orders,
+    decode_problem,
     decode_standing,
     encode_problem,
     encode_standing,
@@ -32,20 +42,27 @@ HANDLES_LIMIT: Final = 16 * MAX_LANE_ROWS
 
 
 class Follower:
-    """Outlives its ring: caches and replies stay when the links are made anew, so that the head can send again what
-    was on its way. Whatever a stage could not do taints the handle; the work behind it is answered alike.
+    """Stage `index` of `plan`. It outlives its ring: caches and replies stay when the links are made anew, so that the
+    head can send again what was on its way.
     """
 
-    def __init__(self, stage: Stage, peer: str) -> None:
-        self._stage, self._meter, self._peer = stage, stage.meter, peer
+    def __init__(self, stage: Stage, plan: Plan, index: int) -> None:
+        self._execution = Execution(stage, plan.stages[index].peer)
+        self._meter = stage.meter
+        self._vocabulary = stage.layers.vocab_size
+        self._duty = duty(plan, index)
+        self._input = TOKEN_TYPES if self._duty.embeds else {FrameType.ACTIVATION}
+        self._answers_chunks = index == len(plan.stages) - 1 and not arriving(plan).runs
+        self._choosers = Choosers(self._vocabulary)
         self._replies: Replies[WorkFrame] = Replies()
-        self._tainted: dict[int, Problem] = {}
         self._run = NO_RUN
 
     def serve(self, ring: Ring, frame: Frame) -> None:
         """One frame. Raises LinkError or its kinds: the ring is broken then."""
         match frame.header.type:
-            case FrameType.ACTIVATION | FrameType.COMPOSE | FrameType.ERROR:
+            case FrameType.COMPOSE | FrameType.KV | FrameType.ERROR:
+                self._work(ring, *read_work(frame))
+            case kind if kind in self._input:
                 self._work(ring, *read_work(frame))
             case FrameType.TELEMETRY:
                 ring.send_samples(read_samples(frame))
@@ -60,8 +77,8 @@ class Follower:
         if asked.run == self._run and self._replies.last >= asked.base - 1:
             return asked
         self._run = asked.run
-        self._stage.reset()
-        self._tainted.clear()
+        self._execution.reset()
+        self._choosers.reset()
         self._replies.restart(asked.base)
         return Standing(asked.run, asked.base, (*asked.lost, ring.index))
 
@@ -83,55 +100,61 @@ class Follower:
             match work.kind:
                 case FrameType.COMPOSE:
                     return self._compose(ring, work)
-                case FrameType.ACTIVATION:
-                    return self._forward(ring, work)
+                case FrameType.KV:
+                    part = self._execution.exchange(work.handle, decode_part(work.payload[0]))
+                    return work._replace(payload=encode_part(part))
+                case FrameType.ERROR:
+                    return self._pass_on(work)
                 case _:
-                    return work._replace(payload=(bytes(work.payload[0]),))
+                    return self._forward(work)
         except LinkError:
             raise
         except MaclusterError as error:
-            problem = StageFailed(f"{self._peer}: {error.what}", error.fix).problem
-            self._taint(work, problem)
-            return WorkFrame(FrameType.ERROR, work.step, work.handle, work.request, payload=encode_problem(problem))
+            handles = [work.handle]
+            if work.kind is FrameType.COMPOSE:
+                handles = _made(decode_orders(work.payload[0]))
+            problem = encode_problem(StageFailed(error.what, error.fix).problem, handles)
+            return WorkFrame(FrameType.ERROR, work.step, work.handle, work.request, payload=problem)
 
     def _compose(self, ring: Ring, work: WorkFrame) -> WorkFrame:
-        ops = decode_ops(work.payload[0])
-        if self._stage.handles + len(self._tainted) + len(ops) > HANDLES_LIMIT:
-            raise ProtocolError(f"{len(ops)} operations came where {self._stage.handles} handles are held: too many.")
-        if not self._stage.handles:
+        orders = decode_orders(work.payload[0])
+        held = self._execution.handles
+        if held + len(orders) > HANDLES_LIMIT:
+            raise ProtocolError(f"{len(orders)} operations came where {held} handles are held: too many.")
+        if not held:
             ring.begin()
-        with self._meter.span("compose", work.step, work.handle):
-            self._stage.compose([sound for op in ops for sound in self._sound(op)])
+        self._execution.compose(work.step, [order for order in orders if not isinstance(order, Admit | Dismiss)])
+        for order in orders:
+            if isinstance(order, Admit):
+                self._choosers.admit(order)
+            elif isinstance(order, Dismiss):
+                self._choosers.dismiss(order.request)
         return work._replace(payload=(bytes(work.payload[0]),))
 
-    def _forward(self, ring: Ring, work: WorkFrame) -> WorkFrame:
-        if problem := self._tainted.get(work.handle):
-            return WorkFrame(FrameType.ERROR, work.step, work.handle, work.request, payload=encode_problem(problem))
-        boundary = decode_arrays(memoryview(work.payload[0]))
-        with self._meter.span("chunk" if work.quiet else "step", work.step, work.handle):
-            out = self._stage.run(work.handle, boundary, work.position)
-        if ring.is_tail and work.quiet:
-            return work._replace(kind=FrameType.ACK, payload=())
+    def _pass_on(self, work: WorkFrame) -> WorkFrame:
+        """A stage before could not: what it could not do is not done here either."""
+        payload = bytes(work.payload[0])
+        problem, handles = decode_problem(payload)
+        if self._execution.handles + len(handles) > HANDLES_LIMIT:
+            raise ProtocolError(f"An error came that names {len(handles)} handles: too many.")
+        self._execution.taint(handles, problem)
+        return work._replace(payload=(payload,))
+
+    def _forward(self, work: WorkFrame) -> WorkFrame:
+        arrays = decode_arrays(memoryview(work.payload[0]))
+        if self._duty.embeds:
+            arrays = [tokens_in(arrays, self._vocabulary)]
+        out = self._execution.forward(work, self._duty, arrays)
+        if work.quiet and self._answers_chunks:
+            return work._replace(kind=FrameType.ACK, askers=(), payload=())
+        if work.askers and self._duty.outputs:
+            self._meter.saw("token ids")
+            with self._meter.span("output", work.step, work.handle):
+                chosen = self._choosers.choose(work.askers, out[0])
+            return work._replace(kind=FrameType.TOKEN, askers=(), payload=encode_choices(chosen))
         with self._meter.codec:
-            return work._replace(payload=encode_arrays(out))
+            return work._replace(kind=FrameType.ACTIVATION, payload=encode_arrays(out))
 
-    def _taint(self, work: WorkFrame, problem: Problem) -> None:
-        handles = {work.handle}
-        if work.kind is FrameType.COMPOSE:
-            handles = {target(op) for op in decode_ops(work.payload[0]) if not isinstance(op, Drop)}
-        for handle in handles:
-            self._tainted[handle] = problem
 
-    def _sound(self, op: Op) -> list[Op]:
-        """`op`, or where it would build on a tainted handle: what is used up by it goes, and the rest is tainted."""
-        if isinstance(op, Drop):
-            self._tainted.pop(op.handle, None)
-            return [op]
-        bad = [self._tainted[handle] for handle in sources(op) if handle in self._tainted]
-        if not bad:
-            return [op]
-        gone = [handle for handle in used_up(op) if handle != target(op)]
-        for handle in gone:
-            self._tainted.pop(handle, None)
-        self._tainted[target(op)] = bad[0]
-        return [Drop(handle) for handle in gone]
+def _made(orders: tuple[Order, ...]) -> list[int]:
+    return [target(order) for order in orders if not isinstance(order, Admit | Dismiss | Drop)]

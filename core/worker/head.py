@@ -10,15 +10,18 @@ import mlx.core as mx
 
 from core.engine.pacing import Figures, planned_pace
 from core.engine.requests import Request
-from core.engine.sampling import RowSampler, pick_all
+from core.engine.sampling import Picked, RowSampler, confirmed, pick_all, pick_drafted
 from core.engine.scheduler import Ended, Scheduler
 from core.engine.work import Chunk, Compose, Step, Work
 from core.errors import MaclusterError, Problem, StageFailed
 from core.events import FinishReason, Plan
-from core.settings import QUEUE_LIMIT
+from core.settings import MAX_DRAFT, QUEUE_LIMIT
+from core.worker.choosing import admission
 from core.worker.messages import Done, Prefilled, Report, Samples, StageSample, Token
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Answer, Pipeline
+from core.worker.sessions import Asked, Sessions
+from core.worker.work_frames import Dismiss
 
 TELEMETRY_EVERY_S: Final = 0.5
 
@@ -33,13 +36,16 @@ class _Row:
         self.last = 0.0
         self.count = 0
 
-    def done(self, reason: FinishReason, problem: Problem | None = None) -> Done:
-        """Its end."""
+    def done(self, reason: FinishReason, problem: Problem | None = None, ended: Ended | None = None) -> Done:
+        """Its end; `ended` says what was reused and guessed."""
         return Done(
             request_id=self.request.request_id,
             finish_reason=reason,
             prompt_tokens=len(self.request.tokens),
             tokens=self.count,
+            reused=ended.reused if ended else 0,
+            drafted=ended.drafted if ended else 0,
+            accepted=ended.accepted if ended else 0,
             ttft_s=self.first - self.started if self.first else None,
             decode_s=self.last - self.first if self.first else 0.0,
             problem=problem,
@@ -50,7 +56,13 @@ class Head:
     """The engine of one plan. `turn` does one thing and comes back, so that commands are never far away."""
 
     def __init__(
-        self, plan: Plan, pipeline: Pipeline, report: Callable[[Report], None], lanes: int | None = None
+        self,
+        plan: Plan,
+        pipeline: Pipeline,
+        report: Callable[[Report], None],
+        *,
+        lanes: int | None = None,
+        draft: int = MAX_DRAFT,
     ) -> None:
         self._pipeline, self._report = pipeline, report
         self._vocabulary = pipeline.stage.layers.vocab_size
@@ -63,7 +75,10 @@ class Head:
             batched=plan.batched,
             queue=QUEUE_LIMIT,
             lanes=lanes,
+            draft=draft,
+            trim_limit=pipeline.stage.layers.trim_limit,
         )
+        self.sessions = Sessions(plan, pipeline, self._scheduler, report)
         self._pace = planned_pace(plan.chunk, plan.window, len(plan.stages)) if plan.adapts else None
         self._probing = 0
         self._rows: dict[str, _Row] = {}
@@ -73,7 +88,7 @@ class Head:
     @property
     def is_busy(self) -> bool:
         """Whether there is something to do or to wait for."""
-        return not (self._scheduler.idle and self._pipeline.is_at_rest)
+        return self.sessions.is_busy or not (self._scheduler.idle and self._pipeline.is_at_rest)
 
     def submit(self, request: Request) -> None:
         """Queue a request; one that cannot run is answered at once."""
@@ -86,12 +101,15 @@ class Head:
                 min_tokens=request.min_tokens,
                 vocab_size=self._vocabulary,
             )
-            row = _Row(request, sampler)
-            self._scheduler.submit(request)
+            told = [] if self._pipeline.chooses else [admission(request)]
+            # elsewhere nobody can say which of several guesses are right, unless the most likely token is chosen always
+            self._scheduler.submit(request, guess=self._pipeline.chooses or sampler.is_plain)
         except MaclusterError as error:
             self._report(refusal(request, error.problem))
-        else:
-            self._rows[request.request_id] = row
+            return
+        self._rows[request.request_id] = _Row(request, sampler)
+        if told:
+            self._pipeline.tell(*told)
 
     def cancel(self, request_id: str) -> None:
         """End an answer after the step that is on its way; the others go on."""
@@ -102,8 +120,9 @@ class Head:
         """Hear what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
         if answer := self._pipeline.take():
             self._hear(answer)
-        elif not self._pipeline.is_worn and (work := self._scheduler.next()):
+        elif not self._pipeline.is_worn and ((work := self._scheduler.next()) or self.sessions.is_due):
             self._put(work)
+            self.sessions.put()
         elif self._pipeline.is_worn and self._pipeline.is_at_rest:
             self._pipeline.renew()
         elif self._has_news():
@@ -120,9 +139,10 @@ class Head:
     def fail_all(self, problem: Problem) -> None:
         """No answer can go on."""
         self.flush()
+        self.sessions.fail(problem)
         self._fail(self._scheduler.drop_all(), problem)
 
-    def _put(self, work: Work) -> None:
+    def _put(self, work: Work | None) -> None:
         match work:
             case Compose():
                 self._pipeline.compose(work.ops, work)
@@ -132,48 +152,76 @@ class Head:
                 if self._pace and work.position == 0 and self._scheduler.running == 1 and self._pipeline.ask_samples():
                     self._probing = len(work.tokens)  # the figures follow it round a ring that carries nothing else
             case Step():
-                self._pipeline.forward(work.handle, mx.array([[t] for t in work.tokens]), work=work)
+                fed = [[work.tokens[0], *work.drafts]] if work.drafts else [[token] for token in work.tokens]
+                askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, work.requests))
+                every = bool(work.drafts)
+                self._pipeline.forward(work.handle, mx.array(fed), every=every, askers=askers, work=work)
 
     def _hear(self, answer: Answer) -> None:
         work = answer.work
         if work is None:
-            return  # of the proof
+            return  # of the proof, or of what the Mac was told that chooses the tokens
+        if isinstance(work, Asked):
+            self.sessions.hear(work, answer)
+            return
         if answer.problem:
-            self._fail(self._scheduler.failed(work), answer.problem)
+            lost = self._scheduler.failed(work)
+            self._fail(lost, answer.problem)
+            self._dismiss(lost)
         elif isinstance(work, Step):
-            assert answer.logits is not None
-            self._sample(work, answer.logits)
+            self._take(work, self._chosen(work, answer))
         elif progress := self._scheduler.acked(work):
             self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
-    def _sample(self, step: Step, logits: mx.array) -> None:
-        """Choose a token for each row that still runs, tell it, and go on."""
+    def _chosen(self, step: Step, answer: Answer) -> list[list[Picked]]:
+        """The tokens of each row of `step`: one, or those that the logits of its guesses confirm and the one behind."""
+        if answer.chosen is not None:
+            return [confirmed(picked, step.drafts) for picked in answer.chosen]
+        assert answer.logits is not None
         alive = [at for at, request_id in enumerate(step.requests) if request_id in self._rows]
-        rows = [self._rows[step.requests[at]] for at in alive]
-        wanted = logits if len(alive) == len(step.requests) else logits[mx.array(alive)] if alive else None
-        picked = pick_all([row.sampler for row in rows], wanted) if wanted is not None else []
-        now, tokens = monotonic(), [0] * len(step.requests)
-        for at, row, chosen in zip(alive, rows, picked, strict=True):
-            tokens[at] = chosen.token
-            row.first, row.last = row.first or now, now
-            self._report(
-                Token(
-                    request_id=row.request.request_id,
-                    index=row.count,
-                    token=chosen.token,
-                    logprob=chosen.logprob,
-                    top=chosen.top,
-                )
-            )
-            row.count += 1
-        self._finish(self._scheduler.stepped(step, tokens))
+        samplers = [self._rows[step.requests[at]].sampler for at in alive]
+        chosen: list[list[Picked]] = [[Picked(0)] for _ in step.requests]
+        if step.drafts and alive:
+            chosen[0] = pick_drafted(samplers[0], answer.logits[0], step.drafts)
+        elif alive:
+            wanted = answer.logits if len(alive) == len(step.requests) else answer.logits[mx.array(alive)]
+            for at, picked in zip(alive, pick_all(samplers, wanted), strict=True):
+                chosen[at] = [picked]
+        return chosen
+
+    def _take(self, step: Step, chosen: Sequence[Sequence[Picked]]) -> None:
+        """Tell the tokens of each row that still runs, and go on."""
+        taken, ended = self._scheduler.stepped(step, [[picked.token for picked in row] for row in chosen])
+        now = monotonic()
+        for request_id, count, row in zip(step.requests, taken, chosen, strict=True):
+            for picked in row[:count]:
+                self._tell(self._rows[request_id], picked, now)
+        self._finish(ended)
+
+    def _tell(self, row: _Row, picked: Picked, now: float) -> None:
+        row.first, row.last = row.first or now, now
+        token = Token(
+            request_id=row.request.request_id,
+            index=row.count,
+            token=picked.token,
+            logprob=picked.logprob,
+            top=picked.top,
+        )
+        self._report(token)
+        row.count += 1
 
     def _finish(self, ended: Sequence[Ended]) -> None:
         """The last row that leaves the ring waits for every stage's figures: they are part of its end."""
-        self._last_words += [self._rows.pop(request_id).done(reason) for request_id, reason in ended]
+        self._last_words += [self._rows.pop(each.request_id).done(each.reason, ended=each) for each in ended]
+        self._dismiss([each.request_id for each in ended])
         is_last = self._last_words and not self._rows
         if not is_last or not (self._pipeline.awaits_samples or self._pipeline.ask_samples()):
             self.flush()
+
+    def _dismiss(self, requests: Sequence[str]) -> None:
+        """The Mac that chooses their tokens may forget them."""
+        if requests and not self._pipeline.chooses:
+            self._pipeline.tell(*(Dismiss(bytes.fromhex(request_id)) for request_id in requests))
 
     def _fail(self, requests: Sequence[str], problem: Problem) -> None:
         for request_id in requests:

@@ -14,10 +14,13 @@ from time import perf_counter
 
 import mlx.core as mx
 
-from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoAnswer, Problem
+from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoAnswer, NotLoaded, Problem
+from core.events import Plan
 from core.link.channel import listen
 from core.models.catalog import fingerprint
 from core.models.loading import load_slice
+from core.models.slots import Slice
+from core.plan.duties import duty
 from core.trust.identity import open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower
@@ -35,7 +38,10 @@ from core.worker.messages import (
     Load,
     Loaded,
     Loading,
+    LoadSession,
     Prove,
+    SaveSession,
+    SessionFailed,
     Trace,
     Traced,
     Unproved,
@@ -45,6 +51,7 @@ from core.worker.pipe import Inbox, Outbox, private_pipe
 from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
 from core.worker.ring import Ring
+from core.worker.ring_forward import LOGIT_BYTES
 from core.worker.stage import Stage
 from core.worker.telemetry import StageMeter
 
@@ -103,8 +110,14 @@ class Worker:
                 self._report(refusal(command.request, LinkLost("No model is loaded in this worker.").problem))
             case Cancel() if self._head:
                 self._head.cancel(command.request_id)
+            case SaveSession() if self._head:
+                self._head.sessions.save(command)
+            case LoadSession() if self._head:
+                self._head.sessions.load(command)
+            case SaveSession() | LoadSession():
+                self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case Trace():
-                self._report(Traced(spans=self._meter.take_spans() if self._stage else []))
+                self._report(Traced(spans=self._meter.take_spans(), seen=self._meter.seen) if self._stage else Traced())
             case _:
                 pass
 
@@ -126,30 +139,30 @@ class Worker:
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
-        embed, output = mine.start == 0, mine.device_id == plan.output
+        owned = duty(plan, command.index)
         layers = load_slice(
             directory,
             mine.start,
             mine.stop,
-            embed=embed,
-            output=output,
+            embed=owned.embeds,
+            output=owned.outputs,
             on_progress=lambda done, total: self._report(Loading(done_bytes=done, total_bytes=total)),
         )
         read = fingerprint(directory)
         self._stage = stage = Stage(layers, self._meter, plan.kv_bits)
         if command.index == 0:
-            self._pipeline = Pipeline(stage, [s.peer for s in plan.stages[1:]], command.try_s)
-            self._head = Head(plan, self._pipeline, self._report, command.lanes)
+            self._pipeline = Pipeline(stage, plan, command.try_s)
+            self._head = Head(plan, self._pipeline, self._report, lanes=command.lanes, draft=command.draft)
         else:
-            self._follower = Follower(stage, mine.peer)
+            self._follower = Follower(stage, plan, command.index)
         return Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
             seconds=perf_counter() - started,
             start=layers.start,
             stop=layers.stop,
-            embed=embed,
-            output=output,
+            embed=owned.embeds,
+            output=owned.outputs,
             fingerprint=read,
         )
 
@@ -177,7 +190,7 @@ class Worker:
             next_address=(command.next_host, command.next_port),
             identity=self._identity,
             cluster=Cluster.decode(command.cluster),
-            row_bytes=stage.layers.incoming_bytes_per_token,
+            row_bytes=row_bytes(command.plan, self._index, stage.layers),
         )
 
     def _prove(self, command: Prove) -> None:
@@ -217,6 +230,13 @@ class Worker:
         if ring:
             ring.send_break(problem)
             ring.close()
+
+
+def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
+    """What a position may weigh that comes in: a hidden state, or to a head without the output also logits."""
+    if index == 0 and not duty(plan, 0).outputs:
+        return max(layers.incoming_bytes_per_token, LOGIT_BYTES * layers.vocab_size)
+    return layers.incoming_bytes_per_token
 
 
 def main() -> None:

@@ -15,7 +15,8 @@ from core.engine.requests import Request
 from core.errors import Problem
 from core.events import FinishReason, Plan, Sight
 from core.link.wear import KEY_LIMITS, KeyUse
-from core.settings import TRY_S
+from core.requests import Message as Turn
+from core.settings import MAX_DRAFT, TRY_S
 
 LENGTH: Final = struct.Struct("<I")
 MAX_MESSAGE: Final = 64 << 20
@@ -35,8 +36,8 @@ class Join(Message, frozen=True, kw_only=True):
 
 class Load(Message, frozen=True, kw_only=True):
     """Hold stage `index` of `plan`, from the model in `directory`. The head sends again what the ring has not answered
-    within `try_s` seconds, and runs at most `lanes` lanes, or as many as there are stages. Answered by `Loading`, then
-    `Loaded` or `Failed`.
+    within `try_s` seconds, runs at most `lanes` lanes, or as many as there are stages, and guesses at most `draft`
+    tokens in a step. Answered by `Loading`, then `Loaded` or `Failed`.
     """
 
     plan: Plan
@@ -44,6 +45,7 @@ class Load(Message, frozen=True, kw_only=True):
     directory: str
     try_s: float = TRY_S
     lanes: int | None = None
+    draft: int = MAX_DRAFT
 
 
 class Connect(Message, frozen=True, kw_only=True):
@@ -79,6 +81,27 @@ class Cancel(Message, frozen=True, kw_only=True):
     """Head only: end this answer after the current step; the others go on."""
 
     request_id: str
+
+
+class SaveSession(Message, frozen=True, kw_only=True):
+    """Head only: write what all stages hold of `tokens`, the longest beginning that is parked, to the file `path`,
+    sealed with `secret`, with the conversation's `messages`. Answered by `SessionSaved` or `SessionFailed`.
+    """
+
+    path: str
+    secret: bytes
+    tokens: list[int]
+    messages: tuple[Turn, ...]
+    created_at: float
+
+
+class LoadSession(Message, frozen=True, kw_only=True):
+    """Head only: bring what the file `path` holds to the stages, where prompts can reuse it. Answered by
+    `SessionLoaded` or `SessionFailed`.
+    """
+
+    path: str
+    secret: bytes
 
 
 class Trace(Message, frozen=True, kw_only=True):
@@ -188,6 +211,20 @@ class Done(Message, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
+class SessionSaved(Message, frozen=True, kw_only=True):
+    """The file is on disk."""
+
+
+class SessionLoaded(Message, frozen=True, kw_only=True):
+    """Every stage has its part, and the row is parked."""
+
+
+class SessionFailed(Message, frozen=True, kw_only=True):
+    """It could not be saved or loaded, and nothing of the attempt is left."""
+
+    problem: Problem
+
+
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage spent since the ring was last idle, in seconds, frames and bytes; sent and received by this stage.
     `wire_s`: of `wait_s`, what frames took from their header to their last byte. `key`: what the key of its link to the
@@ -231,11 +268,11 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
 class Traced(Message, frozen=True, kw_only=True):
     """The newest spans of this stage, in order, and what kinds of values it has handled."""
 
-    spans: list[Span]
+    spans: list[Span] = []
     seen: tuple[Sight, ...] = ()
 
 
-Command = Join | Load | Connect | Prove | Generate | Cancel | Trace
+Command = Join | Load | Connect | Prove | Generate | Cancel | SaveSession | LoadSession | Trace
 Report = (
     Listening
     | Loading
@@ -248,6 +285,9 @@ Report = (
     | Prefilled
     | Token
     | Done
+    | SessionSaved
+    | SessionLoaded
+    | SessionFailed
     | Samples
     | Traced
 )

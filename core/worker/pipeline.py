@@ -1,7 +1,8 @@
 """The head's end of the ring: puts work on it without waiting, takes the answers as they come, sends again what is not
 answered.
 
-The head is the first stage: work goes through its own layers before it leaves, in the order of its steps.
+The head is the first stage of the ring. What it does with work before that leaves, and what when it is back, is the
+topology of the plan; it does both in the order of the steps.
 """
 
 from __future__ import annotations
@@ -14,13 +15,20 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
+from core.engine.rows import Ledger
+from core.engine.sampling import Picked
 from core.engine.steps import Outstanding
 from core.engine.work import Op
 from core.errors import LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
+from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
+from core.plan.duties import arriving, departing
 from core.settings import TRIES
+from core.worker.choosing import decode_choices
+from core.worker.execution import Execution
+from core.worker.kv_parts import KvPart, decode_part, encode_part
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S
 from core.worker.pipe import Inbox
@@ -30,44 +38,58 @@ from core.worker.work_frames import (
     NO_REQUEST,
     NO_STEP,
     WORK_TYPES,
+    Admit,
+    Dismiss,
     Standing,
     WorkFrame,
     decode_problem,
     decode_standing,
-    encode_ops,
+    encode_orders,
     encode_standing,
     read_work,
 )
 
 
 class Answer(NamedTuple):
-    """What came of `work`: logits where they were wanted, `problem` where a stage could not do it."""
+    """What came of `work`: logits where they were wanted, or for each row the tokens that another Mac chose, or a part
+    of a cache; `problem` where a stage could not do it.
+    """
 
     work: Any
     logits: mx.array | None = None
+    chosen: list[list[Picked]] | None = None
+    part: KvPart | None = None
     problem: Problem | None = None
 
 
 class _Sent(NamedTuple):
-    """Work that is on the ring: its frame but for the step, and what it is to whoever put it there."""
+    """Work that is on the ring: its frame but for the step, what it is to whoever put it there, and what the head does
+    itself where it is a composition. `positions`: of each row.
+    """
 
     frame: WorkFrame
     work: Any
-    every: bool
+    ops: Sequence[Op] = ()
+    positions: int = 0
 
 
 class Pipeline:
     """One for each loaded plan. Rings come and go with their links; handles, and work that is on its way, stay.
 
-    With a single stage there is no ring, and every answer is there at once. `peers`: the other stages, in ring order.
-    What is not answered within `try_s` seconds is sent again. `trip_s`: what an empty frame takes round the ring.
+    With a single stage there is no ring, and every answer is there at once. What is not answered within `try_s` seconds
+    is sent again. `trip_s`: what an empty frame takes round the ring. `chooses`: whether the output head is here, so
+    that whoever asks for a step chooses the tokens; else the last stage does.
     """
 
-    def __init__(self, stage: Stage, peers: Sequence[str], try_s: float) -> None:
+    def __init__(self, stage: Stage, plan: Plan, try_s: float) -> None:
         self.stage = stage
-        self._peers = peers
+        self._execution = Execution(stage)
+        self._departing, self._arriving = departing(plan), arriving(plan)
+        self.chooses = self._departing.outputs or self._arriving.outputs
+        self._peers = [other.peer for other in plan.stages[1:]]
         self._ring: Ring | None = None
         self._out: Outstanding[_Sent] = Outstanding(TRIES, try_s)
+        self._ledger = Ledger()
         self._ready: deque[Answer] = deque()
         self._run = os.urandom(16)
         self._asked: StageSample | None = None  # what this stage had to tell when it asked the others
@@ -97,7 +119,7 @@ class Pipeline:
         """
         problem = None
         lost = self._stand(ring)
-        if lost and (self._out or self.stage.handles):
+        if lost and (self._out or self._ledger):
             names = " and ".join(ring.plan.stages[index].peer for index in lost)
             problem = StageFailed(f"{names} was started anew and has lost the answer.", "Ask again.").problem
             self.begin_anew()
@@ -117,20 +139,27 @@ class Pipeline:
         self._run = os.urandom(16)
         self._out.clear()
         self._ready.clear()
-        self.stage.reset()
+        self._ledger.clear()
+        self._execution.reset()
 
     def compose(self, ops: Sequence[Op], work: Any = None) -> None:
         """Change what the handles hold, on every stage. Raises LinkError: then it goes out over the next ring."""
-        if self._ring and not self.stage.handles:
+        if self._ring and not self._ledger:
             self._ring.begin()
-        frame = WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_ops(ops))
-        try:
-            with self.stage.meter.span("compose", self._out.next_step, frame.handle):
-                self.stage.compose(ops)
-        except StageFailed as error:
-            self._ready.append(Answer(work, problem=error.problem))
-            return
-        self._put(_Sent(frame, work, False), None)
+        self._ledger.compose(ops)
+        frame = WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(ops))
+        if self._departing.runs:
+            try:
+                self._execution.compose(self._out.next_step, ops)
+            except StageFailed as error:
+                self._ready.append(Answer(work, problem=error.problem))
+                return
+            ops = ()
+        self._put(_Sent(frame, work, ops), None)
+
+    def tell(self, *rows: Admit | Dismiss) -> None:
+        """The Mac with the output head learns how to choose the tokens of a row, or that it is over."""
+        self._put(_Sent(WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(rows)), None), None)
 
     def forward(
         self,
@@ -140,27 +169,46 @@ class Pipeline:
         quiet: bool = False,
         every: bool = False,
         request: bytes = NO_REQUEST,
+        askers: tuple[bytes, ...] = (),
         work: Any = None,
     ) -> None:
         """Token ids [B, L] through all layers. The answer has logits [B, V] of the last position, or [B, L, V], not yet
-        evaluated, with `every`, or none if it is `quiet`. Raises LinkError: then it goes out over the next ring.
+        evaluated, with `every`, or none if it is `quiet`; for `askers`, where the tokens are chosen elsewhere, it has
+        those of their rows. Raises LinkError: then it goes out over the next ring.
         """
-        position, rows = self.stage.position(handle), tokens.size
-        frame = WorkFrame(FrameType.ACTIVATION, NO_STEP, handle, request, position, rows, quiet)
-        logits = None
+        step, position = self._out.next_step, self._ledger[handle].position
+        frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
+        self._ledger.fed(handle, tokens.shape[1])
+        self.stage.meter.saw("token ids")
+        if not self._departing.runs:
+            kind = FrameType.PROMPT_TOKENS if quiet else FrameType.STEP_TOKEN
+            frame = frame._replace(kind=kind, payload=encode_arrays([tokens.astype(mx.int32)]))
+            self._put(_Sent(frame, work, positions=tokens.shape[1]), None)
+            return
         try:
-            with self.stage.meter.span("chunk" if quiet else "step", self._out.next_step, handle):
-                if self._peers:
-                    boundary = self.stage.embed(handle, tokens)
-                else:
-                    logits = self.stage.whole(handle, tokens, every=every)
+            out = self._execution.forward(frame, self._departing, [tokens])
         except StageFailed as error:
             self._ready.append(Answer(work, problem=error.problem))
             return
         if self._peers:
             with self.stage.meter.codec:
-                frame = frame._replace(payload=encode_arrays(boundary))
-        self._put(_Sent(frame, work, every), logits)
+                frame = frame._replace(payload=encode_arrays(out))
+        self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
+
+    def exchange(self, handle: int, part: KvPart, work: Any) -> None:
+        """Ask the stage that has it for a part of a cache of a plain row, or bring it one. The answer has what came of
+        it; where nobody has that cache, what was asked. Raises LinkError: then it goes out over the next ring.
+        """
+        if self._departing.runs:
+            try:
+                part = self._execution.exchange(handle, part)
+            except StageFailed as error:
+                self._ready.append(Answer(work, problem=error.problem))
+                return
+        if part.is_answer or not self._peers:
+            self._ready.append(Answer(work, part=part))
+            return
+        self._put(_Sent(WorkFrame(FrameType.KV, NO_STEP, handle, payload=encode_part(part)), work), None)
 
     def take(self) -> Answer | None:
         """The next answer, if one is there. Raises LinkError or its kinds."""
@@ -224,18 +272,53 @@ class Pipeline:
     def _answer(self, sent: _Sent, came: WorkFrame) -> Answer:
         asked = sent.frame
         if came.kind is FrameType.ERROR:
-            return Answer(sent.work, problem=decode_problem(came.payload[0]))
-        kind = FrameType.ACK if asked.quiet else asked.kind
+            problem, handles = decode_problem(came.payload[0])
+            self._execution.taint(handles, problem)
+            return Answer(sent.work, problem=problem)
+        kind = self._expected(asked)
         if (came.kind, came.handle, came.position, came.rows) != (kind, asked.handle, asked.position, asked.rows):
             raise ProtocolError(f"Frame 0x{came.kind:02x} came as the answer to step {came.step}.")
-        if kind is not FrameType.ACTIVATION:
-            return Answer(sent.work)
-        boundary = decode_arrays(memoryview(came.payload[0]))
         try:
-            with self.stage.meter.span("output", came.step, asked.handle):
-                return Answer(sent.work, self.stage.output(asked.handle, boundary, every=sent.every))
+            match kind:
+                case FrameType.COMPOSE:
+                    if sent.ops:
+                        self._execution.compose(came.step, sent.ops)
+                case FrameType.KV:
+                    part = decode_part(came.payload[0])
+                    if self._arriving.runs:
+                        part = self._execution.exchange(asked.handle, part)
+                    return Answer(sent.work, part=part)
+                case FrameType.TOKEN:
+                    rows = len(asked.askers)
+                    positions = sent.positions if asked.every else 1
+                    chosen = decode_choices(came.payload[0], rows, positions, self.stage.layers.vocab_size)
+                    return Answer(sent.work, chosen=chosen)
+                case FrameType.ACTIVATION:
+                    return Answer(sent.work, self._logits(sent, came))
         except StageFailed as error:
             return Answer(sent.work, problem=error.problem)
+        return Answer(sent.work)
+
+    def _expected(self, asked: WorkFrame) -> FrameType:
+        """What comes back for a frame."""
+        if asked.kind in (FrameType.COMPOSE, FrameType.KV):
+            return asked.kind
+        if asked.quiet and not self._arriving.runs:
+            return FrameType.ACK
+        return FrameType.TOKEN if asked.askers else FrameType.ACTIVATION
+
+    def _logits(self, sent: _Sent, came: WorkFrame) -> mx.array | None:
+        arrays = decode_arrays(memoryview(came.payload[0]))
+        asked = sent.frame
+        if self._arriving.outputs:
+            out = self._execution.forward(asked._replace(step=came.step), self._arriving, arrays)
+            return None if asked.quiet else out[0]
+        rows = asked.rows // sent.positions
+        shape = (rows, *([sent.positions] if asked.every else []), self.stage.layers.vocab_size)
+        if len(arrays) != 1 or arrays[0].shape != shape:
+            raise ProtocolError(f"Logits {shape} were asked for, and {[array.shape for array in arrays]} came.")
+        self.stage.meter.saw("logits")
+        return arrays[0]
 
     def _stand(self, ring: Ring) -> tuple[int, ...]:
         """The stages that do not hold what they should."""

@@ -22,7 +22,6 @@ from core.worker.pipe import Inbox
 from core.worker.telemetry import StageMeter
 from core.worker.work_frames import (
     NO_STEP,
-    QUIET,
     UNREADABLE,
     WORK_TYPES,
     WorkFrame,
@@ -33,6 +32,8 @@ from core.worker.work_frames import (
 
 FRAME_S: Final = 5.0
 ARRIVED_LIMIT: Final = 1024
+# what the link itself bounds, or the part of a cache that it carries
+BULKY: Final = frozenset({FrameType.ACTIVATION, FrameType.KV})
 LARGEST_S: Final = 1e9
 
 _samples = msgspec.msgpack.Decoder(list[StageSample])
@@ -138,7 +139,7 @@ class Ring:
             rows=work.rows,
             layers=(self._stage.start, self._stage.stop),
             plan_gen=self.plan.plan_gen & 0xFFFF,
-            flags=QUIET if work.quiet else 0,
+            flags=work.flags,
             parts=work.parts(base),
         )
 
@@ -178,7 +179,7 @@ class Ring:
             raise ProtocolError(f"A frame of plan {header.plan_gen} came while plan {self.plan.plan_gen} runs.")
         if header.type in WORK_TYPES and header.layers != (self._before.start, self._before.stop):
             raise ProtocolError(f"Work of layers {header.layers} came from {self._before.peer}.")
-        if header.type is not FrameType.ACTIVATION and len(frame.body) > MAX_CONTROL_BODY:
+        if header.type not in BULKY and len(frame.body) > MAX_CONTROL_BODY:
             raise ProtocolError(f"Frame 0x{header.type:02x} has {len(frame.body)} bytes and no tensor.")
         return frame
 
@@ -204,7 +205,7 @@ class Ring:
 def read_break(frame: Frame) -> LinkError:
     """Why the ring breaks, of an ERROR frame that belongs to no step."""
     work, _ = read_work(frame)
-    problem = decode_problem(work.payload[0])
+    problem, _ = decode_problem(work.payload[0])
     error = error_from(problem)
     return error if isinstance(error, LinkError) else LinkLost(problem.what, problem.fix)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 import mlx.core as mx
 
@@ -10,6 +11,8 @@ from core.engine.work import Op
 from core.errors import error_from
 from core.settings import CHUNK_BYTES, MAX_ROWS
 from core.worker.pipeline import Answer, Pipeline
+
+LOGIT_BYTES: Final = 4
 
 
 class RingForward:
@@ -21,7 +24,8 @@ class RingForward:
         self._pipeline = pipeline
         layers = pipeline.stage.layers
         self.trim_limit, self.vocab_size = layers.trim_limit, layers.vocab_size
-        widest = max(layers.boundary_bytes_per_token, layers.incoming_bytes_per_token, 1)
+        logits = 0 if pipeline.chooses else LOGIT_BYTES * layers.vocab_size
+        widest = max(layers.boundary_bytes_per_token, layers.incoming_bytes_per_token, logits, 1)
         self._most_positions = min(MAX_ROWS, CHUNK_BYTES // widest)
 
     def compose(self, ops: Sequence[Op]) -> None:

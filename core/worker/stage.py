@@ -10,8 +10,9 @@ from typing import Any, Final, NamedTuple
 import mlx.core as mx
 
 from core.engine.rows import Rows, after, sources, target, used_up
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, Prepare, Trim
-from core.errors import ProtocolError, StageFailed
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, Prepare, Restore, Trim
+from core.errors import ProtocolError, SessionError, StageFailed
+from core.models import cache_state
 from core.models.slots import Slice
 from core.worker.telemetry import StageMeter
 
@@ -21,10 +22,13 @@ _FAILURES: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueE
 
 
 class _Held(NamedTuple):
-    """What a handle names: what its rows hold, and the caches of this stage's layers."""
+    """What a handle names: what its rows hold, and the caches of this stage's layers, but for those that `awaited` has
+    the numbers of: they come from elsewhere.
+    """
 
     rows: Rows
     caches: list[Any]
+    awaited: frozenset[int] = frozenset()
 
 
 class Stage:
@@ -66,8 +70,8 @@ class Stage:
                 for op in ops:
                     self._apply(op)
                 # what stays lazy would keep alive all that it is made of
-                made = {target(op) for op in ops} & self._held.keys()
-                mx.eval([self.layers.states(self._held[handle].caches) for handle in made])
+                made = [self._held[handle] for handle in {target(op) for op in ops} & self._held.keys()]
+                mx.eval([self.layers.states(held.caches) for held in made if not held.awaited])
         except StageFailed:
             for op in ops:
                 self._forget(target(op), *used_up(op))
@@ -114,6 +118,30 @@ class Stage:
             self._advance(handle, tokens.shape[1], [] if every else [logits])
         return logits
 
+    def pack(self, handle: int, index: int) -> bytes:
+        """The bytes of cache `index` of a plain row, which is one of this stage's."""
+        held = self._get(handle)
+        if held.rows.is_batch:
+            raise ProtocolError(f"Handle {handle} is a batch, of which no row is to be had.")
+        with self._computing():
+            return b"".join(cache_state.pack(held.caches[index]))
+
+    def check_awaited(self, handle: int, index: int, count: int) -> None:
+        """Whether cache `index` of `handle` is awaited, in `count` bytes. Raises ProtocolError, SessionError."""
+        held = self._held.get(handle)
+        if held is None or index not in held.awaited:
+            raise ProtocolError(f"Cache {index} came for handle {handle}, which does not wait for it.")
+        if count != (expected := cache_state.packed_bytes(held.caches[index])):
+            raise SessionError(f"Layer cache {index} has {count} bytes, where this model's has {expected}.")
+
+    def fill(self, handle: int, index: int, data: bytes | bytearray) -> None:
+        """Cache `index`, which was awaited, is here. Raises SessionError where it is no such cache."""
+        held = self._held[handle]
+        with self._computing():
+            cache_state.fill(held.caches[index], data)
+            mx.eval(held.caches[index].state)
+        self._held[handle] = held._replace(awaited=held.awaited - {index})
+
     @contextmanager
     def _computing(self) -> Iterator[None]:
         """Time what MLX does; its errors (out of memory, a kernel that this device lacks) become StageFailed."""
@@ -126,6 +154,8 @@ class Stage:
     def _get(self, handle: int) -> _Held:
         if handle not in self._held:
             raise ProtocolError(f"Nothing is held under handle {handle}.")
+        if self._held[handle].awaited:
+            raise ProtocolError(f"What handle {handle} names has not come yet.")
         return self._held[handle]
 
     def _with_rows(self, handle: int, count: int) -> _Held:
@@ -157,9 +187,11 @@ class Stage:
         self._check_possible(op, held)
         caches = self._caches(op, [each.caches for each in held])
         self._forget(*gone)
-        self._held[made] = _Held(rows, caches)
+        self._held[made] = _Held(rows, caches, frozenset(self.layers.cache_indices if isinstance(op, Restore) else ()))
 
     def _check_possible(self, op: Op, held: Sequence[_Held]) -> None:
+        if isinstance(op, Restore) and not op.tokens:
+            raise ProtocolError("A row of no tokens is a new one.")
         if isinstance(op, Merge) and self._kv_bits:
             raise StageFailed("Rows that are kept in few bits cannot share a batch.", "Load it without --kv-bits.")
         if isinstance(op, Trim) and not held[0].rows.is_trimmable(self.layers.trim_limit):
@@ -185,12 +217,14 @@ class Stage:
                 return layers.prepare(given[0], op.left_padding, op.lengths, op.right_padding)
             case Finalise():
                 return layers.finalise(given[0])
+            case Restore():
+                return layers.outline(op.tokens, self._kv_bits)
             case _:
                 return layers.new_caches()
 
     def _advance(self, handle: int, count: int, out: list[mx.array]) -> None:
         """Evaluate `out` and the handle's caches, which hold `count` tokens more now."""
-        rows, caches = self._held[handle]
+        rows, caches, _ = self._held[handle]
         if self._kv_bits:
             caches = self.layers.quantise(caches, self._kv_bits)
         mx.eval(out, self.layers.states(caches))

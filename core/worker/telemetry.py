@@ -9,6 +9,7 @@ from time import monotonic, perf_counter
 from types import TracebackType
 from typing import Final
 
+from core.events import Sight
 from core.link.channel import Receiver, Sender
 from core.worker.messages import Span, SpanKind, StageSample
 
@@ -41,6 +42,7 @@ class StageMeter:
         self.codec = Stopwatch()
         self.wait = Stopwatch()
         self._spans: deque[Span] = deque(maxlen=SPANS)
+        self._seen: set[Sight] = set()
 
     @contextmanager
     def span(self, kind: SpanKind, step: int, handle: int) -> Iterator[None]:
@@ -54,6 +56,15 @@ class StageMeter:
         spans = list(self._spans)
         self._spans.clear()
         return spans
+
+    def saw(self, kind: Sight) -> None:
+        """This Mac handled values of a kind."""
+        self._seen.add(kind)
+
+    @property
+    def seen(self) -> tuple[Sight, ...]:
+        """The kinds of values that this Mac has handled."""
+        return tuple(sorted(self._seen))
 
     def start(self, sender: Sender, receiver: Receiver) -> None:
         """The ring was idle: count from zero."""

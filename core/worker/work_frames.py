@@ -1,44 +1,87 @@
 """A frame of the engine: which work it belongs to, and what it carries.
 
-body = step u64 | base u64 | handle u32 | payload.   `base` is the lowest step that the head still waits for: nobody
-below it will be asked for again. The payload is the arrays of a boundary (ACTIVATION), the operations of a composition
-(COMPOSE), why a stage could not do the work (ERROR), or nothing (ACK).
+body = step u64 | base u64 | handle u32 | askers u16 | askers x 16 | payload.   `base` is the lowest step that the head
+still waits for: nobody below it will be asked for again. The payload is token ids (PROMPT_TOKENS, STEP_TOKEN), the
+arrays of a boundary or of logits (ACTIVATION), chosen tokens (TOKEN), the operations of a composition (COMPOSE), a part
+of a cache (KV), why a stage could not do the work (ERROR), or nothing (ACK).
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from core.engine.work import Op
+from core.engine.work import Handle, Op
 from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
 from core.link.frames import Buffer, Flag, FrameType
+from core.requests import Sampling
 from core.text import clean_text
 
-WORK: Final = struct.Struct("<QQI")
-WORK_TYPES: Final = frozenset({FrameType.ACTIVATION, FrameType.COMPOSE, FrameType.ACK, FrameType.ERROR})
+WORK: Final = struct.Struct("<QQIH")
+ID_BYTES: Final = 16
+TOKEN_TYPES: Final = frozenset({FrameType.PROMPT_TOKENS, FrameType.STEP_TOKEN})
+WORK_TYPES: Final = TOKEN_TYPES | {
+    FrameType.ACTIVATION,
+    FrameType.TOKEN,
+    FrameType.COMPOSE,
+    FrameType.KV,
+    FrameType.ACK,
+    FrameType.ERROR,
+}
 TEXT_LIMIT: Final = 500
 NO_REQUEST: Final = bytes(16)
 NO_STEP: Final = 0  # an ERROR that belongs to no work: the ring breaks
 QUIET: Final = int(Flag.PREFILL)
+EVERY: Final = int(Flag.EVERY)
 
 # what msgspec raises for bytes that no honest peer sends
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
-_ops = msgspec.msgpack.Decoder(tuple[Op, ...])
-_problem = msgspec.msgpack.Decoder(Problem)
+RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+
+
+class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Row `request` begins, where its tokens are chosen on another Mac than the head. `prompt`: as much of its end as
+    penalties look at. None of `eos` is chosen before there are `min_tokens` tokens.
+    """
+
+    request: RequestId
+    sampling: Sampling
+    prompt: tuple[int, ...] = ()
+    eos: tuple[int, ...] = ()
+    min_tokens: int = 0
+
+
+class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """Row `request` is over there."""
+
+    request: RequestId
+
+
+Order = Op | Admit | Dismiss
+
+
+class _Failure(Problem, frozen=True, kw_only=True):
+    """`handles`: what it leaves without use."""
+
+    handles: tuple[Handle, ...] = ()
+
+
+_orders = msgspec.msgpack.Decoder(tuple[Order, ...])
+_failure = msgspec.msgpack.Decoder(_Failure)
 
 
 class WorkFrame(NamedTuple):
     """What one stage sends to the next for step `step`; it can be sent again as often as needed.
 
     `position`: tokens that the handle was given before; `rows`: positions of all its rows that the payload covers;
-    `quiet`: nobody needs the logits, so the last stage answers with an ACK. `request`: whose prompt it is; zeros where
-    the rows of several requests travel together.
+    `quiet`: nobody needs the logits, so a last stage behind which no layers come answers with an ACK. `every`: those of
+    every position are wanted. `request`: whose prompt it is; zeros where the rows of several requests travel together.
+    `askers`: the rows for which the last stage chooses tokens, if it does.
     """
 
     kind: FrameType
@@ -48,11 +91,18 @@ class WorkFrame(NamedTuple):
     position: int = 0
     rows: int = 0
     quiet: bool = False
+    every: bool = False
+    askers: tuple[bytes, ...] = ()
     payload: Sequence[Buffer] = ()
 
     def parts(self, base: int) -> list[Buffer]:
         """The body, when `base` is the lowest step that is out."""
-        return [WORK.pack(self.step, base, self.handle), *self.payload]
+        return [WORK.pack(self.step, base, self.handle, len(self.askers)), *self.askers, *self.payload]
+
+    @property
+    def flags(self) -> int:
+        """As the header has them."""
+        return QUIET * self.quiet | EVERY * self.every
 
 
 def read_work(frame: Frame) -> tuple[WorkFrame, int]:
@@ -60,38 +110,55 @@ def read_work(frame: Frame) -> tuple[WorkFrame, int]:
     header, body = frame
     if len(body) < WORK.size:
         raise ProtocolError(f"Frame 0x{header.type:02x} is too short to say which step it belongs to.")
-    step, base, handle = WORK.unpack_from(body)
-    quiet = bool(header.flags & QUIET)
-    work = WorkFrame(header.type, step, handle, header.request_id, header.pos, header.rows, quiet, (body[WORK.size :],))
+    step, base, handle, count = WORK.unpack_from(body)
+    payload = WORK.size + count * ID_BYTES
+    if len(body) < payload:
+        raise ProtocolError(f"Frame 0x{header.type:02x} is too short for its {count} rows.")
+    askers = tuple(bytes(body[at : at + ID_BYTES]) for at in range(WORK.size, payload, ID_BYTES))
+    work = WorkFrame(
+        header.type,
+        step,
+        handle,
+        header.request_id,
+        header.pos,
+        header.rows,
+        bool(header.flags & QUIET),
+        bool(header.flags & EVERY),
+        askers,
+        (body[payload:],),
+    )
     return work, base
 
 
-def encode_ops(ops: Sequence[Op]) -> list[Buffer]:
+def encode_orders(orders: Sequence[Order]) -> list[Buffer]:
     """The payload of a COMPOSE."""
-    return [msgspec.msgpack.encode(tuple(ops))]
+    return [msgspec.msgpack.encode(tuple(orders))]
 
 
-def decode_ops(payload: Buffer) -> tuple[Op, ...]:
+def decode_orders(payload: Buffer) -> tuple[Order, ...]:
     """What a COMPOSE asks for. Raises ProtocolError."""
     try:
-        return _ops.decode(payload)
+        return _orders.decode(payload)
     except UNREADABLE as error:
         raise ProtocolError("A composition does not decode.") from error
 
 
-def encode_problem(problem: Problem) -> list[Buffer]:
-    """The payload of an ERROR."""
-    return [msgspec.msgpack.encode(problem)]
+def encode_problem(problem: Problem, handles: Sequence[int] = ()) -> list[Buffer]:
+    """The payload of an ERROR; `handles` are of no use behind it."""
+    told = _Failure(kind=problem.kind, what=problem.what, fix=problem.fix, handles=tuple(handles))
+    return [msgspec.msgpack.encode(told)]
 
 
-def decode_problem(payload: Buffer) -> Problem:
-    """Why another stage could not; its text comes from another Mac and is cleaned here. Raises ProtocolError."""
+def decode_problem(payload: Buffer) -> tuple[Problem, tuple[int, ...]]:
+    """Why another stage could not, and the handles that are of no use behind it; its text comes from another Mac and is
+    cleaned here. Raises ProtocolError.
+    """
     try:
-        told = _problem.decode(payload)
+        told = _failure.decode(payload)
     except UNREADABLE as error:
         raise ProtocolError("An error frame does not decode.") from error
     kind, what, fix = (clean_text(text)[:TEXT_LIMIT] for text in (told.kind, told.what, told.fix))
-    return Problem(kind=kind, what=what, fix=fix)
+    return Problem(kind=kind, what=what, fix=fix), told.handles
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True):

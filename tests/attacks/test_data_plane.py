@@ -32,7 +32,7 @@ from core.worker.work_frames import (
     Standing,
     WorkFrame,
     decode_problem,
-    encode_ops,
+    encode_orders,
     encode_standing,
     read_work,
 )
@@ -126,7 +126,7 @@ class Beside:
 
 
 def composition(step: int, *ops: Op) -> WorkFrame:
-    return WorkFrame(FrameType.COMPOSE, step, payload=encode_ops(ops))
+    return WorkFrame(FrameType.COMPOSE, step, payload=encode_orders(ops))
 
 
 def activation(step: int, *, position: int = 0) -> WorkFrame:
@@ -205,7 +205,7 @@ def attacked(beside: Beside, attack: Callable[[Sender], None]) -> Heard:
             frame = receiver.recv(5.0)
             kinds.append(frame.header.type)
             if frame.header.type is ERROR:
-                problem = decode_problem(read_work(frame)[0].payload[0])
+                problem, _ = decode_problem(read_work(frame)[0].payload[0])
     except LinkError:
         return Heard(kinds, problem)
     finally:
@@ -257,7 +257,7 @@ def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None
                 good,
                 good[:1],
                 good * 2,
-                encode_ops(ops[:step]),
+                encode_orders(ops[:step]),
                 [],
                 [dice.randbytes(99)],
             ]

@@ -31,7 +31,7 @@ def attack(data: bytes) -> None:
             case b"A":
                 decode_arrays(memoryview(said))
             case b"E":
-                told = decode_problem(frame.body)
+                told, _ = decode_problem(frame.body)
                 assert "\x1b" not in told.kind + told.what + told.fix
             case b"S":
                 read_samples(frame)

@@ -14,15 +14,18 @@ from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge,
 from core.errors import ProtocolError, StageFailed
 from core.link.channel import Frame
 from core.link.frames import FrameType, Header
+from core.requests import Sampling
 from core.worker.stage import Stage
 from core.worker.work_frames import (
     WORK,
+    Admit,
+    Dismiss,
     Standing,
     WorkFrame,
-    decode_ops,
+    decode_orders,
     decode_problem,
     decode_standing,
-    encode_ops,
+    encode_orders,
     encode_problem,
     encode_standing,
     read_work,
@@ -57,13 +60,13 @@ def attack(data: bytes) -> None:
                 told = decode_standing(frame)
                 assert decode_standing(_framed(encode_standing(told))) == told
             case b"E":
-                problem = decode_problem(read_work(frame)[0].payload[0])
+                problem, _ = decode_problem(read_work(frame)[0].payload[0])
                 assert "\x1b" not in problem.kind + problem.what + problem.fix
             case _:
                 work, _ = read_work(frame)
-                ops = decode_ops(work.payload[0])
-                assert decode_ops(encode_ops(ops)[0]) == ops
-                _do(VARIANTS[work.handle % len(VARIANTS)], [ops])
+                ops = decode_orders(work.payload[0])
+                assert decode_orders(encode_orders(ops)[0]) == ops
+                _do(VARIANTS[work.handle % len(VARIANTS)], [[op for op in ops if not isinstance(op, Admit | Dismiss)]])
     except ProtocolError:
         return
 
@@ -144,8 +147,10 @@ def target() -> Target:
         Extend(4, 3),
         Drop(5),
     ]
+    rows = (Admit(b"a" * 16, Sampling(temperature=0.5, logit_bias={3: 1.0}), (1, 2), (9,), 4), Dismiss(b"b" * 16))
     padded: list[Op] = [New(1), Merge(2, (1,)), Prepare(2, (1,), (2,), (0,)), Finalise(2), Trim(2, 0)]
-    frames = [WorkFrame(FrameType.COMPOSE, 7, number, payload=encode_ops(o)) for number, o in enumerate((ops, padded))]
+    frames = [WorkFrame(FrameType.COMPOSE, 7, number, payload=encode_orders(o)) for number, o in enumerate((ops, padded))]
+    frames += [WorkFrame(FrameType.COMPOSE, 8, 0, askers=(b"c" * 16,), payload=encode_orders(rows))]
     seeds = [b"O" + b"".join(bytes(part) for part in frame.parts(3)) for frame in frames]
     problem = encode_problem(StageFailed("no memory").problem)[0]
     return Target(
@@ -154,8 +159,8 @@ def target() -> Target:
         [
             *seeds,
             b"T" + encode_standing(Standing(b"r" * 16, 9, (1, 2))),
-            b"E" + WORK.pack(7, 3, 1) + bytes(problem),
-            b"O" + WORK.pack(7, 3, 2) + msgspec.msgpack.encode([["New", 1], ["Keep", 1, [0]]]),
+            b"E" + WORK.pack(7, 3, 1, 0) + bytes(problem),
+            b"O" + WORK.pack(7, 3, 2, 0) + msgspec.msgpack.encode([["New", 1], ["Keep", 1, [0]]]),
         ],
         shaped,
     )

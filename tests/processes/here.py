@@ -11,11 +11,14 @@ from core.bench.macs import make_macs
 from core.bench.ring import HOST, LINK_S, LOAD_S, START_S, plan_of
 from core.bench.worker import BareWorker
 from core.engine.ring_model import RingModel
+from core.events import Topology
 from core.link.channel import listen
 from core.link.wear import KEY_LIMITS
 from core.models.layout import read_layout
 from core.models.loading import load_slice
+from core.plan.duties import duty
 from core.settings import TRY_S
+from core.worker.main import row_bytes
 from core.worker.messages import Connect, Join, Linked, Listening, Load, Loaded
 from core.worker.neighbours import Neighbours
 from core.worker.pipeline import Pipeline
@@ -26,11 +29,11 @@ from core.worker.telemetry import StageMeter
 
 
 @contextmanager
-def ring_model(model_dir: Path, cuts: Sequence[int]) -> Iterator[RingModel]:
-    """The model in `model_dir`, its first layers here and the others in workers, each from one of `cuts` on."""
+def ring_model(model_dir: Path, cuts: Sequence[int], topology: Topology = "private") -> Iterator[RingModel]:
+    """The model in `model_dir`, cut before `cuts`: the head's layers are here, the others in workers."""
     with ExitStack() as stack:
         macs = make_macs(Path(stack.enter_context(TemporaryDirectory(prefix="macluster-here-"))), len(cuts) + 1)
-        plan = plan_of(model_dir.name, read_layout(model_dir).layers, cuts, macs)
+        plan = plan_of(model_dir.name, read_layout(model_dir).layers, cuts, macs, topology)
         listener = stack.enter_context(listen(HOST))
         workers = [stack.enter_context(closing(BareWorker(index))) for index in range(1, len(plan.stages))]
         for worker, mac in zip(workers, macs.identities[1:], strict=True):
@@ -45,7 +48,8 @@ def ring_model(model_dir: Path, cuts: Sequence[int]) -> Iterator[RingModel]:
             encoded = macs.cluster.encode()
             worker.send(Connect(plan=plan, cluster=encoded, next_host=HOST, next_port=ports[worker.index]))
         meter = StageMeter(0)
-        layers = load_slice(model_dir, 0, cuts[0], embed=True, output=True)
+        own = duty(plan, 0)
+        layers = load_slice(model_dir, plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs)
         neighbours = Neighbours(
             plan,
             0,
@@ -53,10 +57,10 @@ def ring_model(model_dir: Path, cuts: Sequence[int]) -> Iterator[RingModel]:
             next_address=(HOST, ports[0]),
             identity=macs.identities[0],
             cluster=macs.cluster,
-            row_bytes=layers.incoming_bytes_per_token,
+            row_bytes=row_bytes(plan, 0, layers),
         )
         ring = stack.enter_context(closing(Ring(neighbours, meter, KEY_LIMITS)))
-        pipeline = Pipeline(Stage(layers, meter), [s.peer for s in plan.stages[1:]], TRY_S)
+        pipeline = Pipeline(Stage(layers, meter), plan, TRY_S)
         pipeline.link(ring)
         for worker in workers:
             worker.expect(Linked, LINK_S)

@@ -13,6 +13,7 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model
 
+from core.events import Topology
 from core.settings import MAX_ROWS
 from tests.atlas import config_of
 from tests.checkpoints import write_weights
@@ -24,18 +25,19 @@ from tests.rings import check_as_mlx_lm
 pytestmark = pytest.mark.slow
 
 RINGS = [
-    pytest.param("llama", (4,), id="llama-two"),
-    pytest.param("llama", (3, 6), id="llama-three"),
-    pytest.param("gemma3_text", (2, 5), id="windows-three"),
+    pytest.param("llama", (4,), "private", id="llama-two"),
+    pytest.param("llama", (3, 6), "forward", id="llama-three-forward"),
+    pytest.param("llama", (3, 6), "reverse", id="llama-three-reverse"),
+    pytest.param("gemma3_text", (2, 5), "private", id="windows-three"),
 ]
 
 
-@pytest.mark.parametrize(("family", "cuts"), RINGS)
-def test_mlx_lm_runs_over_workers(made: Make, family: str, cuts: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(("family", "cuts", "topology"), RINGS)
+def test_mlx_lm_runs_over_workers(made: Make, family: str, cuts: tuple[int, ...], topology: Topology) -> None:
     model_dir = made(family)
     loaded: Any = mlx_lm.load(str(model_dir))
     whole, tokenizer = loaded[:2]
-    with ring_model(model_dir, cuts) as model:
+    with ring_model(model_dir, cuts, topology) as model:
         check_as_mlx_lm(model, whole, tokenizer)
 
 

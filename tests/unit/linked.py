@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from core.events import Plan
+from core.events import Plan, Topology
 from core.link.channel import listen
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.trust.roster import Cluster
@@ -33,12 +33,13 @@ class Linked:
         stack: ExitStack,
         size: int,
         *,
+        topology: Topology = "private",
         limits: KeyUse = KEY_LIMITS,
         row_bytes: Sequence[int] = (),
         meters: Sequence[StageMeter] = (),
     ) -> None:
         self.pool = stack.enter_context(ThreadPoolExecutor(2 * size))
-        self.plan = plan_between(size)
+        self.plan = plan_between(size, topology)
         self.rings: list[Ring] = []
         self._listeners = [stack.enter_context(listen(HOST)) for _ in range(size)]
         self._limits = limits
@@ -90,8 +91,15 @@ def port_of(listener: socket.socket) -> int:
     return int(listener.getsockname()[1])
 
 
-def plan_between(size: int) -> Plan:
-    """A plan over `mac(0)` to `mac(size - 1)`."""
+def plan_between(size: int, topology: Topology = "private") -> Plan:
+    """A plan over `mac(0)` to `mac(size - 1)`, in ring order."""
     plan = plan_of(size)
-    stages = tuple(msgspec.structs.replace(s, device_id=mac(n).text_id) for n, s in enumerate(plan.stages))
-    return msgspec.structs.replace(plan, stages=stages, output=stages[0].device_id)
+    owners = [(stage.start, stage.stop) for stage in plan.stages]
+    if topology == "reverse":
+        owners = [owners[-1], *owners[:-1]]
+    stages = tuple(
+        msgspec.structs.replace(stage, device_id=mac(n).text_id, start=start, stop=stop)
+        for n, (stage, (start, stop)) in enumerate(zip(plan.stages, owners, strict=True))
+    )
+    output = stages[-1 if topology == "forward" else 0].device_id
+    return msgspec.structs.replace(plan, stages=stages, output=output, topology=topology)

@@ -70,7 +70,7 @@ def test_the_numbers_of_the_design() -> None:
         "STANDING": 0x1A,
         "BYE": 0xFF,
     }
-    assert (Flag.LAST_CHUNK, Flag.PREFILL) == (1, 2)
+    assert (Flag.LAST_CHUNK, Flag.PREFILL, Flag.EVERY) == (1, 2, 4)
     assert parse(pack(GOOD)).layers == (0, 15)
 
 

@@ -26,7 +26,7 @@ from core.worker.work_frames import (
     WorkFrame,
     decode_problem,
     decode_standing,
-    encode_ops,
+    encode_orders,
     encode_problem,
     encode_standing,
     read_work,
@@ -45,7 +45,7 @@ class Beside:
 
     def __init__(self, linked: Linked, head: Stage, stage: Stage) -> None:
         self.linked, self.head, self.stage = linked, head, stage
-        self.follower = Follower(stage, "mac1")
+        self.follower = Follower(stage, linked.plan, 1)
         self.step = 1
 
     def serve(self) -> None:
@@ -84,7 +84,7 @@ class Beside:
         position = self.head.position(handle)
         arrays = self.head.embed(handle, mx.array([tokens] * rows))
         parts = encode_arrays(arrays)
-        return WorkFrame(FrameType.ACTIVATION, 0, handle, RUN, position, rows * len(tokens), quiet, parts)
+        return WorkFrame(FrameType.ACTIVATION, 0, handle, RUN, position, rows * len(tokens), quiet, payload=parts)
 
     def stand(self, run: bytes, base: int) -> Standing:
         """Ask whether it knows `run`."""
@@ -101,12 +101,12 @@ class Beside:
 
 
 def composition(*ops: Op) -> WorkFrame:
-    return WorkFrame(FrameType.COMPOSE, 0, payload=encode_ops(ops))
+    return WorkFrame(FrameType.COMPOSE, 0, payload=encode_orders(ops))
 
 
 def problem_of(reply: WorkFrame) -> Problem:
     assert reply.kind is FrameType.ERROR
-    return decode_problem(reply.payload[0])
+    return decode_problem(reply.payload[0])[0]
 
 
 class Kind(NamedTuple):
@@ -263,7 +263,7 @@ def test_a_step_that_cannot_be_computed_taints_its_handle_and_no_other(beside: B
     beside.compose(New(1))
     beside.feed(1, 7, 8, quiet=True)
     assert beside.feed(1, 9).payload == again.payload, "a handle that was dropped is healed"
-    assert not beside.follower._tainted
+    assert not beside.follower._execution._tainted
 
 
 def test_a_batch_that_takes_a_tainted_row_is_lost_and_its_memory_is_given_back(beside: Beside) -> None:
@@ -292,7 +292,7 @@ def test_a_composition_that_cannot_be_done_leaves_nothing_of_what_it_names(besid
     assert beside.feed(3, 5).kind is FrameType.ACTIVATION
     beside.compose(*(Drop(handle) for handle in (9, 3, 1)))
     assert beside.stage.handles == 0
-    assert not beside.follower._tainted
+    assert not beside.follower._execution._tainted
 
 
 @pytest.mark.parametrize("beside", [Kind("llama", kv_bits=8)], ids=["kv8"], indirect=True)

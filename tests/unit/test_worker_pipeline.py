@@ -19,15 +19,18 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.work import Drop, New
 from core.errors import LinkLost, NoAnswer, Problem, ProtocolError
+from core.events import Topology
 from core.link.arrays import encode_arrays
 from core.link.frames import FrameType
 from core.link.wear import KEY_LIMITS
 from core.settings import TRIES
 from core.worker.follower import Follower
+from core.worker.main import row_bytes
 from core.worker.messages import StageSample
 from core.worker.pipeline import Answer, Pipeline
 from core.worker.ring import Ring
 from core.worker.stage import Stage
+from core.worker.telemetry import StageMeter
 from core.worker.work_frames import (
     NO_STEP,
     Standing,
@@ -37,8 +40,8 @@ from core.worker.work_frames import (
     encode_standing,
 )
 from tests.made import build, twin
-from tests.rings import private_ring
-from tests.unit.linked import WAIT_S, Linked
+from tests.rings import slices_of
+from tests.unit.linked import WAIT_S, Linked, plan_between
 
 CUTS = (3, 6)
 PATIENT_S = 1000.0
@@ -51,8 +54,8 @@ class Turns:
 
     def __init__(self, linked: Linked, stages: list[Stage], try_s: float) -> None:
         self.linked, self.stages = linked, stages
-        self.pipeline = Pipeline(stages[0], ["mac1", "mac2"], try_s)
-        self.followers = [Follower(stage, f"mac{number}") for number, stage in enumerate(stages[1:], 1)]
+        self.pipeline = Pipeline(stages[0], linked.plan, try_s)
+        self.followers = [Follower(stage, linked.plan, number) for number, stage in enumerate(stages[1:], 1)]
         self._standing = False
 
     @property
@@ -120,19 +123,24 @@ def reference(tokens: tuple[int, ...] = PROMPT) -> Any:
 
 
 @contextmanager
-def taking_turns(try_s: float = PATIENT_S) -> Iterator[Turns]:
+def taking_turns(try_s: float = PATIENT_S, topology: Topology = "private") -> Iterator[Turns]:
     whole = built("llama")
-    stages = private_ring(whole, lambda: twin("llama", whole), CUTS).stages
+    slices = slices_of(whole, lambda: twin("llama", whole), CUTS, topology)
     with ExitStack() as stack:
-        linked = Linked(stack, 3, row_bytes=[s.layers.incoming_bytes_per_token for s in stages])
-        yield Turns(linked, stages, try_s)
+        plan = plan_between(3, topology)
+        widths = [row_bytes(plan, number, layers) for number, layers in enumerate(slices)]
+        linked = Linked(stack, 3, topology=topology, row_bytes=widths)
+        yield Turns(linked, [Stage(layers, StageMeter(n)) for n, layers in enumerate(slices)], try_s)
 
 
-@pytest.fixture
-def turns() -> Iterator[Turns]:
-    with taking_turns() as made:
+@pytest.fixture(params=["private"])
+def turns(request: pytest.FixtureRequest) -> Iterator[Turns]:
+    with taking_turns(topology=request.param) as made:
         assert made.link() is None
         yield made
+
+
+every_topology = pytest.mark.parametrize("turns", ["private", "forward", "reverse"], indirect=True)
 
 
 def ask(turns: Turns, tokens: tuple[int, ...] = PROMPT) -> None:
@@ -149,6 +157,7 @@ def check_once(turns: Turns) -> None:
         assert steps == list(range(1, len(PROMPT) + 2))
 
 
+@every_topology
 def test_work_goes_round_in_order_and_its_logits_are_the_models(turns: Turns) -> None:
     ask(turns)
     assert not turns.pipeline.is_at_rest
@@ -162,6 +171,7 @@ def test_work_goes_round_in_order_and_its_logits_are_the_models(turns: Turns) ->
 # ---- links break, and what was on its way is sent again
 
 
+@every_topology
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (1, 0), (2, 0), (6, 0), (1, 1), (3, 1), (3, 3), (6, 5)])
 def test_links_that_break_anywhere_cost_nothing(turns: Turns, first: int, second: int) -> None:
     """`first` and `second`: how many frames the stages had served when the links broke."""
@@ -175,6 +185,7 @@ def test_links_that_break_anywhere_cost_nothing(turns: Turns, first: int, second
     check_once(turns)
 
 
+@every_topology
 def test_answers_that_were_lost_on_the_last_hop_come_from_memory(turns: Turns) -> None:
     ask(turns)
     turns.serve(1, len(PROMPT) + 1)
@@ -184,6 +195,7 @@ def test_answers_that_were_lost_on_the_last_hop_come_from_memory(turns: Turns) -
     check_once(turns)
 
 
+@every_topology
 def test_work_that_is_put_while_no_links_stand_goes_out_over_the_next(turns: Turns) -> None:
     turns.pipeline.unlink()
     assert not turns.pipeline.is_linked
@@ -203,13 +215,14 @@ def test_a_step_that_breaks_the_link_itself_goes_out_over_the_next(turns: Turns)
     np.testing.assert_array_equal(turns.logits(turns.answers(2)[-1]), reference(PROMPT[:1]))
 
 
+@every_topology
 @pytest.mark.parametrize("lost", [(1,), (2,), (1, 2)], ids=str)
 def test_where_a_stage_has_lost_its_caches_everybody_begins_anew(turns: Turns, lost: tuple[int, ...]) -> None:
     ask(turns)
     turns.answers(3)
     for number in lost:
         turns.stages[number].reset()
-        turns.followers[number - 1] = Follower(turns.stages[number], f"mac{number}")
+        turns.followers[number - 1] = Follower(turns.stages[number], turns.linked.plan, number)
     problem = turns.link()
     assert problem
     assert problem.kind == "StageFailed"
@@ -226,12 +239,13 @@ def test_a_stage_that_is_new_costs_nothing_while_nothing_is_held(turns: Turns) -
     turns.answers(len(PROMPT) + 1)
     turns.pipeline.compose([Drop(1)])
     turns.answers(1)
-    turns.followers[0] = Follower(turns.stages[1], "mac1")
+    turns.followers[0] = Follower(turns.stages[1], turns.linked.plan, 1)
     assert turns.link() is None
     ask(turns)
     np.testing.assert_array_equal(turns.logits(turns.answers(len(PROMPT) + 1)[-1]), reference())
 
 
+@every_topology
 def test_a_head_that_begins_anew_is_followed(turns: Turns) -> None:
     ask(turns)
     turns.answers(3)

@@ -116,7 +116,7 @@ def weights(stage: Stage, array: mx.array) -> Iterator[None]:
 
 def proved(stage: Stage) -> Proved:
     order = Prove(plan_gen=7, directory="/nowhere", verify=False)
-    return prove(order, plan_of(1), Pipeline(stage, [], 1.0), weight_bytes=0, idle=lambda: None)
+    return prove(order, plan_of(1), Pipeline(stage, plan_of(1), 1.0), weight_bytes=0, idle=lambda: None)
 
 
 def test_a_proof_leaves_nothing_behind_and_can_be_given_again(stage: Stage) -> None:

@@ -245,7 +245,7 @@ def pair() -> Iterator[Linked]:
 
 
 def test_a_frame_comes_with_all_that_it_says(pair: Linked) -> None:
-    sent = WorkFrame(FrameType.ACTIVATION, 9, 2**32 - 1, b"q" * 16, 7, 3, True, [b"abc", b"def"])
+    sent = WorkFrame(FrameType.ACTIVATION, 9, 2**32 - 1, b"q" * 16, 7, 3, True, False, (b"z" * 16,), [b"abc", b"def"])
     pair.head.send_work(sent, 4)
     came, base = read_work(pair.rings[1].receive())
     assert came._replace(payload=[bytes(part) for part in came.payload]) == sent._replace(payload=[b"abcdef"])

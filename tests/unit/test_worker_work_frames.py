@@ -22,10 +22,10 @@ from core.worker.work_frames import (
     WORK_TYPES,
     Standing,
     WorkFrame,
-    decode_ops,
+    decode_orders,
     decode_problem,
     decode_standing,
-    encode_ops,
+    encode_orders,
     encode_problem,
     encode_standing,
     read_work,
@@ -66,13 +66,15 @@ def frame_of(body: bytes, kind: FrameType = FrameType.COMPOSE, *, flags: int = 0
         position=U32,
         rows=st.integers(0, 4096),
         quiet=st.booleans(),
+        every=st.booleans(),
+        askers=st.lists(st.binary(min_size=16, max_size=16), max_size=3).map(tuple),
         payload=st.lists(st.binary(max_size=9), max_size=3).map(tuple),
     ),
     U64,
 )
 def test_a_work_frame_comes_back_with_its_base(work: WorkFrame, base: int) -> None:
     body = b"".join(bytes(part) for part in work.parts(base))
-    header = Header(work.kind, 2 * work.quiet, 0, 0, len(body) + 16, work.position, 1, work.request, 0, 0, work.rows, 0)
+    header = Header(work.kind, work.flags, 0, 0, len(body) + 16, work.position, 1, work.request, 0, 0, work.rows, 0)
     came, lowest = read_work(Frame(header, memoryview(body)))
     assert came._replace(payload=(bytes(came.payload[0]),)) == work._replace(payload=(b"".join(work.payload),))
     assert lowest == base
@@ -86,7 +88,7 @@ def test_a_frame_that_names_no_step_is_refused(body: bytes, kind: FrameType) -> 
 
 @given(st.lists(OPS, max_size=8))
 def test_a_composition_comes_back(ops: list[Op]) -> None:
-    assert decode_ops(b"".join(encode_ops(ops))) == tuple(ops)
+    assert decode_orders(b"".join(encode_orders(ops))) == tuple(ops)
 
 
 @given(U64, st.binary(max_size=16), st.lists(st.integers(1, 64), max_size=4))
@@ -118,7 +120,7 @@ BAD_OPS = {
     "a count of 2^32": op("Trim", 1, 2**32),
     "padding that is text": op("Prepare", 1, ["x"]),
     "more than one": msgspec.msgpack.encode([["New", 1]]) * 2,
-    "cut short": encode_ops([Merge(1, (2, 3))])[0][:-1],
+    "cut short": encode_orders([Merge(1, (2, 3))])[0][:-1],
     "a list of 2^32 - 1": b"\xdd\xff\xff\xff\xff",
     "rows of 2^32 - 1": b"\x91\x93\xa5Merge\x01\xdd\xff\xff\xff\xff",
     "nested for ever": DEEP,
@@ -130,7 +132,7 @@ BAD_OPS = {
 @pytest.mark.parametrize("body", [pytest.param(body, id=name) for name, body in BAD_OPS.items()])
 def test_a_composition_that_nobody_sends_is_refused(body: bytes) -> None:
     with pytest.raises(ProtocolError) as refused:
-        decode_ops(body)
+        decode_orders(body)
     assert "\x1b" not in refused.value.what
 
 
@@ -167,7 +169,7 @@ def test_what_does_not_decode_is_refused(decode: Callable[[bytes], Any], body: b
 
 def test_no_escape_of_another_mac_comes_through_a_problem() -> None:
     hostile = "\x1b]52;c;aGk=\x07\u202e" + "x" * 2 * TEXT_LIMIT
-    told = decode_problem(encode_problem(Problem(kind=hostile, what=hostile, fix=hostile))[0])
+    told, _ = decode_problem(encode_problem(Problem(kind=hostile, what=hostile, fix=hostile))[0])
     for text in (told.kind, told.what, told.fix):
         assert len(text) <= TEXT_LIMIT
         assert not re.search("[\x00-\x1f\x7f-\x9f\u202e]", text)

@@ -1,0 +1,121 @@
+"""Where the output head lives on another Mac, that Mac chooses the tokens: it is told how with every admission."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from typing import Annotated, Final
+
+import mlx.core as mx
+import msgspec
+
+from core.engine.requests import Request
+from core.engine.sampling import Picked, RowSampler, pick_all, pick_each
+from core.errors import ProtocolError, UsageError
+from core.link.frames import Buffer
+from core.requests import Sampling
+from core.settings import MAX_CONTROL_BODY, MAX_LANE_ROWS, MAX_LOGPROBS
+from core.worker.work_frames import UNREADABLE, Admit
+
+ROWS_LIMIT: Final = 16 * MAX_LANE_ROWS
+ADMISSION_BYTES: Final = MAX_CONTROL_BODY // 2
+
+Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Float = Annotated[float, msgspec.Meta(le=1e9)]
+
+
+class Choice(msgspec.Struct, frozen=True, array_like=True):
+    """`core.engine.sampling.Picked`, as it travels."""
+
+    token: Token
+    logprob: Float | None = None
+    top: Annotated[tuple[tuple[Token, Float], ...], msgspec.Meta(max_length=MAX_LOGPROBS)] = ()
+
+
+_choices = msgspec.msgpack.Decoder(list[list[Choice]])
+
+
+class Choosers:
+    """The samplers of the rows that run, by request id."""
+
+    def __init__(self, vocabulary: int) -> None:
+        self._vocabulary = vocabulary
+        self._rows: dict[bytes, RowSampler] = {}
+
+    def reset(self) -> None:
+        """No row runs."""
+        self._rows.clear()
+
+    def admit(self, row: Admit) -> None:
+        """A row begins. Raises UsageError for what this vocabulary cannot give, ProtocolError for too many rows."""
+        if len(self._rows) >= ROWS_LIMIT:
+            raise ProtocolError(f"More than {ROWS_LIMIT} rows were admitted.")
+        if not all(0 <= token < self._vocabulary for token in row.prompt):
+            raise ProtocolError("A row was admitted with tokens that the model does not have.")
+        self._rows[row.request] = RowSampler(
+            row.sampling, prompt=row.prompt, eos=row.eos, min_tokens=row.min_tokens, vocab_size=self._vocabulary
+        )
+
+    def dismiss(self, request: bytes) -> None:
+        """A row is over."""
+        self._rows.pop(request, None)
+
+    def choose(self, askers: Sequence[bytes], logits: mx.array) -> list[list[Picked]]:
+        """For each row a token from logits [B, V]; or for the one row a token at each position of logits [1, L, V], as
+        if all tokens between were those that the head guessed, which it checks. Raises ProtocolError.
+        """
+        rows = [self._rows.get(asker) for asker in askers]
+        samplers = [row for row in rows if row]
+        if len(samplers) != len(rows) or len(rows) != logits.shape[0]:
+            raise ProtocolError(f"Tokens were asked for {len(rows)} rows, {len(samplers)} of which run.")
+        if logits.ndim == 2:
+            return [[picked] for picked in pick_all(samplers, logits)]
+        if len(samplers) != 1 or not samplers[0].is_plain:
+            raise ProtocolError("Guesses came for a row that cannot take them here.")
+        return [pick_each(samplers[0], logits[0])]
+
+
+def admission(request: Request) -> Admit:
+    """What the Mac with the output head is told. Raises UsageError where that is too much to travel."""
+    sampling = request.sampling
+    admit = Admit(
+        request=bytes.fromhex(request.request_id),
+        sampling=sampling,
+        prompt=tuple(request.tokens[-_context(sampling) :]) if _looks_back(sampling) else (),
+        eos=tuple(request.eos),
+        min_tokens=request.min_tokens,
+    )
+    if len(msgspec.msgpack.encode(admit)) > ADMISSION_BYTES:
+        what = "The sampling of this request is too long to send to the Mac that chooses the tokens."
+        raise UsageError(what, "Ask with a shorter logit bias or penalty context, or load the model as private.")
+    return admit
+
+
+def encode_choices(rows: Sequence[Sequence[Picked]]) -> list[Buffer]:
+    """The payload of a TOKEN frame."""
+    return [msgspec.msgpack.encode([[Choice(*picked) for picked in row] for row in rows])]
+
+
+def decode_choices(payload: Buffer, rows: int, positions: int, vocabulary: int) -> list[list[Picked]]:
+    """Of `rows` rows, `positions` tokens each, which come from another Mac. Raises ProtocolError."""
+    try:
+        told = _choices.decode(payload)
+    except UNREADABLE as error:
+        raise ProtocolError("A token frame does not decode.") from error
+    if len(told) != rows or any(len(row) != positions for row in told):
+        raise ProtocolError(f"A token frame came with {[len(row) for row in told]} tokens for {rows} rows.")
+    choices = [choice for row in told for choice in row]
+    ids = [token for c in choices for token in (c.token, *(token for token, _ in c.top))]
+    values = [value for c in choices for value in (c.logprob or 0.0, *(value for _, value in c.top))]
+    if not all(token < vocabulary for token in ids) or not all(map(isfinite, values)):
+        raise ProtocolError(f"A token frame names tokens that are not below {vocabulary}, or no numbers.")
+    return [[Picked(*msgspec.structs.astuple(choice)) for choice in row] for row in told]
+
+
+def _looks_back(sampling: Sampling) -> bool:
+    penalties = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty)
+    return any(penalty for penalty in penalties)
+
+
+def _context(sampling: Sampling) -> int:
+    return max(sampling.repetition_context, sampling.presence_context, sampling.frequency_context)

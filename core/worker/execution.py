@@ -1,0 +1,125 @@
+"""Work on one stage: its layers, and whatever of the embedding, the output head and the sampling belongs to its Mac."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import mlx.core as mx
+
+from core.engine.rows import sources, target, used_up
+from core.engine.work import Drop, Op
+from core.errors import LinkError, MaclusterError, Problem, ProtocolError, StageFailed
+from core.plan.duties import Duty
+from core.worker.kv_parts import Exchange, KvPart
+from core.worker.stage import Stage
+from core.worker.work_frames import WorkFrame
+
+ALL = Duty(embeds=True, runs=True, outputs=True)
+
+_T = TypeVar("_T")
+
+
+class Execution:
+    """Whatever the stage could not do taints the handles that it touched: work on those is answered alike, until they
+    are dropped. `peer` is named in what it could not do; "" on the head, where everybody knows who speaks.
+
+    Its methods raise StageFailed for that, and ProtocolError for what no honest head asks.
+    """
+
+    def __init__(self, stage: Stage, peer: str = "") -> None:
+        self.stage = stage
+        self._peer = peer
+        self._tainted: dict[int, Problem] = {}
+        self._exchange = Exchange(stage)
+
+    @property
+    def handles(self) -> int:
+        """How many handles are held or tainted."""
+        return self.stage.handles + len(self._tainted)
+
+    def reset(self) -> None:
+        """Forget every handle."""
+        self.stage.reset()
+        self._exchange.reset()
+        self._tainted.clear()
+
+    def taint(self, handles: Sequence[int], problem: Problem) -> None:
+        """Another stage could not do what these depend on."""
+        for handle in handles:
+            self._tainted[handle] = problem
+
+    def compose(self, step: int, ops: Sequence[Op]) -> None:
+        """Change what the handles hold."""
+        made = [target(op) for op in ops if not isinstance(op, Drop)]
+        with self.stage.meter.span("compose", step, 0):
+            self._attempt(made, lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
+
+    def forward(self, work: WorkFrame, duty: Duty, arrays: Sequence[mx.array]) -> list[mx.array]:
+        """`arrays` are token ids [B, L] where the duty is to embed, else a boundary [B, L, ...]. Gives what leaves: a
+        boundary, or where the duty is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
+        and nothing of use where `work.quiet`.
+        """
+        if problem := self._tainted.get(work.handle):
+            raise StageFailed(problem.what, problem.fix)
+        return self._attempt([work.handle], lambda: self._forward(work, duty, list(arrays)))
+
+    def exchange(self, handle: int, part: KvPart) -> KvPart:
+        """Give or take a part of a cache, if it is one of this stage's; else it is handed on as it came."""
+        if part.is_answer or part.cache not in self.stage.layers.cache_indices:
+            return part
+        if problem := self._tainted.get(handle):
+            raise StageFailed(problem.what, problem.fix)
+        return self._attempt([handle], lambda: self._exchange.answer(handle, part))
+
+    def _forward(self, work: WorkFrame, duty: Duty, arrays: list[mx.array]) -> list[mx.array]:
+        stage, handle = self.stage, work.handle
+        stage.meter.saw("token ids" if duty.embeds else "activations")
+        layers = stage.meter.span("chunk" if work.quiet else "step", work.step, handle)
+        if duty == ALL:
+            stage.meter.saw("logits")
+            with layers:
+                return [stage.whole(handle, arrays[0], every=work.every)]
+        if duty.runs:
+            with layers:
+                arrays = stage.embed(handle, arrays[0]) if duty.embeds else stage.run(handle, arrays, work.position)
+            stage.meter.saw("activations")
+        if duty.outputs and not work.quiet:
+            stage.meter.saw("logits")
+            with stage.meter.span("output", work.step, handle):
+                return [stage.output(handle, arrays, every=work.every)]
+        return arrays
+
+    def _attempt(self, handles: Sequence[int], work: Callable[[], _T]) -> _T:
+        try:
+            return work()
+        except LinkError:
+            raise
+        except MaclusterError as error:
+            told = StageFailed(f"{self._peer}: {error.what}" if self._peer else error.what, error.fix)
+            self.taint(handles, told.problem)
+            raise told from error
+
+    def _sound(self, op: Op) -> list[Op]:
+        """`op`, or where it would build on a tainted handle: what is used up by it goes, and the rest is tainted."""
+        if isinstance(op, Drop):
+            self._tainted.pop(op.handle, None)
+            return [op]
+        bad = [self._tainted[handle] for handle in sources(op) if handle in self._tainted]
+        if not bad:
+            return [op]
+        gone = [handle for handle in used_up(op) if handle != target(op)]
+        for handle in gone:
+            self._tainted.pop(handle, None)
+        self._tainted[target(op)] = bad[0]
+        return [Drop(handle) for handle in gone]
+
+
+def tokens_in(arrays: Sequence[mx.array], vocabulary: int) -> mx.array:
+    """Token ids [B, L] that came over a link. Raises ProtocolError: too large a one makes MLX read beyond its arrays."""
+    if len(arrays) != 1 or arrays[0].ndim != 2 or arrays[0].dtype != mx.int32 or not arrays[0].size:
+        raise ProtocolError("A frame of token ids carried something else.")
+    (tokens,) = arrays
+    if mx.any((tokens < 0) | (tokens >= vocabulary)).item():
+        raise ProtocolError(f"A token id came that is not below {vocabulary}.")
+    return tokens

@@ -1,0 +1,105 @@
+"""What a KV frame carries: a part of one cache of a plain row, on its way between a stage and a session's file.
+
+payload = verb u8 | cache u32 | offset u64 | total u64 | bytes.   The head asks for a part (FETCH) or brings one (FILL).
+The stage that has that cache of the model answers (HELD, FILLED); the others pass on what comes. `total`: bytes of
+the whole cache, as `core.models.cache_state` packs it; `offset`: where in it the part begins.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+from core.errors import ProtocolError
+from core.link.frames import Buffer
+from core.settings import MIB
+from core.worker.stage import Stage
+
+PART_BYTES: Final = 4 * MIB
+PART: Final = struct.Struct("<BIQQ")
+
+
+class Verb(IntEnum):
+    """What is asked, and what is answered."""
+
+    FETCH = 1
+    HELD = 2
+    FILL = 3
+    FILLED = 4
+
+
+class KvPart(NamedTuple):
+    """A part of cache number `cache` of the whole model's; only those that are HELD, or are to FILL, have `data`."""
+
+    verb: Verb
+    cache: int
+    offset: int = 0
+    total: int = 0
+    data: Buffer = b""
+
+    @property
+    def is_answer(self) -> bool:
+        """Whether a stage has seen to it."""
+        return self.verb in (Verb.HELD, Verb.FILLED)
+
+
+def encode_part(part: KvPart) -> list[Buffer]:
+    """The payload of a KV frame."""
+    head = PART.pack(part.verb, part.cache, part.offset, part.total)
+    return [head, part.data] if part.data else [head]
+
+
+def decode_part(payload: Buffer) -> KvPart:
+    """What a KV frame carries; its data is a copy. Raises ProtocolError."""
+    try:
+        verb, cache, offset, total = PART.unpack_from(payload)
+        part = KvPart(Verb(verb), cache, offset, total, bytes(payload[PART.size :]))
+    except (struct.error, ValueError) as error:
+        raise ProtocolError("A part of a cache does not decode.") from error
+    if len(part.data) > PART_BYTES or part.offset + len(part.data) > part.total:
+        raise ProtocolError(f"{len(part.data)} bytes at {offset} came of a cache of {total} bytes.")
+    return part
+
+
+class Exchange:
+    """Gives and takes the caches of one stage, one at a time: what is not the next part of it begins another."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._giving: tuple[int, int, bytes] | None = None
+        self._taken = bytearray()
+
+    def reset(self) -> None:
+        """Nothing is under way."""
+        self._giving = None
+        self._taken.clear()
+
+    def answer(self, handle: int, part: KvPart) -> KvPart:
+        """What becomes of a part of a cache that this stage has. Raises ProtocolError for what no honest head asks,
+        SessionError where the bytes are no such cache, StageFailed.
+        """
+        return self._give(handle, part) if part.verb is Verb.FETCH else self._take(handle, part)
+
+    def _give(self, handle: int, part: KvPart) -> KvPart:
+        if part.offset == 0:
+            self._giving = (handle, part.cache, self._stage.pack(handle, part.cache))
+        if self._giving is None or self._giving[:2] != (handle, part.cache) or part.offset > len(self._giving[2]):
+            raise ProtocolError(f"The part at {part.offset} of cache {part.cache} is not the next one.")
+        data = self._giving[2]
+        held = memoryview(data)[part.offset : part.offset + PART_BYTES]
+        if part.offset + len(held) == len(data):
+            self._giving = None
+        return KvPart(Verb.HELD, part.cache, part.offset, len(data), held)
+
+    def _take(self, handle: int, part: KvPart) -> KvPart:
+        self._stage.check_awaited(handle, part.cache, part.total)
+        if part.offset == 0:
+            self._taken.clear()
+        if part.offset != len(self._taken):
+            raise ProtocolError(f"The part at {part.offset} of cache {part.cache} is not the next one.")
+        self._taken += part.data
+        if len(self._taken) == part.total:
+            data, self._taken = self._taken, bytearray()
+            self._stage.fill(handle, part.cache, data)
+        return KvPart(Verb.FILLED, part.cache, part.offset, part.total)

@@ -1,0 +1,195 @@
+"""Conversations between the ring and a file: one part of one cache goes round at a time, beside the answers that run.
+
+Work on the ring is first in, first out, so a part that is asked for comes behind all work of its row, and one that is
+brought comes behind the composition that makes room for it. A new link sends again what was on its way, as ever.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from core.engine.parking import Parked
+from core.engine.scheduler import Scheduler
+from core.engine.sessions import Session, check_fits, prefix_hash, reading, writing
+from core.errors import Busy, MaclusterError, Problem, SessionError
+from core.events import Plan
+from core.worker.kv_parts import PART_BYTES, KvPart, Verb
+from core.worker.messages import LoadSession, Report, SaveSession, SessionFailed, SessionLoaded, SessionSaved
+from core.worker.pipeline import Answer, Pipeline
+
+MLX_LM: Final = version("mlx-lm")
+
+Talk = Generator[KvPart, KvPart, None]
+
+
+class Asked(NamedTuple):
+    """The part of the row `handle` that goes round next."""
+
+    handle: int
+    part: KvPart
+
+
+class _Move(NamedTuple):
+    """The row that is saved or loaded. `talk` gives the part to ask for, and is sent what came of it."""
+
+    handle: int
+    talk: Talk
+    done: SessionSaved | SessionLoaded
+
+
+class Sessions:
+    """Saves or loads one conversation at a time. What `save` and `load` begin goes on with each `put` and `hear`."""
+
+    def __init__(self, plan: Plan, pipeline: Pipeline, scheduler: Scheduler, report: Callable[[Report], None]) -> None:
+        self._plan, self._pipeline, self._scheduler, self._report = plan, pipeline, scheduler, report
+        self._caches = pipeline.stage.layers.cache_count
+        self._move: _Move | None = None
+        self._due: Asked | None = None
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a session is being saved or loaded."""
+        return self._move is not None
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `put` has something to put on the ring."""
+        return self._due is not None
+
+    def save(self, order: SaveSession) -> None:
+        """Begin; the row stays as it is until the end."""
+        try:
+            self._check_free()
+            parked = _parked(self._scheduler.parked, order.tokens)
+        except MaclusterError as error:
+            self._report(SessionFailed(problem=error.problem))
+            return
+        self._scheduler.pin(parked.handle)
+        talk = _saving(Path(order.path), order.secret, self._session(order, parked.tokens))
+        self._move = _Move(parked.handle, talk, SessionSaved())
+        self._go_on(lambda: next(talk))
+
+    def load(self, order: LoadSession) -> None:
+        """Begin; no prompt reuses the row before the end."""
+        try:
+            self._check_free()
+            session, caches = reading(Path(order.path), order.secret)
+            self._check(session)
+            handle = self._scheduler.hold(session.tokens).handle
+        except MaclusterError as error:
+            self._report(SessionFailed(problem=error.problem))
+            return
+        talk = _loading(caches)
+        self._move = _Move(handle, talk, SessionLoaded())
+        self._go_on(lambda: next(talk))
+
+    def put(self) -> None:
+        """The part that is due goes on the ring, behind what the scheduler has put there. Raises LinkError."""
+        due, self._due = self._due, None
+        if due:
+            self._pipeline.exchange(due.handle, due.part, due)
+
+    def hear(self, asked: Asked, answer: Answer) -> None:
+        """What came of a part; of a session that was given up nothing counts any more."""
+        move = self._move
+        if move is None or move.handle != asked.handle:
+            return
+        if answer.problem or not answer.part:
+            self._scheduler.gone(move.handle)  # it is of no use any more
+            self.fail(answer.problem or SessionError("Its layers did not come.").problem)
+        else:
+            came = answer.part
+            self._go_on(lambda: move.talk.send(_expected(asked.part, came)))
+
+    def fail(self, problem: Problem) -> None:
+        """Give up what is under way, if anything is; nothing of it is left."""
+        move, self._move, self._due = self._move, None, None
+        if move:
+            move.talk.close()
+            if isinstance(move.done, SessionLoaded):
+                self._scheduler.gone(move.handle)
+            self._scheduler.unpin(move.handle)
+            self._report(SessionFailed(problem=problem))
+
+    def _go_on(self, step: Callable[[], KvPart]) -> None:
+        assert self._move
+        try:
+            self._due = Asked(self._move.handle, step())
+        except StopIteration:
+            self._end(self._move)
+        except SessionError as error:
+            self.fail(error.problem)
+
+    def _end(self, move: _Move) -> None:
+        self._move = None
+        if isinstance(move.done, SessionLoaded):
+            self._scheduler.settle(move.handle)
+        else:
+            self._scheduler.unpin(move.handle)
+        self._report(move.done)
+
+    def _session(self, order: SaveSession, tokens: Sequence[int]) -> Session:
+        return Session(
+            model=self._plan.model,
+            fingerprint=self._plan.fingerprint,
+            mlx_lm=MLX_LM,
+            kv_bits=self._plan.kv_bits,
+            tokens=list(tokens),
+            prefix_hash=prefix_hash(tokens),
+            caches=self._caches,
+            messages=order.messages,
+            created_at=order.created_at,
+            macs=tuple(stage.device_id for stage in self._plan.stages),
+        )
+
+    def _check_free(self) -> None:
+        if self._move:
+            raise Busy("Another session is being saved or loaded.")
+
+    def _check(self, session: Session) -> None:
+        plan = self._plan
+        check_fits(session, model=plan.model, fingerprint=plan.fingerprint, mlx_lm=MLX_LM, kv_bits=plan.kv_bits)
+        if session.caches != self._caches:
+            raise SessionError(f"It holds {session.caches} layer caches, and {plan.model} has {self._caches}.")
+        if not 0 < len(session.tokens) < plan.context:
+            what = f"It holds {len(session.tokens)} tokens, and the context has {plan.context}."
+            raise SessionError(what, "Load the model with a larger --context.")
+
+
+def _parked(rows: Sequence[Parked], tokens: Sequence[int]) -> Parked:
+    """The row that holds most of a conversation. Raises SessionError where none holds any of it."""
+    said = tuple(tokens)
+    fitting = [row for row in rows if row.tokens == said[: len(row.tokens)]]
+    if not fitting:
+        raise SessionError("What this conversation holds is no longer in memory.", "Ask something more, then save it.")
+    return max(fitting, key=lambda row: len(row.tokens))
+
+
+def _saving(path: Path, secret: bytes, session: Session) -> Talk:
+    with writing(path, secret, session) as put:
+        for index in range(session.caches):
+            data = bytearray()
+            part = yield KvPart(Verb.FETCH, index)
+            data += part.data
+            while len(data) < part.total:
+                part = yield KvPart(Verb.FETCH, index, len(data))
+                data += part.data
+            put(index, data)
+
+
+def _loading(caches: Iterator[tuple[int, bytes]]) -> Talk:
+    for index, data in caches:
+        view = memoryview(data)
+        for at in range(0, len(data), PART_BYTES):
+            yield KvPart(Verb.FILL, index, at, len(data), view[at : at + PART_BYTES])
+
+
+def _expected(asked: KvPart, came: KvPart) -> KvPart:
+    """`came`, if it answers `asked`. Raises SessionError."""
+    verb = Verb.HELD if asked.verb is Verb.FETCH else Verb.FILLED
+    if came[:3] != (verb, asked.cache, asked.offset) or (verb is Verb.HELD and not came.data):
+        raise SessionError(f"No Mac of the plan has layer cache {asked.cache}.", "Load the model again.")
+    return came

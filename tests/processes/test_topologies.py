@@ -1,0 +1,134 @@
+"""Whoever embeds and whoever samples: the tokens are mlx_lm's, and no Mac sees more than its topology says."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import pytest
+
+from core.bench.ring import WorkerRing, a_request, worker_ring
+from core.events import Topology
+from core.plan.duties import sights
+from core.requests import Sampling
+from tests.cluster import Make
+from tests.processes.alone import Alone, wanders
+from tests.processes.test_engine import SAMPLINGS, some_requests
+
+CHUNK: Final = 8
+CUTS: Final = {1: (), 2: (5,), 3: (3, 6), 4: (2, 4, 5)}
+RINGS: Final = [
+    pytest.param(topology, macs, family, id=f"{family}-{topology}-{macs}")
+    for family in ("llama", "gemma3_text")
+    for topology in ("private", "forward", "reverse")
+    for macs in (2, 3, 4)
+]
+
+
+@pytest.fixture(scope="module")
+def alone(made: Make) -> dict[str, Alone]:
+    return {family: Alone(made(family), CHUNK) for family in ("llama", "gemma3_text")}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("topology", "macs", "family"), [*RINGS, pytest.param("single", 1, "llama", id="single")])
+def test_answers_are_mlx_lms_and_each_mac_sees_what_its_plan_says(
+    made: Make, alone: dict[str, Alone], topology: Topology, macs: int, family: str
+) -> None:
+    requests = some_requests(macs, 6)
+    expected = [alone[family].answer(request) for request in requests]
+    assert wanders(expected)
+    with worker_ring(made(family), CUTS[macs], topology=topology, chunk=CHUNK, rows=3) as ring:
+        answers = ring.generate_all(requests)
+        assert [answer.tokens for answer in answers] == [said.tokens for said in expected]
+        assert ring.plan.topology == topology
+        assert ring.sights() == [tuple(sorted(sights(ring.plan, index))) for index in range(macs)]
+
+
+@pytest.fixture(scope="module")
+def model(made: Make) -> Path:
+    return made("llama")
+
+
+@pytest.fixture(scope="module")
+def forward(model: Path) -> Iterator[WorkerRing]:
+    with worker_ring(model, (3, 6), topology="forward", chunk=CHUNK, rows=4) as ring:
+        yield ring
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_last_mac_samples_as_mlx_lm_does(forward: WorkerRing, alone: dict[str, Alone], sampling: Sampling) -> None:
+    told = msgspec.structs.replace(sampling, logprobs=2)
+    mine = a_request([101, 102, 103, 104, 105], max_tokens=24, sampling=told)
+    others = some_requests(5, 2)
+    answer = forward.generate_all([others[0], mine, *others[1:]])[1]
+    expected = alone["llama"].answer(mine)
+    assert answer.tokens == expected.tokens
+    for token, logprob in zip(answer.told, expected.logprobs, strict=True):
+        assert token.logprob == pytest.approx(logprob, abs=1e-3)
+
+
+def test_what_the_last_mac_cannot_be_told_is_refused_and_harms_nobody(
+    forward: WorkerRing, alone: dict[str, Alone]
+) -> None:
+    much = Sampling(logit_bias={token: 0.25 for token in range(500)}, repetition_penalty=1.1, repetition_context=12_000)
+    good = a_request([9, 8, 7], max_tokens=6)
+    refused, answer = forward.generate_all([a_request([300] * 12_000, max_tokens=2, sampling=much), good])
+    assert refused.done.problem
+    assert "too long to send" in refused.done.problem.what
+    assert answer.tokens == alone["llama"].answer(good).tokens
+
+
+@pytest.mark.parametrize("topology", ["forward", "reverse"])
+def test_a_ring_that_breaks_goes_on_where_it_was(model: Path, alone: dict[str, Alone], topology: Topology) -> None:
+    requests = some_requests(8, 5)
+    expected = [alone["llama"].answer(request).tokens for request in requests]
+    with worker_ring(model, (3, 6), topology=topology, chunk=CHUNK, rows=4) as ring:
+        relinks = iter([3, 9, 15])
+        at = next(relinks)
+        count = 0
+
+        def relink(_: object) -> None:
+            nonlocal at, count
+            count += 1
+            if count == at:
+                at = next(relinks, 0)
+                ring.relink()
+
+        for request in requests:
+            ring.send(request)
+        answers = ring.collect([request.request_id for request in requests], on_token=relink)
+    assert [answer.tokens for answer in answers] == expected
+
+
+@pytest.mark.parametrize("topology", ["private", "forward", "reverse"])
+def test_guessed_tokens_change_no_answer(model: Path, alone: dict[str, Alone], topology: Topology) -> None:
+    """A prompt that repeats itself makes guesses, and the answer to it makes most of them wrong."""
+    again = a_request([21, 22, 23, 24, 25, 26] * 4, max_tokens=60)
+    biased = Sampling(logit_bias={n: 25.0 - n / 9 for n in range(20, 24)}, frequency_penalty=2.0, frequency_context=9)
+    circling = a_request([21, 22, 23, 24] * 3, max_tokens=60, sampling=biased)
+    seeded = a_request([31, 32, 33] * 5, max_tokens=40, sampling=Sampling(temperature=0.4, seed=5))
+    with worker_ring(model, (3,), topology=topology, chunk=CHUNK) as ring:
+        drafted = accepted = 0
+        for request in (again, circling, seeded):
+            (answer,) = ring.generate_all([request])
+            assert answer.tokens == alone["llama"].answer(request).tokens
+            drafted, accepted = drafted + answer.done.drafted, accepted + answer.done.accepted
+        assert drafted > accepted
+        assert accepted > 0 or topology == "forward"
+
+
+def test_a_second_turn_reads_its_new_tokens_only(model: Path, alone: dict[str, Alone]) -> None:
+    first = a_request(list(range(40, 70)), max_tokens=12)
+    with worker_ring(model, (3, 6), chunk=CHUNK) as ring:
+        (one,) = ring.generate_all([first])
+        second = a_request([*first.tokens, *one.tokens, 81, 82, 83], max_tokens=12)
+        (two,) = ring.generate_all([second])
+        assert two.tokens == alone["llama"].answer(second).tokens
+        assert (one.done.reused, two.done.reused) == (0, len(first.tokens) + len(one.tokens) - 1)
+        edited = a_request([*first.tokens[:20], 90, 91, *first.tokens[22:]], max_tokens=12)
+        (three,) = ring.generate_all([edited])
+        assert three.tokens == alone["llama"].answer(edited).tokens
+        assert three.done.reused == 20
