@@ -100,6 +100,7 @@ MODEL_LIST = (
 MODELS = (
     Action("mc.filter", "slash", "filter", "Filter", "Show only models whose name holds a text", footer=True),
     Action("mc.sort", "s", "sort", "Sort", "Sort by fit, size or name", footer=True),
+    Action("mc.topology", "t", "topology", "Ring", "Plan the model in the next topology", footer=True),
     Action("mc.unload", "u", "app.unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.models-leave", "f2", "leave", "Leave", "Back to the dashboard; a load goes on"),
     Action("mc.models-next", "tab", "app.focus_next", "Next", "Next part of the screen"),

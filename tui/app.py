@@ -17,7 +17,7 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from core.errors import Problem
-from core.events import AnyEvent, HopSample, LogLine, Progress, StageState, TokenEvent
+from core.events import AnyEvent, HopSample, LogLine, Progress, StageState, TokenEvent, Topology
 from core.requests import ChatRequest, LoadRequest, ModelChoice, PreviewRequest
 from core.settings import default_home
 from tui import clipboard, state
@@ -138,11 +138,12 @@ class MaclusterApp(App[None], inherit_bindings=False):
             if isinstance(screen, ModelsScreen):
                 screen.set_choices(choices)
 
-    async def _examine(self, name: str, context: int) -> None:
+    async def _examine(self, name: str, context: int, topology: Topology | None) -> None:
         """Plan one model of the picker with what examining it shows; waits first, for the cursor may move on."""
         await asyncio.sleep(EXAMINE_AFTER_S)
+        model = self._catalog_names.get(name, name)
         try:
-            raw = await self.client.plan(PreviewRequest(model=self._catalog_names.get(name, name), context=context))
+            raw = await self.client.plan(PreviewRequest(model=model, context=context, topology=topology))
         except FAILURES as error:
             self._tell(error)
             return
@@ -180,11 +181,11 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def on_model_chosen(self, message: ModelChosen) -> None:
         """Load a model of the picker."""
-        self._command(self._load(message.name))
+        self._command(self._load(message.name, message.topology))
 
     def on_model_pointed(self, message: ModelPointed) -> None:
         """Examine the model on which the cursor of the picker rests."""
-        examination = self._examine(message.name, message.context)
+        examination = self._examine(message.name, message.context, message.topology)
         self.run_worker(examination, group="examine", exclusive=True, exit_on_error=False)
 
     def on_problem_read(self, message: ProblemRead) -> None:
@@ -208,8 +209,8 @@ class MaclusterApp(App[None], inherit_bindings=False):
             return
         self._set(state.accepted(self.state, reply.request_id, reply.prompt_tokens, time.time()))
 
-    async def _load(self, name: str) -> None:
-        preview = await self.client.load(LoadRequest(model=self._catalog_names.get(name, name)))
+    async def _load(self, name: str, topology: Topology | None) -> None:
+        preview = await self.client.load(LoadRequest(model=self._catalog_names.get(name, name), topology=topology))
         if preview.problem is not None:
             self._set(state.failed(self.state, preview.problem))
 

@@ -9,10 +9,12 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import NoReturn, get_args
 
 from core.errors import MaclusterError, UsageError
+from core.events import Topology
 from core.node.options import add_options
+from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS, default_home
 from core.text import clean_text
 from tui import answering, commands
@@ -109,7 +111,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
-    _caches(demo)
+    _how(demo)
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
@@ -125,7 +127,7 @@ def _fact(command: argparse.ArgumentParser, run: Command) -> None:
 
 def _model(command: argparse.ArgumentParser, run: Command) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
-    _caches(command)
+    _how(command)
     _fact(command, run)
 
 
@@ -135,7 +137,12 @@ def _verify(command: argparse.ArgumentParser) -> None:
     )
 
 
-def _caches(command: argparse.ArgumentParser) -> None:
+def _how(command: argparse.ArgumentParser) -> None:
+    """The options of `core.requests.PlanRequest`."""
+    ring = "what other Macs may see (default: private, hidden states only; single where there is one Mac)"
+    command.add_argument("--topology", choices=get_args(Topology), help=ring)
+    owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
+    command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)
     command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
     command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in so many bits")
     rows = "requests that run at the same time (default %(default)s); they share the context"
@@ -143,6 +150,13 @@ def _caches(command: argparse.ArgumentParser) -> None:
     by_itself = "(default: as the hops allow)"
     command.add_argument("--chunk", type=int, metavar="N", help=f"tokens of a prompt that travel together {by_itself}")
     command.add_argument("--window", type=int, metavar="N", help=f"such chunks under way {by_itself}")
+
+
+def _spans(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(parse_span(span)) for span in text.split(","))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
-from core.events import PlanLoaded, PlanProposed
+from core.events import Plan, PlanLoaded, PlanProposed
 from core.requests import LoadRequest, PreviewRequest
 from core.settings import Home
 from core.text import clean_text
@@ -195,19 +195,27 @@ async def bench(args: argparse.Namespace) -> int:
 
 
 async def _is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
-    """Whether the model that is meant is ready, whatever it is called."""
+    """Whether the model that is meant is ready, whatever it is called, in the ring that was asked for, if any was."""
     loaded = watch.now.plan
-    if loaded is None or watch.now.plan_status != "ready":
+    if loaded is None or watch.now.plan_status != "ready" or args.topology not in (None, loaded.topology):
         return False
-    if loaded.model == args.model:
+    if loaded.model == args.model and not args.layers:
         return True
-    meant = await watch.client.plan(PreviewRequest(model=_model(args)))
-    return any(plan is not None and plan.fingerprint == loaded.fingerprint for plan in (meant.plan, meant.draft))
+    meant = await watch.client.plan(PreviewRequest(model=_model(args), layers=args.layers))
+    split = meant.plan or meant.draft
+    if split is None or split.fingerprint != loaded.fingerprint:
+        return False
+    return not args.layers or _owners(split) == _owners(loaded)
+
+
+def _owners(plan: Plan) -> list[tuple[str, int]]:
+    return [(stage.device_id, stage.start) for stage in plan.stages] + [(plan.output, plan.layers)]
 
 
 def _how(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `core.requests.PlanRequest`."""
-    return {name: getattr(args, name) for name in ("context", "kv_bits", "rows", "chunk", "window")}
+    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers")
+    return {name: getattr(args, name) for name in names}
 
 
 async def _load(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:

@@ -10,6 +10,7 @@ import msgspec
 from core.events import HopSample, Peer, Plan, PlanLoaded, RequestDone, Snapshot, TokenEvent, TrustChanged
 from core.mac.memory import rss_bytes
 from core.plan.fit import missing_bytes
+from core.plan.notes import before_which, ranges, sees
 from core.requests import ModelChoice, PlanPreview
 from core.settings import GB
 from core.text import clean_text
@@ -35,19 +36,21 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[
 
 
 def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
-    """Who owns which layers, what stays free, what each sends for a token where that is known, and the notes."""
+    """Who owns which layers, in their order, what stays free, what each sends for a token where that is known, and the
+    notes.
+    """
     rows = [
         (
             s.peer + (" (head)" if s is plan.head else ""),
-            _ranges(range(s.start, s.stop)),
+            ranges(range(s.start, s.stop)),
             str(s.stop - s.start),
             gigabytes(s.weight_bytes),
             gigabytes(s.kv_bytes),
             gigabytes(s.budget_bytes),
             gigabytes(-missing_bytes(s)) if missing_bytes(s) <= 0 else f"{gigabytes(missing_bytes(s))} short",
-            *([f"{hop_bytes[i]} B"] if hop_bytes else []),
+            *([f"{hop_bytes[plan.stages.index(s)]} B"] if hop_bytes else []),
         )
-        for i, s in enumerate(plan.stages)
+        for s in plan.owners
     ]
     head = ("Mac", "layers", "count", "weights", "cache", "budget", "free", *(["sends/token"] if hop_bytes else []))
     title = f"Plan: {plan.model}, {plan.layers} layers, topology {plan.topology}, context {plan.context} tokens"
@@ -60,13 +63,14 @@ def proof_lines(loaded: PlanLoaded) -> list[str]:
 
 
 def preview_lines(preview: PlanPreview) -> list[str]:
-    """What `macluster plan` prints: the split, what is particular about the model, and what does not fit."""
+    """What `macluster plan` prints: the split, who sees what, what is particular about the model, what does not fit."""
     split = preview.plan or preview.draft
     lines = plan_lines(split, preview.hop_bytes) if split else []
+    lines += [f"{s.peer} would see {sees(split, s.device_id)}." for s in split.owners] if split else []
     if split and preview.cuts is not None:
         if len(preview.cuts) < split.layers - 1:
-            where = f"before layer{'s' * (len(preview.cuts) > 1)} {_ranges(preview.cuts)} only"
-            lines.append(f"It can be cut {where}." if preview.cuts else "It cannot be split.")
+            only = f"It can be cut {before_which(preview.cuts)} only."
+            lines.append(only if preview.cuts else "It cannot be split.")
         if split.batched:
             lines.append("Rows of several requests share a batch.")
     for stage, share in zip(split.stages if split else (), preview.parts, strict=False):
@@ -75,17 +79,6 @@ def preview_lines(preview: PlanPreview) -> list[str]:
     if preview.problem:
         lines.append(clean_text(f"{preview.problem.what} {preview.problem.fix}".rstrip()))
     return lines
-
-
-def _ranges(numbers: Sequence[int]) -> str:
-    """ "1–3, 8": ascending numbers with neighbours drawn together."""
-    runs: list[list[int]] = []
-    for number in numbers:
-        if runs and runs[-1][-1] == number - 1:
-            runs[-1][1:] = [number]
-        else:
-            runs.append([number])
-    return ", ".join("–".join(str(n) for n in run) for run in runs)
 
 
 def trust_line(trust: TrustChanged) -> str:
@@ -159,6 +152,7 @@ def plan_facts(plan: Plan) -> Facts:
                 "kv_bytes": s.kv_bytes,
                 "budget_bytes": s.budget_bytes,
                 "free_bytes": -missing_bytes(s),
+                "sees": sees(plan, s.device_id),
             }
             for s in plan.stages
         ],

@@ -18,7 +18,7 @@ from core.node.introductions import Introductions
 from core.node.models import Models
 from core.node.peers import Peers
 from core.node.sightings import place_given
-from core.plan.fit import make_plan, with_verification
+from core.plan.fit import how_of, make_plan, with_verification
 from core.plan.preview import preview_of
 from core.requests import (
     Address,
@@ -91,13 +91,9 @@ class Commands:
             fingerprint=entry.fingerprint,
             layout=layout,
             peers=self._peers.linked(),
-            context=request.context,
             plan_gen=self._plan_gen,
             anatomy=anatomy,
-            kv_bits=request.kv_bits,
-            rows=request.rows,
-            chunk=request.chunk,
-            window=request.window,
+            **how_of(request),
         )
         verify = False
         if request.verify:

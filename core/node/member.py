@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -38,6 +37,7 @@ from core.node.messages import (
 )
 from core.node.models import Models
 from core.node.supervisor import Supervisor
+from core.plan.topology import is_ring
 from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import Broken, Connect, Load, Prove
 
@@ -237,12 +237,10 @@ class Member:
 
 
 def check_order(plan: Plan, index: int, head: str, own: str) -> None:
-    """What an honest head sends: its own stage first, ours at `index`, layers without a gap. Raises ProtocolError."""
-    edges = [0, *(s.stop for s in plan.stages)]
-    whole = [(s.start, s.stop) for s in plan.stages] == list(pairwise(edges)) and all(a < b for a, b in pairwise(edges))
-    ids = [s.device_id for s in plan.stages]
-    fits = 1 <= index < len(ids) <= MAX_STAGES and edges[-1] == plan.layers and 0 < plan.plan_gen < 1 << 31
-    if not (whole and fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own)):
+    """What an honest head sends: a ring of its topology, its own stage first, ours at `index`. Raises ProtocolError."""
+    ids = [stage.device_id for stage in plan.stages]
+    fits = 1 <= index < len(ids) <= MAX_STAGES and 0 < plan.plan_gen < 1 << 31
+    if not (fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own) and is_ring(plan)):
         raise ProtocolError("A plan came that no honest head makes.")
 
 

@@ -76,9 +76,9 @@ def _other_file(plan: Plan, stage: Stage, files: Files) -> MaclusterError | None
 
 
 def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer, going round the ring, that has not exactly one owner, or such an embedding or output head."""
+    """The first layer that has not exactly one owner, or such an embedding or output head."""
     edge, before = 0, ""
-    for stage in plan.stages:
+    for stage in plan.owners:
         told = held[stage.device_id]
         if told.start < edge:
             twice = _layers(told.start, min(edge, told.stop))

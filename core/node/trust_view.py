@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Literal
 
 from core.events import Peer, Plan
 from core.node.standing import Standing, last_entry
-from core.plan.notes import EVERY_MAC_SEES
+from core.plan.notes import sees
 from core.requests import TrustedMac
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Member, Role, RosterStore
-
-ALL: Final = "token ids, logits"
-COULD_TELL: Final = ", and could tell the prompt's tokens"
 
 
 def trusted_macs(
@@ -57,15 +54,3 @@ def _row(
         is_self=is_self,
         sees=sees(plan, device_id) if carries_prompts(verdict.level) else "",
     )
-
-
-def sees(plan: Plan | None, device_id: str) -> str:
-    """What a plan lets a Mac see, in words; "" where it has no part in it."""
-    stage = next((s for s in plan.stages if s.device_id == device_id), None) if plan else None
-    if plan is None or stage is None:
-        return ""
-    if device_id in (plan.head.device_id, plan.output):
-        return ALL
-    last = stage.stop - 1
-    layers = f"layer {last}" if stage.start == last else f"layers {stage.start}–{last}"
-    return f"hidden states of {layers}" + (COULD_TELL if EVERY_MAC_SEES in plan.notes else "")

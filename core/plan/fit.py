@@ -3,48 +3,55 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import accumulate, pairwise
-from typing import NotRequired, Protocol, TypedDict, Unpack
+from typing import NotRequired, TypedDict, Unpack
 
 import msgspec
 
 from core.errors import DoesNotFit, UnsupportedModel
-from core.events import Peer, Plan, Stage
+from core.events import Peer, Plan, Stage, Topology
 from core.models.anatomy import Anatomy
-from core.plan.cuts import Overflow, nearest_cuts
+from core.plan.hops import hop_bytes
 from core.plan.notes import notes_of, where_cut
-from core.plan.split import split_layers
+from core.plan.owners import as_given, by_budget
+from core.plan.sizes import Bytes, Sizes
+from core.requests import PlanRequest
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
-class Bytes(Protocol):
-    """What a plan needs to know of a model's layout (`core.models.layout.Layout` has it)."""
+class How(TypedDict):
+    """How a model is to run: for `context` tokens, and what else `core.requests.PlanRequest` has."""
 
-    @property
-    def layers(self) -> int:
-        """How many layers the model has."""
-
-    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        """Weights of [start, stop) in bytes."""
-
-    def kv_bytes(self, start: int, stop: int, context: int) -> int:
-        """Caches of [start, stop) at `context` tokens, in bytes."""
+    context: int
+    kv_bits: NotRequired[int | None]
+    rows: NotRequired[int]
+    chunk: NotRequired[int | None]
+    window: NotRequired[int | None]
+    topology: NotRequired[Topology | None]
+    layers: NotRequired[Sequence[str]]
 
 
-class Wish(TypedDict):
-    """What is to be planned: a model and its bytes, over `peers`, the head first, for `context` tokens."""
+class Wish(How):
+    """What is to be planned: a model and its bytes, over `peers`, the head first."""
 
     model: str
     fingerprint: str
     layout: Bytes
     peers: Sequence[Peer]
-    context: int
     plan_gen: int
     anatomy: NotRequired[Anatomy | None]
-    kv_bits: NotRequired[int | None]
-    rows: NotRequired[int]
-    chunk: NotRequired[int | None]
-    window: NotRequired[int | None]
+
+
+def how_of(request: PlanRequest) -> How:
+    """What a request says of how the model is to run."""
+    return How(
+        context=request.context,
+        kv_bits=request.kv_bits,
+        rows=request.rows,
+        chunk=request.chunk,
+        window=request.window,
+        topology=request.topology,
+        layers=request.layers,
+    )
 
 
 def make_plan(**wish: Unpack[Wish]) -> Plan:
@@ -68,42 +75,44 @@ def draft_plan(
     rows: int = DEFAULT_ROWS,
     chunk: int | None = None,
     window: int | None = None,
+    topology: Topology | None = None,
+    layers: Sequence[str] = (),
 ) -> Plan:
-    """The plan over `peers`, the head first: layers in proportion to budgets, embedding and output on the head.
+    """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
+    budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac.
 
     With the model's `anatomy`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
-    notes say so; without it every cut counts as legal. It may not fit. Raises the errors of `split_layers`, and
-    UnsupportedModel where the caches cannot be kept in `kv_bits`.
+    notes say so; without it every cut counts as legal. It may not fit. Raises the errors of `split_layers` and `route`,
+    IllegalCut, PlanError where the topology needs more Macs, and UnsupportedModel where the caches cannot be kept in
+    `kv_bits`.
     """
     if kv_bits and anatomy and anatomy.whole_bits:
         what = f"The caches of {model} cannot be kept in {kv_bits} bits: {anatomy.whole_bits}."
         raise UnsupportedModel(what, "Leave out --kv-bits.")
-    kept = _kept(peers, len(anatomy.cuts)) if anatomy else peers
-    ideal = [part.start for part in split_layers(layout.layers, [p.budget_bytes for p in kept])[1:]]
-    cuts = tuple(ideal)
-    notes: tuple[str, ...] = ()
-    if anatomy:
-        cuts = nearest_cuts(ideal, anatomy.cuts, layout.layers, _overflow(layout, kept, context, kv_bits))
-        notes = notes_of(peers, kept, ideal, cuts, anatomy, kv_bits)
-    parts = pairwise((0, *cuts, layout.layers))
-    stages = tuple(_stage(layout, peer, range(*part), context, kv_bits) for peer, part in zip(kept, parts, strict=True))
-    return Plan(
+    sizes = Sizes(layout, context, kv_bits)
+    if layers:
+        split = as_given(model, layers, peers, topology, layout.layers, anatomy)
+    else:
+        split = by_budget(model, sizes, peers, topology, anatomy)
+    ring, output = split.route.ring, split.route.output
+    plan = Plan(
         plan_gen=plan_gen,
         model=model,
         fingerprint=fingerprint,
-        topology="single" if len(stages) == 1 else "private",
+        topology=split.route.topology,
         layers=layout.layers,
         context=context,
-        chunk=_chunk(anatomy, cuts, chunk or PREFILL_CHUNK),
-        window=window or len(stages) + 1,
+        chunk=chunk or PREFILL_CHUNK,
+        window=window or len(ring) + 1,
         adapts=chunk is None and window is None,
         rows=rows,
         kv_bits=kv_bits,
-        stages=stages,
-        output=stages[0].device_id,
+        stages=tuple(sizes.stage(split.macs[mac], part, output=mac == output) for mac, part in ring),
+        output=split.macs[output].device_id,
         batched=not (kv_bits or (anatomy and anatomy.one_row)),
-        notes=notes,
     )
+    notes = notes_of(plan, split.ideal, split.left_out, anatomy)
+    return msgspec.structs.replace(plan, chunk=_chunk(plan, anatomy), notes=notes)
 
 
 def shortage(plan: Plan, anatomy: Anatomy | None = None) -> DoesNotFit | None:
@@ -144,45 +153,7 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
     return msgspec.structs.replace(plan, notes=(*plan.notes, note)), False
 
 
-def _kept(peers: Sequence[Peer], cuts: int) -> list[Peer]:
-    """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`."""
-    largest = sorted(range(1, len(peers)), key=lambda i: -peers[i].budget_bytes)[:cuts]
-    return [peer for i, peer in enumerate(peers) if i == 0 or i in largest]
-
-
-def _overflow(layout: Bytes, peers: Sequence[Peer], context: int, kv_bits: int | None) -> Overflow:
-    """Bytes that do not fit, from running sums, since it is asked for every pair of cuts."""
-    stages = [_stage(layout, peers[0], range(i, i + 1), context, kv_bits) for i in range(layout.layers)]
-    sums = [0, *accumulate(s.weight_bytes + s.kv_bytes for s in stages)]
-
-    def overflow(stage: int, start: int, stop: int) -> int:
-        return max(0, sums[stop] - sums[start] - peers[stage].budget_bytes)
-
-    return overflow
-
-
-def kv_bytes_of(layout: Bytes, part: range, context: int, kv_bits: int | None) -> int:
-    """Bytes of the caches of the layers in `part`; quantised ones keep a scale and a bias of 16 bits a group of 64."""
-    whole = layout.kv_bytes(part.start, part.stop, context)
-    return -(-whole * (2 * kv_bits + 1) // 32) if kv_bits else whole
-
-
-def _chunk(anatomy: Anatomy | None, cuts: Sequence[int], most: int) -> int:
-    """Tokens of a prompt in one frame: fewer than `most` where a family sends much for each token."""
-    if not anatomy or not cuts or not anatomy.boundary_bytes:
-        return most
-    widest = max(anatomy.boundary_bytes[stop - 1] for stop in (*cuts, anatomy.layers))
-    return min(most, max(1, CHUNK_BYTES // widest))
-
-
-def _stage(layout: Bytes, peer: Peer, part: range, context: int, kv_bits: int | None) -> Stage:
-    head = part.start == 0
-    return Stage(
-        device_id=peer.device_id,
-        peer=peer.name,
-        start=part.start,
-        stop=part.stop,
-        weight_bytes=layout.stage_bytes(part.start, part.stop, embed=head, output=head),
-        kv_bytes=kv_bytes_of(layout, part, context, kv_bits),
-        budget_bytes=peer.budget_bytes,
-    )
+def _chunk(plan: Plan, anatomy: Anatomy | None) -> int:
+    """Tokens of a prompt in one frame: fewer than planned where a family sends much for each token."""
+    widest = max(hop_bytes(plan, anatomy), default=1)
+    return min(plan.chunk, max(1, CHUNK_BYTES // widest))

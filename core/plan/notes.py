@@ -4,43 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from core.events import Peer
+from core.events import Plan, Sight
 from core.models.anatomy import Anatomy
+from core.plan.duties import duty, sights
 
 EVERY_MAC_SEES = (
     "Every Mac of this split could tell the prompt's tokens: layers of this model read values made from one token each."
 )
 
 
-def notes_of(
-    peers: Sequence[Peer],
-    kept: Sequence[Peer],
-    ideal: Sequence[int],
-    cuts: Sequence[int],
-    anatomy: Anatomy,
-    kv_bits: int | None,
-) -> tuple[str, ...]:
-    """What differs from the even split over all `peers`, the head first: who is left out, which cuts moved, and how the
-    model runs. `cuts[i]` begins the layers of `kept[i + 1]` where `ideal[i]` was wanted.
+def notes_of(plan: Plan, ideal: Sequence[int], left_out: Sequence[str], anatomy: Anatomy | None) -> tuple[str, ...]:
+    """What is not as was wanted, who can read the tokens, and how the model runs.
+
+    `ideal`: where every owner but the first would begin if the model could be cut anywhere; `left_out` names the Macs
+    for which it has no cut. Without the model's `anatomy` only the plan itself is told of.
     """
-    notes = _left_out([p.name for p in peers if p not in kept], anatomy)
-    for peer, wanted, cut in zip(kept[1:], ideal, cuts, strict=True):
-        if cut != wanted:
-            notes.append(f"{peer.name} begins with layer {cut} instead of {wanted}: {_why_moved(wanted, anatomy)}.")
-    if anatomy.reveals_tokens and cuts:
+    notes = _sight_notes(plan)
+    if anatomy is None:
+        return tuple(notes)
+    if anatomy.reveals_tokens and len(plan.stages) > 1:
         notes.append(EVERY_MAC_SEES)
-    if kv_bits:
+    if plan.kv_bits:
         notes.append("One row at a time in a batch: mlx-lm cannot batch quantised caches.")
     elif anatomy.one_row:
         notes.append(f"One row at a time in a batch: {anatomy.one_row}.")
-    return tuple(notes)
+    return (*_left_out(left_out, anatomy), *_moved(plan, ideal, anatomy), *notes)
 
 
-def _left_out(names: Sequence[str], anatomy: Anatomy) -> list[str]:
-    if not names:
-        return []
-    verb = "is" if len(names) == 1 else "are"
-    return [f"{_listed(names)} {verb} left out: {where_cut(anatomy)}"]
+def sees(plan: Plan | None, device_id: str) -> str:
+    """What a plan lets a Mac see, in words; "" where it has no part in it."""
+    macs = [stage.device_id for stage in plan.stages] if plan else []
+    if plan is None or device_id not in macs:
+        return ""
+    index = macs.index(device_id)
+    if readable := _readable(plan, index):
+        return ", ".join(readable)
+    start, last = plan.stages[index].start, plan.stages[index].stop - 1
+    layers = f"layer {last}" if start == last else f"layers {start}–{last}"
+    could_tell = ", and could tell the prompt's tokens" if EVERY_MAC_SEES in plan.notes else ""
+    return f"hidden states of {layers}{could_tell}"
 
 
 def where_cut(anatomy: Anatomy) -> str:
@@ -51,15 +53,62 @@ def where_cut(anatomy: Anatomy) -> str:
     return f"this model can be cut in {places} place{'s' * (places > 1)} only."
 
 
-def _why_moved(wanted: int, anatomy: Anatomy) -> str:
-    """Which layers around a wanted cut cannot be parted from those before them."""
-    if wanted in anatomy.cuts:
-        return "the other cuts need the room"
-    first = max((c for c in anatomy.cuts if c < wanted), default=0) + 1
-    last = min((c for c in anatomy.cuts if c > wanted), default=anatomy.layers) - 1
+def before_which(cuts: Sequence[int]) -> str:
+    """ "before layers 1–3, 8": where a model may be cut."""
+    return f"before layer{'s' * (len(cuts) > 1)} {ranges(cuts)}"
+
+
+def why_not_cut(cut: int, anatomy: Anatomy) -> str:
+    """Which layers around a cut that is not legal cannot be parted from those before them."""
+    first = max((c for c in anatomy.cuts if c < cut), default=0) + 1
+    last = min((c for c in anatomy.cuts if c > cut), default=anatomy.layers) - 1
     if first == last:
         return f"layer {first} shares state with those before"
     return f"layers {first} to {last} share state with those before"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """ "1–3, 8": ascending numbers with neighbours drawn together."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and runs[-1][-1] == number - 1:
+            runs[-1][1:] = [number]
+        else:
+            runs.append([number])
+    return ", ".join("–".join(str(n) for n in run) for run in runs)
+
+
+def _readable(plan: Plan, index: int) -> list[Sight]:
+    """What of the words themselves the Mac of stage `index` sees."""
+    return [sight for sight in sights(plan, index) if sight != "activations"]
+
+
+def _sight_notes(plan: Plan) -> list[str]:
+    """Which Macs beside the head see what it says and is told."""
+    return [
+        f"{stage.peer} sees {_listed(readable)}: it has the {'embedding' if duty(plan, index).embeds else 'output'}."
+        for index, stage in enumerate(plan.stages)
+        if index and (readable := _readable(plan, index))
+    ]
+
+
+def _moved(plan: Plan, ideal: Sequence[int], anatomy: Anatomy) -> list[str]:
+    return [
+        f"{owner.peer} begins with layer {owner.start} instead of {wanted}: {_why_moved(wanted, anatomy)}."
+        for owner, wanted in zip(plan.owners[1:], ideal, strict=True)
+        if owner.start != wanted
+    ]
+
+
+def _why_moved(wanted: int, anatomy: Anatomy) -> str:
+    return "the other cuts need the room" if wanted in anatomy.cuts else why_not_cut(wanted, anatomy)
+
+
+def _left_out(names: Sequence[str], anatomy: Anatomy) -> list[str]:
+    if not names:
+        return []
+    verb = "is" if len(names) == 1 else "are"
+    return [f"{_listed(names)} {verb} left out: {where_cut(anatomy)}"]
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -8,7 +8,9 @@ from core.errors import MaclusterError
 from core.events import Peer, Plan
 from core.models.anatomy import Anatomy
 from core.models.layout import Layout
-from core.plan.fit import draft_plan, kv_bytes_of, shortage
+from core.plan.fit import draft_plan, how_of, shortage
+from core.plan.hops import hop_bytes
+from core.plan.sizes import kv_bytes_of
 from core.requests import PlanPreview, PlanRequest
 
 
@@ -30,13 +32,9 @@ def preview_of(
             fingerprint=fingerprint,
             layout=layout,
             peers=peers,
-            context=request.context,
-            kv_bits=request.kv_bits,
-            rows=request.rows,
-            chunk=request.chunk,
-            window=request.window,
             plan_gen=0,
             anatomy=anatomy,
+            **how_of(request),
         )
         problem = shortage(plan, anatomy)
     except MaclusterError as error:
@@ -49,12 +47,5 @@ def preview_of(
         total_bytes=layout.total_bytes,
         kv_bytes=kv_bytes_of(layout, range(layout.layers), request.context, request.kv_bits),
         cuts=anatomy.cuts if anatomy else None,
-        hop_bytes=_hop_bytes(plan, anatomy) if plan and anatomy else (),
+        hop_bytes=hop_bytes(plan, anatomy) if plan else (),
     )
-
-
-def _hop_bytes(plan: Plan, anatomy: Anatomy) -> tuple[int, ...]:
-    """Every stage sends what its last layer returns to the next one, the last stage to the head."""
-    if len(plan.stages) == 1 or not anatomy.boundary_bytes:
-        return ()
-    return tuple(anatomy.boundary_bytes[stage.stop - 1] for stage in plan.stages)

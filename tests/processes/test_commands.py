@@ -105,6 +105,9 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         (["plan", "m", "--macs", "64,oops"], 2, "--macs '64,oops' is no list of GB"),
         (["plan", "m", "--macs", "nan"], 2, "not above zero"),
         (["plan", "m", "--macs", "8", "--context", "0"], 2, "context"),
+        (["plan", "m", "--layers", "9:4"], 2, "Write the lower layer first: 4:9."),
+        (["demo", "--layers", "0:4,5"], 2, "'5' names no layers"),
+        (["demo", "--topology", "ring"], 2, "invalid choice"),
         (["plan", "no-such-model", "--macs", "8"], 1, "There is no model 'no-such-model'"),
         (["demo", "--macs", "0"], 2, "--macs 0"),
         (["demo", "--memory", "-3"], 2, "budget"),
@@ -157,6 +160,9 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     assert plain.stdout.splitlines()[5:] == [
         "mac 2 begins with layer 1 instead of 5: layers 3 to 7 share state with those before.",
         "mac 3 begins with layer 2 instead of 7: layers 3 to 7 share state with those before.",
+        "mac 1 would see token ids, logits.",
+        "mac 2 would see hidden states of layer 1.",
+        "mac 3 would see hidden states of layers 2–7.",
         "It can be cut before layers 1–2 only.",
         "Rows of several requests share a batch.",
     ]
@@ -165,6 +171,32 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     draft = json.loads(short.stdout)["draft"]
     assert draft["stages"][2]["free_bytes"] < 0
     assert "GB more on" in json.loads(short.stdout)["problem"]["what"]
+
+
+def test_layers_that_a_person_gives_out_make_the_topology(restricted: Path, tmp_path: Path) -> None:
+    def planned(*words: str) -> tuple[int, Any]:
+        ran = macluster(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16", *words, "--json")
+        return ran.returncode, json.loads(ran.stdout)
+
+    status, told = planned("--layers", "2:output,1:1,0:0")
+    assert (status, told["plan"]["topology"], told["plan"]["output"]) == (0, "reverse", "mac 1")
+    assert [(s["peer"], s["start"], s["stop"], s["sees"]) for s in told["plan"]["stages"]] == [
+        ("mac 1", 2, 8, "token ids, logits"),
+        ("mac 3", 0, 1, "token ids"),
+        ("mac 2", 1, 2, "hidden states of layer 1"),
+    ]
+    assert [h["bytes_per_token"] for h in told["hops"]] == [4, 384, 384]
+    assert planned("--topology", "forward")[1]["plan"]["output"] == "mac 3"
+    for words, said in (
+        (("--layers", "0:0,2:output"), "Nobody owns layer 1."),
+        (("--layers", "2:7,0:1"), "without the output"),
+        (("--layers", "0:4,5:output"), "cannot be cut before layer 5"),
+        (("--layers", "0:1,2:output", "--topology", "private"), "make the topology forward, not private"),
+    ):
+        status, told = planned(*words)
+        assert (status, told["plan"]) == (1, None)
+        assert said in told["problem"]["what"]
+        assert told["problem"]["fix"]
 
 
 def test_a_plan_lists_what_each_mac_would_read(restricted: Path, tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.errors import ProtocolError, UsageError
-from core.events import Plan
+from core.events import Plan, Stage
 from core.link.frames import FrameType
 from core.node.commands import Commands
 from core.node.discovery import Discovery, Sighting
@@ -31,8 +31,24 @@ def changed(plan: Plan, **changes: object) -> Plan:
     return msgspec.structs.replace(plan, **changes)
 
 
-def test_the_plan_of_an_honest_head_is_taken() -> None:
-    check_order(plan_of(3), 1, HEAD, OWN)
+def forward(plan: Plan) -> Plan:
+    return changed(plan, topology="forward", output=plan.stages[-1].device_id)
+
+
+def reverse(plan: Plan) -> Plan:
+    """The same Macs in the ring; the head's layers are behind those of the others."""
+    spans = [(4, 6), (0, 2), (2, 4)]
+    stages = tuple(changed_stage(s, start, stop) for s, (start, stop) in zip(plan.stages, spans, strict=True))
+    return changed(plan, topology="reverse", stages=stages)
+
+
+def changed_stage(stage: Stage, start: int, stop: int) -> Stage:
+    return msgspec.structs.replace(stage, start=start, stop=stop)
+
+
+@pytest.mark.parametrize("bend", [lambda p: p, forward, reverse])
+def test_the_plan_of_an_honest_head_is_taken(bend: Callable[[Plan], Plan]) -> None:
+    check_order(bend(plan_of(3)), 1, HEAD, OWN)
 
 
 @pytest.mark.parametrize(
@@ -49,6 +65,15 @@ def test_the_plan_of_an_honest_head_is_taken() -> None:
         (lambda p: changed(p, stages=(p.stages[1], p.stages[0], p.stages[2])), 1),
         (lambda p: changed(p, stages=(p.stages[0], p.stages[1], p.stages[1])), 1),
         (lambda p: changed(p, stages=p.stages * (MAX_STAGES // 2)), 1),
+        (lambda p: changed(p, output=mac_id(1)), 1),
+        (lambda p: changed(p, output=mac_id(7)), 1),
+        (lambda p: changed(p, topology="single"), 1),
+        (lambda p: changed(p, topology="forward"), 1),
+        (lambda p: changed(p, topology="reverse"), 1),
+        (lambda p: changed(forward(p), topology="private"), 1),
+        (lambda p: changed(reverse(p), topology="private"), 1),
+        (lambda p: changed(reverse(p), output=mac_id(2)), 1),
+        (lambda p: changed(reverse(p), layers=7), 1),
     ],
 )
 def test_a_plan_that_no_honest_head_makes_is_refused(bend: Callable[[Plan], Plan], index: int) -> None:

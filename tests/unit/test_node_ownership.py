@@ -37,6 +37,16 @@ def test_stages_that_hold_what_the_plan_says_have_no_fault(count: int) -> None:
     assert first_fault(plan_of(count), told(count), files(count)) is None
 
 
+def test_a_reverse_ring_is_held_against_the_order_of_the_layers() -> None:
+    ranges = ((4, 6), (0, 2), (2, 4))
+    plan, holding = recut(*ranges)
+    assert first_fault(plan, holding, files()) is None
+    plan, holding = recut((4, 6), (0, 2), (3, 4))
+    problem = first_fault(plan, holding, files())
+    assert problem is not None
+    assert problem.what == "Layer 2 of toy would be owned by no Mac."
+
+
 def test_nothing_is_wrong_while_nothing_is_known() -> None:
     plan, everything, same = plan_of(3), told(), files()
     for known in range(3):

@@ -29,9 +29,9 @@ from core.node.peers import Peers
 from core.node.sightings import Place, Sightings
 from core.node.standing import Standing, Verdict, successor
 from core.node.token_log import KEPT, Opening, TokenLog, forget_old, forget_shared
-from core.node.trust_view import sees, trusted_macs
+from core.node.trust_view import trusted_macs
 from core.node.trusting import in_pieces, voucher
-from core.plan.notes import EVERY_MAC_SEES
+from core.plan.notes import EVERY_MAC_SEES, sees
 from core.trust.changes import affirm, promote, recover, rename, revoke, rotate, set_recovery
 from core.trust.levels import LEVELS
 from core.trust.naming import pick

@@ -99,8 +99,9 @@ def anatomy(*cuts: int, layers: int = 10, **more: Any) -> Anatomy:
     return Anatomy(layers=layers, cuts=cuts, **more)
 
 
-def planned(macs: list[Peer], found: Anatomy) -> Plan:
-    return make_plan(model="m", fingerprint="f", layout=FlatLayout(), peers=macs, context=64, plan_gen=1, anatomy=found)
+def planned(macs: list[Peer], found: Anatomy, **how: Any) -> Plan:
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 64, "plan_gen": 1}
+    return make_plan(**wish, peers=macs, anatomy=found, **how)
 
 
 @st.composite

@@ -25,7 +25,7 @@ from core.settings import GB
 from tests.unit.test_node_formation import mac_id, plan_of
 from tui import report
 
-STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "budget_bytes", "free_bytes"]
+STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "budget_bytes", "free_bytes", "sees"]
 HOP_TIMES = ["compute_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s"]
 
 
@@ -138,6 +138,8 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     assert lines[2].split()[-4:] == ["2.0", "GB", "384", "B"]
     assert lines[4:] == [
         "mac1 begins with layer 2.",
+        "mac0 would see token ids, logits.",
+        "mac1 would see hidden states of layers 2–3.",
         "It can be cut before layer 2 only.",
         "Rows of several requests share a batch.",
     ]
@@ -151,6 +153,22 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
         True,
         ["mac1 begins with layer 2."],
     )
+
+
+def test_a_reverse_plan_is_told_in_the_order_of_its_layers_and_its_hops_in_that_of_the_ring() -> None:
+    plan = split(8, 3)
+    head, other = plan.stages
+    stages = msgspec.structs.replace(head, start=2, stop=4), msgspec.structs.replace(other, start=0, stop=2)
+    reverse = msgspec.structs.replace(plan, topology="reverse", stages=stages)
+    preview = PlanPreview(plan=reverse, hop_bytes=(4, 768))
+    lines = report.preview_lines(preview)
+    assert [line.split()[0] for line in lines[2:4]] == ["mac1", "mac0"]
+    assert [line.split()[-2:] for line in lines[2:4]] == [["768", "B"], ["4", "B"]]
+    assert "mac0 (head)" in lines[3]
+    assert lines[4:] == ["mac1 would see token ids.", "mac0 would see token ids, logits."]
+    told = json.loads(report.to_json(report.preview_facts(preview)))
+    assert [s["sees"] for s in told["plan"]["stages"]] == ["token ids, logits", "token ids"]
+    assert [(h["from"], h["bytes_per_token"]) for h in told["hops"]] == [("mac0", 4), ("mac1", 768)]
 
 
 def test_a_split_that_does_not_fit_is_shown_with_what_is_missing_where() -> None:

@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 
 import msgspec
 
-from core.events import AnyEvent, Snapshot
-from core.requests import ModelChoice, PlanPreview, PlanRequest
+from core.errors import Problem
+from core.events import AnyEvent, Snapshot, Topology
+from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from tests.unit.test_tui_state import PLAN
 from tui.app import MaclusterApp
 from tui.screens.models import ModelsScreen
@@ -37,6 +38,7 @@ class ExaminingNode:
 
     def __init__(self) -> None:
         self.asked: list[PlanRequest] = []
+        self.loaded: list[LoadRequest] = []
 
     async def events(self) -> AsyncIterator[AnyEvent]:
         yield Snapshot()
@@ -47,7 +49,13 @@ class ExaminingNode:
 
     async def plan(self, request: PlanRequest) -> PlanPreview:
         self.asked.append(request)
-        return PlanPreview(plan=NOTED, cuts=(1, 2))
+        if request.topology == "single":
+            return PlanPreview(problem=Problem(kind="DoesNotFit", what="Too big."))
+        return PlanPreview(plan=msgspec.structs.replace(NOTED, topology=request.topology or "private"), cuts=(1, 2))
+
+    async def load(self, request: LoadRequest) -> PlanPreview:
+        self.loaded.append(request)
+        return PlanPreview()
 
 
 def test_the_preview_has_the_notes_and_the_context_of_the_model() -> None:
@@ -84,3 +92,30 @@ async def test_the_model_under_the_cursor_is_examined_once() -> None:
         await pilot.pause()
         assert sorted(r.model for r in node.asked) == ["one", "two"]
         assert [w for w in app.workers if w.group == "examine" and not w.is_finished] == []
+
+
+async def test_a_key_plans_the_model_in_the_next_topology_and_what_is_shown_is_loaded() -> None:
+    node = ExaminingNode()
+    app = MaclusterApp(node)  # type: ignore[arg-type]
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("ctrl+o")
+
+        async def shown(topology: Topology | None) -> None:
+            def preview() -> PlanPreview | None:
+                pointed = app.screen.list.pointed if isinstance(app.screen, ModelsScreen) else None
+                return pointed.preview if pointed else None
+
+            while (now := preview()) is None or (now.plan.topology if now.plan else None) != topology:
+                await pilot.pause()
+
+        await asyncio.wait_for(shown("private"), 10)
+        for topology in ("forward", "reverse", None, "private", "forward"):
+            await pilot.press("t")
+            await asyncio.wait_for(shown(topology), 10)
+        asked = [request.topology for request in node.asked if request.topology]
+        assert asked == ["forward", "reverse", "single", "private", "forward"]
+        await pilot.press("enter")
+        await pilot.pause()
+        await pilot.press("down", "enter")
+        await pilot.pause()
+        assert [request.topology for request in node.loaded] == ["forward", None]

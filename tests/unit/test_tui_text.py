@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from core.requests import ModelChoice, PlanPreview
 from core.text import Clean
 from tests.unit.test_tui_state import PLAN, asked
 from tui import clipboard, format, markdown, state
+from tui.hops import ring_of
 from tui.state import UiState
 from tui.widgets.banner import banner_content
 from tui.widgets.chat_log import empty_content
@@ -201,6 +203,17 @@ def test_nothing_is_drawn_wider_than_its_pane(width: int) -> None:
     for name, content in broad(width).items():
         if width >= 60 or name in ("peers", "split", "hops"):
             assert max(cell_len(line) for line in content.plain.split("\n")) <= width, name
+
+
+def test_a_reverse_plan_is_drawn_in_the_order_of_its_layers() -> None:
+    head, other = PLAN.stages
+    stages = msgspec.structs.replace(head, start=3, stop=6), msgspec.structs.replace(other, start=0, stop=3)
+    reverse = msgspec.structs.replace(PLAN, topology="reverse", stages=stages)
+    now = UiState(snapshot=Snapshot(plan=reverse, plan_status="ready"))
+    drawn = split_content(now, 60).plain.splitlines()
+    assert [line.split()[1:5] for line in drawn[2:4]] == [["1", "b", "0–2", "(3)"], ["2", "a", "(you)", "3–5"]]
+    assert drawn[4].startswith("reverse · ")
+    assert [hop.label for hop in ring_of(now).hops] == ["a→b", "b→a"]
 
 
 def test_states_are_words_too() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final, get_args
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -10,7 +10,9 @@ from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
+from core.events import Topology
 from core.requests import ModelChoice
+from core.settings import DEFAULT_CONTEXT
 from tui.actions import MODELS, bindings
 from tui.format import DIM, between, gigabytes_short, plural
 from tui.screens.base import SizedScreen
@@ -20,6 +22,8 @@ from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import ModelChosen, ModelPointed, Noted
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
 from tui.widgets.too_small import TooSmall
+
+TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 
 
 class ModelsScreen(SizedScreen):
@@ -36,6 +40,7 @@ class ModelsScreen(SizedScreen):
         self._state = state
         self._choices = choices
         self._order = 0
+        self._topologies: dict[str, Topology] = {}  # by the name of the model for which it was chosen
         self._loads_here = False
         self._title = Static(id="title", markup=False)
         self._filter = Input(id="filter", compact=True, placeholder="part of a name")
@@ -114,7 +119,9 @@ class ModelsScreen(SizedScreen):
             self.post_message(Noted(f"{choice.name} cannot be loaded now; the preview says why."))
         else:
             self._loads_here = True
-            self.post_message(ModelChosen(choice.name))
+            chosen = self._topologies.get(choice.name)
+            # the node plans the list anew without what was chosen here; what is loaded is what the preview shows
+            self.post_message(ModelChosen(choice.name, chosen if chosen == choice.preview.plan.topology else None))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
@@ -126,7 +133,7 @@ class ModelsScreen(SizedScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Letters are text while the filter is written."""
-        return not (self._filter.has_focus and action in ("filter", "sort"))
+        return not (self._filter.has_focus and action in ("filter", "sort", "topology"))
 
     def action_filter(self) -> None:
         """Show the filter and go there."""
@@ -137,6 +144,17 @@ class ModelsScreen(SizedScreen):
         """The next order."""
         self._order = (self._order + 1) % len(ORDERS)
         self._arrange()
+
+    def action_topology(self) -> None:
+        """Preview the model under the cursor in the topology after the one that is shown or was asked for last."""
+        choice = self.list.pointed
+        if choice is None or not choice.layers:
+            return
+        split = choice.preview.plan or choice.preview.draft
+        last = self._topologies.get(choice.name) or (split.topology if split else TOPOLOGIES[-1])
+        wanted = self._topologies[choice.name] = TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)]
+        context = split.context if split else min(DEFAULT_CONTEXT, choice.context_max)
+        self.post_message(ModelPointed(choice.name, context, wanted))
 
     def action_leave(self) -> None:
         """To the dashboard; what is being loaded goes on."""

@@ -67,7 +67,7 @@ def _split(snapshot: Snapshot, room: int) -> Content:
         return Content.styled(f"✗ broken: {snapshot.plan_problem.what}", BAD)
     states = {s.device_id: s for s in snapshot.stages}
     legend = Content("")
-    for i, stage in enumerate(plan.stages):
+    for i, stage in enumerate(plan.owners):
         step = states.get(stage.device_id)
         layers = layer_range(stage.start, stage.stop)
         if step is not None and step.status not in ("ready", "loading"):
@@ -76,7 +76,7 @@ def _split(snapshot: Snapshot, room: int) -> Content:
             layers = gauge(step.done_bytes, step.total_bytes or stage.weight_bytes, 6)
         legend += Content.assemble("  ", (TEXTURES[i % 4], TINTS[i % 4]), f" {stage.peer} ", (layers, DIM))
     bar = max(8, room - legend.cell_length)
-    return split_bar([s.stop - s.start for s in plan.stages], bar) + legend
+    return split_bar([s.stop - s.start for s in plan.owners], bar) + legend
 
 
 def _macs(state: UiState) -> Content:

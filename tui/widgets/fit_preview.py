@@ -60,7 +60,7 @@ def fit_content(choice: ModelChoice | None, state: UiState, width: int) -> Conte
     split = plan or choice.preview.draft
     lines = [Content.styled(choice.name, "bold"), *(_facts(choice, split) if choice.layers else []), Content("")]
     if split is not None:
-        lines += [*(_stage_line(s, width) for s in split.stages), Content("")]
+        lines += [*(_stage_line(s, width) for s in split.owners), Content("")]
     if plan is not None:
         one = len(plan.stages) == 1
         how = "One Mac, no hops." if one else f"{plan.topology}, {len(plan.stages)} hops a token."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from core.errors import Problem
+from core.events import Topology
 
 
 @dataclass
@@ -39,17 +40,21 @@ class Failed(Message):
 
 @dataclass
 class ModelChosen(Message):
-    """The person wants the model with this name of the catalog."""
+    """The person wants the model with this name of the catalog, in a `topology` if one was chosen."""
 
     name: str
+    topology: Topology | None = None
 
 
 @dataclass
 class ModelPointed(Message):
-    """The cursor is on the model with this name, which nobody has examined yet; it is to have `context` tokens."""
+    """The model with this name is to be planned for `context` tokens: the cursor is on it and nobody has examined it
+    yet, or another `topology` was chosen.
+    """
 
     name: str
     context: int
+    topology: Topology | None = None
 
 
 @dataclass

@@ -30,7 +30,7 @@ _NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divid
 class SplitPane(Pane):
     """The plan as a bar, and a line for every stage."""
 
-    HELP = """Which Mac holds which layers, in the order in which a token passes them. Every stage has its own texture.
+    HELP = """Which Mac holds which layers, in the order of the layers. Every stage has its own texture.
 
 GB is what a stage holds: weights and room for the conversation (KV). "free" is what is left of its budget then. \
 Splitting buys capacity: a model that fits one Mac is fastest there."""
@@ -68,10 +68,12 @@ def split_content(state: UiState, width: int) -> Content:
     plan = snapshot.plan
     if plan is None:
         return Content("\n").join(lines) if lines else Content(_NO_PLAN)
-    lines.append(split_bar([s.stop - s.start for s in plan.stages], width))
+    lines.append(split_bar([s.stop - s.start for s in plan.owners], width))
     lines.append(_head(width))
     states = {s.device_id: s for s in snapshot.stages}
-    lines += [_stage_line(i, s, states.get(s.device_id), width) for i, s in enumerate(plan.stages)]
+    lines += [
+        _stage_line(i, s, states.get(s.device_id), width, is_head=s is plan.head) for i, s in enumerate(plan.owners)
+    ]
     kv = sum(s.kv_bytes for s in plan.stages)
     lines.append(Content.styled(f"{plan.topology} · context {count(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM))
     return Content("\n").join(lines)
@@ -99,9 +101,9 @@ def _name_width(width: int) -> int:
     return max(8, width - 28)
 
 
-def _stage_line(index: int, stage: Stage, now: StageState | None, width: int) -> Content:
+def _stage_line(index: int, stage: Stage, now: StageState | None, width: int, *, is_head: bool) -> Content:
     size = stage.weight_bytes + stage.kv_bytes
-    label = f"{index + 1} {stage.peer}" + (" (you)" if index == 0 else "")
+    label = f"{index + 1} {stage.peer}" + (" (you)" if is_head else "")
     free = f"{gigabytes_short(max(0, stage.budget_bytes - size))} GB"
     tail = Content(fit(gigabytes_short(size), 5, right=True) + fit(free, 9, right=True))
     if now is not None and now.status != "ready":

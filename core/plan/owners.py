@@ -1,0 +1,99 @@
+"""Which Mac gets which layers: as a person wrote it down, or in proportion to budgets."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from core.errors import IllegalCut, PlanError, UsageError
+from core.events import Peer, Topology
+from core.models.anatomy import Anatomy
+from core.plan.cuts import nearest_cuts
+from core.plan.notes import before_which, where_cut, why_not_cut
+from core.plan.sizes import Sizes
+from core.plan.split import split_layers
+from core.plan.topology import Route, in_ring, parse_span, route
+
+
+class Split(NamedTuple):
+    """A route over `macs`; `ideal` and `left_out` as `core.plan.notes.notes_of` tells of them."""
+
+    macs: Sequence[Peer]
+    route: Route
+    ideal: Sequence[int]
+    left_out: Sequence[str] = ()
+
+
+def as_given(
+    model: str,
+    spans: Sequence[str],
+    peers: Sequence[Peer],
+    topology: Topology | None,
+    layers: int,
+    anatomy: Anatomy | None,
+) -> Split:
+    """The split that `spans` write down, one for each of `peers`, the head first, while there are spans.
+
+    Raises the errors of `parse_span` and `route`, UsageError where they make another topology, IllegalCut.
+    """
+    if len(spans) > len(peers):
+        there = "1 is" if len(peers) == 1 else f"{len(peers)} are"
+        what = f"Layers are given to {len(spans)} Macs, but only {there} there."
+        raise UsageError(what, "Pair another Mac, or give its layers to those that are there.")
+    head, *others = (parse_span(span) for span in spans)
+    found = route(head, others, layers)
+    if topology not in (None, found.topology):
+        what = f"The layers {','.join(spans)} make the topology {found.topology}, not {topology}."
+        raise UsageError(what, "Leave out the topology, or give out the layers anew.")
+    cuts = sorted(part.start for _, part in found.ring)[1:]
+    for cut in cuts:
+        if anatomy and cut not in anatomy.cuts:
+            raise _illegal(model, cut, anatomy)
+    return Split(peers, found, cuts)
+
+
+def by_budget(
+    model: str, sizes: Sizes, peers: Sequence[Peer], topology: Topology | None, anatomy: Anatomy | None
+) -> Split:
+    """The split over `peers`, the head first, whose layers come first, or last in a reverse ring.
+
+    Without a `topology` it is private, or single where one Mac only can be used. Raises the errors of `split_layers`,
+    and PlanError where a topology of several Macs was asked for then.
+    """
+    kept = _kept(peers, topology, anatomy)
+    if len(kept) == 1 and topology not in (None, "single"):
+        raise _alone(model, topology, anatomy)
+    layers = sizes.layout.layers
+    owners = [*kept[1:], *kept[:1]] if topology == "reverse" else kept
+    output = len(owners) - 1 if topology in ("forward", "reverse") else 0
+    ideal = [part.start for part in split_layers(layers, [peer.budget_bytes for peer in owners])[1:]]
+    cuts = nearest_cuts(ideal, anatomy.cuts, layers, sizes.overflow(owners, output)) if anatomy else ideal
+    parts = [range(*edges) for edges in pairwise((0, *cuts, layers))]
+    found = in_ring([parts[owners.index(peer)] for peer in kept], kept.index(owners[output]))
+    assert found is not None
+    left_out = [] if topology == "single" else [peer.name for peer in peers if peer not in kept]
+    return Split(kept, found, ideal, left_out)
+
+
+def _kept(peers: Sequence[Peer], topology: Topology | None, anatomy: Anatomy | None) -> Sequence[Peer]:
+    """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`."""
+    if topology == "single":
+        return peers[:1]
+    most = len(anatomy.cuts) if anatomy else len(peers)
+    largest = sorted(range(1, len(peers)), key=lambda i: -peers[i].budget_bytes)[:most]
+    return [peer for i, peer in enumerate(peers) if i == 0 or i in largest]
+
+
+def _alone(model: str, topology: Topology | None, anatomy: Anatomy | None) -> PlanError:
+    what = f"{model} cannot run in the topology {topology}"
+    if anatomy and not anatomy.cuts:
+        return PlanError(f"{what}: {where_cut(anatomy)}", "Choose the topology single.")
+    return PlanError(f"{what}: it takes a second Mac.", "Pair another Mac, or choose the topology single.")
+
+
+def _illegal(model: str, cut: int, anatomy: Anatomy) -> IllegalCut:
+    what = f"{model} cannot be cut before layer {cut}"
+    if not anatomy.cuts:
+        return IllegalCut(f"{what}: {where_cut(anatomy)}", "Give all layers to this Mac: 0:output.")
+    return IllegalCut(f"{what}: {why_not_cut(cut, anatomy)}.", f"It can be cut {before_which(anatomy.cuts)} only.")

@@ -1,0 +1,65 @@
+"""What layers of a model take on a Mac, in bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import NamedTuple, Protocol
+
+from core.events import Peer, Stage
+from core.plan.cuts import Overflow
+
+
+class Bytes(Protocol):
+    """What a plan needs to know of a model's layout (`core.models.layout.Layout` has it)."""
+
+    @property
+    def layers(self) -> int:
+        """How many layers the model has."""
+
+    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
+        """Weights of [start, stop) in bytes."""
+
+    def kv_bytes(self, start: int, stop: int, context: int) -> int:
+        """Caches of [start, stop) at `context` tokens, in bytes."""
+
+
+def kv_bytes_of(layout: Bytes, part: range, context: int, kv_bits: int | None) -> int:
+    """Bytes of the caches of the layers in `part`; quantised ones keep a scale and a bias of 16 bits a group of 64."""
+    whole = layout.kv_bytes(part.start, part.stop, context)
+    return -(-whole * (2 * kv_bits + 1) // 32) if kv_bits else whole
+
+
+class Sizes(NamedTuple):
+    """A model with caches of `context` tokens, in `kv_bits` if those are given."""
+
+    layout: Bytes
+    context: int
+    kv_bits: int | None
+
+    def stage(self, peer: Peer, part: range, *, output: bool) -> Stage:
+        """The layers in `part` on `peer`; who has the first one embeds."""
+        return Stage(
+            device_id=peer.device_id,
+            peer=peer.name,
+            start=part.start,
+            stop=part.stop,
+            weight_bytes=self.layout.stage_bytes(part.start, part.stop, embed=part.start == 0, output=output),
+            kv_bytes=kv_bytes_of(self.layout, part, self.context, self.kv_bits),
+            budget_bytes=peer.budget_bytes,
+        )
+
+    def overflow(self, owners: Sequence[Peer], output: int) -> Overflow:
+        """Bytes that do not fit, from running sums, since it is asked for every pair of cuts. `owners` are in the order
+        of their layers; owner number `output` has norm and output head.
+        """
+        layout = self.layout
+        inner = [layout.stage_bytes(i, i + 1, embed=False, output=False) for i in range(layout.layers)]
+        kept = [kv_bytes_of(layout, range(i, i + 1), self.context, self.kv_bits) for i in range(layout.layers)]
+        sums = [0, *accumulate(weights + kv for weights, kv in zip(inner, kept, strict=True))]
+        ends = [layout.stage_bytes(0, 1, embed=i == 0, output=i == output) - inner[0] for i in range(len(owners))]
+
+        def overflow(owner: int, start: int, stop: int) -> int:
+            return max(0, sums[stop] - sums[start] + ends[owner] - owners[owner].budget_bytes)
+
+        return overflow

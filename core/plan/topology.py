@@ -1,0 +1,137 @@
+"""Layers as a person gives them out, and the ring that they make.
+
+A span is written `A:B`, layers A to B, both included, or `A:output`, from layer A to the last with norm and output
+head, as in ds4. The head's span decides: `0:B` begins a forward ring where another Mac has the output, else a private
+one; `A:output` ends a reverse one. The rules are those of ds4's distributed mode, but for `private`, which it lacks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from core.errors import UsageError
+from core.events import Plan, Topology
+
+_SPAN: Final = re.compile(r"([0-9]{1,6}):([0-9]{1,6}|output)")
+_WRITE_IT: Final = "Write it as 0:19, both layers included, or as 20:output."
+
+
+class Span(NamedTuple):
+    """Layers `first` to `last`, both included; `last` None: to the end of the model, norm and output head too."""
+
+    first: int
+    last: int | None
+
+    def __str__(self) -> str:
+        return f"{self.first}:{'output' if self.last is None else self.last}"
+
+
+class Route(NamedTuple):
+    """`ring`: a Mac and its layers, in the order of the ring. Macs are numbers, the head is 0. `output` is the Mac with
+    norm and output head.
+    """
+
+    topology: Topology
+    ring: tuple[tuple[int, range], ...]
+    output: int
+
+
+def parse_span(text: str) -> Span:
+    """Raises UsageError."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        raise UsageError(f"{text[:32]!r} names no layers.", _WRITE_IT)
+    first, last = int(found[1]), None if found[2] == "output" else int(found[2])
+    if last is not None and last < first:
+        raise UsageError(f"{text} ends before it begins.", f"Write the lower layer first: {last}:{first}.")
+    return Span(first, last)
+
+
+def route(head: Span, others: Sequence[Span], layers: int) -> Route:
+    """The ring over a model of `layers` layers; `others[i]` is the span of Mac i + 1. Every span is used once.
+
+    Raises UsageError for layers that the model does not have, that two Macs own or nobody, and for a head that has
+    neither the first layers nor the last ones with the output.
+    """
+    spans = (head, *others)
+    for span in spans:
+        _check_within(span, layers)
+    if head.first > 0 and head.last is not None:
+        raise _headless(head, layers)
+    _check_once(sorted(spans, key=lambda span: span.first), layers)
+    parts = [range(span.first, _stop(span, layers)) for span in spans]
+    made = in_ring(parts, next((mac for mac, span in enumerate(spans) if span.last is None), 0))
+    assert made is not None
+    return made
+
+
+def in_ring(parts: Sequence[range], output: int) -> Route | None:
+    """The ring of Macs of which Mac i owns `parts[i]`, each layer being owned once; None where it is none of ours.
+
+    The head comes first, then the others in the order of their layers.
+    """
+    ring = tuple(sorted(enumerate(parts), key=lambda owner: (owner[0] != 0, owner[1].start)))
+    topology = _topology(parts, output)
+    return topology and Route(topology, ring, output)
+
+
+def is_ring(plan: Plan) -> bool:
+    """Whether `plan` is one that `in_ring` makes: every layer has one owner, in a ring of the plan's topology."""
+    edges = [0, *(stage.stop for stage in plan.owners)]
+    rising = all(start < stop for start, stop in pairwise(edges)) and edges[-1] == plan.layers
+    macs = [stage.device_id for stage in plan.stages]
+    if not rising or plan.output not in macs or [s.start for s in plan.owners] != edges[:-1]:
+        return False
+    parts, output = [range(s.start, s.stop) for s in plan.stages], macs.index(plan.output)
+    return in_ring(parts, output) == Route(plan.topology, tuple(enumerate(parts)), output)
+
+
+def _topology(parts: Sequence[range], output: int) -> Topology | None:
+    macs = range(len(parts))
+    first, last = min(macs, key=lambda mac: parts[mac].start), max(macs, key=lambda mac: parts[mac].start)
+    if len(parts) == 1:
+        return "single"
+    if first == 0:
+        return "private" if output == 0 else "forward" if output == last else None
+    return "reverse" if output == last == 0 else None
+
+
+def _check_within(span: Span, layers: int) -> None:
+    if max(span.first, span.last or 0) >= layers:
+        what = f"{span} goes beyond the model: its {layers} layers are 0 to {layers - 1}."
+        raise UsageError(what, f"Write {min(span.first, layers - 1)}:output for all layers to the end.")
+
+
+def _headless(head: Span, layers: int) -> UsageError:
+    if head.last == layers - 1:
+        what = f"This Mac would have the last layers, {head}, without the output."
+        return UsageError(what, f"Write {head.first}:output: then it has the norm and the output head, too.")
+    what = f"This Mac would have layers from the middle only: {head}."
+    return UsageError(what, f"Give it the first layers, 0:{head.last}, or the last ones, {head.first}:output.")
+
+
+def _check_once(spans: Sequence[Span], layers: int) -> None:
+    """`spans`, by their first layers, leave no layer out and have none twice."""
+    edge = 0
+    for before, span in pairwise((None, *spans)):
+        assert span is not None
+        if span.first < edge:
+            raise UsageError(f"Layer {span.first} is given twice: by {before} and by {span}.", "Give it to one Mac.")
+        if span.first > edge:
+            raise _unowned(range(edge, span.first))
+        edge = _stop(span, layers)
+    if edge < layers:
+        raise _unowned(range(edge, layers))
+
+
+def _unowned(hole: range) -> UsageError:
+    if len(hole) == 1:
+        return UsageError(f"Nobody owns layer {hole[0]}.", "Give it to one of the Macs.")
+    return UsageError(f"Nobody owns layers {hole[0]} to {hole[-1]}.", "Give them to one of the Macs.")
+
+
+def _stop(span: Span, layers: int) -> int:
+    return layers if span.last is None else span.last + 1
