@@ -149,7 +149,9 @@ def target() -> Target:
     ]
     rows = (Admit(b"a" * 16, Sampling(temperature=0.5, logit_bias={3: 1.0}), (1, 2), (9,), 4), Dismiss(b"b" * 16))
     padded: list[Op] = [New(1), Merge(2, (1,)), Prepare(2, (1,), (2,), (0,)), Finalise(2), Trim(2, 0)]
-    frames = [WorkFrame(FrameType.COMPOSE, 7, number, payload=encode_orders(o)) for number, o in enumerate((ops, padded))]
+    frames = [
+        WorkFrame(FrameType.COMPOSE, 7, number, payload=encode_orders(o)) for number, o in enumerate((ops, padded))
+    ]
     frames += [WorkFrame(FrameType.COMPOSE, 8, 0, askers=(b"c" * 16,), payload=encode_orders(rows))]
     seeds = [b"O" + b"".join(bytes(part) for part in frame.parts(3)) for frame in frames]
     problem = encode_problem(StageFailed("no memory").problem)[0]

@@ -25,7 +25,10 @@ SAMPLINGS = [
 ]
 
 
-def request(sampling: Sampling = Sampling(), number: int = 1, **changes: Any) -> Request:
+GREEDY = Sampling()
+
+
+def request(sampling: Sampling = GREEDY, number: int = 1, **changes: Any) -> Request:
     return Request(request_id=f"{number:032x}", tokens=PROMPT, max_tokens=9, eos=[2], sampling=sampling, **changes)
 
 
