@@ -12,13 +12,12 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, make_prompt_cache
 
+from core.models.oddities import wrong_in_batches
 from core.models.probe import Probe
 from core.models.slots import KV_GROUP
 from core.settings import KV_BITS
 
 _LENGTHS: Final = (3, 5)
-# runs, but not as one row alone does, which no dry run can see; tests/unit/test_models_atlas.py holds the list to it
-_WRONG: Final = {"minimax_m3_vl": "its sparse attention counts blocks from the padding, not from a row's first token"}
 # no usual count of heads, which a mask of the wrong shape could pass for
 _ROWS: Final = 13
 
@@ -31,7 +30,7 @@ def one_row(model: nn.Module, probe: Probe) -> str:
             return f"mlx-lm cannot batch its cache ({name})"
     if probe.reads_caches:
         return "layers that borrow keys do not see the padding of shorter rows"
-    if wrong := _WRONG.get(type(model).__module__.rpartition(".")[2]):
+    if wrong := wrong_in_batches(model):
         return wrong
     try:
         _dry_run(model)

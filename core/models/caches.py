@@ -71,6 +71,11 @@ class Arrangement:
             first.setdefault(signature(whole[index]), index)
         self._stands = [i if i in own else first.get(signature(c)) for i, c in enumerate(whole)]
 
+    @property
+    def size(self) -> int:
+        """Entries of the full list."""
+        return len(self._stands)
+
     def build(self, own: dict[int, Any]) -> list[Any]:
         """The full list from the slice's own entries, by index."""
         phantom, blank = Phantom(), Blank()

@@ -16,8 +16,10 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import IllegalCut, StageFailed, UnsupportedModel
+from core.models import cache_state
 from core.models.boundary import Sides, leaves
 from core.models.caches import Arrangement, phantoms, trim_limit
+from core.models.oddities import checks_guesses
 from core.models.probe import Probe
 from core.models.watch import swap_class
 
@@ -33,10 +35,12 @@ class _Pass:
     """What the slots do during one forward: layers in `own` compute, the others return `value`; slot `end` ends it.
 
     `given`: side inputs that came over the cut; `taken`: those that the slots saw, where the tokens are known here.
+    `lazy`: MLX computes nothing of it.
     """
 
     def __init__(self) -> None:
         self.own = range(0)
+        self.lazy = False
         self.end: int | None = None
         self.value: Any = None
         self.given: Sides | None = None
@@ -49,6 +53,7 @@ class Slice:
     `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row;
     `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring.
     `weight_bytes`: bytes of the parameters it keeps. `vocab_size`: token ids must be below it; mlx does not check.
+    `checks_guesses`: whether one forward of several tokens says what as many forwards of one would.
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
     """
 
@@ -56,6 +61,7 @@ class Slice:
         check_cuts(probe, start, stop, embed=embed, output=output)
         self.layers, self.start, self.stop = probe.layers, start, stop
         self.vocab_size = probe.vocab
+        self.checks_guesses = checks_guesses(model)
         self.weight_bytes = 0
         self._model = model
         self._probe = probe
@@ -148,6 +154,26 @@ class Slice:
             ) from error
         return self._arrangement.build(own)
 
+    @property
+    def cache_count(self) -> int:
+        """How many caches the whole model has."""
+        return self._arrangement.size
+
+    @property
+    def cache_indices(self) -> tuple[int, ...]:
+        """Where the slice's own entries stand in the list of the whole model, wherever that is cut."""
+        return tuple(self._arrangement.own)
+
+    def outline(self, tokens: int, bits: int | None = None) -> list[Any]:
+        """The list of a plain row of `tokens` tokens, one at least, kept in `bits` bits if that is given. It holds
+        zeros, not evaluated, until every own entry was filled (`core.models.cache_state`).
+        """
+        caches = self.new_caches()
+        self._dry_run(caches, cache_state.dry_length(self.own(caches), tokens))
+        if bits:
+            caches = self.quantise(caches, bits)
+        return self._arrangement.build({i: cache_state.outline(caches[i], tokens) for i in self._arrangement.own})
+
     def states(self, caches: Sequence[Any]) -> list[Any]:
         """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
         return [cache.state for cache in self.own(caches) if not cache.empty()]
@@ -206,6 +232,20 @@ class Slice:
         self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
         logits = self._logits(tokens, caches)
         return logits if every else logits[:, -1]
+
+    def _dry_run(self, caches: list[Any], count: int) -> None:
+        """A forward of `count` positions of which nothing is computed: what it leaves in `caches` has shapes."""
+        self._pass.lazy = True
+        try:
+            tokens = mx.zeros((1, count), mx.int32)
+            if not self._cuts:
+                self._model(tokens, cache=caches)
+            elif self._embeds:
+                self.embed(tokens, caches, 0)
+            else:
+                self.run(self._probe.boundaries[self.start - 1].blank(count), caches, 0)
+        finally:
+            self._pass.lazy = False
 
     def _logits(self, tokens: mx.array, caches: list[Any]) -> mx.array:
         try:
@@ -271,7 +311,7 @@ def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, 
                 args = tuple(now.given[sides[i]] if i in sides else arg for i, arg in enumerate(args))
                 kwargs |= {key: now.given[n] for key, n in sides.items() if isinstance(key, str)}
             now.value = cls.__call__(this, *args, **kwargs)
-            if (index - now.own.start) % 2 == 0:
+            if not now.lazy and (index - now.own.start) % 2 == 0:
                 mx.async_eval(leaves(now.value))  # MLX computes these layers while Python builds the next ones' graph
         if index == now.end:
             raise _StageDone

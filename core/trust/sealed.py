@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
@@ -26,6 +27,8 @@ CHUNK: Final = 64 * 1024
 SEALED_CHUNK: Final = CHUNK + 16
 DAMAGED: Final = "Delete it, or put it back from a backup of this Mac."
 
+Buffer = bytes | bytearray | memoryview
+
 
 def key_of(secret: bytes, salt: bytes, purpose: str) -> ChaCha20Poly1305:
     """The key of one file: `secret` is `Identity.secret`'s, `salt` is 32 bytes in its header, drawn for it alone."""
@@ -33,17 +36,26 @@ def key_of(secret: bytes, salt: bytes, purpose: str) -> ChaCha20Poly1305:
 
 
 def write_sealed(path: Path, pieces: Iterable[bytes], secret: bytes, purpose: str) -> None:
-    """Seal `pieces`, of any sizes, as the file `path`. It is there whole or not at all: where the disk is full, or
-    `pieces` raises, an old file stays as it was. The key of an old file is forgotten. Raises SealError.
+    """Seal `pieces`, of any sizes, as the file `path`, as `sealing` does."""
+    with sealing(path, secret, purpose) as write:
+        for piece in pieces:
+            write(piece)
+
+
+@contextmanager
+def sealing(path: Path, secret: bytes, purpose: str) -> Iterator[Callable[[Buffer], None]]:
+    """What writes pieces, of any sizes, which are sealed as the file `path` at the end of the block. It is there whole
+    or not at all: where the disk is full, or the block raises, an old file stays as it was. The key of an old file is
+    forgotten. Raises SealError.
     """
     salt = secrets.token_bytes(SALT_BYTES)
-    key = key_of(secret, salt, purpose)
     old = _open_to_forget(path)
     try:
         with replacing(path, SealError) as file:
             file.write(MAGIC + salt)
-            for number, (chunk, is_last) in enumerate(_chunks(pieces)):
-                file.write(key.encrypt(_nonce(number, is_last), chunk, None))
+            chunks = _Chunks(file, key_of(secret, salt, purpose))
+            yield chunks.add
+            chunks.finish()
         if old is not None:
             _blank(old, path)
     finally:
@@ -113,15 +125,28 @@ def _blank(fd: int, path: Path) -> None:
         raise SealError(what, "The old file is gone; only FileVault protects what the disk may still hold.") from error
 
 
-def _chunks(pieces: Iterable[bytes]) -> Iterator[tuple[bytes, bool]]:
-    """64 KiB each, then the rest, which is empty only if all is."""
-    held = bytearray()
-    for piece in pieces:
-        held += piece
-        while len(held) > CHUNK:
-            yield bytes(held[:CHUNK]), False
-            del held[:CHUNK]
-    yield bytes(held), True
+class _Chunks:
+    """Seals 64 KiB each, then the rest, which is empty only if all is."""
+
+    def __init__(self, file: BinaryIO, key: ChaCha20Poly1305) -> None:
+        self._file, self._key = file, key
+        self._held = bytearray()
+        self._number = 0
+
+    def add(self, piece: Buffer) -> None:
+        """What comes next."""
+        self._held += piece
+        while len(self._held) > CHUNK:
+            self._seal(bytes(self._held[:CHUNK]), is_last=False)
+            del self._held[:CHUNK]
+
+    def finish(self) -> None:
+        """Nothing more comes."""
+        self._seal(bytes(self._held), is_last=True)
+
+    def _seal(self, chunk: bytes, *, is_last: bool) -> None:
+        self._file.write(self._key.encrypt(_nonce(self._number, is_last), chunk, None))
+        self._number += 1
 
 
 def _nonce(number: int, is_last: bool) -> bytes:

@@ -116,7 +116,7 @@ class Execution:
 
 
 def tokens_in(arrays: Sequence[mx.array], vocabulary: int) -> mx.array:
-    """Token ids [B, L] that came over a link. Raises ProtocolError: too large a one makes MLX read beyond its arrays."""
+    """Token ids [B, L] that came over a link. Raises ProtocolError: too large a one is read beyond arrays."""
     if len(arrays) != 1 or arrays[0].ndim != 2 or arrays[0].dtype != mx.int32 or not arrays[0].size:
         raise ProtocolError("A frame of token ids carried something else.")
     (tokens,) = arrays

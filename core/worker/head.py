@@ -65,7 +65,8 @@ class Head:
         draft: int = MAX_DRAFT,
     ) -> None:
         self._pipeline, self._report = pipeline, report
-        self._vocabulary = pipeline.stage.layers.vocab_size
+        layers = pipeline.stage.layers
+        self._vocabulary = layers.vocab_size
         self._scheduler = Scheduler(
             stages=len(plan.stages),
             rows=plan.rows,
@@ -75,8 +76,8 @@ class Head:
             batched=plan.batched,
             queue=QUEUE_LIMIT,
             lanes=lanes,
-            draft=draft,
-            trim_limit=pipeline.stage.layers.trim_limit,
+            draft=draft if layers.checks_guesses else 0,
+            trim_limit=layers.trim_limit,
         )
         self.sessions = Sessions(plan, pipeline, self._scheduler, report)
         self._pace = planned_pace(plan.chunk, plan.window, len(plan.stages)) if plan.adapts else None
