@@ -40,8 +40,8 @@ class Watch:
         """All that is held has room: what runs, and what is parked."""
         held = [row.length for rows in head.handles.values() for row in rows]
         assert len(held) == 1 or sum(held) <= self._context, "too many tokens are held"
-        assert len(self._scheduler.parked) <= self._rows
-        assert len(held) <= 2 * self._rows
+        assert len(self._scheduler.parked) <= self._rows + 1
+        assert len(held) <= 2 * self._rows + 1
 
     def back(self, work: Work) -> None:
         if isinstance(work, Chunk):

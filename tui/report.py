@@ -106,7 +106,12 @@ def done_line(done: RequestDone) -> str:
     """How the answer went."""
     rate = f"{done.decode_tokens_per_s:.1f} tokens/s" if done.decode_tokens_per_s else "too short for a rate"
     first = f"{done.ttft_s:.2f} s" if done.ttft_s else "–"
-    return f"{done.tokens} tokens, {rate}, first token after {first}, finish: {done.finish_reason}"
+    words = [f"{done.tokens} tokens", rate, f"first token after {first}", f"finish: {done.finish_reason}"]
+    if done.reused_tokens:
+        words.append(f"{done.reused_tokens} of {done.prompt_tokens} prompt tokens from memory")
+    if done.drafted_tokens:
+        words.append(f"{done.accepted_tokens} of {done.drafted_tokens} guesses right")
+    return ", ".join(words)
 
 
 def answer_facts(now: Snapshot, tokens: Sequence[TokenEvent], done: RequestDone) -> Facts:
@@ -120,6 +125,9 @@ def answer_facts(now: Snapshot, tokens: Sequence[TokenEvent], done: RequestDone)
         "finish_reason": done.finish_reason,
         "problem": done.problem,
         "prompt_tokens": done.prompt_tokens,
+        "reused_tokens": done.reused_tokens,
+        "drafted_tokens": done.drafted_tokens,
+        "accepted_tokens": done.accepted_tokens,
         "ttft_s": done.ttft_s,
         "decode_tokens_per_s": done.decode_tokens_per_s,
         "hops": [hop_facts(h, names) for h in now.hops],

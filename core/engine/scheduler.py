@@ -85,7 +85,8 @@ class Scheduler:
         self._most_rows, self._queue, self._draft, self._trim_limit = rows, queue, draft, trim_limit
         self._most_lanes = (lanes or stages) if batched else rows
         self._handles = count(1)
-        self._parking = Parking(rows, context, trim_limit, self._handles)
+        # even a row that runs alone may leave two: its prompt, and its prompt with the answer
+        self._parking = Parking(rows + 1, context, trim_limit, self._handles)
         self._waiting: dict[str, _Waiting] = {}
         self._rows: dict[str, Row] = {}
         self._leaving: dict[str, Row] = {}  # ended, but still in their lanes, and in memory

@@ -235,6 +235,9 @@ def test_lines_for_people() -> None:
     assert hops[2].split() == expected
     assert hops[3].split()[-1] == "–"
     assert report.done_line(DONE) == "2 tokens, 12.5 tokens/s, first token after 0.25 s, finish: length"
+    helped = msgspec.structs.replace(DONE, prompt_tokens=40, reused_tokens=30, drafted_tokens=8, accepted_tokens=5)
+    more = ", 30 of 40 prompt tokens from memory, 5 of 8 guesses right"
+    assert report.done_line(helped) == report.done_line(DONE) + more
     short = msgspec.structs.replace(DONE, ttft_s=None, decode_tokens_per_s=None)
     assert report.done_line(short) == "2 tokens, too short for a rate, first token after –, finish: length"
 
