@@ -83,7 +83,7 @@ def test_the_numbers_of_the_design() -> None:
         ("body_len", 15),
         ("body_len", 0),
         ("rows", MAX_ROWS + 1),
-        ("flags", 4),
+        ("flags", 8),
         ("dtype", len(DType)),
         ("layer_lo", 16),
     ],
