@@ -38,6 +38,8 @@ APP = (
     Action("mc.copy", "ctrl+c", "copy_or_stop", "Copy", "Copy the selection, else stop the answer", priority=True),
     Action("mc.quit", "ctrl+q,q", "quit", "Quit", "Quit", footer=True),
     Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
+    Action("mc.keep", "", "keep", "Keep", "Keep this conversation under a name"),
+    Action("mc.take-up", "", "take_up", "Take up", "Go on with a conversation that was kept"),
     Action("mc.unload-any", "", "unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.theme", "", "change_theme", "Theme", "Change the theme"),
 )

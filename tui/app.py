@@ -20,7 +20,7 @@ from core.errors import Problem
 from core.events import AnyEvent, HopSample, LogLine, Progress, StageState, TokenEvent, Topology
 from core.requests import ChatRequest, LoadRequest, ModelChoice, PreviewRequest
 from core.settings import default_home
-from tui import clipboard, state
+from tui import clipboard, keeping, state
 from tui.actions import APP, bindings, key_word, palette
 from tui.bridge import FAILURES, follow, problem_of
 from tui.markdown import warm_up
@@ -265,6 +265,19 @@ class MaclusterApp(App[None], inherit_bindings=False):
         """Forget the conversation; a running answer is stopped."""
         self.action_stop_answer()
         self._set(state.cleared(self.state))
+
+    def action_keep(self) -> None:
+        """Keep the conversation under a name."""
+        self._command(keeping.keep(self, self.client))
+
+    def action_take_up(self) -> None:
+        """Go on with a conversation that was kept; a running answer is stopped."""
+        self._command(self._take_up())
+
+    async def _take_up(self) -> None:
+        if kept := await keeping.take_up(self, self.client):
+            self.action_stop_answer()
+            self._set(state.taken_up(self.state, kept.messages, time.time()))
 
     def action_retry(self) -> None:
         """Ask the last question again."""

@@ -17,7 +17,7 @@ from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS, default_home
 from core.text import clean_text
-from tui import answering, commands
+from tui import answering, commands, sessions
 from tui import trust as trust_commands
 
 DEMO_PROMPT = "How does macluster split a model?"
@@ -100,9 +100,13 @@ def parser() -> argparse.ArgumentParser:
     run = sub.add_parser("run", help="one answer to standard output")
     _model(run, commands.run)
     run.add_argument("-p", "--prompt", required=True, help="the prompt; - reads standard input")
+    run.add_argument("--session", metavar="NAME", help="go on with this saved conversation")
     answering.add_options(run)
+    sessions.add_options(
+        sub.add_parser("session", help="conversations kept on this Mac: list, save, load, delete"), _fact
+    )
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
-    bench.add_argument("name", choices=("batch", "hop", "prefill", "solo"))
+    bench.add_argument("name", choices=("batch", "hop", "prefill", "reuse", "solo", "speculate", "topology"))
     _fact(bench, commands.bench)
     return top
 

@@ -29,6 +29,8 @@ from core.requests import (
     RecoveryWords,
     Rename,
     RequestAccepted,
+    SavedSession,
+    SessionName,
     Target,
     TrustView,
 )
@@ -98,6 +100,26 @@ class NodeClient:
     async def cancel(self, request_id: str) -> None:
         """Stop an answer; what is written stays."""
         await self._call("DELETE", f"/v1/chat/{request_id}", None, Done)
+
+    async def sessions(self) -> list[SavedSession]:
+        """Saved conversations of this Mac; those that cannot be read say why."""
+        return await self._call("GET", "/v1/sessions", None, list[SavedSession])
+
+    async def session(self, wanted: SessionName) -> SavedSession:
+        """One of them, with its words."""
+        return await self._call("POST", "/v1/sessions/show", wanted, SavedSession)
+
+    async def save_session(self, wanted: SessionName) -> SavedSession:
+        """Save the conversation whose answer ended last; one of that name is replaced."""
+        return await self._call("POST", "/v1/sessions/save", wanted, SavedSession, timeout_s=None)
+
+    async def load_session(self, wanted: SessionName) -> SavedSession:
+        """Bring a saved conversation to the Macs of the plan; its words."""
+        return await self._call("POST", "/v1/sessions/load", wanted, SavedSession, timeout_s=None)
+
+    async def delete_session(self, wanted: SessionName) -> None:
+        """Forget one, and its key."""
+        await self._call("POST", "/v1/sessions/delete", wanted, Done)
 
     async def know(self, address: Address) -> None:
         """Tell the node where another Mac is, for networks without multicast."""

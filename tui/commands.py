@@ -11,9 +11,11 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
 from core.events import Plan, PlanLoaded, PlanProposed
-from core.requests import LoadRequest, PreviewRequest
+from core.requests import LoadRequest, PreviewRequest, SessionName
 from core.settings import Home
 from core.text import clean_text
 from tui import pairing, report
@@ -175,6 +177,9 @@ async def run(args: argparse.Namespace) -> int:
     request = request_of(prompt, args)
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
+        if args.session:
+            said = (await watch.client.session(SessionName(name=args.session))).messages
+            request = msgspec.structs.replace(request, messages=(*said, *request.messages))
         if not await _is_loaded(watch, args):
             await _load(watch, args)
         await answer(watch, request, as_json=args.json, hops=False)

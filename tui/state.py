@@ -227,6 +227,16 @@ def cleared(state: UiState) -> UiState:
     return _change(state, turns=(), problem=None, recovery="", early=())
 
 
+def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiState:
+    """A conversation that was kept, in the place of the one before."""
+    said = [m for m in messages if m.role != "system"]
+    turns = tuple(
+        Turn(number=number, role="user" if m.role == "user" else "assistant", text=clean_text(m.content), at=now)
+        for number, m in enumerate(said, state.next_number)
+    )
+    return _change(cleared(state), turns=turns, next_number=state.next_number + len(said))
+
+
 def conversation(state: UiState) -> tuple[Message, ...]:
     """What the model is to read. A question whose answer stayed empty is left out: roles have to alternate."""
     kept: list[Message] = []

@@ -16,8 +16,8 @@ from core.errors import UnsupportedModel
 from core.models.anatomy import Anatomy
 from core.models.batching import one_row, whole_bits
 from core.models.child import answer
+from core.models.cuts import legal_cuts
 from core.models.loading import build_lazily, dry_run, weightless
-from core.models.slots import legal_cuts
 
 CPU_SECONDS: Final = 240
 MAX_LAYERS: Final = 1000

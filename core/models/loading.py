@@ -17,12 +17,13 @@ from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
 from core.models.building import FAILURES, build, first_line
+from core.models.cuts import check_cuts
 from core.models.folder import name_of
 from core.models.headers import read_tensors
 from core.models.lineage import origins
 from core.models.parts import Part, parts_of
 from core.models.probe import Probe
-from core.models.slots import Slice, check_cuts
+from core.models.slots import Slice
 
 Progress = Callable[[int, int], None]
 

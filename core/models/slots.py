@@ -15,10 +15,11 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.errors import IllegalCut, StageFailed, UnsupportedModel
+from core.errors import StageFailed, UnsupportedModel
 from core.models import cache_state
 from core.models.boundary import Sides, leaves
 from core.models.caches import Arrangement, phantoms, trim_limit
+from core.models.cuts import check_cuts
 from core.models.oddities import checks_guesses
 from core.models.probe import Probe
 from core.models.watch import swap_class
@@ -268,35 +269,6 @@ class Slice:
         finally:
             now.value, now.given, now.taken = None, None, {}
         raise StageFailed(f"The model ended before layer {self.stop - 1} ran.")
-
-
-def legal_cuts(probe: Probe) -> frozenset[int]:
-    """Positions at which a ring may cut the model; empty if it must stay in one process."""
-    return probe.cuts - {probe.layers} if probe.layers in probe.cuts else frozenset()
-
-
-def check_cuts(probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> None:
-    """Raises IllegalCut or UnsupportedModel unless [start, stop) with embedding and head can be a stage."""
-    if not 0 <= start < stop <= probe.layers:
-        raise IllegalCut(f"Layers [{start}, {stop}) are no part of a model of {probe.layers} layers.")
-    if embed != (start == 0):
-        raise IllegalCut("The stage with layer 0, and no other, owns the embedding.")
-    edges = {start, stop} - {0, probe.layers}
-    apart = (stop == probe.layers) != output
-    if not edges and not apart:
-        return
-    if probe.unsplittable:
-        raise UnsupportedModel(
-            f"This model cannot be split over several Macs: {probe.unsplittable}.",
-            "Load it on one Mac, or choose another model.",
-        )
-    for cut in sorted(edges | ({probe.layers} if apart else set())):
-        if cut not in probe.cuts:
-            legal = ", ".join(str(c) for c in sorted(legal_cuts(probe)))
-            raise IllegalCut(
-                f"This model cannot be cut before layer {cut}, because layers on both sides share state.",
-                f"It can be cut before layers {legal}." if legal else "Load it on one Mac.",
-            )
 
 
 def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, int]) -> None:

@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Callable, Collection
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
@@ -21,7 +21,7 @@ from core.node.cluster import Cluster
 from core.node.journal import Journal
 from core.node.supervisor import Supervisor
 from core.node.token_log import Opening, TokenLog, forget_old, forget_shared
-from core.requests import ChatRequest, RequestAccepted
+from core.requests import ChatRequest, Message, RequestAccepted
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
@@ -32,24 +32,37 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.1
 
 
-class Running:
-    """An answer that the worker writes or has in its queue."""
+class Conversation(NamedTuple):
+    """What was said, and the token ids of all of it, as the model read and wrote them."""
 
-    def __init__(self, order: Request, log: TokenLog, text: TextStream, stops: StopTexts) -> None:
+    tokens: list[int]
+    messages: tuple[Message, ...]
+
+
+class Running:
+    """An answer that the worker writes or has in its queue, to `asked`."""
+
+    def __init__(
+        self, asked: tuple[Message, ...], order: Request, log: TokenLog, text: TextStream, stops: StopTexts
+    ) -> None:
+        self._asked = asked
         self.order = order
         self.log = log
         self._text = text
         self._stops = stops
         self._asked_at = self._last_at = monotonic()
         self._first_at: float | None = None
-        self._tokens = 0
+        self._tokens: list[int] = []
+        self._shown = ""
 
     def add(self, token: int) -> tuple[str, bool]:
         """The text that `token` lets show, and whether a stop text ends the answer."""
         self._last_at = monotonic()
         self._first_at = self._first_at or self._last_at
-        self._tokens += 1
-        return self._stops.feed("" if token in self.order.eos else self._text.add(token))
+        self._tokens.append(token)
+        text, stopped = self._stops.feed("" if token in self.order.eos else self._text.add(token))
+        self._shown += text
+        return text, stopped
 
     def rest(self) -> tuple[str, bool]:
         """The text that was held back until the end, and whether a stop text was in it."""
@@ -62,16 +75,21 @@ class Running:
             request_id=self.order.request_id,
             finish_reason=reason,
             prompt_tokens=len(self.order.tokens),
-            tokens=self._tokens,
+            tokens=len(self._tokens),
             ttft_s=self._first_at - self._asked_at if self._first_at else None,
             decode_s=self._last_at - self._first_at if self._first_at else 0.0,
             problem=problem,
         )
 
+    def conversation(self, rest: str) -> Conversation:
+        """All that was said when it ended; `rest` is the text that was held back until then."""
+        answer = Message(role="assistant", content=self._shown + rest)
+        return Conversation([*self.order.tokens, *self._tokens], (*self._asked, answer))
+
 
 class Answers:
     """The answers that run at the same time. The worker queues and batches them; here they are counted, written down
-    and turned into text.
+    and turned into text. `conversation`: the one whose answer ended last, or that was loaded.
     """
 
     def __init__(
@@ -87,6 +105,7 @@ class Answers:
         self._encoding = asyncio.Lock()
         self._running: dict[str, Running] = {}
         self._unsent: list[Request] = []
+        self.conversation: Conversation | None = None
 
     async def use(self, directory: Path) -> None:
         """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
@@ -108,7 +127,7 @@ class Answers:
         self._check(plan, reading)  # a template takes its time, and the world may have moved on
         order = _order(request, prompt, tokens, plan)
         self._running[order.request_id] = Running(
-            order, self._open_log(order, plan), tokens.stream(), StopTexts(request.stop)
+            request.messages, order, self._open_log(order, plan), tokens.stream(), StopTexts(request.stop)
         )
         self._bus.publish(RequestStarted(request_id=order.request_id, prompt_tokens=len(prompt)))
         self._unsent.append(order)
@@ -138,13 +157,17 @@ class Answers:
         now = self._cluster.plan
         if now is None or now.fingerprint != plan.fingerprint or self._tokens is not reading:
             raise NotLoaded(f"{plan.model} was unloaded meanwhile.")
+        self.check_trust()
+        if len(self._running) >= plan.rows + QUEUE_LIMIT:
+            what = f"{len(self._running)} requests run or wait already, which is as many as {plan.model} takes here."
+            raise Busy(what, "Ask again when one of them is done, or cancel one.")
+
+    def check_trust(self) -> None:
+        """Raises NotPaired where no prompt may leave this Mac."""
         trust = self._bus.now.trust
         if not carries_prompts(trust.level):
             what = f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}. {trust.reason}"
             raise NotPaired(what.strip(), "`macluster trust list` says how far each Mac is trusted.")
-        if len(self._running) >= plan.rows + QUEUE_LIMIT:
-            what = f"{len(self._running)} requests run or wait already, which is as many as {plan.model} takes here."
-            raise Busy(what, "Ask again when one of them is done, or cancel one.")
 
     def _open_log(self, order: Request, plan: Plan) -> TokenLog:
         opening = Opening(
@@ -215,6 +238,7 @@ class Answers:
         self._unsent.clear()
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest()[0])
+        self.conversation = None
 
     async def forget_shared(self, macs: Collection[str]) -> None:
         """Forget the logs of answers in which one of `macs` took part. Raises SealError."""
@@ -224,6 +248,8 @@ class Answers:
 
     def _finish(self, running: Running, done: Done, text: str) -> None:
         del self._running[done.request_id]
+        if not done.problem:
+            self.conversation = running.conversation(text)
         with contextlib.suppress(OSError):  # what was shown is written; the rest is told by the problem
             running.log.close()
         rate = (done.tokens - 1) / done.decode_s if done.tokens > 1 and done.decode_s > 0 else None

@@ -16,6 +16,7 @@ from core.node.journal import Journal
 from core.node.member import Member
 from core.node.mesh import Mesh
 from core.node.peers import Peers
+from core.node.sessions import Sessions
 from core.node.standing import Standing, successor
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore
@@ -38,13 +39,14 @@ class Following:
         cluster: Cluster,
         member: Member,
         answers: Answers,
+        sessions: Sessions,
         journal: Journal,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         restart: Callable[[], None],
     ) -> None:
         self._own_id, self._store, self._standing = own_id, store, standing
         self._book, self._mesh, self._peers = book, mesh, peers
-        self._cluster, self._member, self._answers = cluster, member, answers
+        self._cluster, self._member, self._answers, self._sessions = cluster, member, answers, sessions
         self._journal, self._spawn, self._restart = journal, spawn, restart
         self._epoch = store.current.epoch if store.current else 0
         self.news = asyncio.Event()
@@ -82,6 +84,7 @@ class Following:
         self._peers.refresh_all()
         if gone:
             self._spawn(self._answers.forget_shared(gone))
+            self._spawn(self._sessions.forget_shared(gone))
         self.news.set()
         if successor(self._store.history, self._own_id):
             self._restart()

@@ -16,6 +16,7 @@ from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
 from core.node.bus import Bus
 from core.node.commands import Commands
+from core.node.sessions import Sessions
 from core.node.trusting import Trusting
 from core.requests import (
     Address,
@@ -30,6 +31,7 @@ from core.requests import (
     PreviewRequest,
     RecoveryPhrase,
     Rename,
+    SessionName,
     Target,
 )
 
@@ -43,8 +45,9 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class LocalApi:
     """Serves one node's commands; only this user can open the socket."""
 
-    def __init__(self, commands: Commands, trusting: Trusting, bus: Bus) -> None:
+    def __init__(self, commands: Commands, sessions: Sessions, trusting: Trusting, bus: Bus) -> None:
         self._commands = commands
+        self._sessions = sessions
         self._trusting = trusting
         self._bus = bus
         self._runner: web.AppRunner | None = None
@@ -63,6 +66,11 @@ class LocalApi:
                 web.post("/v1/chat", self._chat),
                 web.get("/v1/chat/{request_id}", self._attend),
                 web.delete("/v1/chat/{request_id}", self._cancel),
+                web.get("/v1/sessions", self._all_sessions),
+                web.post("/v1/sessions/show", _taking(SessionName, self._sessions.show)),
+                web.post("/v1/sessions/save", _taking(SessionName, self._sessions.save)),
+                web.post("/v1/sessions/load", _taking(SessionName, self._sessions.load)),
+                web.post("/v1/sessions/delete", _taking(SessionName, self._sessions.delete)),
                 web.post("/v1/peers", self._know),
                 web.post("/v1/pairing", self._pair_with),
                 web.delete("/v1/pairing", self._stop_pairing),
@@ -131,6 +139,9 @@ class LocalApi:
     async def _cancel(self, request: web.Request) -> web.StreamResponse:
         self._commands.cancel(request.match_info["request_id"])
         return _json(Done())
+
+    async def _all_sessions(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._sessions.all())
 
     async def _know(self, request: web.Request) -> web.StreamResponse:
         self._commands.know(await _body(request, Address))

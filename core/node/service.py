@@ -30,6 +30,7 @@ from core.node.member import Member
 from core.node.mesh import Mesh
 from core.node.models import Models
 from core.node.peers import Peers
+from core.node.sessions import Sessions
 from core.node.sightings import Place, Sightings, place_given
 from core.node.standing import Standing
 from core.node.supervisor import Supervisor
@@ -85,7 +86,7 @@ class Node:
         self._build_ring(home)
         self._build_trust(home)
         self._build_doors(home)
-        self._cluster.when(ready=self._answers.send, trouble=self._answers.stop_all)
+        self._cluster.when(ready=self._answers.send, trouble=self._on_trouble)
         self._member.when_own(tell=self._cluster.heard, unlinked=self._on_report)
 
     def _build_mesh(self, home: Home) -> None:
@@ -155,6 +156,14 @@ class Node:
             home.tokens,
             self._identity.secret("token log"),
         )
+        self._sessions = Sessions(
+            self._cluster,
+            self._supervisor,
+            self._answers,
+            self._journal,
+            home.sessions,
+            self._identity.secret("session"),
+        )
 
     def _build_doors(self, home: Home) -> None:
         """What a person and other Macs come in by."""
@@ -183,7 +192,7 @@ class Node:
             self._on_address,
             self._following.check,
         )
-        self._api = LocalApi(commands, self._trusting, self._bus)
+        self._api = LocalApi(commands, self._sessions, self._trusting, self._bus)
 
     def _build_trust(self, home: Home) -> None:
         """What follows from a roster, and what a person can do about it; and who hears what."""
@@ -197,6 +206,7 @@ class Node:
             cluster=self._cluster,
             member=self._member,
             answers=self._answers,
+            sessions=self._sessions,
             journal=self._journal,
             spawn=self._tasks.spawn,
             restart=self._restart,
@@ -215,6 +225,7 @@ class Node:
             cluster=self._cluster,
             member=self._member,
             answers=self._answers,
+            sessions=self._sessions,
             trusting=self._trusting,
             peers=self._peers,
             bus=self._bus,
@@ -261,7 +272,7 @@ class Node:
         self._stopping.set()
 
     async def _take_down(self) -> None:
-        self._answers.stop_all(Problem(kind="NodeError", what="The node of this Mac was ended."))
+        self._on_trouble(Problem(kind="NodeError", what="The node of this Mac was ended."))
         await self._introductions.stop()
         await self._discovery.stop()
         await self._mesh.stop("Its node was ended.")
@@ -331,6 +342,10 @@ class Node:
             self._book.by_hand(device_id, Place(host, CONTROL_PORT))
         self._journal.info(f"Paired with {member.name}; the roster is at epoch {self._store.cluster().roster.epoch}.")
         await self._following.follow()
+
+    def _on_trouble(self, problem: Problem) -> None:
+        self._answers.stop_all(problem)
+        self._sessions.stop(problem)
 
     def _on_report(self, report: Report) -> None:
         self._switchboard.report(report)

@@ -22,6 +22,7 @@ from core.node.messages import (
     StageLost,
 )
 from core.node.peers import Peers
+from core.node.sessions import Sessions
 from core.node.tasks import Tasks
 from core.node.trusting import Trusting
 from core.worker.messages import (
@@ -36,6 +37,9 @@ from core.worker.messages import (
     Proved,
     Report,
     Samples,
+    SessionFailed,
+    SessionLoaded,
+    SessionSaved,
     Token,
     Traced,
     Unproved,
@@ -51,6 +55,7 @@ class Switchboard:
         cluster: Cluster,
         member: Member,
         answers: Answers,
+        sessions: Sessions,
         trusting: Trusting,
         peers: Peers,
         bus: Bus,
@@ -58,6 +63,7 @@ class Switchboard:
         tasks: Tasks,
     ) -> None:
         self._cluster, self._member, self._answers, self._trusting = cluster, member, answers, trusting
+        self._sessions = sessions
         self._peers, self._bus, self._journal, self._tasks = peers, bus, journal, tasks
 
     async def message(self, device_id: str, message: AnyMessage) -> None:
@@ -91,6 +97,8 @@ class Switchboard:
         match report:
             case Token() | Prefilled() | Done():
                 self._answers.heard(report)
+            case SessionSaved() | SessionLoaded() | SessionFailed():
+                self._sessions.heard(report)
             case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
                 for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
                     self._bus.publish(hop)
@@ -98,7 +106,9 @@ class Switchboard:
                 self._tasks.spawn(self._member.reported(report))
             case Proved() | Unproved():
                 self._tasks.spawn(self._cluster.proved(report))
-            case Listening() | Samples() | Traced():
+            case Listening():
+                self._tasks.spawn(self._sessions.forget_unfinished())
+            case Samples() | Traced():
                 return
 
     def died(self, error: WorkerDied) -> None:

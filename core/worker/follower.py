@@ -23,9 +23,11 @@ from core.worker.work_frames import (
     NO_STEP,
     TOKEN_TYPES,
     Admit,
+    Begin,
     Dismiss,
     Order,
     Standing,
+    Word,
     WorkFrame,
     decode_orders,
     decode_problem,
@@ -121,14 +123,15 @@ class Follower:
         held = self._execution.handles
         if held + len(orders) > HANDLES_LIMIT:
             raise ProtocolError(f"{len(orders)} operations came where {held} handles are held: too many.")
-        if not held:
-            ring.begin()
-        self._execution.compose(work.step, [order for order in orders if not isinstance(order, Admit | Dismiss)])
+        self._execution.compose(work.step, [order for order in orders if not isinstance(order, Word)])
         for order in orders:
-            if isinstance(order, Admit):
-                self._choosers.admit(order)
-            elif isinstance(order, Dismiss):
-                self._choosers.dismiss(order.request)
+            match order:
+                case Begin():
+                    ring.begin()
+                case Admit():
+                    self._choosers.admit(order)
+                case Dismiss():
+                    self._choosers.dismiss(order.request)
         return work._replace(payload=(bytes(work.payload[0]),))
 
     def _pass_on(self, work: WorkFrame) -> WorkFrame:
@@ -157,4 +160,4 @@ class Follower:
 
 
 def _made(orders: tuple[Order, ...]) -> list[int]:
-    return [target(order) for order in orders if not isinstance(order, Admit | Dismiss | Drop)]
+    return [target(order) for order in orders if not isinstance(order, Word | Drop)]

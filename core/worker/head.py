@@ -21,7 +21,7 @@ from core.worker.messages import Done, Prefilled, Report, Samples, StageSample, 
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Answer, Pipeline
 from core.worker.sessions import Asked, Sessions
-from core.worker.work_frames import Dismiss
+from core.worker.work_frames import Begin, Dismiss, Word
 
 TELEMETRY_EVERY_S: Final = 0.5
 
@@ -102,15 +102,17 @@ class Head:
                 min_tokens=request.min_tokens,
                 vocab_size=self._vocabulary,
             )
-            told = [] if self._pipeline.chooses else [admission(request)]
+            words: list[Word] = [] if self._pipeline.chooses else [admission(request)]
             # elsewhere nobody can say which of several guesses are right, unless the most likely token is chosen always
             self._scheduler.submit(request, guess=self._pipeline.chooses or sampler.is_plain)
         except MaclusterError as error:
             self._report(refusal(request, error.problem))
             return
+        if not self._rows:
+            words.insert(0, Begin())
         self._rows[request.request_id] = _Row(request, sampler)
-        if told:
-            self._pipeline.tell(*told)
+        if words:
+            self._pipeline.tell(*words)
 
     def cancel(self, request_id: str) -> None:
         """End an answer after the step that is on its way; the others go on."""

@@ -17,6 +17,8 @@ from core.settings import MIB
 from core.worker.stage import Stage
 
 PART_BYTES: Final = 4 * MIB
+# far beyond any cache: a bound on what a hostile Mac makes this one keep
+MOST_BYTES: Final = 1 << 32
 PART: Final = struct.Struct("<BIQQ")
 
 
@@ -57,7 +59,8 @@ def decode_part(payload: Buffer) -> KvPart:
         part = KvPart(Verb(verb), cache, offset, total, bytes(payload[PART.size :]))
     except (struct.error, ValueError) as error:
         raise ProtocolError("A part of a cache does not decode.") from error
-    if len(part.data) > PART_BYTES or part.offset + len(part.data) > part.total:
+    too_much = len(part.data) > PART_BYTES or total > MOST_BYTES
+    if too_much or (part.data and offset + len(part.data) > total):
         raise ProtocolError(f"{len(part.data)} bytes at {offset} came of a cache of {total} bytes.")
     return part
 

@@ -38,9 +38,9 @@ from core.worker.work_frames import (
     NO_REQUEST,
     NO_STEP,
     WORK_TYPES,
-    Admit,
-    Dismiss,
+    Begin,
     Standing,
+    Word,
     WorkFrame,
     decode_problem,
     decode_standing,
@@ -144,8 +144,6 @@ class Pipeline:
 
     def compose(self, ops: Sequence[Op], work: Any = None) -> None:
         """Change what the handles hold, on every stage. Raises LinkError: then it goes out over the next ring."""
-        if self._ring and not self._ledger:
-            self._ring.begin()
         self._ledger.compose(ops)
         frame = WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(ops))
         if self._departing.runs:
@@ -157,9 +155,13 @@ class Pipeline:
             ops = ()
         self._put(_Sent(frame, work, ops), None)
 
-    def tell(self, *rows: Admit | Dismiss) -> None:
-        """The Mac with the output head learns how to choose the tokens of a row, or that it is over."""
-        self._put(_Sent(WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(rows)), None), None)
+    def tell(self, *words: Word) -> None:
+        """All stages count their figures from here; or the one with the output head learns how to choose the tokens of
+        a row, or that it is over. Raises LinkError: then it goes out over the next ring.
+        """
+        if self._ring and Begin() in words:
+            self._ring.begin()
+        self._put(_Sent(WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(words)), None), None)
 
     def forward(
         self,

@@ -63,7 +63,7 @@ class Sessions:
         """Begin; the row stays as it is until the end."""
         try:
             self._check_free()
-            parked = _parked(self._scheduler.parked, order.tokens)
+            parked = chosen(self._scheduler.parked, order.tokens, self._pipeline.stage.layers.trim_limit)
         except MaclusterError as error:
             self._report(SessionFailed(problem=error.problem))
             return
@@ -159,24 +159,32 @@ class Sessions:
             raise SessionError(what, "Load the model with a larger --context.")
 
 
-def _parked(rows: Sequence[Parked], tokens: Sequence[int]) -> Parked:
-    """The row that holds most of a conversation. Raises SessionError where none holds any of it."""
+def chosen(rows: Sequence[Parked], tokens: Sequence[int], trim_limit: int | None) -> Parked:
+    """The row that is of most use to who goes on with a conversation. One that was stopped may hold a few tokens more
+    than were told, which are trimmed off later where caches can be trimmed. Raises SessionError where there is none.
+    """
     said = tuple(tokens)
-    fitting = [row for row in rows if row.tokens == said[: len(row.tokens)]]
-    if not fitting:
+
+    def useful(row: Parked) -> int:
+        common = min(len(row.tokens), len(said))
+        can_trim = trim_limit is None or len(row.tokens) < trim_limit
+        fits = row.tokens[:common] == said[:common] and (len(row.tokens) <= common or can_trim)
+        return common if fits else 0
+
+    best = max(rows, key=useful, default=None)
+    if best is None or not useful(best):
         raise SessionError("What this conversation holds is no longer in memory.", "Ask something more, then save it.")
-    return max(fitting, key=lambda row: len(row.tokens))
+    return best
 
 
 def _saving(path: Path, secret: bytes, session: Session) -> Talk:
     with writing(path, secret, session) as put:
         for index in range(session.caches):
-            data = bytearray()
-            part = yield KvPart(Verb.FETCH, index)
-            data += part.data
-            while len(data) < part.total:
+            data, total = bytearray(), 1
+            while len(data) < total:
                 part = yield KvPart(Verb.FETCH, index, len(data))
                 data += part.data
+                total = part.total
             put(index, data)
 
 

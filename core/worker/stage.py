@@ -18,7 +18,7 @@ from core.worker.telemetry import StageMeter
 
 CLEAR_CACHE_EVERY: Final = 256
 # what mlx raises, and mlx-lm's code where a family cannot do what is asked
-_FAILURES: Final = (AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+_FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
 class _Held(NamedTuple):

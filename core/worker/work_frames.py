@@ -62,7 +62,12 @@ class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag=True):
     request: RequestId
 
 
-Order = Op | Admit | Dismiss
+class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """No request ran: figures count from here."""
+
+
+Word = Admit | Dismiss | Begin
+Order = Op | Word
 
 
 class _Failure(Problem, frozen=True, kw_only=True):

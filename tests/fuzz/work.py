@@ -10,17 +10,20 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
-from core.errors import ProtocolError, StageFailed
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Restore, Trim
+from core.errors import ProtocolError, SessionError, StageFailed
 from core.link.channel import Frame
 from core.link.frames import FrameType, Header
 from core.requests import Sampling
+from core.worker.kv_parts import Exchange, KvPart, Verb, decode_part, encode_part
 from core.worker.stage import Stage
 from core.worker.work_frames import (
     WORK,
     Admit,
+    Begin,
     Dismiss,
     Standing,
+    Word,
     WorkFrame,
     decode_orders,
     decode_problem,
@@ -62,11 +65,15 @@ def attack(data: bytes) -> None:
             case b"E":
                 problem, _ = decode_problem(read_work(frame)[0].payload[0])
                 assert "\x1b" not in problem.kind + problem.what + problem.fix
+            case b"K":
+                part = decode_part(read_work(frame)[0].payload[0])
+                assert decode_part(memoryview(b"".join(encode_part(part)))) == part
+                _bring(part)
             case _:
                 work, _ = read_work(frame)
                 ops = decode_orders(work.payload[0])
                 assert decode_orders(encode_orders(ops)[0]) == ops
-                _do(VARIANTS[work.handle % len(VARIANTS)], [[op for op in ops if not isinstance(op, Admit | Dismiss)]])
+                _do(VARIANTS[work.handle % len(VARIANTS)], [[op for op in ops if not isinstance(op, Word)]])
     except ProtocolError:
         return
 
@@ -87,6 +94,23 @@ def _do(variant: str, compositions: Sequence[Sequence[Op]]) -> None:
         stage.reset()
 
 
+def _held() -> bytes:
+    """What a layer holds of two tokens."""
+    from core.models.cache_state import pack
+
+    return b"".join(pack(_stage(VARIANTS[0]).layers.outline(2)[3]))
+
+
+def _bring(part: KvPart) -> None:
+    """To a row that waits for it."""
+    stage = _stage(VARIANTS[part.offset % len(VARIANTS)])
+    try:
+        stage.compose([Restore(1, 2)])
+        _try(lambda: Exchange(stage).answer(1, part))
+    finally:
+        stage.reset()
+
+
 def _step(stage: Stage, handle: int, rows: int) -> None:
     import mlx.core as mx
 
@@ -98,7 +122,7 @@ def _try(work: object) -> None:
     assert callable(work)
     try:
         work()
-    except (ProtocolError, StageFailed):
+    except (ProtocolError, SessionError, StageFailed):
         return
 
 
@@ -117,6 +141,7 @@ _OPS: st.SearchStrategy[Op] = st.one_of(
     st.builds(Prepare, _HANDLES, _PADDING, _PADDING, _PADDING),
     st.builds(Finalise, _HANDLES),
     st.builds(Drop, _HANDLES),
+    st.builds(Restore, _HANDLES, _COUNTS),
 )
 _BEGINNINGS = st.sampled_from(
     [
@@ -147,7 +172,11 @@ def target() -> Target:
         Extend(4, 3),
         Drop(5),
     ]
-    rows = (Admit(b"a" * 16, Sampling(temperature=0.5, logit_bias={3: 1.0}), (1, 2), (9,), 4), Dismiss(b"b" * 16))
+    rows = (
+        Begin(),
+        Admit(b"a" * 16, Sampling(temperature=0.5, logit_bias={3: 1.0}), (1, 2), (9,), 4),
+        Dismiss(b"b" * 16),
+    )
     padded: list[Op] = [New(1), Merge(2, (1,)), Prepare(2, (1,), (2,), (0,)), Finalise(2), Trim(2, 0)]
     frames = [
         WorkFrame(FrameType.COMPOSE, 7, number, payload=encode_orders(o)) for number, o in enumerate((ops, padded))
@@ -155,11 +184,15 @@ def target() -> Target:
     frames += [WorkFrame(FrameType.COMPOSE, 8, 0, askers=(b"c" * 16,), payload=encode_orders(rows))]
     seeds = [b"O" + b"".join(bytes(part) for part in frame.parts(3)) for frame in frames]
     problem = encode_problem(StageFailed("no memory").problem)[0]
+    held = _held()
+    parts = [KvPart(Verb.FILL, 3, 0, len(held), held), KvPart(Verb.FETCH, 4), KvPart(Verb.FILLED, 3, 0, len(held))]
+    moved = [WorkFrame(FrameType.KV, 9, 1, payload=encode_part(part)).parts(9) for part in parts]
     return Target(
         "work",
         attack,
         [
             *seeds,
+            *(b"K" + b"".join(bytes(part) for part in frame) for frame in moved),
             b"T" + encode_standing(Standing(b"r" * 16, 9, (1, 2))),
             b"E" + WORK.pack(7, 3, 1, 0) + bytes(problem),
             b"O" + WORK.pack(7, 3, 2, 0) + msgspec.msgpack.encode([["New", 1], ["Keep", 1, [0]]]),

@@ -19,7 +19,17 @@ import pytest
 
 from core.errors import Busy, MaclusterError, NodeUnreachable, RosterError, UsageError
 from core.events import PeerGone, PlanFailed, RequestDone, TrustChanged
-from core.requests import Address, ForkChoice, LoadRequest, RecoveryPhrase, Rename, Target, TrustedMac, TrustView
+from core.requests import (
+    Address,
+    ForkChoice,
+    LoadRequest,
+    RecoveryPhrase,
+    Rename,
+    SessionName,
+    Target,
+    TrustedMac,
+    TrustView,
+)
 from core.settings import Home
 from core.trust.identity import load_or_create
 from core.trust.roster import RosterStore, rename
@@ -118,7 +128,9 @@ def first(watch: Watch, kind: type, mark: int) -> int:
 
 async def test_a_member_that_is_revoked_while_it_streams_is_out_at_once_everywhere(demo: Demo) -> None:
     head, expected = demo.head, await ask(demo.head, PROMPT, 16)
-    logs = demo.home.tokens
+    logs, sessions = demo.home.tokens, demo.home.sessions
+    await head.client.save_session(SessionName(name="shared"))
+    assert list(sessions.glob("*.mcs"))
     assert are_connected(demo, 0, 2)
     assert are_connected(demo, 1, 2)
     assert len(list(logs.glob("*.mct"))) == 1
@@ -138,6 +150,7 @@ async def test_a_member_that_is_revoked_while_it_streams_is_out_at_once_everywhe
     assert next(m for m in view.macs if m.name == "mini").role == "revoked"
     await true("mini's links are closed", lambda: not any(are_connected(demo, other, 2) for other in (0, 1)))
     await true("what was written with it is forgotten", lambda: not list(logs.glob("*.mct")))
+    await true("what was saved with it is forgotten", lambda: not list(sessions.glob("*.mcs")))
     told = await viewed(demo.watches[2], lambda view: view.level == "blocked")
     assert next(m.reason for m in told.macs if m.is_self) == "This Mac was revoked by studio in epoch 4."
     with pytest.raises(MaclusterError, match="This Mac was revoked by studio"):

@@ -11,9 +11,10 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.batching import one_row
+from core.models.cuts import legal_cuts
 from core.models.oddities import checks_guesses
 from core.models.probe import Probe
-from core.models.slots import Slice, legal_cuts
+from core.models.slots import Slice
 from tests.atlas import CANNOT_RUN, FAMILIES, RUNNING
 from tests.made import architectures, build, poison, twin
 from tests.rings import Reference, Ring, check

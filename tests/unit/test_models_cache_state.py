@@ -17,9 +17,10 @@ from hypothesis import strategies as st
 
 from core.errors import SessionError
 from core.models import cache_state
+from core.models.cuts import legal_cuts
 from core.models.maker import random_model
 from core.models.probe import Probe
-from core.models.slots import KV_GROUP, Slice, legal_cuts
+from core.models.slots import KV_GROUP, Slice
 from tests.atlas import RUNNING, config_of
 from tests.made import build, twin
 from tests.rings import Reference, wire

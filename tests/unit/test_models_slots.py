@@ -13,10 +13,11 @@ import pytest
 from mlx_lm.utils import _get_classes
 
 from core.errors import IllegalCut, StageFailed, UnsupportedModel
+from core.models.cuts import check_cuts, legal_cuts
 from core.models.loading import load_slice
 from core.models.maker import make_model
 from core.models.probe import Probe
-from core.models.slots import Slice, check_cuts, legal_cuts
+from core.models.slots import Slice
 from tests.atlas import config_of
 from tests.rings import Reference, Ring, check
 

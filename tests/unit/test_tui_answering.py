@@ -19,6 +19,7 @@ from core.events import PlanLoaded, PlanProposed
 from core.models.tokens import Tokens
 from core.node.commands import Commands
 from core.node.local_api import LocalApi
+from core.node.sessions import Sessions
 from core.node.trusting import Trusting
 from core.requests import ChatRequest, Message, Sampling
 from core.worker.messages import Token
@@ -107,7 +108,8 @@ async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:  # noqa: F81
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
     rest: Any = dict.fromkeys(("models", "anatomies", "peers", "cluster", "introductions", "know", "check_trust"))
-    api = LocalApi(Commands(answers=desk.answers, **rest), Trusting.__new__(Trusting), desk.bus)
+    parts = Sessions.__new__(Sessions), Trusting.__new__(Trusting)
+    api = LocalApi(Commands(answers=desk.answers, **rest), *parts, desk.bus)
     await api.start(tmp_path / "node.sock")
     yield desk
     desk.answers.stop_all(LinkLost("The test is over.").problem)

@@ -21,6 +21,7 @@ from core.events import (
     Stage,
     TokenEvent,
 )
+from core.requests import Message
 from tui import state
 from tui.hops import ring_of
 from tui.state import UiState
@@ -145,6 +146,20 @@ def test_the_conversation_alternates_roles() -> None:
     now = state.sent(now, "two", 104.0)
     roles = [(m.role, m.content) for m in state.conversation(now)]
     assert roles == [("user", "one"), ("assistant", "first"), ("user", "two")]
+
+
+def test_a_conversation_that_was_kept_takes_the_place_of_the_one_before() -> None:
+    before = state.sent(UiState(), "one", 1.0)
+    kept = (Message(role="user", content="a\x1b[2J"), Message(role="assistant", content="b"))
+    now = state.taken_up(state.stopped(before), kept, 2.0)
+    assert [(turn.role, turn.text) for turn in now.turns] == [("user", "a[2J"), ("assistant", "b")]
+    assert now.turns[0].number == before.next_number
+    assert now.answer is None
+    assert state.conversation(state.sent(now, "c", 3.0)) == (
+        Message(role="user", content="a[2J"),
+        Message(role="assistant", content="b"),
+        Message(role="user", content="c"),
+    )
 
 
 def test_numbers_never_repeat_so_views_cannot_be_mixed_up() -> None:

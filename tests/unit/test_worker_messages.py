@@ -7,7 +7,7 @@ import pytest
 
 from core.engine.requests import Request
 from core.errors import LinkLost
-from core.requests import Sampling
+from core.requests import Message, Sampling
 from core.worker.messages import (
     LENGTH,
     Broken,
@@ -22,11 +22,16 @@ from core.worker.messages import (
     Listening,
     Load,
     Loading,
+    LoadSession,
     Prefilled,
     Prove,
     Proved,
     Report,
     Samples,
+    SaveSession,
+    SessionFailed,
+    SessionLoaded,
+    SessionSaved,
     Span,
     StageSample,
     Token,
@@ -56,6 +61,7 @@ EVERY_WISH = Sampling(
     seed=(1 << 63) - 1,
     logprobs=20,
 )
+SAID = (Message(role="user", content="ö"), Message(role="assistant", content=""))
 COMMANDS: list[Command] = [
     Join(identity_folder="/somewhere", passphrase=b"\x00\xff", host="127.0.0.1"),
     Load(plan=plan_of(3), index=2, directory="/models/ö"),
@@ -66,6 +72,8 @@ COMMANDS: list[Command] = [
     ),
     Generate(request=Request(request_id=ID, tokens=[], max_tokens=1)),
     Cancel(request_id=ID),
+    SaveSession(path="/ö.mcs", secret=b"\x00", tokens=[2**31], messages=SAID, created_at=1.5),
+    LoadSession(path="/ö.mcs", secret=b"\x00"),
     Trace(),
 ]
 REPORTS: list[Report] = [
@@ -82,6 +90,9 @@ REPORTS: list[Report] = [
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
     Done(request_id=ID, finish_reason="stop", prompt_tokens=1, tokens=2, ttft_s=None, decode_s=0.0, problem=PROBLEM),
+    SessionSaved(),
+    SessionLoaded(),
+    SessionFailed(problem=PROBLEM),
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[Span(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
 ]

@@ -336,7 +336,7 @@ def test_an_answer_with_another_tensor_breaks_the_link(turns: Turns, payload: li
         turns.pipeline.take()
 
 
-@pytest.mark.parametrize("kind", [FrameType.TELEMETRY, FrameType.STANDING, FrameType.RESUME, FrameType.KV])
+@pytest.mark.parametrize("kind", [FrameType.TELEMETRY, FrameType.STANDING, FrameType.RESUME, FrameType.PLAN])
 def test_a_frame_that_was_not_asked_for_breaks_the_link(turns: Turns, kind: FrameType) -> None:
     turns.tail.send(kind, msgspec.msgpack.encode([]))
     with pytest.raises(ProtocolError, match="came to the head"):

@@ -259,7 +259,7 @@ def test_a_frame_of_another_plan_is_refused(pair: Linked) -> None:
         pair.rings[1].receive()
 
 
-@pytest.mark.parametrize("kind", [FrameType.ACTIVATION, FrameType.COMPOSE, FrameType.ACK, FrameType.ERROR])
+@pytest.mark.parametrize("kind", [FrameType.ACTIVATION, FrameType.COMPOSE, FrameType.KV, FrameType.ERROR])
 def test_work_of_other_layers_is_refused(pair: Linked, kind: FrameType) -> None:
     pair.head._stage = pair.plan.stages[1]
     pair.head.send_work(WorkFrame(kind, 1), 1)
@@ -267,7 +267,7 @@ def test_work_of_other_layers_is_refused(pair: Linked, kind: FrameType) -> None:
         pair.rings[1].receive()
 
 
-@pytest.mark.parametrize("kind", [FrameType.COMPOSE, FrameType.ACK, FrameType.ERROR, FrameType.KV])
+@pytest.mark.parametrize("kind", [FrameType.COMPOSE, FrameType.ACK, FrameType.ERROR, FrameType.TOKEN])
 def test_what_carries_no_tensor_is_short(pair: Linked, kind: FrameType) -> None:
     for beyond in (0, 1):
         layers = (0, 2)

@@ -1,0 +1,103 @@
+"""A person keeps a conversation and goes on with it over another split; what is wrong with a file is said."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from core.events import Topology
+from core.trust.identity import load_or_create
+from core.trust.sealed import write_sealed
+from tests.cluster import Make, running_demo
+
+FIRST, SECOND = "a hop is", "and a lane"
+TOKENS = 16
+
+
+async def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tui.cli", "--home", str(home), *words]
+    return await asyncio.to_thread(
+        subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False
+    )
+
+
+async def facts(home: Path, *words: str) -> Any:
+    ran = await macluster(home, *words, "--json")
+    assert ran.returncode == 0, ran.stderr
+    return json.loads(ran.stdout)
+
+
+async def refused(home: Path, *words: str, status: int = 1) -> str:
+    ran = await macluster(home, *words)
+    assert ran.returncode == status, ran.stdout
+    return ran.stderr
+
+
+def continued(model: Path, messages: list[dict[str, str]]) -> list[int]:
+    """What mlx-lm answers to a conversation in one process."""
+    from mlx_lm import load
+    from mlx_lm.generate import stream_generate
+
+    loaded, tokenizer = load(str(model))[:2]
+    chat = tokenizer.apply_chat_template(messages, add_generation_prompt=True)
+    return [reply.token for reply in stream_generate(loaded, tokenizer, chat, max_tokens=TOKENS)]
+
+
+async def test_a_conversation_is_kept_and_goes_on_over_another_split(made: Make) -> None:
+    model = made("llama")
+    async with running_demo(model, (64, 32, 16)) as demo:
+        home = demo.home.root
+
+        async def loaded(topology: Topology, *how: str) -> None:
+            plan = (await facts(home, "load", str(model), "--topology", topology, *how))["plan"]
+            assert plan["topology"] == topology
+
+        await loaded("forward")
+        assert "Nothing was said" in await refused(home, "session", "save", "trip")
+        first = await facts(home, "run", str(model), "-p", FIRST, "--max-tokens", str(TOKENS))
+        kept = await facts(home, "session", "save", "trip")
+        said = [{"role": "user", "content": FIRST}, {"role": "assistant", "content": first["text"]}]
+        assert kept["messages"] == said
+        (listed,) = await facts(home, "session", "list")
+        assert (listed["name"], listed["tokens"], listed["problem"]) == ("trip", kept["tokens"], None)
+        assert listed["size_bytes"] > 1000 * kept["tokens"]
+        expected = continued(model, [*said, {"role": "user", "content": SECOND}])
+        assert len(set(expected)) >= TOKENS // 2
+        for topology in ("reverse", "private"):
+            await loaded(topology)
+            assert (await facts(home, "session", "load", "trip"))["messages"] == said
+            words = ("-p", SECOND, "--session", "trip", "--max-tokens", str(TOKENS))
+            second = await facts(home, "run", str(model), *words)
+            assert second["tokens"] == expected
+            assert second["reused_tokens"] >= first["prompt_tokens"]
+        shown = await macluster(home, "session", "load", "trip")
+        assert f"[user]\n{FIRST}\n" in shown.stdout
+        await check_refusals(home, model, made("qwen3"))
+        assert await facts(home, "session", "delete", "trip") == {"deleted": "trip"}
+        assert "There is no session 'trip'" in await refused(home, "session", "load", "trip", status=2)
+
+
+async def check_refusals(home: Path, model: Path, other: Path) -> None:
+    """Files that were cut, changed or are from elsewhere, and names that lead elsewhere."""
+    folder, secret = home / "sessions", load_or_create(home / "identity").secret("session")
+    whole = (folder / "trip.mcs").read_bytes()
+    for name, content in (("cut", whole[:-9]), ("changed", whole[:999] + b"!!" + whole[1001:])):
+        (folder / f"{name}.mcs").write_bytes(content)
+        (folder / f"{name}.mcs").chmod(0o600)
+        assert "was changed or cut" in await refused(home, "session", "load", name)
+    write_sealed(folder / "old.mcs", [b"MCK\x00"], secret, "session")
+    assert "old.mcs has format 0" in await refused(home, "session", "load", "old")
+    listed = await macluster(home, "session", "list")
+    assert "old: old.mcs has format 0; this version of macluster reads format 1." in listed.stdout
+    for name in ("../trip", ".trip", "a/b", ""):
+        assert "session" in await refused(home, "session", "save", name, status=2)
+    await facts(home, "load", str(other), "--topology", "single")
+    wrong = await refused(home, "session", "load", "trip")
+    assert f"It was saved from {model.name} (" in wrong
+    assert f", and {other.name} (" in wrong
+    for name in ("cut", "changed", "old"):
+        await facts(home, "session", "delete", name)

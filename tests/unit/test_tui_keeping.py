@@ -1,0 +1,84 @@
+"""A person keeps a conversation under a name, and takes it up again: the chat then shows its words."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+from textual.pilot import Pilot
+
+from core.errors import SessionError
+from core.events import Snapshot
+from core.requests import Message, SavedSession, SessionName
+from tests.unit.test_tui_app import StillNode
+from tui.app import MaclusterApp
+from tui.screens.asking import AskScreen, ChoiceScreen
+
+SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
+
+
+class Keeper(StillNode):
+    """A node that keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(Snapshot())
+        self.kept: dict[str, SavedSession] = {}
+
+    async def save_session(self, wanted: SessionName) -> SavedSession:
+        self.kept[wanted.name] = SavedSession(name=wanted.name, model="tiny", tokens=7, messages=SAID)
+        return self.kept[wanted.name]
+
+    async def sessions(self) -> list[SavedSession]:
+        broken = SavedSession(name="broken", problem=SessionError("It was cut.").problem)
+        return [broken, *self.kept.values()]
+
+    async def load_session(self, wanted: SessionName) -> SavedSession:
+        return self.kept[wanted.name]
+
+
+@asynccontextmanager
+async def opened() -> AsyncIterator[tuple[MaclusterApp, Pilot[None], Keeper]]:
+    keeper = Keeper()
+    app = MaclusterApp(keeper)  # type: ignore[arg-type]
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        yield app, pilot, keeper
+
+
+async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if reached():
+            return
+        await pilot.pause(0.01)
+    pytest.fail("It did not come to that.")
+
+
+async def test_a_conversation_is_kept_and_taken_up() -> None:
+    async with opened() as (app, pilot, keeper):
+        await app.run_action("take_up")
+        await until(pilot, lambda: len(app._notifications) == 1)
+        assert not app.state.turns
+        await app.run_action("keep")
+        await until(pilot, lambda: isinstance(app.screen, AskScreen))
+        await pilot.press(*"trip", "enter")
+        await until(pilot, lambda: "trip" in keeper.kept)
+        await app.run_action("take_up")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
+        await pilot.press("down", "enter")
+        await until(pilot, lambda: len(app.state.turns) == 2)
+        assert [turn.text for turn in app.state.turns] == ["hello", "good day"]
+
+
+async def test_who_says_no_changes_nothing() -> None:
+    async with opened() as (app, pilot, keeper):
+        await app.run_action("keep")
+        await until(pilot, lambda: isinstance(app.screen, AskScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, AskScreen))
+        assert not keeper.kept
+        await keeper.save_session(SessionName(name="trip"))
+        await app.run_action("take_up")
+        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
+        await pilot.press("enter")
+        await until(pilot, lambda: not isinstance(app.screen, ChoiceScreen))
+        assert not app.state.turns
