@@ -35,7 +35,7 @@ _KEYS: Final = (KVCache, QuantizedKVCache, RotatingKVCache, ChunkedKVCache)
 
 def pack(cache: Any) -> list[Buffer]:
     """The bytes of a plain row's cache, in pieces that hold its arrays alive. Evaluates them."""
-    return encode_arrays([_as_sent(array) for array in _arrays(_settled(cache))])
+    return encode_arrays([_as_sent(array) for array in _arrays(settled(cache))])
 
 
 def dry_length(caches: Sequence[Any], tokens: int) -> int:
@@ -48,7 +48,7 @@ def outline(cache: Any, tokens: int) -> Any:
     """A settled cache of `tokens` tokens, with zeros for what it holds; nothing is evaluated. `cache`: one of the same
     layer behind a dry forward of `dry_length` tokens.
     """
-    made = _settled(cache)
+    made = settled(cache)
     for part in _parts(made):
         _replace(part, [mx.zeros(array.shape, array.dtype) for array in _arrays(part)])
         if isinstance(part, _KEYS) and not part.empty():
@@ -75,11 +75,11 @@ def packed_bytes(cache: Any) -> int:
     return 1 + sum(2 + 4 * hole.ndim + hole.nbytes for hole in holes)
 
 
-def _settled(cache: Any) -> Any:
+def settled(cache: Any) -> Any:
     """A copy of `cache` as if its tokens had come at once, which holds nothing beyond them; arrays are shared."""
     made = copy(cache)
     if isinstance(made, CacheList):
-        made.caches = tuple(_settled(part) for part in made.caches)
+        made.caches = tuple(settled(part) for part in made.caches)
     elif isinstance(made, _KEYS) and not made.empty():
         if isinstance(made, ChunkedKVCache):
             made.maybe_trim_front()

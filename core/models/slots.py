@@ -26,6 +26,8 @@ from core.models.watch import swap_class
 
 # mlx-lm's default for `kv_bits`
 KV_GROUP: Final = 64
+# tokens for which mlx-lm's caches take memory at a time
+MANY: Final = 256
 
 
 class _StageDone(Exception):
@@ -120,9 +122,13 @@ class Slice:
 
     def trim(self, caches: list[Any], count: int) -> list[Any]:
         """`caches` without the last `count` tokens of every row, as long as `trim_limit` allows it."""
-        for cache in self.own(caches):
-            cache.trim(count)
-        return caches
+        own = self._arrangement.own
+        for index in own:
+            caches[index].trim(count)
+        if count < MANY:
+            return caches
+        # mlx-lm moves the end alone: what was trimmed off would take its memory as before
+        return self._arrangement.build({index: cache_state.settled(caches[index]) for index in own})
 
     def prepare(
         self,

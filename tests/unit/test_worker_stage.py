@@ -99,6 +99,21 @@ def test_a_batch_gives_what_each_row_gives_alone() -> None:
         assert logits.argmax(axis=-1).tolist() == [reference.tokens[step + 1] for reference in alone]
 
 
+@pytest.mark.parametrize("variant", ["llama", "deepseek_v3"])
+def test_a_copy_without_most_of_its_tokens_takes_no_memory_for_them(variant: str) -> None:
+    whole = build(variant)
+    ring = ring_of(variant, whole, (3,))
+    tokens = np.random.default_rng(2).integers(4, 200, (1, 700)).tolist()
+    row, copy = ring.begin(), 10
+    ring.step(row, tokens)
+    ring.compose([Copy(copy, row), Trim(copy, 600)])
+    expected = whole(mx.array([[*tokens[0][:100], 7, 8]]))[:, -1]
+    ring.step(copy, [[7]])
+    np.testing.assert_allclose(ring.step(copy, [[8]]), np.array(expected), rtol=0, atol=1e-4)
+    assert [2 * stage.nbytes(copy) < stage.nbytes(row) for stage in ring.stages] == [True, True]
+    assert ring.head.position(row) == 700
+
+
 @pytest.mark.parametrize("cuts", [pytest.param((), id="whole"), pytest.param((3,), id="two")])
 def test_logits_of_every_position(cuts: tuple[int, ...]) -> None:
     whole = build("deepseek_v3")
