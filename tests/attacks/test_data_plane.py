@@ -267,9 +267,9 @@ def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None
                 rows=dice.choice([0, 1, 1, 4096]),
                 layers=dice.choice([(first.start, first.stop)] * 4 + [(0, 0), (7, 65535)]),
                 plan_gen=dice.choice([beside.plan.plan_gen] * 4 + [0, beside.plan.plan_gen - 1]) & 0xFFFF,
-                flags=dice.randrange(4),
+                flags=dice.randrange(8),
                 dtype=dice.randrange(6),
-                parts=[WORK.pack(step, base % 2**64, handle), *dice.choice(bodies)],
+                parts=[WORK.pack(step, base % 2**64, handle, dice.choice([0, 0, 0, 1, 65535])), *dice.choice(bodies)],
             )
 
     def try_odd(sender: Sender) -> None:
