@@ -2,7 +2,7 @@
 
 A row that decodes alone leaves every stage waiting for the others. Rows in one lane share the reading of the weights,
 but the stages still take turns. With a lane for each stage, all stages compute at once. All ways take turns in one run,
-in an order that changes, so that a machine that slows down favours none.
+in an order that changes, so that a machine that slows down favours none. No token is guessed.
 
 The weights are bfloat16 by default, which is what checkpoints have, and because rows share work only where a matrix is
 read, or made ready, once for all of them: on a Mac's GPU, and in MLX's own CPU code for bfloat16 and float16, where
@@ -24,11 +24,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from core.bench.asking import ask_all
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
 from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import Answer, WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, labelled, median_activity, middle, timeline
-from core.errors import error_from
 
 EIGHT_OVER_ONE: Final = 2.5
 LANES_OVER_ONE_LANE: Final = 1.5
@@ -98,10 +98,7 @@ class Rings(NamedTuple):
         way = WAYS[name]
         ring = self.one_lane if way.is_one_lane else self.lanes
         ring.traces()  # what was computed before
-        answers = ring.generate_all([a_request([FIRST_TOKEN + row], max_tokens=tokens) for row in range(way.rows)])
-        for answer in answers:
-            if answer.done.problem:
-                raise error_from(answer.done.problem)
+        answers = ask_all(ring, [a_request([FIRST_TOKEN + row], max_tokens=tokens) for row in range(way.rows)])
         traces = ring.traces()
         turn = Turn(
             tokens_per_s=speed([answer.times for answer in answers]),
@@ -116,7 +113,8 @@ def rings(sizes: Sizes) -> Iterator[Rings]:
     """Both rings over a model of these sizes, made and warm."""
     with TemporaryDirectory(prefix="macluster-batch-") as folder:
         model = make(Path(folder), sizes)
-        with worker_ring(model, (sizes.cut,)) as lanes, worker_ring(model, (sizes.cut,), lanes=1) as one_lane:
+        cuts = (sizes.cut,)
+        with worker_ring(model, cuts, draft=0) as lanes, worker_ring(model, cuts, draft=0, lanes=1) as one_lane:
             both = Rings(lanes, one_lane)
             for name in WAYS:
                 both.play(name, WARM_UP_TOKENS)

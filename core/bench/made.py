@@ -1,11 +1,13 @@
-"""The models of benches: random weights of a llama, wide enough that computing is what takes time."""
+"""The models of benches: random weights, of a llama mostly, wide enough that computing is what takes time."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import mlx.core as mx
 import msgspec
 
 from core.models.maker import make_model
@@ -13,7 +15,15 @@ from core.models.maker import make_model
 HEAD_DIM: Final = 64
 VOCABULARY: Final = 2048
 FIRST_TOKEN: Final = 101  # of prompts
+CIRCLE: Final = 32  # tokens of a text that comes back; the vocabulary has whole ones only
+WORDS: Final = 24  # tokens of a text that wanders and misleads
 DTYPES: Final = ("float32", "bfloat16", "float16")
+
+_EMBEDDING: Final = "model.embed_tokens.weight"
+_HEAD: Final = "lm_head.weight"
+_ADDING: Final = ("o_proj.weight", "down_proj.weight")  # what layers add to the stream
+
+Weights = dict[str, mx.array]  # by their names
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -32,14 +42,53 @@ class Sizes(msgspec.Struct, frozen=True):
         return f"a {self.dtype} model of {self.layers} layers, {self.hidden} wide"
 
 
-def make(folder: Path, sizes: Sizes) -> Path:
-    """A model in a folder of its own inside `folder`."""
-    directory, heads = folder / "model", sizes.hidden // HEAD_DIM
+def make(folder: Path, sizes: Sizes, family: str = "llama") -> Path:
+    """A model in a folder of its own inside `folder`; its greedy answers wander."""
+    directory, heads = folder / family, sizes.hidden // HEAD_DIM
     make_model(
-        directory, "llama", layers=sizes.layers, hidden=sizes.hidden, intermediate=3 * sizes.hidden, head_dim=HEAD_DIM,
+        directory, family, layers=sizes.layers, hidden=sizes.hidden, intermediate=3 * sizes.hidden, head_dim=HEAD_DIM,
         vocab=VOCABULARY, heads=heads, kv_heads=heads, dtype=sizes.dtype,
     )  # fmt: skip
     return directory
+
+
+def make_circling(folder: Path, sizes: Sizes) -> Path:
+    """As `make`, but its answers repeat themselves: behind a token comes the next of its `circle`, since the head looks
+    for the embedding of the one before. The layers take as long as ever, and add nothing.
+    """
+    before = mx.array([at - at % CIRCLE + (at - 1) % CIRCLE for at in range(VOCABULARY)])
+
+    def changes(weights: Weights) -> Weights:
+        silent = {name: mx.zeros_like(array) for name, array in weights.items() if name.endswith(_ADDING)}
+        return silent | {_HEAD: weights[_EMBEDDING][before]}
+
+    return _changed(make(folder, sizes), changes)
+
+
+def make_babbling(folder: Path, sizes: Sizes) -> Path:
+    """As `make`, but its answers wander through few tokens only: what followed on some of them before says little of
+    what follows now.
+    """
+    token = mx.arange(VOCABULARY)[:, None]
+    is_said = (token >= FIRST_TOKEN) & (token < FIRST_TOKEN + WORDS)
+    return _changed(make(folder, sizes), lambda weights: {_HEAD: mx.where(is_said, weights[_HEAD], 0)})
+
+
+def _changed(directory: Path, changes: Callable[[Weights], Weights]) -> Path:
+    """The model with other values for some of its weights, as `changes` gives them from all."""
+    files: dict[Path, Any] = {file: mx.load(str(file)) for file in sorted(directory.glob("*.safetensors"))}
+    weights = {name: array for part in files.values() for name, array in part.items()}
+    mx.eval(weights)  # a file that is written anew can no longer be read
+    changed = changes(weights)
+    for file, part in files.items():
+        mx.save_safetensors(str(file), part | {n: changed[n] for n in part if n in changed}, {"format": "mlx"})
+    return directory
+
+
+def circle(number: int) -> tuple[int, ...]:
+    """The tokens that come back, unlike those of another `number`."""
+    first = FIRST_TOKEN - FIRST_TOKEN % CIRCLE + CIRCLE * (number % (VOCABULARY // CIRCLE - FIRST_TOKEN // CIRCLE))
+    return tuple(range(first, first + CIRCLE))
 
 
 def add_sizes(parser: argparse.ArgumentParser, default: Sizes) -> None:

@@ -5,8 +5,8 @@ computes. With more under way both compute at once, and only the first and the l
 chunks take the time of n + 1 in place of 2 n. Small chunks gain more, as long as the matrices do not mind: on the CPU
 of a Linux machine 64 tokens cost no more each than 256 do, so that is what is compared by default.
 
-All ways take turns in one run, in an order that changes, so that a machine that slows down favours none. mlx_lm in one
-process takes the same chunks.
+All ways take turns in one run, in an order that changes, so that a machine that slows down favours none. A prompt that
+was read before would be in memory, so each run has its own. mlx_lm in one process takes the same chunks.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from core.bench.asking import a_prompt, ask_all
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, VOCABULARY, Sizes, add_sizes, at_least_two, make, sizes_of
+from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
 from core.bench.partner import Partner, partner
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, end_s, labelled, median_activity, timeline
-from core.errors import error_from
 from core.requests import Sampling
 
 REACH: Final = 1.8
@@ -112,32 +112,31 @@ class Run(NamedTuple):
 
 
 class Sides:
-    """A ring for each way, and mlx_lm in a process of its own, over one model and one prompt."""
+    """A ring for each way, and mlx_lm in a process of its own, over one model; all get the same prompt in a run."""
 
     def __init__(self, model: Path, rings: dict[Way, WorkerRing], solo: Partner, prompt: int) -> None:
         self._model, self._rings, self._solo = model, rings, solo
-        self._prompt = tuple(FIRST_TOKEN + 7 * at % (VOCABULARY - FIRST_TOKEN) for at in range(prompt))
+        self._tokens = prompt
 
     @property
     def ways(self) -> list[Way]:
         """All of them, in order."""
         return list(self._rings)
 
-    def run(self, *, backwards: bool) -> Run:
-        """Every side once, in this order or the other. Raises WorkerError and what a stage reports."""
-        if backwards:
-            return Run([self.play(way) for way in reversed(self.ways)][::-1], self._alone())
-        alone = self._alone()
-        return Run([self.play(way) for way in self.ways], alone)
+    def run(self, number: int) -> Run:
+        """Every side once, every other time the last one first. Raises WorkerError and what a stage reports."""
+        if number % 2:
+            return Run([self.play(way, number) for way in reversed(self.ways)][::-1], self._alone(number))
+        alone = self._alone(number)
+        return Run([self.play(way, number) for way in self.ways], alone)
 
-    def play(self, way: Way) -> Played:
-        """One prompt in this way."""
+    def play(self, way: Way, number: int) -> Played:
+        """The prompt of run `number` in this way."""
         ring = self._rings[way]
         ring.traces()  # what was computed before
+        prompt = a_prompt(self._tokens, number)
         started = perf_counter()
-        (answer,) = ring.generate_all([a_request(self._prompt, max_tokens=1, sampling=ASKED)])
-        if answer.done.problem:
-            raise error_from(answer.done.problem)
+        (answer,) = ask_all(ring, [a_request(prompt, max_tokens=1, sampling=ASKED)])
         traces = ring.traces()
         turn = Turn(
             chunk=way.chunk,
@@ -147,8 +146,8 @@ class Sides:
         )
         return Played(turn, dict(answer.told[0].top), traces)
 
-    def _alone(self) -> Alone:
-        self._solo.tell(Asked(str(self._model), self._prompt, self.ways[0].chunk))
+    def _alone(self, number: int) -> Alone:
+        self._solo.tell(Asked(str(self._model), a_prompt(self._tokens, number), self.ways[0].chunk))
         alone: Alone = self._solo.hear(SOLO_S)
         return alone
 
@@ -184,7 +183,7 @@ def read_alone(pipe: Connection[Any, Any]) -> None:
 def measure(runs: int, prompt: int, chunks: Sequence[int], sizes: Sizes) -> PrefillResult:
     """`runs` turns of every way on a prompt of `prompt` tokens. Raises WorkerError and what a stage reports."""
     with sides(prompt, chunks, sizes) as all_sides:
-        return summary([all_sides.run(backwards=number % 2 == 1) for number in range(runs)], prompt, sizes)
+        return summary([all_sides.run(number) for number in range(runs)], prompt, sizes)
 
 
 def summary(runs: list[Run], prompt: int, sizes: Sizes) -> PrefillResult:

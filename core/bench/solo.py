@@ -1,7 +1,8 @@
 """What splitting costs: one row decoded over two workers on this machine, against mlx_lm in one process.
 
 Both sides hold the same model and answer the same prompt, in turns; who goes first changes too, so that a machine that
-slows down favours neither. Speed is counted between the first token and the last, as they come out of each side.
+slows down favours neither. No token is guessed. Speed is counted between the first token and the last, as they come out
+of each side.
 """
 
 from __future__ import annotations
@@ -10,35 +11,25 @@ import argparse
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
-from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
-from time import perf_counter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
+from core.bench.alone import Alone, alone
+from core.bench.asking import ask
 from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, system
 from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
-from core.bench.partner import Partner, partner
-from core.bench.ring import Answer, WorkerRing, worker_ring
-from core.errors import error_from
+from core.bench.ring import WorkerRing, worker_ring
 from core.worker.messages import StageSample
 
 REACH: Final = 0.97
 COUNTS_FROM_S: Final = 0.020
 DEFAULT: Final = Sizes(12, 1024, "float32")
 PROMPT: Final = (FIRST_TOKEN,)  # one token: no prefill, so that every pass of a stage is a step of decode
-SOLO_S: Final = 300.0
 WARM_UP_TOKENS: Final = 4
-
-
-class Asked(NamedTuple):
-    """What mlx_lm is to answer, of which model."""
-
-    directory: str
-    tokens: int
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,57 +61,31 @@ def measure(runs: int, tokens: int, sizes: Sizes) -> SoloResult:
     """`runs` answers of `tokens` tokens on each side. Raises WorkerError and what a stage reports."""
     with TemporaryDirectory(prefix="macluster-solo-") as folder:
         model = make(Path(folder), sizes)
-        with partner(answer_alone) as solo, worker_ring(model, (sizes.cut,)) as ring:
-            sides = _Sides(solo, ring, str(model))
+        with alone(model) as solo, worker_ring(model, (sizes.cut,), draft=0) as ring:
+            sides = _Sides(solo, ring)
             sides.run(WARM_UP_TOKENS, solo_first=True)
             return summary([sides.run(tokens, solo_first=n % 2 == 0) for n in range(runs)], tokens, sizes)
 
 
-def answer_alone(pipe: Connection[Any, Any]) -> None:
-    """The process of mlx_lm: loads the model when first asked, then answers with token ids and their times."""
-    from mlx_lm import load, stream_generate
-
-    asked: Asked = pipe.recv()
-    model, tokenizer = load(asked.directory)[:2]
-    while True:
-        tokens, times = [], []
-        for response in stream_generate(model, tokenizer, list(PROMPT), max_tokens=asked.tokens):
-            times.append(perf_counter())
-            tokens.append(response.token)
-        pipe.send((tuple(tokens), tuple(times)))
-        asked = pipe.recv()
-
-
 class _Sides(NamedTuple):
-    solo: Partner
+    solo: Alone
     ring: WorkerRing
-    model: str
 
     def run(self, tokens: int, *, solo_first: bool) -> Run:
         """One answer of each side."""
         if solo_first:
-            (alone, times), answer = self._alone(tokens), self._split(tokens)
+            said, split = self.solo.generate(PROMPT, tokens), ask(self.ring, PROMPT, tokens)
         else:
-            answer, (alone, times) = self._split(tokens), self._alone(tokens)
+            split, said = ask(self.ring, PROMPT, tokens), self.solo.generate(PROMPT, tokens)
+        answer = split.answer
         return Run(
-            solo_tokens_per_s=_speed(times),
+            solo_tokens_per_s=_speed(said.times),
             split_tokens_per_s=_speed(answer.times),
-            solo_token_ms=_median_ms(times),
+            solo_token_ms=_median_ms(said.times),
             split_token_ms=_median_ms(answer.times),
-            same_tokens=alone == answer.tokens,
+            same_tokens=said.tokens == answer.tokens,
             stages_ms=[_parts(sample, tokens) for sample in answer.samples],
         )
-
-    def _alone(self, tokens: int) -> tuple[tuple[int, ...], tuple[float, ...]]:
-        self.solo.tell(Asked(self.model, tokens))
-        ids, times = self.solo.hear(SOLO_S)
-        return ids, times
-
-    def _split(self, tokens: int) -> Answer:
-        answer = self.ring.generate(PROMPT, max_tokens=tokens)
-        if answer.done.problem:
-            raise error_from(answer.done.problem)
-        return answer
 
 
 def _speed(times: Sequence[float]) -> float:

@@ -13,9 +13,10 @@ import mlx_lm
 import pytest
 from mlx_lm.generate import generate_step
 
+from core.bench.asking import ask
 from core.bench.ring import a_request, worker_ring
 from core.bench.timeline import activity, timeline
-from core.errors import LinkError, ModelNotFound, WorkerDied
+from core.errors import LinkError, ModelNotFound, WorkerDied, WorkerError
 from core.models.maker import make_model
 from core.worker.messages import Token
 
@@ -56,7 +57,6 @@ def run_tiny(bench: str, *options: str) -> dict[str, Any]:
     assert all(ratio > 0 for ratio in shown["ratios"].values())
     assert shown["sizes"] == {"layers": 2, "hidden": 64, "dtype": "float32"}
     assert len(shown["runs"]) == 2
-    assert all(len(lines) == 2 for lines in shown["bars"].values())
     return shown
 
 
@@ -65,6 +65,7 @@ def test_the_bench_of_lanes_runs() -> None:
     assert set(shown["ratios"]) == {"eight_rows_over_one", "lanes_over_one_lane"}
     assert set(shown["ways"]) == {"rows_1", "rows_2", "rows_4", "rows_8", "rows_8_one_lane"}
     assert shown["same_tokens"] is True
+    assert all(len(lines) == 2 for lines in shown["bars"].values())
 
 
 def test_the_bench_of_windows_runs_and_its_logits_are_those_of_mlx_lm() -> None:
@@ -73,6 +74,36 @@ def test_the_bench_of_windows_runs_and_its_logits_are_those_of_mlx_lm() -> None:
     assert [(turn["chunk"], turn["window"]) for turn in shown["ways"]] == [(8, 1), (8, 2), (8, 3)]
     assert shown["same_logits"] is True
     assert shown["solo_difference"] < 1e-5
+    assert all(len(lines) == 2 for lines in shown["bars"].values())
+
+
+def test_the_bench_of_topologies_runs_and_each_mac_sees_what_its_plan_says() -> None:
+    shown = run_tiny("topology", "--tokens", "5", "--prompt", "80")
+    assert set(shown["ratios"]) == {"forward_over_private", "reverse_over_private"}
+    assert [len(shown["sights"][way]) for way in ("private", "forward", "reverse", "single")] == [2, 2, 2, 1]
+    assert shown["sights"]["private"][1] == ["activations"]
+    assert shown["as_planned"] is True
+    assert shown["same_tokens"] is True
+    assert shown["ways"]["single"]["wire_bytes"] == 0 < shown["ways"]["reverse"]["wire_bytes"]
+
+
+def test_the_bench_of_reuse_runs_and_a_second_turn_reads_what_is_new() -> None:
+    shown = run_tiny("reuse", "--prompt", "40", "--answer", "6", "--new", "12")
+    assert {name for name in shown["ratios"] if name.endswith("tokens")} == set(shown["reach"])
+    read = {kind: [turn["prefilled"] for turn in turns.values()] for kind, turns in shown["turns"].items()}
+    assert read == {"trimmed": [40, 13, 18, 20], "whole": [40, 13, 19, 40]}
+    assert shown["same_tokens"] is True
+
+
+def test_the_bench_of_guesses_runs_and_answers_are_those_of_mlx_lm() -> None:
+    shown = run_tiny("speculate", "--tokens", "40")
+    assert set(shown["ratios"]) == {
+        "speculative_over_plain",
+        "speculative_over_solo",
+        "wandering_speculative_over_plain",
+    }
+    assert shown["texts"]["repeating"]["acceptance"] == 1
+    assert all(text["same_tokens"] for text in shown["texts"].values())
 
 
 @pytest.mark.parametrize("cuts", [(), (1,), (1, 3)])
@@ -88,6 +119,16 @@ def test_a_ring_of_bare_workers_answers_as_one_process_does(
     assert len(answer.times) == 8
     assert len(pids) == len(cuts) + 1
     assert not any(worker.is_alive for worker in ring.workers)
+
+
+def test_a_prompt_that_is_in_memory_is_not_measured_as_one_that_is_read(model: Path) -> None:
+    with worker_ring(model, ()) as ring:
+        assert ask(ring, PROMPT * 2, 2).answer.done.reused == 0
+        with pytest.raises(WorkerError, match="in memory"):
+            ask(ring, PROMPT * 2, 2)
+        timed = ask(ring, PROMPT * 2, 2, fresh=False)
+    assert timed.answer.done.reused == 2 * len(PROMPT) - 1
+    assert 0 < timed.first_s < timed.seconds
 
 
 def test_every_stage_is_reached_where_reroute_says(model: Path) -> None:

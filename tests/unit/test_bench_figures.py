@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from importlib.util import find_spec
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -75,10 +75,16 @@ def test_a_partner_that_ends_is_noticed() -> None:
         other.hear(60)
 
 
-def test_the_command_names_every_bench() -> None:
-    for bench in ("batch", "hop", "prefill", "solo"):
-        assert parser().parse_args(["bench", bench]).name == bench
-        assert find_spec(f"core.bench.{bench}")
+@pytest.mark.parametrize("bench", ["batch", "hop", "prefill", "reuse", "solo", "speculate", "topology"])
+def test_the_command_names_every_bench_and_each_has_options_of_its_own(
+    bench: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert parser().parse_args(["bench", bench]).name == bench
+    for options, status in ((["--help"], 0), (["--nonsense"], 2)):
+        with pytest.raises(SystemExit) as ended:
+            import_module(f"core.bench.{bench}").main(options)
+        assert ended.value.code == status
+    assert f"macluster bench {bench}" in capsys.readouterr().out
 
 
 def test_made_macs_are_one_cluster(tmp_path: Path) -> None:

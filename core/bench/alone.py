@@ -1,0 +1,62 @@
+"""mlx_lm in a process of its own, which rings are compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+
+from core.bench.partner import Partner, partner
+
+ANSWER_S: Final = 300.0
+
+
+class Said(NamedTuple):
+    """An answer: when it was asked for, and its token ids and when each was there, in seconds of one clock."""
+
+    asked: float
+    tokens: tuple[int, ...]
+    times: tuple[float, ...]
+
+
+class _Asked(NamedTuple):
+    directory: str
+    prompt: tuple[int, ...]
+    tokens: int
+
+
+class Alone:
+    """The whole model in that process, which loads it when it is asked first."""
+
+    def __init__(self, process: Partner, model: Path) -> None:
+        self._process, self._directory = process, str(model)
+
+    def generate(self, prompt: Sequence[int], tokens: int) -> Said:
+        """Greedy tokens behind `prompt`. Raises WorkerDied or WorkerError."""
+        self._process.tell(_Asked(self._directory, tuple(prompt), tokens))
+        said: Said = self._process.hear(ANSWER_S)
+        return said
+
+
+@contextmanager
+def alone(model: Path) -> Iterator[Alone]:
+    """mlx_lm over the model in this directory, until the end."""
+    with partner(_answer) as process:
+        yield Alone(process, model)
+
+
+def _answer(pipe: Connection[Any, Any]) -> None:
+    from mlx_lm import load, stream_generate
+
+    asked: _Asked = pipe.recv()
+    model, tokenizer = load(asked.directory)[:2]
+    while True:
+        started, tokens, times = perf_counter(), [], []
+        for response in stream_generate(model, tokenizer, list(asked.prompt), max_tokens=asked.tokens):
+            times.append(perf_counter())
+            tokens.append(response.token)
+        pipe.send(Said(started, tuple(tokens), tuple(times)))
+        asked = pipe.recv()

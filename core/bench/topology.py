@@ -1,0 +1,218 @@
+"""What it costs to choose who may see what: two stages as private, forward and reverse, and one process.
+
+A private ring brings hidden states home to the head. Forward leaves the output head, and the choice of the tokens, to
+the last Mac, so a token comes home in their place. Reverse sends token ids away and keeps the last layers. What each
+Mac saw is told by its stage, which notes it when it handles it, and not by the plan.
+
+All ways take turns in one run, in an order that changes, so that a machine that slows down favours none. No token is
+guessed, and each run has a prompt of its own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.bench.asking import STEADY, a_prompt, ask
+from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
+from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
+from core.bench.ring import Answer, WorkerRing, worker_ring
+from core.events import Sight, Topology
+from core.plan.duties import sights
+
+DEFAULT: Final = Sizes(8, 768, "bfloat16")
+TOKENS: Final = 24
+PROMPT_TOKENS: Final = 256
+WARM_UP_TOKENS: Final = 3
+WAYS: Final[tuple[Topology, ...]] = ("private", "forward", "reverse", "single")
+
+
+class Turn(msgspec.Struct, frozen=True, kw_only=True):
+    """One way once: decode of one row, the seconds from a long prompt to its first token, and the bytes that all links
+    carried together for a token of the decode.
+    """
+
+    tokens_per_s: float
+    first_s: float
+    wire_bytes: float
+
+
+class TopologyResult(Result, frozen=True, kw_only=True):
+    """Medians over `runs`, each of which holds one turn of every way. `sights`: what each Mac saw, the head first;
+    `as_planned`: that is what its plan says. `same_tokens`: all ways answered alike.
+    """
+
+    tokens: int
+    prompt: int
+    sizes: Sizes
+    ways: dict[str, Turn]
+    sights: dict[str, list[tuple[Sight, ...]]]
+    as_planned: bool
+    same_tokens: bool
+    runs: list[dict[str, Turn]]
+
+
+class Seen(NamedTuple):
+    """What each Mac of a ring saw, and what its plan says that it can see, the head first."""
+
+    told: list[tuple[Sight, ...]]
+    planned: list[tuple[Sight, ...]]
+
+
+class Played(NamedTuple):
+    """One turn, and the tokens of both answers."""
+
+    turn: Turn
+    tokens: tuple[int, ...]
+
+
+class Rings:
+    """A ring for each way, over one model."""
+
+    def __init__(self, rings: dict[Topology, WorkerRing], tokens: int, prompt: int) -> None:
+        self._rings, self._tokens, self._prompt = rings, tokens, prompt
+
+    def run(self, number: int) -> dict[Topology, Played]:
+        """Every way once, every other time the last one first. Raises what a ring reports."""
+        ways = WAYS if number % 2 == 0 else WAYS[::-1]
+        played = {way: self._play(self._rings[way], number) for way in ways}
+        return {way: played[way] for way in WAYS}
+
+    def seen(self) -> dict[Topology, Seen]:
+        """Who saw what so far."""
+        return {way: _seen(ring) for way, ring in self._rings.items()}
+
+    def _play(self, ring: WorkerRing, number: int) -> Played:
+        before = _carried(ask(ring, [FIRST_TOKEN + number], 1).answer)
+        decoded = ask(ring, [FIRST_TOKEN + number], self._tokens).answer
+        read = ask(ring, a_prompt(self._prompt, number), 1)
+        turn = Turn(
+            tokens_per_s=(self._tokens - 1) / (decoded.times[-1] - decoded.times[0]),
+            first_s=read.first_s,
+            wire_bytes=(_carried(decoded) - before) / self._tokens,
+        )
+        return Played(turn, decoded.tokens + read.answer.tokens)
+
+
+@contextmanager
+def rings(sizes: Sizes, tokens: int, prompt: int) -> Iterator[Rings]:
+    """A ring for each way over a model of these sizes, made and warm."""
+    with TemporaryDirectory(prefix="macluster-topology-") as folder, ExitStack() as stack:
+        model = make(Path(folder), sizes)
+        made: dict[Topology, WorkerRing] = {}
+        for way in WAYS:
+            cuts = () if way == "single" else (sizes.cut,)
+            made[way] = stack.enter_context(worker_ring(model, cuts, topology=way, draft=0, **STEADY))
+        for ring in made.values():
+            ask(ring, [FIRST_TOKEN], WARM_UP_TOKENS)
+        yield Rings(made, tokens, prompt)
+
+
+def measure(runs: int, tokens: int, prompt: int, sizes: Sizes) -> TopologyResult:
+    """`runs` turns of every way: `tokens` tokens of one row, and a prompt of `prompt` tokens. Raises WorkerError and
+    what a stage reports.
+    """
+    with rings(sizes, tokens, prompt) as all_rings:
+        played = [all_rings.run(number) for number in range(runs)]
+        return summary(played, all_rings.seen(), tokens, prompt, sizes)
+
+
+def _carried(answer: Answer) -> int:
+    """Bytes that the links of a ring had carried when an answer ended."""
+    return sum(sample.key.bytes for sample in answer.samples)
+
+
+def _seen(ring: WorkerRing) -> Seen:
+    plan = ring.plan
+    return Seen(ring.sights(), [tuple(sorted(sights(plan, index))) for index in range(len(plan.stages))])
+
+
+def summary(
+    played: list[dict[Topology, Played]], seen: dict[Topology, Seen], tokens: int, prompt: int, sizes: Sizes
+) -> TopologyResult:
+    """Medians over runs; a ratio is the median of the ratios within a run."""
+    runs = [{str(way): one.turn for way, one in run.items()} for run in played]
+    return TopologyResult(
+        ratios={
+            f"{way}_over_private": median(r[way].tokens_per_s / r["private"].tokens_per_s for r in runs)
+            for way in ("forward", "reverse")
+        },
+        reach={},
+        cores=cores(),
+        system=system(),
+        tokens=tokens,
+        prompt=prompt,
+        sizes=sizes,
+        ways={way: _median_turn([run[way] for run in runs]) for way in WAYS},
+        sights={way: each.told for way, each in seen.items()},
+        as_planned=all(each.told == each.planned for each in seen.values()),
+        same_tokens=all(len({one.tokens for one in run.values()}) == 1 for run in played),
+        runs=runs,
+    )
+
+
+def _median_turn(turns: Sequence[Turn]) -> Turn:
+    return Turn(
+        tokens_per_s=median(t.tokens_per_s for t in turns),
+        first_s=median(t.first_s for t in turns),
+        wire_bytes=median(t.wire_bytes for t in turns),
+    )
+
+
+def describe(result: TopologyResult) -> str:
+    """The result for people."""
+    return "\n".join(
+        [
+            f"Two stages in every topology, and one process; {result.tokens} tokens of one row, and a prompt of "
+            f"{result.prompt} tokens, {result.sizes}; {result.system}, {result.cores} cores; medians of "
+            f"{len(result.runs)} runs, ways taking turns.",
+            "",
+            "            tokens/s   ms a token   first token, s   bytes a token",
+            *(_line(way, turn) for way, turn in result.ways.items()),
+            f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
+            "",
+            f"  What each Mac saw, {'as its plan says' if result.as_planned else 'OTHER than its plan says'}:",
+            *(line for way, macs in result.sights.items() for line in _saw(way, macs)),
+            "",
+            f"Tokens a second, forward over private: {result.ratios['forward_over_private']:.2f}",
+            f"Tokens a second, reverse over private: {result.ratios['reverse_over_private']:.2f}",
+        ]
+    )
+
+
+def _line(way: str, turn: Turn) -> str:
+    return (
+        f"  {way:8} {turn.tokens_per_s:9.2f} {1e3 / turn.tokens_per_s:12.1f} {turn.first_s:16.2f}"
+        f" {turn.wire_bytes:15.0f}"
+    )
+
+
+def _saw(way: str, macs: Sequence[Sequence[Sight]]) -> Iterator[str]:
+    for index, kinds in enumerate(macs):
+        yield f"  {'' if index else way:8}   {'another Mac' if index else 'the head':12} {', '.join(kinds)}"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of this bench."""
+    parser = argparse.ArgumentParser(prog="macluster bench topology", description="What each topology costs.")
+    parser.add_argument("--runs", type=positive, default=5, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--tokens", type=at_least_two, default=TOKENS, help="tokens a run (default %(default)s)")
+    prompt = "tokens of the long prompt (default %(default)s)"
+    parser.add_argument("--prompt", type=at_least_two, default=PROMPT_TOKENS, help=prompt)
+    add_sizes(parser, DEFAULT)
+    return print_result(
+        parser, lambda args: measure(args.runs, args.tokens, args.prompt, sizes_of(args)), describe, arguments
+    )
+
+
+if __name__ == "__main__":
+    end_in_order()
+    sys.exit(main())
