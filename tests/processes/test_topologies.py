@@ -117,17 +117,3 @@ def test_guessed_tokens_change_no_answer(model: Path, alone: dict[str, Alone], t
             drafted, accepted = drafted + answer.done.drafted, accepted + answer.done.accepted
         assert drafted > accepted
         assert accepted > 0 or topology == "forward"
-
-
-def test_a_second_turn_reads_its_new_tokens_only(model: Path, alone: dict[str, Alone]) -> None:
-    first = a_request(list(range(40, 70)), max_tokens=12)
-    with worker_ring(model, (3, 6), chunk=CHUNK) as ring:
-        (one,) = ring.generate_all([first])
-        second = a_request([*first.tokens, *one.tokens, 81, 82, 83], max_tokens=12)
-        (two,) = ring.generate_all([second])
-        assert two.tokens == alone["llama"].answer(second).tokens
-        assert (one.done.reused, two.done.reused) == (0, len(first.tokens) + len(one.tokens) - 1)
-        edited = a_request([*first.tokens[:20], 90, 91, *first.tokens[22:]], max_tokens=12)
-        (three,) = ring.generate_all([edited])
-        assert three.tokens == alone["llama"].answer(edited).tokens
-        assert three.done.reused == 20

@@ -1,0 +1,50 @@
+"""What an answer leaves in memory is what the next turn begins with, as far as the caches of the model allow it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+
+from core.bench.ring import a_request, worker_ring
+from tests.cluster import Make
+from tests.processes.alone import Alone
+from tests.processes.test_sessions import Kind, model_of
+
+CHUNK: Final = 8
+PROMPT: Final = list(range(40, 70))
+ANSWER: Final = 12
+BEFORE: Final = 4
+
+
+@pytest.mark.parametrize(
+    ("family", "kept"),
+    [
+        pytest.param("llama", len(PROMPT) + BEFORE, id="keys: up to the edit"),
+        pytest.param("gemma3_text", len(PROMPT) - 1, id="full windows: up to the end of the prompt"),
+        pytest.param("qwen3_next", len(PROMPT) - 1, id="states: up to the end of the prompt"),
+    ],
+)
+def test_a_turn_reads_what_is_new_in_it(made: Make, family: str, kept: int) -> None:
+    """`kept`: tokens that are not read again where the first answer is changed after its first few tokens."""
+    directory = model_of(Kind(family), made)
+    alone = Alone(directory, CHUNK)
+    with worker_ring(directory, (3, 6), chunk=CHUNK) as ring:
+        (first,) = ring.generate_all([a_request(PROMPT, max_tokens=ANSWER)])
+        second = a_request([*PROMPT, *first.tokens, 81, 82, 83], max_tokens=ANSWER)
+        edited = a_request([*PROMPT, *first.tokens[:BEFORE], 90, 91], max_tokens=ANSWER)
+        again = a_request(PROMPT, max_tokens=ANSWER)
+        answers = [ring.generate_all([request])[0] for request in (second, edited, again)]
+    assert first.done.reused == 0
+    assert [answer.done.reused for answer in answers] == [len(PROMPT) + ANSWER - 1, kept, len(PROMPT) - 1]
+    assert [answer.tokens for answer in answers] == [alone.answer(r).tokens for r in (second, edited, again)]
+
+
+def test_an_edit_in_the_middle_of_the_prompt_keeps_what_is_before_it(made: Make) -> None:
+    directory = made("llama")
+    edited = a_request([*PROMPT[:20], 90, 91, *PROMPT[22:]], max_tokens=ANSWER)
+    with worker_ring(directory, (5,), chunk=CHUNK) as ring:
+        ring.generate_all([a_request(PROMPT, max_tokens=ANSWER)])
+        (answer,) = ring.generate_all([edited])
+    assert answer.done.reused == 20
+    assert answer.tokens == Alone(directory, CHUNK).answer(edited).tokens
