@@ -121,11 +121,12 @@ class Head:
 
     def turn(self, inbox: Inbox) -> None:
         """Hear what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
+        if self._pipeline.begins_elsewhere and self._go_on():
+            return  # or the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():
             self._hear(answer)
-        elif not self._pipeline.is_worn and ((work := self._scheduler.next()) or self.sessions.is_due):
-            self._put(work)
-            self.sessions.put()
+        elif self._go_on():
+            pass
         elif self._pipeline.is_worn and self._pipeline.is_at_rest:
             self._pipeline.renew()
         elif self._has_news():
@@ -144,6 +145,17 @@ class Head:
         self.flush()
         self.sessions.fail(problem)
         self._fail(self._scheduler.drop_all(), problem)
+
+    def _go_on(self) -> bool:
+        """Put the next work on the ring, if there is any."""
+        if self._pipeline.is_worn:
+            return False
+        work = self._scheduler.next()
+        if work is None and not self.sessions.is_due:
+            return False
+        self._put(work)
+        self.sessions.put()
+        return True
 
     def _put(self, work: Work | None) -> None:
         match work:

@@ -78,13 +78,15 @@ class Pipeline:
 
     With a single stage there is no ring, and every answer is there at once. What is not answered within `try_s` seconds
     is sent again. `trip_s`: what an empty frame takes round the ring. `chooses`: whether the output head is here, so
-    that whoever asks for a step chooses the tokens; else the last stage does.
+    that whoever asks for a step chooses the tokens; else the last stage does. `begins_elsewhere`: whether another stage
+    embeds, so that putting work costs nothing here.
     """
 
     def __init__(self, stage: Stage, plan: Plan, try_s: float) -> None:
         self.stage = stage
         self._execution = Execution(stage)
         self._departing, self._arriving = departing(plan), arriving(plan)
+        self.begins_elsewhere = not self._departing.runs
         self.chooses = self._departing.outputs or self._arriving.outputs
         self._peers = [other.peer for other in plan.stages[1:]]
         self._ring: Ring | None = None
