@@ -51,9 +51,8 @@ class Execution:
 
     def compose(self, step: int, ops: Sequence[Op]) -> None:
         """Change what the handles hold."""
-        made = [target(op) for op in ops if not isinstance(op, Drop)]
         with self.stage.meter.span("compose", step, 0):
-            self._attempt(made, lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
+            self._attempt(made(ops), lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
 
     def forward(self, work: WorkFrame, duty: Duty, arrays: Sequence[mx.array]) -> list[mx.array]:
         """`arrays` are token ids [B, L] where the duty is to embed, else a boundary [B, L, ...]. Gives what leaves: a
@@ -113,6 +112,11 @@ class Execution:
             self._tainted.pop(handle, None)
         self._tainted[target(op)] = bad[0]
         return [Drop(handle) for handle in gone]
+
+
+def made(ops: Sequence[Op]) -> list[int]:
+    """The handles that are of no use where `ops` could not be done."""
+    return [target(op) for op in ops if not isinstance(op, Drop)]
 
 
 def tokens_in(arrays: Sequence[mx.array], vocabulary: int) -> mx.array:

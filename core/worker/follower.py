@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from core.engine.rows import target
 from core.engine.steps import Replies
-from core.engine.work import Drop
+from core.engine.work import Op
 from core.errors import LinkError, MaclusterError, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
@@ -15,7 +15,7 @@ from core.link.frames import FrameType
 from core.plan.duties import arriving, duty
 from core.settings import MAX_LANE_ROWS
 from core.worker.choosing import Choosers, encode_choices
-from core.worker.execution import Execution, tokens_in
+from core.worker.execution import Execution, made, tokens_in
 from core.worker.kv_parts import decode_part, encode_part
 from core.worker.ring import Ring, read_samples
 from core.worker.stage import Stage
@@ -114,7 +114,7 @@ class Follower:
         except MaclusterError as error:
             handles = [work.handle]
             if work.kind is FrameType.COMPOSE:
-                handles = _made(decode_orders(work.payload[0]))
+                handles = made(_ops(decode_orders(work.payload[0])))
             problem = encode_problem(StageFailed(error.what, error.fix).problem, handles)
             return WorkFrame(FrameType.ERROR, work.step, work.handle, work.request, payload=problem)
 
@@ -123,7 +123,7 @@ class Follower:
         held = self._execution.handles
         if held + len(orders) > HANDLES_LIMIT:
             raise ProtocolError(f"{len(orders)} operations came where {held} handles are held: too many.")
-        self._execution.compose(work.step, [order for order in orders if not isinstance(order, Word)])
+        self._execution.compose(work.step, _ops(orders))
         for order in orders:
             match order:
                 case Begin():
@@ -159,5 +159,5 @@ class Follower:
             return work._replace(kind=FrameType.ACTIVATION, payload=encode_arrays(out))
 
 
-def _made(orders: tuple[Order, ...]) -> list[int]:
-    return [target(order) for order in orders if not isinstance(order, Word | Drop)]
+def _ops(orders: Sequence[Order]) -> list[Op]:
+    return [order for order in orders if not isinstance(order, Word)]

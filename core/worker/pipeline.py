@@ -27,7 +27,7 @@ from core.link.frames import FrameType
 from core.plan.duties import arriving, departing
 from core.settings import TRIES
 from core.worker.choosing import decode_choices
-from core.worker.execution import Execution
+from core.worker.execution import Execution, made
 from core.worker.kv_parts import KvPart, decode_part, encode_part
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S
@@ -276,8 +276,10 @@ class Pipeline:
     def _answer(self, sent: _Sent, came: WorkFrame) -> Answer:
         asked = sent.frame
         if came.kind is FrameType.ERROR:
-            problem, handles = decode_problem(came.payload[0])
-            self._execution.taint(handles, problem)
+            problem, _ = decode_problem(came.payload[0])
+            if self._arriving.runs:  # it is not done here either; whose handles it was this stage knows itself
+                mine = made(sent.ops) if asked.kind is FrameType.COMPOSE else [asked.handle]
+                self._execution.taint(mine, problem)
             return Answer(sent.work, problem=problem)
         kind = self._expected(asked)
         if (came.kind, came.handle, came.position, came.rows) != (kind, asked.handle, asked.position, asked.rows):

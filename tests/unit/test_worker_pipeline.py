@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
+from core.engine.sampling import Picked
 from core.engine.work import Drop, New
 from core.errors import LinkLost, NoAnswer, Problem, ProtocolError
 from core.events import Topology
@@ -24,6 +25,7 @@ from core.link.arrays import encode_arrays
 from core.link.frames import FrameType
 from core.link.wear import KEY_LIMITS
 from core.settings import TRIES
+from core.worker.choosing import encode_choices
 from core.worker.follower import Follower
 from core.worker.main import row_bytes
 from core.worker.messages import StageSample
@@ -351,6 +353,50 @@ def test_what_a_stage_could_not_do_is_the_answer(turns: Turns) -> None:
     answer = turns.pipeline.take()
     assert answer == Answer("mine", problem=msgspec.structs.replace(told, what="mac2: no memory[2J"))
     assert turns.answers(1) == [Answer(None)], "the composition"
+
+
+@every_topology
+def test_no_stage_makes_the_head_remember_handles_that_it_did_not_name(turns: Turns) -> None:
+    turns.pipeline.compose([New(1)])
+    payload = encode_problem(Problem(kind="StageFailed", what="no"), range(5, 5000))
+    turns.tail.send_work(WorkFrame(FrameType.ERROR, 1, 0, payload=payload), 1)
+    answer = turns.pipeline.take()
+    assert answer
+    assert answer.problem
+    assert turns.pipeline._execution._tainted.keys() <= {1}
+
+
+ASKER = b"a" * 16
+CHOSEN = WorkFrame(FrameType.TOKEN, 2, 1, rows=1)
+FALSE_CHOICES = [
+    pytest.param(CHOSEN._replace(payload=encode_choices([])), id="no row"),
+    pytest.param(CHOSEN._replace(payload=encode_choices([[Picked(1)], [Picked(2)]])), id="two rows"),
+    pytest.param(CHOSEN._replace(payload=encode_choices([[Picked(1), Picked(2)]])), id="two tokens"),
+    pytest.param(CHOSEN._replace(payload=encode_choices([[Picked(2**31 - 1)]])), id="a token that is none"),
+    pytest.param(CHOSEN._replace(payload=[b"\xc1"]), id="nothing that decodes"),
+    pytest.param(CHOSEN._replace(kind=FrameType.ACK), id="an ack"),
+    pytest.param(CHOSEN._replace(kind=FrameType.ACTIVATION, payload=boundary(1, 211)), id="logits"),
+]
+
+
+@pytest.mark.parametrize("turns", ["forward"], indirect=True)
+@pytest.mark.parametrize("work", FALSE_CHOICES)
+def test_tokens_that_no_honest_stage_chooses_break_the_link(turns: Turns, work: WorkFrame) -> None:
+    turns.pipeline.compose([New(1)])
+    turns.pipeline.forward(1, mx.array([[5]]), askers=(ASKER,))
+    turns.tail.send_work(work, 1)
+    with pytest.raises(ProtocolError):
+        turns.pipeline.take()
+
+
+@pytest.mark.parametrize("turns", ["forward"], indirect=True)
+@pytest.mark.parametrize("shape", [(1, 210), (2, 211), (1, 1, 211), (211,)])
+def test_logits_of_another_shape_break_the_link(turns: Turns, shape: tuple[int, ...]) -> None:
+    turns.pipeline.compose([New(1)])
+    turns.pipeline.forward(1, mx.array([[5]]))
+    turns.tail.send_work(GOOD._replace(payload=boundary(*shape)), 1)
+    with pytest.raises(ProtocolError, match=r"were asked for|are allowed"):
+        turns.pipeline.take()
 
 
 Told = Callable[[Standing], Standing]
