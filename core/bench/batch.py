@@ -195,8 +195,8 @@ def describe(result: BatchResult) -> str:
             f"  Who computed when, {result.bar_ms:.0f} ms of the last run, each lane in a shade of its own:",
             *(line for name, lines in result.bars.items() for line in labelled(WAYS[name].meaning, lines)),
             "",
-            _verdict(result, "eight_rows_over_one", "Tokens a second, eight rows over one"),
-            _verdict(result, "lanes_over_one_lane", "Tokens a second, eight rows, two lanes over one"),
+            result.verdict("eight_rows_over_one", "Tokens a second, eight rows over one"),
+            result.verdict("lanes_over_one_lane", "Tokens a second, eight rows, two lanes over one"),
             f"(they count where a token of one row takes {COUNTS_FROM_MS:.0f} ms or more)",
         ]
     )
@@ -208,10 +208,6 @@ def _line(way: Way, turn: Turn) -> str:
         f"  {way.meaning:20} {turn.tokens_per_s:7.2f} {turn.tokens_per_s / way.rows:7.2f} {turn.step_ms:10.1f}"
         f"      {busy}       {turn.activity.together:5.0%}"
     )
-
-
-def _verdict(result: BatchResult, ratio: str, words: str) -> str:
-    return result.reach[ratio].line(words, result.ratios[ratio])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -41,6 +41,10 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     cores: int
     system: str
 
+    def verdict(self, ratio: str, words: str) -> str:
+        """The line for people about a ratio that has a reach."""
+        return self.reach[ratio].line(words, self.ratios[ratio])
+
 
 def reach(ratio: float, *, at_most: float | None = None, at_least: float | None = None, counts: bool = True) -> Reach:
     """The verdict on `ratio`; exactly one bound is given."""

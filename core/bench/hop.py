@@ -113,7 +113,7 @@ def describe(result: HopResult) -> str:
             "",
             f"  sealed, µs of a hop by the clock: {parts} (TLS lies in send and in the waiting)",
             f"  CPU per side without arrays, sealed over raw: {result.ratios['memory_sealed_over_raw_cpu']:.2f}",
-            result.reach[name].line("CPU per side, sealed over raw", result.ratios[name]),
+            result.verdict(name, "CPU per side, sealed over raw"),
         ]
     )
 

@@ -259,7 +259,7 @@ def describe(result: PrefillResult) -> str:
             *(line for window, lines in result.bars.items() for line in labelled(f"window {window}", lines)),
             "",
             f"Tokens a second, windowed over mlx_lm in one process: {result.ratios['windowed_over_solo']:.2f}",
-            f"{result.reach[name].line(f'Tokens a second, window {PLANNED} over 1', result.ratios[name])}"
+            f"{result.verdict(name, f'Tokens a second, window {PLANNED} over 1')}"
             f" (counts where a chunk takes {COUNTS_FROM_MS:.0f} ms or more)",
         ]
     )

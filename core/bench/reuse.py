@@ -221,7 +221,7 @@ def _table(kind: str, turns: dict[str, Turn]) -> Iterator[str]:
 
 def _verdict(result: ReuseResult, prefix: str, kind: str) -> str:
     read, first = f"{prefix}prefilled_over_new_tokens", f"{prefix}second_turn_over_fresh"
-    line = result.reach[read].line("Second turn, tokens read over new ones", result.ratios[read])
+    line = result.verdict(read, "Second turn, tokens read over new ones")
     return f"{MEANING[kind]}. {line}; time to the first token over fresh: {result.ratios[first]:.2f}"
 
 

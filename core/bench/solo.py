@@ -153,7 +153,7 @@ def describe(result: SoloResult) -> str:
             f"  outside of both stages' compute: {between:.2f} ms a token",
             "",
             f"By the median token: {result.ratios[name + '_median_token']:.2f}",
-            f"{result.reach[name].line('Tokens a second, two stages over one process', result.ratios[name])}"
+            f"{result.verdict(name, 'Tokens a second, two stages over one process')}"
             f" (counts where a token takes {1e3 * COUNTS_FROM_S:.0f} ms or more)",
         ]
     )

@@ -196,8 +196,8 @@ def describe(result: SpeculateResult) -> str:
             *(line for name, figures in result.texts.items() for line in _table(TEXTS[name].meaning, figures)),
             "",
             f"Tokens a second, with guesses over mlx_lm in one process: {result.ratios['speculative_over_solo']:.2f}",
-            _verdict(result, "speculative_over_plain", "Tokens a second, with guesses over without"),
-            _verdict(result, "wandering_speculative_over_plain", "The same where the text wanders"),
+            result.verdict("speculative_over_plain", "Tokens a second, with guesses over without"),
+            result.verdict("wandering_speculative_over_plain", "The same where the text wanders"),
             f"(they count where a token takes {COUNTS_FROM_MS:.0f} ms or more)",
         ]
     )
@@ -209,10 +209,6 @@ def _table(meaning: str, figures: TextFigures) -> Iterator[str]:
     yield f"  {meaning}: {figures.drafted:g} guesses{right}, {figures.tokens_per_step:.1f} tokens a step"
     yield from (f"    {WAYS[way]:26} {speed:7.2f} tokens/s" for way, speed in figures.tokens_per_s.items())
     yield f"    The answers {'are the same' if figures.same_tokens else 'DIFFER'}."
-
-
-def _verdict(result: SpeculateResult, ratio: str, words: str) -> str:
-    return result.reach[ratio].line(words, result.ratios[ratio])
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
