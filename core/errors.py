@@ -29,11 +29,13 @@ MaclusterError
 │       └── NoAnswer          nor however often it was asked
 ├── WorkerError
 │   ├── WorkerDied            a worker process ended
+│   ├── CachesLost            a stage no longer holds what an answer needs
 │   └── StageFailed           a stage could not compute
 ├── SessionError              a saved session cannot be written, read, or used with this model
 └── NodeError
     ├── NodeUnreachable       no node answers on this Mac
     ├── NotLoaded             a request came while no model is loaded
+    ├── Parked                an answer ended for want of a Mac, and can be continued
     └── Busy                  the queue is full, or another load is running
 """
 
@@ -214,6 +216,12 @@ class WorkerDied(WorkerError):
     fix_by_default = "Load the model again; the log says why it ended."
 
 
+class CachesLost(WorkerError):
+    """A stage no longer holds what an answer needs; it can be read again from the token log."""
+
+    fix_by_default = "Ask again."
+
+
 class StageFailed(WorkerError):
     """A stage could not compute."""
 
@@ -238,6 +246,12 @@ class NotLoaded(NodeError):
     """A request came while no model is loaded."""
 
     fix_by_default = "Load one: `macluster load MODEL`."
+
+
+class Parked(NodeError):
+    """An answer ended for want of a Mac; what is written is kept, and can be continued."""
+
+    fix_by_default = "Load the model again, then continue it: `macluster run MODEL --continue`."
 
 
 class Busy(NodeError):

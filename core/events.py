@@ -24,6 +24,8 @@ Topology = Literal["private", "forward", "reverse", "single"]
 Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
+RecoveryState = Literal["running", "suspect", "stuck", "hold", "resume", "replan", "rebuild", "wait", "parked"]
+RecoveryChoice = Literal["replan", "wait", "save", "stop"]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,11 +271,31 @@ class RequestDone(Event, frozen=True, kw_only=True):
 
 
 class Recovery(Event, frozen=True, kw_only=True):
-    """The answer is being rescued: `state` names the step, `text` is the sentence for the person."""
+    """How the plan that this Mac leads is kept alive; `text` is the sentence for the person, `fix` what they can do.
 
-    request_id: str
-    state: str
+    "suspect": `mac` is silent; "stuck": all Macs live, but no step comes back; "hold": `mac` is lost, nothing is
+    computed; "resume": links are made anew, every Mac kept what it holds; "replan": another split is sought; "rebuild":
+    layers load, then `done` of `total` tokens are read again, for `eta_s` seconds more (None: not known yet); "wait":
+    the answers are kept until `mac` is back; "parked": they have ended, and are kept on disk, to be continued;
+    "running": all is well again, and `text` belongs below the answers of `requests`, which went on.
+
+    `mac` is a device id, "" where it is none in particular; `since` seconds since the epoch. `requests`: the answers
+    that this is about, with `tokens` committed tokens in all. `plan`: what they go on with, or could. `choices`: what
+    the person may say to it now, the one that is followed without a word first.
+    """
+
+    state: RecoveryState
     text: str
+    fix: str = ""
+    mac: str = ""
+    since: float = 0.0
+    requests: tuple[str, ...] = ()
+    tokens: int = 0
+    done: int = 0
+    total: int = 0
+    eta_s: float | None = None
+    plan: Plan | None = None
+    choices: tuple[RecoveryChoice, ...] = ()
 
 
 class LogLine(Event, frozen=True, kw_only=True):
@@ -320,6 +342,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     logs: tuple[LogLine, ...] = ()
     counters: Counters = Counters()
     pairing: PairingChanged | None = None
+    recovery: Recovery | None = None
 
 
 AnyEvent = (
@@ -375,6 +398,8 @@ def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, trust=event)
         case PairingChanged():
             return change(now, pairing=event)
+        case Recovery(state=state):
+            return change(now, recovery=None if state == "running" else event)
         case PlanProposed(plan=plan):
             waiting = tuple(StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
             return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=())

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.errors import Problem
-from core.events import Level, Plan, Topology
+from core.events import Level, Plan, RecoveryChoice, Topology
 from core.settings import (
     DEFAULT_CONTEXT,
     DEFAULT_MAX_TOKENS,
@@ -210,6 +210,34 @@ class RequestAccepted(Body, frozen=True, kw_only=True):
 
     request_id: str
     prompt_tokens: int
+
+
+class RecoveryOrder(Body, frozen=True, kw_only=True):
+    """What the person wants of a plan that lost a Mac: go on without it now, wait until it is back, end the answers
+    and keep them to be continued, or end them with what they have.
+    """
+
+    choice: RecoveryChoice
+
+
+class UnfinishedAnswer(Body, frozen=True, kw_only=True):
+    """An answer that a crash cut off, or that was saved when its Macs were lost: `text` to `messages` are `tokens`
+    tokens of at most `max_tokens`; the last one was written at `at`, seconds since the epoch.
+    """
+
+    request_id: str
+    model: str
+    messages: tuple[Message, ...]
+    text: str
+    tokens: int
+    max_tokens: int
+    at: float
+
+
+class AnswerId(Body, frozen=True, kw_only=True):
+    """Which answer; an empty id is the newest that is unfinished."""
+
+    request_id: str = ""
 
 
 class SessionName(Body, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ events: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(lambda n: LogLine(at=0.0, level="INFO", source="a", text=f"{n}"), st.integers(0, 99)),
     st.builds(lambda r: TokenEvent(request_id=r, index=0, token=1, text="x"), ids),
     st.builds(lambda r: Progress(task="prefill", request_id=r), ids),
-    st.builds(lambda r: Recovery(request_id=r, state="rebuild", text="."), ids),
+    st.builds(lambda r: Recovery(state="rebuild", text=".", requests=(r,)), ids),
     st.just(PairingChanged(state="failed", problem=PROBLEM)),
 )
 
