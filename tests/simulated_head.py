@@ -117,12 +117,17 @@ class Head:
         self.kinds: Counter[str] = Counter()
 
     def submit(self, request: Request, *, guess: bool = True) -> bool:
+        """One that is over may come again, with what is written of it."""
         try:
-            self.scheduler.submit(request, guess=guess)
+            if not request.ended:
+                self.scheduler.submit(request, guess=guess)
         except Busy:
             return False
+        self.reasons.pop(request.request_id, None)
         self.prompts[request.request_id] = request.tokens
-        self.answers[request.request_id] = []
+        self.answers[request.request_id] = list(request.written)
+        if request.ended:
+            self._end(request.request_id, request.ended)
         return True
 
     def cancel(self, request_id: str) -> None:

@@ -1,7 +1,8 @@
 """Rows that no request runs any more, kept for the prompts that begin as they do.
 
 Every stage keeps them under plain handles, as it keeps those that run, and they share the memory of the plan: whatever
-runs goes first, and those that were not used for the longest time make room for it.
+runs goes first, and those that were not used for the longest time make room for it. What is written of an answer
+that goes on counts as prompt: a row may hold some of that too.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class _Found(NamedTuple):
 
 
 def tokens_of(request: Request) -> int:
-    """What the row of `request` may take of the memory: room for prompt and answer."""
+    """What the row of `request` may take of the memory: room for prompt and answer, what is written among it."""
     return len(request.tokens) + request.max_tokens
 
 
@@ -88,7 +89,7 @@ class Parking:
         ended; else it stays, and is copied, as is one of which only a beginning is of use. Where there is no room for
         both, it is taken over in any case.
         """
-        found = self._longest(tuple(request.tokens))
+        found = self._longest(tuple(request.beginning))
         if found:
             self._use(found.parked.handle)
         evicted = self._evict(self._context - running - tokens_of(request))

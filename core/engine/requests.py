@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from core.events import FinishReason
 from core.requests import Sampling
 
 
@@ -26,3 +27,14 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     def beginning(self) -> list[int]:
         """What is known before the next token is chosen: prompt and what is written of the answer."""
         return self.tokens + self.written
+
+    @property
+    def ended(self) -> FinishReason | None:
+        """Why nothing follows what is written; None while something does."""
+        return self.end(len(self.written), self.written[-1]) if self.written else None
+
+    def end(self, count: int, token: int) -> FinishReason | None:
+        """Why an answer of `count` tokens ends with `token`; None where it goes on."""
+        if token in self.eos and count > self.min_tokens:
+            return "stop"
+        return "length" if count >= self.max_tokens else None

@@ -1,4 +1,8 @@
-"""A request that runs: what its row holds, what it feeds next, and when its answer is over."""
+"""A request that runs: what its row holds, what it feeds next, and when its answer is over.
+
+The *beginning* of a row is what is known before it chooses a token: its prompt, and behind that what is written of its
+answer already.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +15,16 @@ from core.events import FinishReason
 
 
 class Row:
-    """`handle` is the plain one of its prompt, which holds the first `reused` tokens of it already. `history`: prompt
-    and answer so far; `position`: so many tokens of it are on the ring; `excess`: so many guesses are there behind
-    them, of which nobody knows yet that they are right, or that turned out wrong. At most `most_drafted` a step.
+    """`handle` is the plain one of its beginning of `given` tokens, which holds the first `reused` of them already.
+    `history`: prompt and answer so far; `position`: so many tokens of it are on the ring; `excess`: so many guesses are
+    there behind them, of which nobody knows yet that they are right, or that turned out wrong. At most `most_drafted` a
+    step.
     """
 
     def __init__(self, request: Request, handle: int, reused: int, most_drafted: int) -> None:
         self.request, self.handle, self.reused = request, handle, reused
-        self.history = list(request.tokens)
+        self.history = request.beginning
+        self.given = len(self.history)
         self.position = reused
         self.excess = 0
         self.drafted = self.accepted = 0
@@ -28,8 +34,13 @@ class Row:
 
     @property
     def is_prompt_out(self) -> bool:
-        """Whether all of the prompt is on the ring but its last token, which the first step feeds."""
+        """Whether all of the prompt is on the ring but its last token."""
         return self.position >= len(self.request.tokens) - 1
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether all of the beginning is on the ring but its last token, which the first step feeds."""
+        return self.position >= self.given - 1
 
     @property
     def held(self) -> tuple[int, ...]:
@@ -37,10 +48,10 @@ class Row:
         return tuple(self.history[: self.position])
 
     def cut(self, size: int) -> Chunk:
-        """The next part of the prompt."""
-        start, stop = self.position, min(self.position + size, len(self.request.tokens) - 1)
-        self.position = stop
-        return Chunk(self.request.request_id, self.handle, start, self.request.tokens[start:stop])
+        """The next part of the beginning; where a snapshot is due, it goes no further than that."""
+        start, end = self.position, len(self.request.tokens) if self.is_snapshot_due else self.given
+        self.position = min(start + size, end - 1)
+        return Chunk(self.request.request_id, self.handle, start, self.history[start : self.position])
 
     def guess(self, trim_limit: int | None) -> tuple[int, ...]:
         """What may go with the next token: no more than the answer may have, nor than could be trimmed again."""
@@ -65,7 +76,7 @@ class Row:
         drafted, before, reason = self.excess, len(self.history), None
         for token in tokens:
             self.history.append(token)
-            if reason := self._end_with(token):
+            if reason := self.request.end(self._answered, token):
                 break
         taken = len(self.history) - before
         self.position += taken - 1
@@ -85,8 +96,3 @@ class Row:
     @property
     def _answered(self) -> int:
         return len(self.history) - len(self.request.tokens)
-
-    def _end_with(self, token: int) -> FinishReason | None:
-        if token in self.request.eos and self._answered > self.request.min_tokens:
-            return "stop"
-        return "length" if self._answered >= self.request.max_tokens else None

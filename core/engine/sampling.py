@@ -16,6 +16,7 @@ from core.errors import UsageError
 from core.requests import Sampling
 
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
+DRAWS_AT_ONCE: Final = 1024  # as many as are held in memory until they are evaluated
 
 
 class Picked(NamedTuple):
@@ -31,23 +32,32 @@ class Picked(NamedTuple):
 class RowSampler:
     """How one row chooses its tokens: it counts them, knows its history, and has a random state of its own.
 
-    `prompt`: token ids below `vocab_size`. None of `eos` is chosen before there are `min_tokens` tokens. Raises
-    UsageError for what this vocabulary cannot give.
+    `prompt`: token ids below `vocab_size`, the last `written` of which are answer already: it goes on as if it had
+    chosen them itself. None of `eos` is chosen before there are `min_tokens` tokens. Raises UsageError for what this
+    vocabulary cannot give.
     """
 
     def __init__(
-        self, sampling: Sampling, *, prompt: Sequence[int], eos: Sequence[int], min_tokens: int, vocab_size: int
+        self,
+        sampling: Sampling,
+        *,
+        prompt: Sequence[int],
+        eos: Sequence[int],
+        min_tokens: int,
+        vocab_size: int,
+        written: int = 0,
     ) -> None:
         _check(sampling, vocab_size)
         self.draws = sampling.temperature > 0
         self.logprobs = sampling.logprobs
-        self.key = mx.random.key(int.from_bytes(os.urandom(8)) if sampling.seed is None else sampling.seed)
+        key = mx.random.key(int.from_bytes(os.urandom(8)) if sampling.seed is None else sampling.seed)
+        self.key = _drawn(key, written) if self.draws else key
         self._sample = make_sampler(sampling.temperature, sampling.top_p, sampling.min_p, top_k=sampling.top_k)
         self._processors = _processors(sampling)
         self._context = max(sampling.repetition_context, sampling.presence_context, sampling.frequency_context)
         self._history = list(prompt)
         self._eos = [token for token in eos if 0 <= token < vocab_size]
-        self._owed = min_tokens if self._eos else 0
+        self._owed = min_tokens - written if self._eos else 0
 
     @property
     def processes(self) -> bool:
@@ -141,6 +151,15 @@ def greedy(logits: mx.array) -> int:
     """The most likely token of logits [1, vocabulary], as generate_step chooses it without a sampler."""
     (token,) = _ints(mx.argmax(_logprobs(logits), axis=-1))
     return token
+
+
+def _drawn(key: mx.array, times: int) -> mx.array:
+    """The random state behind so many draws: each splits the key, draws with one half and leaves the other."""
+    for number in range(times):
+        key = mx.random.split(key)[0]
+        if number % DRAWS_AT_ONCE == 0:
+            mx.eval(key)
+    return key
 
 
 def _logprobs(logits: mx.array) -> mx.array:

@@ -20,8 +20,8 @@ from core.events import FinishReason
 
 
 class Ended(NamedTuple):
-    """A request is over: "stop", "length" or "cancelled". `reused`: so many tokens of its prompt were in memory when it
-    was admitted. `drafted`: guessed tokens that went with its steps, of which `accepted` were right.
+    """A request is over: "stop", "length" or "cancelled". `reused`: so many tokens of its beginning were in memory when
+    it was admitted. `drafted`: guessed tokens that went with its steps, of which `accepted` were right.
     """
 
     request_id: str
@@ -39,7 +39,7 @@ class Stepped(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """`done` of `total` tokens of a prompt went round the ring."""
+    """`done` of `total` tokens of a beginning went round the ring."""
 
     request_id: str
     done: int
@@ -121,12 +121,12 @@ class Scheduler:
         return self._parking.rows
 
     def alive(self, request_id: str) -> bool:
-        """Whether it waits or runs: what comes back for any other is nobody's."""
-        return request_id in self._rows or request_id in self._waiting
+        """Whether it runs: what comes back for any other is nobody's."""
+        return request_id in self._rows
 
     def submit(self, request: Request, *, guess: bool = True) -> None:
-        """Take a request that no other is named like, with a prompt of one token at least; `guess`: guessed tokens may
-        go with its steps. Raises Busy.
+        """Take a request that no other is named like but one that is over, with a prompt of one token at least, and an
+        answer that has not ended; `guess`: guessed tokens may go with its steps. Raises Busy.
         """
         if len(self._rows) + len(self._waiting) >= self._most_rows + self._queue:
             raise Busy(f"{self.running} requests run and {self.waiting} wait: no more are taken.")
@@ -178,7 +178,7 @@ class Scheduler:
             return None
         self._chunks -= 1
         row = self._rows.get(work.request_id)
-        return Progress(work.request_id, work.position + len(work.tokens), len(row.request.tokens)) if row else None
+        return Progress(work.request_id, work.position + len(work.tokens), row.given) if row else None
 
     def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
         """The tokens that follow for each row of `step`, in their order: one at least, and behind each draft that was
@@ -239,6 +239,8 @@ class Scheduler:
             held = len(self._rows) + len(self._leaving)
             if held >= self._most_rows or not self._parking.fits(request, self._running_tokens):
                 return
+            if request.request_id in self._leaving:
+                return  # or it would be given what comes back for the one before it
             ops, handle, reused = self._parking.open(request, self._running_tokens)
             self._ops += ops
             del self._waiting[request.request_id]
@@ -253,8 +255,8 @@ class Scheduler:
                 self._ops += self._parking.snapshot(row.handle, row.held, self._running_tokens)
 
     def _join(self) -> None:
-        """Rows whose prompt is out join a lane; lanes that are missing then are split off."""
-        outside = [row for row in self._rows.values() if row.is_prompt_out and not row.is_in_lane]
+        """Rows that are ready join a lane; lanes that are missing then are split off."""
+        outside = [row for row in self._rows.values() if row.is_ready and not row.is_in_lane]
         ready = [Lane(row.handle, (row.request.request_id,)) for row in outside]
         joined, lanes = join(self._lanes, ready, self._leaving, self._most_lanes, self._handles)
         in_lanes = {name for lane in lanes for name in lane.rows} if outside else set()
@@ -266,7 +268,7 @@ class Scheduler:
         self._ops += joined + halved
 
     def _next_chunk(self) -> Chunk | None:
-        row = next((row for row in self._rows.values() if not row.is_prompt_out), None)
+        row = next((row for row in self._rows.values() if not row.is_ready), None)
         if row is None or self._owed or self._chunks >= self.window:
             return None
         self._chunks += 1

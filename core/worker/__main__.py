@@ -1,5 +1,12 @@
-"""`python -m core.worker`: started by a node, never by hand."""
+"""`python -m core.worker`: started by a node, never by hand.
 
-from core.worker.main import main
+The pipe is opened before mlx is imported, which takes a while: a node that goes meanwhile is noticed too.
+"""
 
-main()
+from core.worker.pipe import private_pipe
+
+inbox, outbox = private_pipe()
+
+from core.worker.main import main  # noqa: E402
+
+main(inbox, outbox)

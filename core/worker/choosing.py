@@ -36,10 +36,10 @@ _choices = msgspec.msgpack.Decoder(list[list[Choice]])
 
 
 class Choosers:
-    """The samplers of the rows that run, by request id."""
+    """The samplers of the rows that run, by request id; none is longer than `context` tokens."""
 
-    def __init__(self, vocabulary: int) -> None:
-        self._vocabulary = vocabulary
+    def __init__(self, vocabulary: int, context: int) -> None:
+        self._vocabulary, self._context = vocabulary, context
         self._rows: dict[bytes, RowSampler] = {}
 
     def reset(self) -> None:
@@ -52,8 +52,15 @@ class Choosers:
             raise ProtocolError(f"More than {ROWS_LIMIT} rows were admitted.")
         if not all(0 <= token < self._vocabulary for token in row.prompt):
             raise ProtocolError("A row was admitted with tokens that the model does not have.")
+        if row.written >= self._context:  # each of them takes time
+            raise ProtocolError(f"A row was admitted with {row.written} tokens in a context of {self._context}.")
         self._rows[row.request] = RowSampler(
-            row.sampling, prompt=row.prompt, eos=row.eos, min_tokens=row.min_tokens, vocab_size=self._vocabulary
+            row.sampling,
+            prompt=row.prompt,
+            eos=row.eos,
+            min_tokens=row.min_tokens,
+            vocab_size=self._vocabulary,
+            written=row.written,
         )
 
     def dismiss(self, request: bytes) -> None:
@@ -81,9 +88,10 @@ def admission(request: Request) -> Admit:
     admit = Admit(
         request=bytes.fromhex(request.request_id),
         sampling=sampling,
-        prompt=tuple(request.tokens[-_context(sampling) :]) if _looks_back(sampling) else (),
+        prompt=tuple(request.beginning[-_context(sampling) :]) if _looks_back(sampling) else (),
         eos=tuple(request.eos),
         min_tokens=request.min_tokens,
+        written=len(request.written),
     )
     if len(msgspec.msgpack.encode(admit)) > ADMISSION_BYTES:
         what = "The sampling of this request is too long to send to the Mac that chooses the tokens."

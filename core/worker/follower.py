@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 from typing import Final
 
 from core.engine.steps import Replies
@@ -55,7 +56,7 @@ class Follower:
         self._duty = duty(plan, index)
         self._input = TOKEN_TYPES if self._duty.embeds else {FrameType.ACTIVATION}
         self._answers_chunks = index == len(plan.stages) - 1 and not arriving(plan).runs
-        self._choosers = Choosers(self._vocabulary)
+        self._choosers = Choosers(self._vocabulary, plan.context)
         self._replies: Replies[WorkFrame] = Replies()
         self._run = NO_RUN
 
@@ -94,6 +95,7 @@ class Follower:
         else:
             reply = self._answer(ring, work)
             self._replies.keep(work.step, reply, base)
+            self._meter.steps.finished(work.step, monotonic())
             ring.send_work(reply, base)
 
     def _answer(self, ring: Ring, work: WorkFrame) -> WorkFrame:

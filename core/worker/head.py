@@ -34,7 +34,7 @@ class _Row:
         self.started = monotonic()
         self.first: float | None = None
         self.last = 0.0
-        self.count = 0
+        self.count = len(request.written)
 
     def done(self, reason: FinishReason, problem: Problem | None = None, ended: Ended | None = None) -> Done:
         """Its end; `ended` says what was reused and guessed."""
@@ -43,7 +43,7 @@ class _Row:
             finish_reason=reason,
             prompt_tokens=len(self.request.tokens),
             tokens=self.count,
-            reused=ended.reused if ended else 0,
+            reused=min(ended.reused, len(self.request.tokens)) if ended else 0,
             drafted=ended.drafted if ended else 0,
             accepted=ended.accepted if ended else 0,
             ttft_s=self.first - self.started if self.first else None,
@@ -92,21 +92,25 @@ class Head:
         return self.sessions.is_busy or not (self._scheduler.idle and self._pipeline.is_at_rest)
 
     def submit(self, request: Request) -> None:
-        """Queue a request; one that cannot run is answered at once."""
+        """Queue a request; one that cannot run, or that has ended, is answered at once."""
+        if request.ended:
+            self._report(untouched(request, request.ended))
+            return
         try:
             _check_tokens(request, self._vocabulary)
             sampler = RowSampler(
                 request.sampling,
-                prompt=request.tokens,
+                prompt=request.beginning,
                 eos=request.eos,
                 min_tokens=request.min_tokens,
                 vocab_size=self._vocabulary,
+                written=len(request.written),
             )
             words: list[Word] = [] if self._pipeline.chooses else [admission(request)]
             # elsewhere nobody can say which of several guesses are right, unless the most likely token is chosen always
             self._scheduler.submit(request, guess=self._pipeline.chooses or sampler.is_plain)
         except MaclusterError as error:
-            self._report(refusal(request, error.problem))
+            self._report(untouched(request, "error", error.problem))
             return
         if not self._rows:
             words.insert(0, Begin())
@@ -193,7 +197,7 @@ class Head:
         if answer.chosen is not None:
             return [confirmed(picked, step.drafts) for picked in answer.chosen]
         assert answer.logits is not None
-        alive = [at for at, request_id in enumerate(step.requests) if request_id in self._rows]
+        alive = [at for at, request_id in enumerate(step.requests) if self._scheduler.alive(request_id)]
         samplers = [self._rows[step.requests[at]].sampler for at in alive]
         chosen: list[list[Picked]] = [[Picked(0)] for _ in step.requests]
         if step.drafts and alive:
@@ -267,20 +271,20 @@ class Head:
 
 def _check_tokens(request: Request, vocabulary: int) -> None:
     """MLX reads beyond its arrays where a token id is too large."""
-    if not request.tokens or not all(0 <= token < vocabulary for token in request.tokens):
+    if not request.tokens or not all(0 <= token < vocabulary for token in request.beginning):
         raise StageFailed(
             "The tokenizer gave token ids that the model does not have.",
             "The tokenizer and the weights of this model do not belong together: fetch the model again.",
         )
 
 
-def refusal(request: Request, problem: Problem) -> Done:
-    """The answer to a request that cannot run."""
+def untouched(request: Request, reason: FinishReason, problem: Problem | None = None) -> Done:
+    """The end of an answer for which nothing was put on the ring."""
     return Done(
         request_id=request.request_id,
-        finish_reason="error",
+        finish_reason=reason,
         prompt_tokens=len(request.tokens),
-        tokens=0,
+        tokens=len(request.written),
         ttft_s=None,
         decode_s=0.0,
         problem=problem,

@@ -10,7 +10,7 @@ import select
 import signal
 import sys
 from pathlib import Path
-from time import perf_counter
+from time import monotonic, perf_counter
 
 import mlx.core as mx
 
@@ -24,7 +24,7 @@ from core.plan.duties import duty
 from core.trust.identity import open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower
-from core.worker.head import Head, refusal
+from core.worker.head import Head, untouched
 from core.worker.messages import (
     Broken,
     Cancel,
@@ -45,9 +45,10 @@ from core.worker.messages import (
     Trace,
     Traced,
     Unproved,
+    Worked,
 )
 from core.worker.neighbours import Neighbours
-from core.worker.pipe import Inbox, Outbox, private_pipe
+from core.worker.pipe import Inbox, Outbox
 from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
 from core.worker.ring import Ring
@@ -85,7 +86,12 @@ class Worker:
                 self._break(error)
 
     def _wait(self, timeout_s: float) -> None:
-        """For the node, and on a ring for frames: to a head that waits for nothing only repeated ones come."""
+        """For the node, and on a ring for frames: to a head that waits for nothing only repeated ones come. Not beyond
+        the time when the node is to be told of the last step.
+        """
+        steps = self._stage.meter.steps if self._stage else None
+        if steps and steps.due is not None:
+            timeout_s = min(timeout_s, max(0.0, steps.due - monotonic()))
         if self._ring is None:
             select.select([self._inbox.fileno()], [], [], timeout_s)
         elif self._ring.wait(self._inbox, timeout_s):
@@ -93,6 +99,8 @@ class Worker:
                 self._follower.serve(self._ring, self._ring.receive())
             elif self._pipeline:
                 self._pipeline.take()
+        if steps:
+            steps.tell(monotonic())
 
     def _obey(self, command: Command) -> None:
         match command:
@@ -107,7 +115,8 @@ class Worker:
             case Generate() if self._head:
                 self._head.submit(command.request)
             case Generate():
-                self._report(refusal(command.request, LinkLost("No model is loaded in this worker.").problem))
+                no_model = LinkLost("No model is loaded in this worker.").problem
+                self._report(untouched(command.request, "error", no_model))
             case Cancel() if self._head:
                 self._head.cancel(command.request_id)
             case SaveSession() if self._head:
@@ -128,7 +137,7 @@ class Worker:
 
     def _load(self, command: Load) -> None:
         self._plan, self._index = command.plan, command.index
-        self._meter = StageMeter(command.index)
+        self._meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
         try:
             self._report(self._loaded(command))
         except MaclusterError as error:
@@ -239,9 +248,8 @@ def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
     return layers.incoming_bytes_per_token
 
 
-def main() -> None:
-    """Entry of `python -m core.worker`."""
-    inbox, outbox = private_pipe()
+def main(inbox: Inbox, outbox: Outbox) -> None:
+    """Serve the node at the other end of the pipe for ever; the inbox ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0002)
     mx.set_cache_limit(256 << 20)

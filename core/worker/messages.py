@@ -176,7 +176,7 @@ class Unproved(Message, frozen=True, kw_only=True):
 
 
 class Prefilled(Message, frozen=True, kw_only=True):
-    """Prompt tokens that went round the ring so far."""
+    """Tokens of the prompt, and of what was written already, that went round the ring so far."""
 
     request_id: str
     done: int
@@ -194,9 +194,9 @@ class Token(Message, frozen=True, kw_only=True):
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """The answer ended; times in seconds, `decode_s` from the first token to the last. `reused`: so many tokens of the
-    prompt
-    were in memory already. `drafted`: guessed tokens that went round, of which `accepted` were right.
+    """The answer ended, with `tokens` in all. Times in seconds, of those that were not written already: `decode_s` from
+    the first of them to the last. `reused`: so many tokens of the prompt were in memory already. `drafted`: guessed
+    tokens that went round, of which `accepted` were right.
     """
 
     request_id: str
@@ -209,6 +209,12 @@ class Done(Message, frozen=True, kw_only=True):
     ttft_s: float | None
     decode_s: float
     problem: Problem | None = None
+
+
+class Worked(Message, frozen=True, kw_only=True):
+    """The last step of work that this stage has finished: told while it works, and before it falls idle."""
+
+    step: int
 
 
 class SessionSaved(Message, frozen=True, kw_only=True):
@@ -290,6 +296,7 @@ Report = (
     | SessionFailed
     | Samples
     | Traced
+    | Worked
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -21,7 +21,8 @@ class Inbox:
         self._fd = fd
         self._commands: deque[Command] = deque()
         self._wake_read, self._wake_write = os.pipe()
-        os.set_blocking(self._wake_read, False)
+        for end in (self._wake_read, self._wake_write):
+            os.set_blocking(end, False)
         threading.Thread(target=self._read_until_eof, name="inbox", daemon=True).start()
 
     def fileno(self) -> int:
@@ -37,18 +38,24 @@ class Inbox:
         except IndexError:
             return None
         if self._commands:
-            os.write(self._wake_write, b"!")
+            self._wake()
         return command
 
     def _read_until_eof(self) -> None:
-        while (head := self._read(LENGTH.size)) is not None:
-            (length,) = LENGTH.unpack(head)
-            body = self._read(length) if length <= MAX_MESSAGE else None
-            if body is None:
-                break
-            self._commands.append(unpack_command(body))
+        try:
+            while (head := self._read(LENGTH.size)) is not None:
+                (length,) = LENGTH.unpack(head)
+                body = self._read(length) if length <= MAX_MESSAGE else None
+                if body is None:
+                    return
+                self._commands.append(unpack_command(body))
+                self._wake()
+        finally:  # whatever it was: without this thread nobody would see the node go
+            os._exit(0)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # full: it is readable all the same
             os.write(self._wake_write, b"!")
-        os._exit(0)
 
     def _read(self, count: int) -> bytes | None:
         parts: list[bytes] = []
@@ -68,10 +75,13 @@ class Outbox:
         self._fd = fd
 
     def put(self, report: Report) -> None:
-        """Write one report; blocks while the node is behind."""
+        """Write one report; blocks while the node is behind, and ends the process where the node is gone."""
         data = memoryview(pack(report))
-        while data:
-            data = data[os.write(self._fd, data) :]
+        try:
+            while data:
+                data = data[os.write(self._fd, data) :]
+        except BrokenPipeError:
+            os._exit(0)
 
 
 def private_pipe() -> tuple[Inbox, Outbox]:

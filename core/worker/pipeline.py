@@ -19,7 +19,7 @@ from core.engine.rows import Ledger
 from core.engine.sampling import Picked
 from core.engine.steps import Outstanding
 from core.engine.work import Op
-from core.errors import LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
+from core.errors import CachesLost, LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
@@ -94,6 +94,7 @@ class Pipeline:
         self._ledger = Ledger()
         self._ready: deque[Answer] = deque()
         self._run = os.urandom(16)
+        self._is_run_known = False  # to the other stages
         self._asked: StageSample | None = None  # what this stage had to tell when it asked the others
         self._samples: list[StageSample] | None = None
         self.trip_s = 0.0
@@ -123,7 +124,7 @@ class Pipeline:
         lost = self._stand(ring)
         if lost and (self._out or self._ledger):
             names = " and ".join(ring.plan.stages[index].peer for index in lost)
-            problem = StageFailed(f"{names} was started anew and has lost the answer.", "Ask again.").problem
+            problem = CachesLost(f"{names} was started anew and has lost the answer.").problem
             self.begin_anew()
             self._stand(ring)
         self._send_again(ring, self._out.resend)
@@ -138,7 +139,7 @@ class Pipeline:
 
     def begin_anew(self) -> None:
         """Forget every handle and all work, here, and on every stage as soon as the links are new."""
-        self._run = os.urandom(16)
+        self._run, self._is_run_known = os.urandom(16), False
         self._out.clear()
         self._ready.clear()
         self._ledger.clear()
@@ -221,11 +222,15 @@ class Pipeline:
         return self._ready.popleft() if self._ready else None
 
     def wait(self, inbox: Inbox | None, until: float | None = None) -> None:
-        """Until a frame comes, the node has something to say, it is `until`, or something has to be sent again."""
-        times = [at for at in (until, self._out.deadline()) if at is not None]
+        """Until a frame comes, the node has something to say or to hear, it is `until`, or something has to be sent
+        again.
+        """
+        steps = self.stage.meter.steps
+        times = [at for at in (until, self._out.deadline(), steps.due) if at is not None]
         timeout = max(0.0, min(times) - monotonic()) if times else None
         if self._ring and not self._ring.wait(inbox, timeout):
             self._send_again(self._ring, self._out.due)
+        steps.tell(monotonic())
 
     def renew(self) -> None:
         """New keys for every link. Raises LinkError or its kinds."""
@@ -254,7 +259,9 @@ class Pipeline:
         if not self._peers:
             self._ready.append(Answer(sent.work, logits))
             return
-        step = self._out.put(sent, monotonic())
+        now = monotonic()
+        step = self._out.put(sent, now)
+        self.stage.meter.steps.finished(step, now)
         if self._ring:
             self._ring.send_work(sent.frame._replace(step=step), self._out.base)
 
@@ -327,7 +334,7 @@ class Pipeline:
         return arrays[0]
 
     def _stand(self, ring: Ring) -> tuple[int, ...]:
-        """The stages that do not hold what they should."""
+        """The stages that do not hold what they should: nothing yet of a run that is new to all of them."""
         asked = Standing(self._run, self._out.base)
         started = monotonic()
         ring.send(FrameType.STANDING, encode_standing(asked))
@@ -336,7 +343,8 @@ class Pipeline:
         others = range(1, len(ring.plan.stages))
         if (told.run, told.base) != (asked.run, asked.base) or not all(index in others for index in told.lost):
             raise ProtocolError("A stage answered for another run.")
-        return told.lost
+        lost, self._is_run_known = told.lost if self._is_run_known else (), True
+        return lost
 
     def _send_again(self, ring: Ring, overdue: Callable[[float], list[tuple[int, _Sent]]]) -> None:
         try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from time import monotonic, perf_counter
 from types import TracebackType
@@ -14,6 +15,7 @@ from core.link.channel import Receiver, Sender
 from core.worker.messages import Span, SpanKind, StageSample
 
 SPANS: Final = 8192
+TELL_EVERY_S: Final = 0.5
 
 
 class Stopwatch:
@@ -33,11 +35,39 @@ class Stopwatch:
         self.seconds += perf_counter() - self._since
 
 
-class StageMeter:
-    """The counters of one stage since the ring was last idle, and when it computed what."""
+class Steps:
+    """The last step that a stage has finished, given to `tell` at most every `TELL_EVERY_S`. Times in seconds of the
+    monotonic clock.
+    """
 
-    def __init__(self, index: int) -> None:
+    def __init__(self, tell: Callable[[int], None]) -> None:
+        self._tell = tell
+        self._last = self._told = 0
+        self._told_at = -math.inf
+
+    def finished(self, step: int, now: float) -> None:
+        """The stage's own part of `step` is done; it may still have to be sent."""
+        self._last = step
+        self.tell(now)
+
+    @property
+    def due(self) -> float | None:
+        """When to `tell` the last one, whatever comes; None while there is nothing to tell."""
+        return self._told_at + TELL_EVERY_S if self._last != self._told else None
+
+    def tell(self, now: float) -> None:
+        """What is due by now."""
+        if self.due is not None and now >= self.due:
+            self._told, self._told_at = self._last, now
+            self._tell(self._last)
+
+
+class StageMeter:
+    """The counters of one stage since the ring was last idle, when it computed what, and how far it is."""
+
+    def __init__(self, index: int, tell_step: Callable[[int], None] = lambda _: None) -> None:
         self._index = index
+        self.steps = Steps(tell_step)
         self.compute = Stopwatch()
         self.codec = Stopwatch()
         self.wait = Stopwatch()

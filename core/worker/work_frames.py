@@ -14,7 +14,7 @@ from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
-from core.engine.work import Handle, Op
+from core.engine.work import Count, Handle, Op
 from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
 from core.link.frames import Buffer, Flag, FrameType
@@ -45,8 +45,9 @@ RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYT
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Row `request` begins, where its tokens are chosen on another Mac than the head. `prompt`: as much of its end as
-    penalties look at. None of `eos` is chosen before there are `min_tokens` tokens.
+    """Row `request` begins, where its tokens are chosen on another Mac than the head. `written`: so many
+    tokens of its answer are there already. `prompt`: as much of the end of prompt and answer as penalties look at. None
+    of `eos` is chosen before there are `min_tokens` tokens.
     """
 
     request: RequestId
@@ -54,6 +55,7 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
     prompt: tuple[int, ...] = ()
     eos: tuple[int, ...] = ()
     min_tokens: int = 0
+    written: Count = 0
 
 
 class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag=True):

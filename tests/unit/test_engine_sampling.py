@@ -72,12 +72,22 @@ class Row:
     """One request, run as the head runs it: the model alone gives logits, nothing of it is chosen there."""
 
     def __init__(
-        self, sampling: Sampling, dtype: mx.Dtype = mx.float32, eos: Sequence[int] = (), least: int = 0
+        self,
+        sampling: Sampling,
+        dtype: mx.Dtype = mx.float32,
+        eos: Sequence[int] = (),
+        least: int = 0,
+        written: Sequence[Picked] = (),
     ) -> None:
-        self.sampler = RowSampler(sampling, prompt=PROMPT, eos=eos, min_tokens=least, vocab_size=VOCAB)
-        self.picked: list[Picked] = []
+        self.picked = list(written)
+        beginning = PROMPT + self.tokens
+        self.sampler = RowSampler(
+            sampling, prompt=beginning, eos=eos, min_tokens=least, vocab_size=VOCAB, written=len(written)
+        )
         self._model, self._cache = model(dtype), make_prompt_cache(model(dtype))
         self._model(mx.array([PROMPT[:-1]]), cache=self._cache)
+        for token in beginning[len(PROMPT) - 1 : -1]:
+            self._model(mx.array([[token]]), cache=self._cache)
 
     @property
     def tokens(self) -> list[int]:
@@ -118,6 +128,27 @@ def test_a_row_gets_the_tokens_of_generate_step(sampling: Sampling, dtype: mx.Dt
     row = Row(sampling, dtype)
     run([row])
     assert row.tokens == expected
+
+
+@pytest.mark.parametrize("sampling", CASES)
+def test_a_row_goes_on_behind_what_is_written_as_if_it_had_chosen_that(sampling: Sampling) -> None:
+    """Its end tokens are owed at some of the splits, and are none any more at others."""
+    eos, least = [7, 222, 301, *range(40, 50)], 9
+    undisturbed = Row(sampling, eos=eos, least=least)
+    run([undisturbed])
+    for count in (1, 2, least - 1, least, COUNT - 1):
+        resumed = Row(sampling, eos=eos, least=least, written=undisturbed.picked[:count])
+        run([resumed], COUNT - count)
+        assert resumed.picked == undisturbed.picked
+
+
+def test_a_long_answer_goes_on_with_the_random_state_that_it_had() -> None:
+    sampling, count = Sampling(temperature=1.0, seed=21), 4000
+    logits = mx.zeros((1, VOCAB))
+    undisturbed = RowSampler(sampling, prompt=[1], eos=[], min_tokens=0, vocab_size=VOCAB)
+    said = [pick_all([undisturbed], logits)[0].token for _ in range(count + 9)]
+    resumed = RowSampler(sampling, prompt=[1, *said[:count]], eos=[], min_tokens=0, vocab_size=VOCAB, written=count)
+    assert [pick_all([resumed], logits)[0].token for _ in range(9)] == said[count:]
 
 
 def test_every_setting_counts() -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from random import Random
 
 import pytest
+from msgspec.structs import replace
 
 from core.engine.parking import Parked
 from core.engine.requests import Request
@@ -16,8 +17,9 @@ from tests.simulated_head import ENDLESS, Head
 
 class Schedule:
     """One seeded run. Requests come and are cancelled at any time, and many go on from what others were answered, or
-    from a part of it; rows come from elsewhere, or are kept for a while; stages fail; links are slow, break or lose
-    frames; chunks and their window change on the way; a ring may be gone for good and be followed by another.
+    from a part of it; some come when a part of their answer is written, or again when they were cancelled or lost; rows
+    come from elsewhere, or are kept for a while; stages fail; links are slow, break or lose frames; chunks and their
+    window change on the way; a ring may be gone for good and be followed by another.
     """
 
     def __init__(self, seed: int) -> None:
@@ -45,6 +47,8 @@ class Schedule:
         self.cancels = random.choice((0.0, 0.01))
         self.follows = random.choice((0.0, 0.7))
         self.holds = random.choice((0.0, 0.0, 0.01))
+        self.resumes = random.choice((0.0, 0.5))
+        self.resumed = 0
         self.pinned: list[Parked] = []
         self.refused = 0
         self.now = 0.0
@@ -71,19 +75,28 @@ class Schedule:
 
     def _submit(self) -> None:
         self.coming -= 1
+        self.has_news = True
+        broken = [said for said in self.requests if self.head.reasons.get(said.request_id) in ("cancelled", "lost")]
+        if broken and self.random.random() < self.resumes:
+            said = self.random.choice(broken)
+            self.resumed += self.head.submit(replace(said, written=self.head.answers[said.request_id]))
+            return
         self.requests.append(self._request(len(self.requests)))
         self.refused += not self.head.submit(self.requests[-1], guess=self.random.random() < 0.9)
-        self.has_news = True
 
     def _request(self, number: int) -> Request:
         random = self.random
-        return Request(
+        request = Request(
             request_id=f"{number:032x}",
             tokens=self._history() + random.choices(range(VOCABULARY), k=random.randint(1, 7)),
             max_tokens=random.randint(1, 14),
             min_tokens=random.randrange(4),
             eos=random.choices(range(VOCABULARY), k=random.randrange(3)),
         )
+        if random.random() >= 0.4 * self.resumes:
+            return request
+        whole = alone(request, self.stages)
+        return replace(request, written=whole[: random.randint(1, len(whole))])
 
     def _history(self) -> list[int]:
         """What somebody said and was answered so far, or the first part of it."""
@@ -163,8 +176,11 @@ def test_every_answer_is_what_it_would_be_alone_whatever_the_network_does(seeds:
         kinds += schedule.head.kinds + Counter(schedule.head.reasons.values())
         kinds["repeat"] += schedule.head.ring.repeats
         kinds["refused"] += schedule.refused
+        kinds["resumed"] += schedule.resumed
+        kinds["written"] += sum(bool(asked.written) for asked in schedule.requests)
         for ended in schedule.head.ended.values():
             kinds.update(reused=ended.reused, drafted=ended.drafted, accepted=ended.accepted)
     expected = {"Chunk", "Step", "New", "Merge", "Extend", "Keep", "Copy", "Extract", "Trim", "Restore", "Drop"}
     expected |= {"stop", "length", "cancelled", "lost", "repeat", "refused", "reused", "accepted"}
+    expected |= {"resumed", "written"}
     assert min(kinds[kind] for kind in expected) > len(seeds) // 50, kinds

@@ -16,6 +16,7 @@ from core.worker.choosing import ROWS_LIMIT, Choosers, admission, decode_choices
 from core.worker.work_frames import Admit, Dismiss, decode_orders, encode_orders
 
 VOCABULARY = 50
+CONTEXT = 4096
 PROMPT = [3, 4, 5, 4, 3, 9]
 SAMPLINGS = [
     pytest.param(Sampling(), id="greedy"),
@@ -34,7 +35,12 @@ def request(sampling: Sampling = GREEDY, number: int = 1, **changes: Any) -> Req
 
 def sampler(asked: Request) -> RowSampler:
     return RowSampler(
-        asked.sampling, prompt=asked.tokens, eos=asked.eos, min_tokens=asked.min_tokens, vocab_size=VOCABULARY
+        asked.sampling,
+        prompt=asked.beginning,
+        eos=asked.eos,
+        min_tokens=asked.min_tokens,
+        vocab_size=VOCABULARY,
+        written=len(asked.written),
     )
 
 
@@ -60,7 +66,7 @@ def key(number: int) -> bytes:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_tokens_are_those_that_the_head_would_choose(sampling: Sampling) -> None:
     asked = request(sampling, min_tokens=3)
-    here, there = sampler(asked), Choosers(VOCABULARY)
+    here, there = sampler(asked), Choosers(VOCABULARY, CONTEXT)
     there.admit(told(asked))
     for step in range(8):
         expected = pick_all([here], noise(step))
@@ -68,9 +74,22 @@ def test_tokens_are_those_that_the_head_would_choose(sampling: Sampling) -> None
         assert chosen == expected
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_a_row_that_goes_on_is_chosen_for_as_if_it_had_never_stopped(sampling: Sampling, count: int) -> None:
+    """The Mac is told of what is written how much there is, and of its words what penalties look at."""
+    asked = request(sampling, min_tokens=3)
+    undisturbed = Choosers(VOCABULARY, CONTEXT)
+    undisturbed.admit(told(asked))
+    chosen = [undisturbed.choose([key(1)], noise(step)) for step in range(9)]
+    there = Choosers(VOCABULARY, CONTEXT)
+    there.admit(told(request(sampling, min_tokens=3, written=[rows[0][0].token for rows in chosen[:count]])))
+    assert [there.choose([key(1)], noise(step)) for step in range(count, 9)] == chosen[count:]
+
+
 def test_rows_keep_their_own_way_whichever_run_together() -> None:
     asked = [request(Sampling(temperature=1.0, seed=n), n) for n in range(3)]
-    here, there = [sampler(each) for each in asked], Choosers(VOCABULARY)
+    here, there = [sampler(each) for each in asked], Choosers(VOCABULARY, CONTEXT)
     for each in asked:
         there.admit(told(each))
     for step, together in enumerate([(0, 1, 2), (2, 0), (1,), (0, 1, 2)]):
@@ -84,7 +103,7 @@ def test_guesses_are_checked_by_the_head(sampling: Sampling) -> None:
     asked = request(sampling)
     logits = noise(7, 4)
     tokens = [greedy(logits[n : n + 1]) for n in range(4)]
-    there = Choosers(VOCABULARY)
+    there = Choosers(VOCABULARY, CONTEXT)
     there.admit(told(asked))
     (chosen,) = over(there.choose([key(1)], logits[None]), 4)
     assert [picked.token for picked in chosen] == tokens
@@ -106,7 +125,7 @@ def test_guessed_tokens_are_chosen_as_if_they_had_come_one_by_one(sampling: Samp
 
 
 def test_what_no_honest_peer_asks_is_refused() -> None:
-    there = Choosers(VOCABULARY)
+    there = Choosers(VOCABULARY, CONTEXT)
     there.admit(told(request()))
     for askers, logits in [
         ([key(2)], noise(1)),
@@ -123,6 +142,12 @@ def test_what_no_honest_peer_asks_is_refused() -> None:
         there.admit(Admit(key(1), Sampling(), (VOCABULARY,)))
     with pytest.raises(UsageError):
         there.admit(Admit(key(1), Sampling(logit_bias={VOCABULARY: 1.0})))
+    for written in (CONTEXT, (1 << 32) - 1):
+        with pytest.raises(ProtocolError, match=f"{written} tokens in a context of {CONTEXT}"):
+            there.admit(Admit(key(1), Sampling(temperature=1.0), written=written))
+    for written in (-1, 1 << 32):
+        with pytest.raises(ProtocolError, match="does not decode"):
+            decode_orders(encode_orders([Admit(key(1), Sampling(), written=written)])[0])
     for number in range(ROWS_LIMIT):
         there.admit(Admit(key(number), Sampling()))
     with pytest.raises(ProtocolError, match="rows were admitted"):
@@ -130,7 +155,7 @@ def test_what_no_honest_peer_asks_is_refused() -> None:
 
 
 def test_guesses_of_a_row_that_does_not_take_the_most_likely_token_are_refused() -> None:
-    there = Choosers(VOCABULARY)
+    there = Choosers(VOCABULARY, CONTEXT)
     there.admit(told(request(Sampling(temperature=1.0))))
     with pytest.raises(ProtocolError, match="cannot take them here"):
         there.choose([key(1)], noise(1, 2)[None])
@@ -141,6 +166,8 @@ def test_no_more_of_the_prompt_leaves_than_penalties_look_at() -> None:
     assert admission(request(Sampling(repetition_penalty=1.1, repetition_context=30))).prompt == tuple(PROMPT)
     short = Sampling(frequency_penalty=1.0, repetition_context=2, presence_context=2, frequency_context=3)
     assert admission(request(short)).prompt == (4, 3, 9)
+    assert admission(request(short, written=[11, 12])).prompt == (9, 11, 12)
+    assert admission(request(written=[11, 12])).prompt == ()
     with pytest.raises(UsageError, match="too long to send"):
         admission(request(Sampling(logit_bias={n: 1.5 for n in range(9000)})))
 

@@ -38,6 +38,7 @@ from core.worker.messages import (
     Trace,
     Traced,
     Unproved,
+    Worked,
     pack,
     unpack_command,
     unpack_report,
@@ -95,6 +96,7 @@ REPORTS: list[Report] = [
     SessionFailed(problem=PROBLEM),
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[Span(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
+    Worked(step=2**40),
 ]
 
 

@@ -43,6 +43,15 @@ while True:
     pass
 """
 
+TALKING = """
+from core.worker.messages import Listening
+from core.worker.pipe import private_pipe
+
+inbox, outbox = private_pipe()
+while True:
+    outbox.put(Listening(pid=1, port=2))
+"""
+
 
 def generate(request_id: str, tokens: int = 1) -> Generate:
     return Generate(request=Request(request_id=request_id, tokens=[7] * tokens, max_tokens=1))
@@ -89,9 +98,32 @@ def test_commands_come_in_order_and_whole_whatever_is_printed() -> None:
         assert err == b"a stray print must not spoil the pipe\n"
 
 
-@pytest.mark.parametrize("last_words", [b"", LENGTH.pack(100) + b"half", LENGTH.pack(1 << 31)])
+@pytest.mark.parametrize(
+    "last_words",
+    [
+        pytest.param(b"", id="none"),
+        pytest.param(LENGTH.pack(100) + b"half", id="half"),
+        pytest.param(LENGTH.pack(1 << 31), id="too-long"),
+        pytest.param(LENGTH.pack(4) + b"\xc1" * 4 + LENGTH.pack(4), id="no-command"),
+    ],
+)
 def test_a_worker_ends_with_its_node_even_in_the_middle_of_work(last_words: bytes) -> None:
     with process(BUSY) as child:
         hear(child.stdout)
         out, err = child.communicate(last_words, timeout=2)
         assert (child.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_worker_ends_with_its_node_however_much_it_was_told_in_the_middle_of_work() -> None:
+    with process(BUSY.replace("pass", "__import__('time').sleep(60)")) as child:
+        hear(child.stdout)
+        out, err = child.communicate(pack(Cancel(request_id="x")) * 80_000, timeout=20)
+        assert (child.returncode, out, err) == (0, b"", b"")
+
+
+def test_a_worker_that_has_something_to_say_ends_where_nobody_hears_it() -> None:
+    with process(TALKING) as child:
+        hear(child.stdout)
+        assert child.stdout
+        child.stdout.close()  # standard input stays: what it writes is what shows it that the node is gone
+        assert child.wait(timeout=5) == 0

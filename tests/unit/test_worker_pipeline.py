@@ -227,7 +227,7 @@ def test_where_a_stage_has_lost_its_caches_everybody_begins_anew(turns: Turns, l
         turns.followers[number - 1] = Follower(turns.stages[number], turns.linked.plan, number)
     problem = turns.link()
     assert problem
-    assert problem.kind == "StageFailed"
+    assert problem.kind == "CachesLost"
     names = " and ".join(f"mac{number}" for number in lost)
     assert problem.what == f"{names} was started anew and has lost the answer."
     assert turns.pipeline.is_at_rest
@@ -254,6 +254,18 @@ def test_a_head_that_begins_anew_is_followed(turns: Turns) -> None:
     turns.pipeline.begin_anew()
     assert turns.link() is None
     assert [stage.handles for stage in turns.stages] == [0, 0, 0]
+
+
+@every_topology
+def test_what_is_put_after_a_new_beginning_and_before_new_links_is_not_lost(turns: Turns) -> None:
+    ask(turns)
+    turns.answers(3)
+    turns.linked.close()
+    turns.pipeline.unlink()
+    turns.pipeline.begin_anew()
+    ask(turns)
+    assert turns.link() is None
+    np.testing.assert_array_equal(turns.logits(turns.answers(len(PROMPT) + 1)[-1]), reference())
 
 
 # ---- nobody answers
