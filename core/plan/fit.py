@@ -3,55 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NotRequired, TypedDict, Unpack
+from typing import Unpack
 
 import msgspec
 
-from core.errors import DoesNotFit, UnsupportedModel
+from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Stage, Topology
 from core.models.anatomy import Anatomy
 from core.plan.hops import hop_bytes
 from core.plan.notes import notes_of, where_cut
 from core.plan.owners import as_given, by_budget
 from core.plan.sizes import Bytes, Sizes
-from core.requests import PlanRequest
+from core.plan.survival import indispensable, topology_on
+from core.plan.wish import Wish
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
-
-
-class How(TypedDict):
-    """How a model is to run: for `context` tokens, and what else `core.requests.PlanRequest` has."""
-
-    context: int
-    kv_bits: NotRequired[int | None]
-    rows: NotRequired[int]
-    chunk: NotRequired[int | None]
-    window: NotRequired[int | None]
-    topology: NotRequired[Topology | None]
-    layers: NotRequired[Sequence[str]]
-
-
-class Wish(How):
-    """What is to be planned: a model and its bytes, over `peers`, the head first."""
-
-    model: str
-    fingerprint: str
-    layout: Bytes
-    peers: Sequence[Peer]
-    plan_gen: int
-    anatomy: NotRequired[Anatomy | None]
-
-
-def how_of(request: PlanRequest) -> How:
-    """What a request says of how the model is to run."""
-    return How(
-        context=request.context,
-        kv_bits=request.kv_bits,
-        rows=request.rows,
-        chunk=request.chunk,
-        window=request.window,
-        topology=request.topology,
-        layers=request.layers,
-    )
 
 
 def make_plan(**wish: Unpack[Wish]) -> Plan:
@@ -62,7 +27,34 @@ def make_plan(**wish: Unpack[Wish]) -> Plan:
     return plan
 
 
-def draft_plan(
+def draft_plan(**wish: Unpack[Wish]) -> Plan:
+    """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
+    budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac.
+
+    With the model's `anatomy`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
+    notes say so; without it every cut counts as legal. It may not fit: then it names no Mac that it could not lose.
+
+    Raises the errors of `split_layers` and `route`, IllegalCut, PlanError where the topology needs more Macs, and
+    UnsupportedModel where the caches cannot be kept in `kv_bits`.
+    """
+    plan = _draft(**wish)
+    if shortage(plan):
+        return plan
+    needed = indispensable(plan, wish["peers"], lambda peers: _fits_on(peers, wish))
+    return msgspec.structs.replace(plan, indispensable=needed)
+
+
+def _fits_on(peers: Sequence[Peer], wish: Wish) -> bool:
+    """Whether what was wished for `wish["peers"]` could go on over these."""
+    topology = topology_on(len(peers), wish.get("topology"))
+    there: Wish = {**wish, "peers": peers, "layers": (), "topology": topology}
+    try:
+        return shortage(_draft(**there)) is None
+    except PlanError:
+        return False
+
+
+def _draft(
     *,
     model: str,
     fingerprint: str,
@@ -78,14 +70,6 @@ def draft_plan(
     topology: Topology | None = None,
     layers: Sequence[str] = (),
 ) -> Plan:
-    """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
-    budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac.
-
-    With the model's `anatomy`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
-    notes say so; without it every cut counts as legal. It may not fit. Raises the errors of `split_layers` and `route`,
-    IllegalCut, PlanError where the topology needs more Macs, and UnsupportedModel where the caches cannot be kept in
-    `kv_bits`.
-    """
     if kv_bits and anatomy and anatomy.whole_bits:
         what = f"The caches of {model} cannot be kept in {kv_bits} bits: {anatomy.whole_bits}."
         raise UnsupportedModel(what, "Leave out --kv-bits.")

@@ -8,9 +8,10 @@ from core.errors import MaclusterError
 from core.events import Peer, Plan
 from core.models.anatomy import Anatomy
 from core.models.layout import Layout
-from core.plan.fit import draft_plan, how_of, shortage
+from core.plan.fit import draft_plan, shortage
 from core.plan.hops import hop_bytes
 from core.plan.sizes import kv_bytes_of
+from core.plan.wish import how_of
 from core.requests import PlanPreview, PlanRequest
 
 

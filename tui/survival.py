@@ -1,0 +1,18 @@
+"""Which Macs a plan may lose, in words: for the commands and the screens, which know no `core.plan`."""
+
+from __future__ import annotations
+
+from core.events import Plan
+
+
+def survival(plan: Plan) -> str:
+    """Which Macs may be lost, as a sentence; "" for a plan on one Mac. Meant for a plan that fits."""
+    head, *others = plan.stages
+    held = [stage.peer for stage in others if stage.device_id in plan.indispensable]
+    if not others:
+        return ""
+    rest, alone = ("the others", "") if len(others) > 1 else (head.peer, " alone")
+    if held:
+        return f"It cannot lose {' or '.join(held)}: {rest} could not hold it{alone}."
+    lost = f"any one Mac but {head.peer}" if len(others) > 1 else others[0].peer
+    return f"It can lose {lost}: {rest} can hold it{alone}."
