@@ -19,14 +19,11 @@ class Contact:
 
     def __init__(self, line: Line) -> None:
         self.line = line
-        self.heard_at = monotonic()
-        self.changed_at = self.renew_at = self.heard_at
+        self.since = self.changed_at = self.renew_at = monotonic()
         self.attempts = 0
         self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
         self.status: Status | None = None
-        self.suspect = False
         self.goodbye = ""
-        self.since = self.heard_at
         self.beat: asyncio.Task[None] | None = None
         self.dispute = ""
 

@@ -12,13 +12,14 @@ from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
 from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
 from core.link.line import Line
+from core.link.liveness import Change, Dead, Liveness, Slept, Suspected, Well
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.node.addresses import AddressBook
 from core.node.contact import Contact
 from core.node.dialling import Dialling
 from core.node.journal import Journal
 from core.node.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
-from core.settings import BEAT_S, DEAD_S, MAX_CONTROL_LINKS, SUSPECT_S
+from core.settings import MAX_CONTROL_LINKS
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import RosterStore
@@ -58,6 +59,7 @@ class Mesh:
         self._open: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
         self._is_over = False
+        self._liveness = Liveness()
         self.contacts: dict[str, Contact] = {}
         self.dialling = Dialling(
             identity,
@@ -114,6 +116,10 @@ class Mesh:
                 self._spawn(self._ended(device_id, contact, ""))
         self.dialling.roster_changed()
 
+    def is_suspect(self, device_id: str) -> bool:
+        """Whether that Mac is linked and silent."""
+        return self._liveness.is_suspect(device_id)
+
     async def send(self, device_id: str, message: AnyMessage) -> bool:
         """Send a message; False if that Mac is not linked (its going down is told by `on_down`)."""
         contact = self.contacts.get(device_id)
@@ -167,6 +173,7 @@ class Mesh:
                 return
             standing.line.close()
         self.contacts[device_id] = contact
+        self._liveness.add(device_id, contact.since)
         self.dialling.linked(device_id)
         self._spawn(self._listen(device_id, contact))
 
@@ -199,7 +206,7 @@ class Mesh:
             await contact.link.send(*to_frame(Ping(sent=monotonic())))
             while True:
                 kind, body = await contact.line.recv()
-                contact.heard_at = monotonic()
+                self._liveness.heard(device_id, monotonic())
                 await self._handle(device_id, contact, kind, body)
         except LinkError as error:
             problem = LinkLost(error.what)
@@ -214,6 +221,7 @@ class Mesh:
         contact.line.close()
         if is_current:
             del self.contacts[device_id]
+            self._liveness.remove(device_id)
             if aside:
                 what = "It linked anew."
                 self._add(aside)
@@ -252,28 +260,30 @@ class Mesh:
         self._on_change(device_id)
 
     async def _beat(self) -> None:
-        """Ping every link; close those that are silent. A late loop of our own (sleep, a busy machine) restarts the
-        clocks instead of blaming the others.
-        """
-        due = monotonic()
+        """Ping every link; close those that are silent."""
         while True:
-            await asyncio.sleep(BEAT_S)
-            late, due = monotonic() - due - BEAT_S > 1.0, monotonic()
-            for device_id, contact in list(self.contacts.items()):
-                if late:
-                    contact.heard_at = contact.changed_at = due
-                silence = due - contact.heard_at
-                if silence > DEAD_S:
-                    what = f"No sign of life for {silence:.1f} s."
-                    self._spawn(self._ended(device_id, contact, what))  # TLS would wait a second for its goodbye
-                    continue
-                if (silence > SUSPECT_S) != contact.suspect:
-                    contact.suspect = not contact.suspect
-                    self._on_change(device_id)
-                self._renew(device_id, contact, due)
+            now = monotonic()
+            for change in self._liveness.tick(now):
+                self._judged(change, now)
+            for device_id in self._liveness.watched:
+                contact = self.contacts[device_id]
+                self._renew(device_id, contact, now)
                 # one Mac that does not read must not hold up the others
                 if contact.beat is None or contact.beat.done():
-                    contact.beat = self._spawn(self._ping(contact, due))
+                    contact.beat = self._spawn(self._ping(contact, now))
+            await asyncio.sleep(self._liveness.due - monotonic())
+
+    def _judged(self, change: Change, now: float) -> None:
+        match change:
+            case Slept(late_s=late_s):
+                self._journal.info(f"This Mac did not run for {late_s:.1f} s: nobody is blamed for silence.")
+                for contact in self.contacts.values():
+                    contact.changed_at = now
+            case Dead(device_id=device_id, silence_s=silence_s):
+                what = f"No sign of life for {silence_s:.1f} s."
+                self._spawn(self._ended(device_id, self.contacts[device_id], what))  # TLS would wait for its goodbye
+            case Suspected(device_id=device_id) | Well(device_id=device_id):
+                self._on_change(device_id)
 
     def _renew(self, device_id: str, contact: Contact, now: float) -> None:
         """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""

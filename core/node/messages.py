@@ -28,7 +28,9 @@ class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """How a Mac is: sizes in bytes, `rtts` in seconds by device id."""
+    """How a Mac is: sizes in bytes, `rtts` in seconds by device id. `has_model`: whether its worker holds a stage;
+    `step`: the last step of work that it has finished, 0 for none.
+    """
 
     name: str
     chip: str
@@ -38,6 +40,8 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     worker_pid: Count | None
     worker_rss_bytes: Count
     rtts: dict[str, float]
+    has_model: bool = False
+    step: Count = 0
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -42,7 +43,16 @@ class Post:
         self.ends: list[tuple[str, str]] = []
         self.heard: list[AnyMessage] = []
         status = Status(
-            name="m", chip="", memory_bytes=1, budget_bytes=1, used_bytes=1, worker_pid=1, worker_rss_bytes=1, rtts={}
+            name="m",
+            chip="",
+            memory_bytes=1,
+            budget_bytes=1,
+            used_bytes=1,
+            worker_pid=1,
+            worker_rss_bytes=1,
+            rtts={},
+            has_model=True,
+            step=100 + number,
         )
         self.mesh = Mesh(
             mac(number),
@@ -176,7 +186,7 @@ async def test_a_link_that_cannot_be_dialled_anew_stays_and_is_said(tmp_path: Pa
         await high.mesh._server.wait_closed()
         await until(lambda: low.said("keeps its keys for now: Nothing listens at") == 2)
         assert (low.ends, low.mesh.dialling.problem(mac(HIGH).text_id)) == ([], "")
-        assert not low.mesh.contacts[mac(HIGH).text_id].suspect
+        assert not low.mesh.is_suspect(mac(HIGH).text_id)
 
 
 async def test_two_dials_that_cross_leave_one_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -276,3 +286,33 @@ async def test_a_goodbye_counts_whatever_stands_aside(tmp_path: Path) -> None:
         first.close()
         await until(lambda: post.ends == [(mac(LOW).text_id, "Updating.")])
         await until(lambda: mac(LOW).text_id in post.mesh.contacts)
+
+
+async def test_a_mac_that_falls_silent_is_suspected_and_then_let_go(tmp_path: Path) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer, hand(HIGH, post, MIDDLE) as other:
+        await peer.dial()
+        bystander = await other.dial()
+        await until(lambda: len(post.mesh.contacts) == 2)
+        peer._readers[0].cancel()  # it answers no more
+        await asyncio.gather(peer._readers.pop(0), return_exceptions=True)
+        await until(lambda: post.mesh.is_suspect(mac(LOW).text_id))
+        assert post.ends == []
+        await until(lambda: post.ends != [])
+        ((device_id, what),) = post.ends
+        assert device_id == mac(LOW).text_id
+        assert what.startswith("No sign of life for")
+        assert not other.is_ended(bystander)
+        assert not post.mesh.is_suspect(mac(LOW).text_id)
+
+
+async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_long_as_ever(tmp_path: Path) -> None:
+    async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+        await until(lambda: low.knows(HIGH) and high.knows(LOW))
+        before = low.mesh.contacts[mac(HIGH).text_id].changed_at
+        time.sleep(3.0)  # noqa: ASYNC251 - neither of the two runs
+        await until(lambda: bool(low.said("This Mac did not run for") and high.said("This Mac did not run for")))
+        assert low.mesh.contacts[mac(HIGH).text_id].changed_at >= before + 3.0
+        assert (low.ends, high.ends) == ([], [])
+        assert not low.mesh.is_suspect(mac(HIGH).text_id)

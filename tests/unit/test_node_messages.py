@@ -40,6 +40,8 @@ STATUS = Status(
     worker_pid=None,
     worker_rss_bytes=0,
     rtts={mac_id(1): 0.001},
+    has_model=True,
+    step=2**40,
 )
 EVERY: list[AnyMessage] = [
     Ping(sent=12.5),

@@ -1,0 +1,243 @@
+"""Real nodes that stop for a while or for ever, and real workers that tell how far they are."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from core.bench.macs import make_macs
+from core.bench.ring import HOST, WorkerRing, a_request, plan_of, worker_ring
+from core.bench.worker import BareWorker
+from core.errors import WorkerError
+from core.events import AnyEvent, Peer, PeerChanged, PeerSeen
+from core.link.liveness import stuck_stage
+from core.models.layout import read_layout
+from core.node.bus import Bus
+from core.node.journal import Journal
+from core.node.supervisor import Supervisor
+from core.worker.messages import Connect, Done, Generate, Linked, Load, Report, Worked
+from core.worker.telemetry import TELL_EVERY_S
+from tests.cluster import Make, running_demo
+from tests.unit.test_node_dialling import until
+from tui.demo import Demo
+
+SEEN_S = 30.0
+TOKENS = 60
+
+
+@contextmanager
+def stopped(pids: list[int]) -> Iterator[None]:
+    """These processes do not run meanwhile; those that have ended by then are none."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            if psutil.pid_exists(pid):
+                os.kill(pid, signal.SIGCONT)
+
+
+# ---- nodes
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (64, 32, 16)) as running:
+        yield running
+
+
+def last_of(demo: Demo) -> tuple[Peer, list[int]]:
+    """The last Mac as the head sees it, and the processes of its node and its worker."""
+    peer = next(p for p in demo.head.now.peers if p.name == "mini")
+    node = demo.pid_of(2)
+    return peer, [node, *(child.pid for child in psutil.Process(node).children())]
+
+
+def states(events: list[AnyEvent], device_id: str) -> list[str]:
+    """What that Mac was seen as, one after the other."""
+    seen = [e.peer.state for e in events if isinstance(e, PeerChanged | PeerSeen) and e.peer.device_id == device_id]
+    return [state for at, state in enumerate(seen) if at == 0 or state != seen[at - 1]]
+
+
+async def time_until(demo: Demo, device_id: str, state: str, what: str) -> float:
+    """The seconds until the head sees that Mac in `state`."""
+    started = time.monotonic()
+    await demo.head.until(
+        lambda w: any(p.device_id == device_id and p.state == state for p in w.now.peers), SEEN_S, what
+    )
+    return time.monotonic() - started
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_mac_that_stops_for_a_second_is_not_lost_by_anyone(demo: Demo) -> None:
+    mac, pids = last_of(demo)
+    others = [demo.head, demo.watches[1]]
+    marks = [len(watch.seen) for watch in demo.watches]
+    with stopped(pids):
+        await asyncio.sleep(1.0)  # the fault itself
+    beyond = demo.watches[2]
+    await beyond.until(lambda w: len(w.seen) > marks[2] + 2, SEEN_S, "Going on")
+    for watch in others:
+        await watch.until(lambda w: is_connected(w.now.peers, mac.device_id), SEEN_S, "Hearing it again")
+    for watch, mark in zip(others, marks, strict=False):
+        assert set(states(watch.seen[mark:], mac.device_id)) <= {"connected", "suspect"}
+    for other in (p.device_id for p in demo.head.now.peers if p.device_id != mac.device_id):
+        assert "lost" not in states(beyond.seen[marks[2] :], other), "whoever slept blames nobody"
+
+
+def is_connected(peers: tuple[Peer, ...], device_id: str) -> bool:
+    return any(p.device_id == device_id and p.state == "connected" for p in peers)
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_mac_that_stops_for_four_seconds_is_suspected_then_lost_and_comes_back(demo: Demo) -> None:
+    mac, pids = last_of(demo)
+    mark, began = len(demo.head.seen), time.monotonic()
+    with stopped(pids):
+        took_s = await time_until(demo, mac.device_id, "lost", "Seeing it lost")
+        print(f"stopped: lost after {took_s:.2f} s")
+        await asyncio.sleep(began + 4.0 - time.monotonic())
+    assert states(demo.head.seen[mark:], mac.device_id)[:2] == ["suspect", "lost"]
+    await demo.watches[2].until(
+        lambda w: any("This Mac did not run for" in line.text for line in w.now.logs), SEEN_S, "Knowing its own sleep"
+    )
+    print(f"back after {await time_until(demo, mac.device_id, 'connected', 'Its return'):.2f} s")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_node_that_is_killed_is_lost_at_once(demo: Demo) -> None:
+    """By the end of its link, long before anybody could suspect it."""
+    mac, pids = last_of(demo)
+    mark = len(demo.head.seen)
+    os.kill(pids[0], signal.SIGKILL)
+    print(f"killed: lost after {await time_until(demo, mac.device_id, 'lost', 'Seeing it lost'):.3f} s")
+    assert "suspect" not in states(demo.head.seen[mark:], mac.device_id)
+
+
+# ---- workers
+
+
+@pytest.fixture(scope="module")
+def ring(made: Make) -> Iterator[WorkerRing]:
+    model: Path = made("llama")
+    with worker_ring(model, (3, 6)) as three:
+        yield three
+
+
+class Told:
+    """The reports of each stage of a ring, and the step that it has told of last."""
+
+    def __init__(self, ring: WorkerRing) -> None:
+        self._workers = ring.workers
+        self.steps = [0] * len(ring.workers)
+        self.counts = [0] * len(ring.workers)
+        self.done: Done | None = None
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Hear what comes until it is so."""
+        deadline = time.monotonic() + SEEN_S
+        while not reached():
+            assert time.monotonic() < deadline, self.steps
+            self.hear()
+            time.sleep(0.01)
+
+    def hear(self) -> None:
+        """What has come."""
+        for worker in self._workers:
+            while report := next_of(worker):
+                self._take(worker.index, report)
+
+    def _take(self, index: int, report: Report) -> None:
+        match report:
+            case Worked(step=step):
+                assert step > self.steps[index], "told once"
+                self.steps[index] = step
+                self.counts[index] += 1
+            case Done():
+                self.done = report
+
+
+def next_of(worker: BareWorker) -> Report | None:
+    try:
+        return worker.next(0.0).report
+    except WorkerError:
+        return None
+
+
+def wake_ups(ring: WorkerRing) -> list[int]:
+    return [psutil.Process(worker.pid).num_ctx_switches().voluntary for worker in ring.workers]
+
+
+def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> None:
+    told, began = Told(ring), time.monotonic()
+    ring.send(a_request([5, 6, 7], max_tokens=TOKENS))
+    told.until(lambda: told.done is not None)
+    assert all(1 <= count <= (time.monotonic() - began) / TELL_EVERY_S + 1 for count in told.counts), "seldom"
+    time.sleep(2 * TELL_EVERY_S)
+    told.hear()
+    steps, before = list(told.steps), wake_ups(ring)
+    time.sleep(2 * TELL_EVERY_S)
+    assert wake_ups(ring) == before
+    told.hear()
+    last = max(span.step for span in ring.traces()[-1])
+    assert told.steps == steps == [last] * 3
+
+
+@pytest.mark.parametrize("stage", [1, 2])
+def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> None:
+    told = Told(ring)
+    ring.send(a_request([5, 6, 7], max_tokens=TOKENS))
+    told.until(lambda: told.steps[stage] > 0)
+    with stopped([ring.workers[stage].pid]):
+        told.until(lambda: stuck_stage(told.steps) == stage)
+        time.sleep(2 * TELL_EVERY_S)
+        told.hear()
+        assert stuck_stage(told.steps) == stage
+    told.until(lambda: told.done is not None and len(set(told.steps)) == 1)
+    assert told.done
+    assert told.done.problem is None
+
+
+# ---- what a node keeps of that
+
+
+@pytest.mark.slow
+async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made: Make, tmp_path: Path) -> None:
+    model: Path = made("llama")
+    macs = make_macs(tmp_path, 2)
+    plan = plan_of(model.name, read_layout(model).layers, (4,), macs, "private")
+    reports: list[Report] = []
+    journal = Journal(tmp_path / "log", "me", Bus())
+    pair = [Supervisor(mac, HOST, journal, reports.append, lambda _: None) for mac in macs.identities]
+    try:
+        for supervisor in pair:
+            supervisor.start()
+        ports = [await supervisor.ready() for supervisor in pair]
+        for index, supervisor in enumerate(pair):
+            supervisor.send(Load(plan=plan, index=index, directory=str(model)))
+        await until(lambda: all(supervisor.has_model for supervisor in pair))
+        assert [supervisor.step for supervisor in pair] == [0, 0]
+        for supervisor, port in zip(pair, reversed(ports), strict=True):
+            cluster = macs.cluster.encode()
+            supervisor.send(Connect(plan=plan, cluster=cluster, next_host=HOST, next_port=port))
+        await until(lambda: sum(isinstance(report, Linked) for report in reports) == 2)
+        pair[0].send(Generate(request=a_request([5, 6, 7], max_tokens=TOKENS)))
+        await until(lambda: any(isinstance(report, Done) for report in reports))
+        await until(lambda: pair[0].step == pair[1].step > 0)
+        assert not any(isinstance(report, Worked) for report in reports), "nobody else needs to know"
+        os.kill(pair[1].pid or 0, signal.SIGKILL)
+        await until(lambda: (pair[1].step, pair[1].has_model) == (0, False))
+        assert pair[0].has_model
+    finally:
+        for supervisor in pair:
+            await supervisor.stop()
