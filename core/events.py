@@ -85,7 +85,8 @@ class Plan(Value, frozen=True, kw_only=True):
     follow what the hops show, else they are what the person said. `rows`: requests that run at the same time; their
     prompts and answers share `context` tokens of memory. `kv_bits`: keys and values are kept in so many bits.
     `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
-    read before loading (a cut that was moved, a Mac that was left out, who can read the tokens).
+    read before loading (a cut that was moved, a Mac that was left out, who can read the tokens). `indispensable`:
+    device ids of the Macs, the head aside, without which the model does not fit the others; for people to read only.
     """
 
     plan_gen: int
@@ -103,6 +104,7 @@ class Plan(Value, frozen=True, kw_only=True):
     output: str
     batched: bool = True
     notes: tuple[str, ...] = ()
+    indispensable: tuple[str, ...] = ()
 
     @property
     def head(self) -> Stage:
@@ -399,7 +401,8 @@ def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
         case PairingChanged():
             return change(now, pairing=event)
         case Recovery(state=state):
-            return change(now, recovery=None if state == "running" else event)
+            status: PlanStatus = "broken" if state in ("hold", "replan", "wait") else now.plan_status
+            return change(now, recovery=None if state == "running" else event, plan_status=status)
         case PlanProposed(plan=plan):
             waiting = tuple(StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
             return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=())

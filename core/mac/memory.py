@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import psutil
 
-from core.settings import MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES
+from core.settings import MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES, MIB
+
+USED_STEP_BYTES: Final = 64 * MIB
 
 
 def physical_bytes() -> int:
@@ -13,9 +17,9 @@ def physical_bytes() -> int:
 
 
 def used_bytes() -> int:
-    """Memory in use on this machine in bytes."""
+    """Memory in use on this machine in bytes, as coarse as people read it: what moves all the time is no news."""
     memory = psutil.virtual_memory()
-    return int(memory.total - memory.available)
+    return int(memory.total - memory.available) // USED_STEP_BYTES * USED_STEP_BYTES
 
 
 def default_budget(physical: int) -> int:

@@ -1,95 +1,52 @@
-"""Requests on the head: prompt to tokens, tokens to the log, to text, to events."""
+"""Requests on the head: prompt to tokens, tokens to the log, to text, to events. They outlive their workers."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import secrets
 from collections.abc import Callable, Collection
 from pathlib import Path
-from time import monotonic
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from core.engine.requests import Request
-from core.engine.stops import StopTexts
-from core.errors import Busy, NodeError, NotLoaded, NotPaired, Problem, SealError, UsageError
-from core.events import FinishReason, Plan, Progress, RequestDone, RequestStarted, TokenEvent
+from core.errors import (
+    Busy,
+    CachesLost,
+    LinkLost,
+    NoAnswer,
+    NodeError,
+    NotLoaded,
+    NotPaired,
+    Problem,
+    SealError,
+)
+from core.events import Plan, Progress, RequestDone, RequestStarted, TokenEvent
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.journal import Journal
+from core.node.openings import chosen, going_on, opening_of, told
+from core.node.running import Conversation, Running
 from core.node.supervisor import Supervisor
-from core.node.token_log import Opening, TokenLog, forget_old, forget_shared
-from core.requests import ChatRequest, Message, RequestAccepted
+from core.node.token_log import Opening, TokenLog, Written, forget_old, forget_shared, unfinished
+from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
 
 if TYPE_CHECKING:
-    from core.models.tokens import TextStream, Tokens
+    from core.models.tokens import Tokens
 
 LOOK_S: Final = 0.1
-
-
-class Conversation(NamedTuple):
-    """What was said, and the token ids of all of it, as the model read and wrote them."""
-
-    tokens: list[int]
-    messages: tuple[Message, ...]
-
-
-class Running:
-    """An answer that the worker writes or has in its queue, to `asked`."""
-
-    def __init__(
-        self, asked: tuple[Message, ...], order: Request, log: TokenLog, text: TextStream, stops: StopTexts
-    ) -> None:
-        self._asked = asked
-        self.order = order
-        self.log = log
-        self._text = text
-        self._stops = stops
-        self._asked_at = self._last_at = monotonic()
-        self._first_at: float | None = None
-        self._tokens: list[int] = []
-        self._shown = ""
-
-    def add(self, token: int) -> tuple[str, bool]:
-        """The text that `token` lets show, and whether a stop text ends the answer."""
-        self._last_at = monotonic()
-        self._first_at = self._first_at or self._last_at
-        self._tokens.append(token)
-        text, stopped = self._stops.feed("" if token in self.order.eos else self._text.add(token))
-        self._shown += text
-        return text, stopped
-
-    def rest(self) -> tuple[str, bool]:
-        """The text that was held back until the end, and whether a stop text was in it."""
-        text, stopped = self._stops.feed(self._text.finish())
-        return text + self._stops.flush(), stopped
-
-    def so_far(self, reason: FinishReason, problem: Problem | None = None) -> Done:
-        """An end that the worker does not tell, with the figures that are known here."""
-        return Done(
-            request_id=self.order.request_id,
-            finish_reason=reason,
-            prompt_tokens=len(self.order.tokens),
-            tokens=len(self._tokens),
-            ttft_s=self._first_at - self._asked_at if self._first_at else None,
-            decode_s=self._last_at - self._first_at if self._first_at else 0.0,
-            problem=problem,
-        )
-
-    def conversation(self, rest: str) -> Conversation:
-        """All that was said when it ended; `rest` is the text that was held back until then."""
-        answer = Message(role="assistant", content=self._shown + rest)
-        return Conversation([*self.order.tokens, *self._tokens], (*self._asked, answer))
+SYNC_S: Final = 1.0
+MAX_LOSSES: Final = 3
+LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, LinkLost))
 
 
 class Answers:
     """The answers that run at the same time. The worker queues and batches them; here they are counted, written down
-    and turned into text. `conversation`: the one whose answer ended last, or that was loaded.
+    and turned into text. A worker that is lost loses none: they are handed over again, to go on behind what is written.
+    `conversation`: the one whose answer ended last, or that was loaded.
     """
 
     def __init__(
@@ -103,9 +60,15 @@ class Answers:
         self._secret = secret
         self._tokens: asyncio.Future[Tokens] | None = None
         self._encoding = asyncio.Lock()
+        self._old_logs = asyncio.Lock()
         self._running: dict[str, Running] = {}
-        self._unsent: list[Request] = []
+        self._sync: asyncio.TimerHandle | None = None
         self.conversation: Conversation | None = None
+
+    @property
+    def under_way(self) -> dict[str, tuple[int, int]]:
+        """How many tokens the prompt has and how many are written, of each answer, in the order of asking."""
+        return {name: (len(one.opening.prompt), len(one.tokens)) for name, one in self._running.items()}
 
     async def use(self, directory: Path) -> None:
         """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
@@ -117,33 +80,79 @@ class Answers:
 
         Raises NotLoaded, NotPaired, Busy, UsageError, NodeError.
         """
-        plan, reading = self._cluster.plan, self._tokens
-        if plan is None or reading is None:
-            raise NotLoaded("No model is loaded.")
+        plan, reading = self._loaded()
         tokens = await asyncio.shield(reading)
         async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
             self._check(plan, reading)
             prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
-        self._check(plan, reading)  # a template takes its time, and the world may have moved on
-        order = _order(request, prompt, tokens, plan)
-        self._running[order.request_id] = Running(
-            request.messages, order, self._open_log(order, plan), tokens.stream(), StopTexts(request.stop)
-        )
-        self._bus.publish(RequestStarted(request_id=order.request_id, prompt_tokens=len(prompt)))
-        self._unsent.append(order)
-        self.send()
+        plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
+        opening = opening_of(request, prompt, tokens.eos, plan)
+        try:
+            log = TokenLog(self._folder, self._secret, opening)
+        except OSError as error:
+            raise _unwritable(error) from error
+        accepted = self._begin(Running(opening, log, tokens.stream()))
         try:
             await asyncio.to_thread(forget_old, self._folder)
         except SealError as error:
             self._journal.warn(str(error))
-        return RequestAccepted(request_id=order.request_id, prompt_tokens=len(prompt))
+        return accepted
+
+    async def unfinished(self) -> list[UnfinishedAnswer]:
+        """Answers that a crash, a problem or the person cut off, the newest first; none of those that run."""
+        return [told(written) for written in await self._unfinished()]
+
+    async def go_on(self, wanted: AnswerId) -> RequestAccepted:
+        """Continue an unfinished answer, the newest whose id begins so, behind what is written.
+
+        Raises UsageError where there is none or no room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
+        """
+        async with self._old_logs:
+            written = chosen(await self._unfinished(), wanted)
+            plan, reading = self._loaded_for(written.opening)
+            tokens = await asyncio.shield(reading)
+            plan = self._check(plan, reading)
+            opening = going_on(written, plan)
+            old = (written.tokens, written.text)
+            try:
+                log = await asyncio.to_thread(TokenLog.going_on, self._folder, self._secret, opening, *old)
+            except OSError as error:
+                raise _unwritable(error) from error
+            try:
+                running = await asyncio.to_thread(Running, opening, log, tokens.stream(), *old)
+                self._check(plan, reading)
+            except BaseException:
+                log.close()
+                raise
+            return self._begin(running)
+
+    def _begin(self, running: Running) -> RequestAccepted:
+        opening = running.opening
+        self._running[opening.request_id] = running
+        self._bus.publish(RequestStarted(request_id=opening.request_id, prompt_tokens=len(opening.prompt)))
+        if running.stopped:
+            self._break_off(running, running.so_far("stop"))
+        self.send()
+        return RequestAccepted(request_id=opening.request_id, prompt_tokens=len(opening.prompt))
 
     def send(self) -> None:
         """The ring may be ready now: hand over what waits for that."""
-        if self._cluster.ready:
-            orders, self._unsent = self._unsent, []
-            for order in orders:
-                self._supervisor.send(Generate(request=order))
+        plan = self._cluster.plan
+        if plan is None or not self._cluster.ready:
+            return
+        macs = frozenset(stage.device_id for stage in plan.stages)
+        for running in [one for one in self._running.values() if not one.is_handed_over]:
+            try:
+                running.join(macs)
+            except OSError as error:
+                self._break_off(running, running.so_far("error", _unwritable(error).problem))
+                continue
+            self._supervisor.send(Generate(request=running.hand_over()))
+
+    def suspend(self) -> None:
+        """The workers are about to be replaced: nothing of what they still say counts, and `send` hands over anew."""
+        for running in self._running.values():
+            running.is_handed_over = False
 
     async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
         """Until the answer ends; it is cancelled where whoever asked for it is gone before that."""
@@ -153,14 +162,38 @@ class Answers:
                 return
             await asyncio.sleep(LOOK_S)
 
-    def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> None:
-        now = self._cluster.plan
-        if now is None or now.fingerprint != plan.fingerprint or self._tokens is not reading:
+    async def _unfinished(self) -> list[Written]:
+        before = set(self._running)
+        found = await asyncio.to_thread(unfinished, self._folder, self._secret)
+        return [one for one in found if one.opening.request_id not in before | self._running.keys()]
+
+    def _loaded(self) -> tuple[Plan, asyncio.Future[Tokens]]:
+        plan, reading, recovery = self._cluster.plan, self._tokens, self._bus.now.recovery
+        if plan and reading:
+            return plan, reading
+        if recovery:
+            raise NotLoaded(recovery.text, recovery.fix)
+        raise NotLoaded("No model is loaded.")
+
+    def _loaded_for(self, opening: Opening) -> tuple[Plan, asyncio.Future[Tokens]]:
+        load = f"Load it: `macluster load {opening.model}`."
+        if self._cluster.plan is None and self._bus.now.recovery is None:
+            raise NotLoaded(f"{opening.model}, which began that answer, is not loaded.", load)
+        plan, reading = self._loaded()
+        if plan.fingerprint != opening.fingerprint:
+            raise NotLoaded(f"{opening.model} began that answer, and {plan.model} is loaded.", load)
+        return plan, reading
+
+    def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> Plan:
+        """The plan of now, which may be another one of the same model."""
+        now, same = self._loaded()
+        if now.fingerprint != plan.fingerprint or same is not reading:
             raise NotLoaded(f"{plan.model} was unloaded meanwhile.")
         self.check_trust()
-        if len(self._running) >= plan.rows + QUEUE_LIMIT:
-            what = f"{len(self._running)} requests run or wait already, which is as many as {plan.model} takes here."
+        if len(self._running) >= now.rows + QUEUE_LIMIT:
+            what = f"{len(self._running)} requests run or wait already, which is as many as {now.model} takes here."
             raise Busy(what, "Ask again when one of them is done, or cancel one.")
+        return now
 
     def check_trust(self) -> None:
         """Raises NotPaired where no prompt may leave this Mac."""
@@ -169,80 +202,82 @@ class Answers:
             what = f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}. {trust.reason}"
             raise NotPaired(what.strip(), "`macluster trust list` says how far each Mac is trusted.")
 
-    def _open_log(self, order: Request, plan: Plan) -> TokenLog:
-        opening = Opening(
-            request_id=order.request_id,
-            model=plan.model,
-            fingerprint=plan.fingerprint,
-            prompt=order.tokens,
-            sampling=order.sampling,
-            macs=tuple(s.device_id for s in plan.stages),
-        )
-        try:
-            return TokenLog(self._folder, self._secret, opening)
-        except OSError as error:
-            raise _unwritable(error) from error
-
     def cancel(self, request_id: str) -> None:
         """End an answer with what it has; unknown ids are ignored, for it may just have ended."""
         if running := self._running.get(request_id):
-            self._unsent = [order for order in self._unsent if order.request_id != request_id]
             self._break_off(running, running.so_far("cancelled"))
 
     def heard(self, report: Token | Prefilled | Done) -> None:
-        """The head's worker says something about an answer; of one that was broken off here nothing counts any more."""
+        """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
+        anew, nothing counts any more.
+        """
         running = self._running.get(report.request_id)
-        if running is None:
+        if running is None or not running.is_handed_over:
             return
         match report:
             case Prefilled(done=done, total=total):
                 task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
                 self._bus.publish(task)
-            case Token():
-                self._write(running, report)
+            case Token(index=index):
+                if index == len(running.tokens):
+                    self._write(running, report)
+            case Done(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
+                running.losses += 1
+                running.is_handed_over = False
+                self.send()
             case Done():
-                text, stopped = running.rest()
-                reason = "stop" if stopped and report.finish_reason == "length" else report.finish_reason
-                self._finish(running, msgspec.structs.replace(report, finish_reason=reason), text)
+                text = running.rest()
+                reason = "stop" if running.stopped and report.finish_reason == "length" else report.finish_reason
+                self._finish(running, running.figures(msgspec.structs.replace(report, finish_reason=reason)), text)
 
-    def _write(self, running: Running, told: Token) -> None:
+    def _write(self, running: Running, report: Token) -> None:
         """A token that cannot be written is not shown: it ends the answer, as a stop text does."""
         self._cluster.served()
         try:
-            running.log.append(told.token)
+            text = running.write(report.token)
         except OSError as error:
             self._break_off(running, running.so_far("error", _unwritable(error).problem))
             return
-        text, stopped = running.add(told.token)
+        if self._sync is None:
+            self._sync = asyncio.get_running_loop().call_later(SYNC_S, self._sync_logs)
         self._bus.publish(
             TokenEvent(
-                request_id=told.request_id,
-                index=told.index,
-                token=told.token,
+                request_id=report.request_id,
+                index=report.index,
+                token=report.token,
                 text=text,
-                logprob=told.logprob,
-                top=told.top,
+                logprob=report.logprob,
+                top=report.top,
             )
         )
-        if stopped:
+        if running.stopped:
             self._break_off(running, running.so_far("stop"))
+
+    def _sync_logs(self) -> None:
+        self._sync = None
+        for running in list(self._running.values()):
+            try:
+                running.log.sync()
+            except OSError as error:
+                self._break_off(running, running.so_far("error", _unwritable(error).problem))
 
     def _break_off(self, running: Running, done: Done) -> None:
         """End an answer here, at once; the worker takes its row out after the step that is on its way."""
-        self._supervisor.send(Cancel(request_id=done.request_id))
-        self._finish(running, done, running.rest()[0])
+        if running.is_handed_over:
+            self._supervisor.send(Cancel(request_id=done.request_id))
+        self._finish(running, done, running.rest())
 
     def stop_all(self, problem: Problem) -> None:
-        """The plan runs no more: every answer ends here, with what it has, and its tokenizer is not used again."""
+        """The plan is given up: every answer ends here, with what it has, and its tokenizer is not used again."""
         self._tokens = None
-        self._unsent.clear()
         for running in list(self._running.values()):
-            self._finish(running, running.so_far("error", problem), running.rest()[0])
+            self._finish(running, running.so_far("error", problem), running.rest())
         self.conversation = None
 
     async def forget_shared(self, macs: Collection[str]) -> None:
         """Forget the logs of answers in which one of `macs` took part. Raises SealError."""
-        count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs)
+        async with self._old_logs:  # one that is gone on with meanwhile would come back
+            count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs)
         if count:
             self._journal.info(f"{count} token log(s) of answers in which that Mac took part are deleted.")
 
@@ -251,8 +286,7 @@ class Answers:
         if not done.problem:
             self.conversation = running.conversation(text)
         with contextlib.suppress(OSError):  # what was shown is written; the rest is told by the problem
-            running.log.close()
-        rate = (done.tokens - 1) / done.decode_s if done.tokens > 1 and done.decode_s > 0 else None
+            running.log.close(None if done.problem else done.finish_reason)
         self._bus.publish(
             RequestDone(
                 request_id=done.request_id,
@@ -264,30 +298,12 @@ class Answers:
                 accepted_tokens=done.accepted,
                 text=text,
                 ttft_s=done.ttft_s,
-                decode_tokens_per_s=rate,
+                decode_tokens_per_s=running.rate(done),
                 problem=done.problem,
             )
         )
         if done.problem:
             self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
-
-
-def _order(request: ChatRequest, prompt: list[int], tokens: Tokens, plan: Plan) -> Request:
-    """What the worker is asked for. Raises UsageError where the context has no room for it."""
-    if (room := plan.context - len(prompt)) < 1:
-        what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
-        raise UsageError(what, "Ask for less, or load the model with a larger --context.")
-    if request.min_tokens > (most := min(request.max_tokens, room)):
-        what = f"An answer of at least {request.min_tokens} tokens cannot end after {most} at most."
-        raise UsageError(what, "Ask for fewer, let it have more, or load the model with a larger --context.")
-    return Request(
-        request_id=secrets.token_hex(16),
-        tokens=prompt,
-        max_tokens=most,
-        min_tokens=request.min_tokens,
-        eos=sorted(tokens.eos),
-        sampling=request.sampling,
-    )
 
 
 def _unwritable(error: OSError) -> NodeError:

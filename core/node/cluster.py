@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Collection
 from pathlib import Path
 from time import monotonic
+from typing import Protocol
 
-from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
+from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
 from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.bus import Bus
-from core.node.formation import Action, Connect, Formation, GiveUp, Prove, Ready, Show
+from core.node.formation import Action, Broke, Connect, Formation, GiveUp, Prove, Ready, Show
 from core.node.journal import Journal
 from core.node.member import Member
 from core.node.mesh import Mesh
@@ -18,6 +19,22 @@ from core.node.messages import Checked, LinkUp, Prepare, Prepared, Release, Repo
 from core.worker.messages import Broken, Failed, Linked, Loaded, Loading, Proved, Unproved
 
 PREPARE_S = 90.0
+
+
+class Listener(Protocol):
+    """Who hears what becomes of the plan."""
+
+    def ready(self) -> None:
+        """The ring computes."""
+
+    def stirred(self) -> None:
+        """A stage loads, links or is ready."""
+
+    def broke(self, device_id: str, problem: Problem) -> None:
+        """A link of that Mac is made anew; it keeps what it holds."""
+
+    def lost(self, device_id: str, problem: Problem) -> None:
+        """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
 
 
 class Cluster:
@@ -32,16 +49,15 @@ class Cluster:
         self._formation: Formation | None = None
         self._started = 0.0
         self._first_gen = 0
-        self._loading = False
         self._directory = Path()
         self._verify = False
         self._late: asyncio.Future[None] | None = None
-        self._on_ready: Callable[[], None] = lambda: None
-        self._on_trouble: Callable[[Problem], None] = lambda _: None
+        self._listener: Listener | None = None
+        self.last_gen = 0
 
-    def when(self, *, ready: Callable[[], None], trouble: Callable[[Problem], None]) -> None:
-        """What to call when the ring becomes ready, and when it stops being so for good."""
-        self._on_ready, self._on_trouble = ready, trouble
+    def listen(self, listener: Listener) -> None:
+        """Tell `listener` what becomes of plans."""
+        self._listener = listener
 
     @property
     def ready(self) -> bool:
@@ -63,20 +79,22 @@ class Cluster:
         if self._formation:
             self._formation.served()
 
+    @property
+    def is_loading(self) -> bool:
+        """Whether a plan is on its way to being ready."""
+        return self._formation is not None and self._formation.phase in ("loading", "linking", "proving")
+
     async def load(self, plan: Plan, directory: Path, *, verify: bool = False) -> None:
-        """Hand out the stages of `plan`; this Mac's model lies in `directory`. `verify`: compare what the ring computes
-        with the whole model on this Mac. Raises Busy while another loads.
+        """Hand out the stages of `plan` in the place of the one before; this Mac's model lies in `directory`. `verify`:
+        compare what the ring computes with the whole model on this Mac. Raises NotLoaded if it is unloaded meanwhile.
         """
-        if self._loading or (self._formation and self._formation.phase in ("loading", "linking", "proving")):
-            raise Busy(f"{self._formation.plan.model if self._formation else 'A model'} is being loaded.")
-        self._loading = True
-        try:
-            await self.unload("Another model is loaded.")
-            formation = self._formation = Formation(plan)
-        finally:
-            self._loading = False
+        before, self._formation = self._formation, Formation(plan)
+        formation = self._formation
         self._first_gen, self._started = plan.plan_gen, monotonic()
         self._directory, self._verify = directory, verify
+        if before:
+            staying = {stage.device_id for stage in plan.stages}
+            await self._release(before.plan, "Another plan takes its place.", staying)
         self._bus.publish(PlanProposed(plan=plan))
         for index, stage in enumerate(plan.stages):
             await self._hand_out(plan, index, stage.device_id, directory)
@@ -86,14 +104,37 @@ class Cluster:
                 return
         asyncio.get_running_loop().call_later(PREPARE_S, self._check_prepared, formation)
 
+    async def relink(self) -> None:
+        """Every Mac of the ring is there again: link it anew."""
+        if self._formation:
+            await self._act(self._formation.resume())
+
+    async def free(self, reason: str) -> None:
+        """Free the memory on every Mac of the plan, which runs no more. What is known of their files stays."""
+        if self._formation:
+            self._formation.abandon()
+            await self._release(self._formation.plan, reason)
+
+    def fail(self, problem: Problem) -> None:
+        """The plan runs no more: say why. Its memory is freed by `free`."""
+        if self._formation:
+            self._formation.abandon()
+            plan = self._formation.plan
+            self._journal.error(f"{plan.model} runs no more: {problem.what}")
+            self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
+
     async def unload(self, reason: str) -> None:
-        """Free the memory on every Mac of the plan."""
+        """As a person wants it: free the memory, and say so."""
         formation, self._formation = self._formation, None
-        if formation is None:
-            return
-        self._on_trouble(NotLoaded(f"{formation.plan.model} was unloaded: {reason}").problem)
-        await self._release(formation.plan, reason)
-        self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
+        if formation:
+            await self._release(formation.plan, reason)
+            self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
+
+    async def came(self, device_id: str) -> None:
+        """A Mac is linked: what it may still hold of a plan that went on without it is not needed any more."""
+        plan = self.plan
+        if plan and all(stage.device_id != device_id for stage in plan.stages):
+            await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan went on without it."))
 
     async def heard(self, device_id: str, message: StageWord) -> None:
         """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
@@ -177,7 +218,9 @@ class Cluster:
             match action:
                 case Show(state=state):
                     self._bus.publish(state)
+                    self._tell().stirred()
                 case Connect(plan=plan, ports=ports):
+                    self.last_gen = plan.plan_gen
                     await self._connect(plan, ports)
                 case Prove(plan=plan):
                     self._member.prove_own(plan.plan_gen, self._directory, verify=self._verify)
@@ -185,9 +228,11 @@ class Cluster:
                     seconds = monotonic() - self._started
                     self._journal.info(f"{plan.model} is ready on {len(plan.stages)} Mac(s). {proof}")
                     self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
-                    self._on_ready()
-                case GiveUp(problem=problem):
-                    await self._give_up(problem)
+                    self._tell().ready()
+                case Broke(device_id=device_id, problem=problem):
+                    self._tell().broke(device_id, problem)
+                case GiveUp(device_id=device_id, problem=problem):
+                    self._tell().lost(device_id, problem)
 
     async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
         for index in range(len(plan.stages)):
@@ -198,18 +243,17 @@ class Cluster:
             else:
                 await self._mesh.send(device_id, order)
 
-    async def _give_up(self, problem: Problem) -> None:
-        plan = self._formation_now().plan
-        self._journal.error(f"{plan.model} runs no more: {problem.what}")
-        self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
-        self._on_trouble(problem)
-        await self._release(plan, problem.what)
-
-    async def _release(self, plan: Plan, reason: str) -> None:
+    async def _release(self, plan: Plan, reason: str, staying: Collection[str] = ()) -> None:
+        """Those that stay let go of it when they are handed a stage of the next plan."""
         for stage in plan.stages:
-            if stage.device_id != self._device_id:
+            if stage.device_id != self._device_id and stage.device_id not in staying:
                 await self._mesh.send(stage.device_id, Release(plan_gen=plan.plan_gen, reason=reason))
-        await self._member.release(plan.plan_gen)
+        if self._device_id not in staying:
+            await self._member.release(plan.plan_gen)
+
+    def _tell(self) -> Listener:
+        assert self._listener
+        return self._listener
 
     def _name(self, device_id: str) -> str:
         return next((s.peer for s in self._formation_now().plan.stages if s.device_id == device_id), device_id[:8])

@@ -2,37 +2,31 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
-from pathlib import Path
 
-from core.errors import MaclusterError, TrustError, UsageError
-from core.events import Plan
-from core.models.anatomy import Anatomy
-from core.models.catalog import Broken, ModelEntry
-from core.node.anatomies import Anatomies
+from core.errors import TrustError, UsageError
 from core.node.answers import Answers
-from core.node.cluster import Cluster
 from core.node.discovery import Sighting
 from core.node.introductions import Introductions
-from core.node.models import Models
 from core.node.peers import Peers
+from core.node.planning import Planning
+from core.node.rescue import Rescue
 from core.node.sightings import place_given
-from core.plan.fit import how_of, make_plan, with_verification
-from core.plan.preview import preview_of
 from core.requests import (
     Address,
+    AnswerId,
     ChatRequest,
+    Done,
     LoadRequest,
     ModelChoice,
     PairingOffer,
     PairingWindow,
     PlanPreview,
-    PlanRequest,
     PreviewRequest,
+    RecoveryOrder,
     RequestAccepted,
+    UnfinishedAnswer,
 )
-from core.settings import DEFAULT_CONTEXT
 from core.text import clean_name
 from core.trust.identity import parse_text_id
 
@@ -42,79 +36,56 @@ class Commands:
 
     def __init__(
         self,
-        models: Models,
-        anatomies: Anatomies,
+        planning: Planning,
+        rescue: Rescue,
         peers: Peers,
-        cluster: Cluster,
         answers: Answers,
         introductions: Introductions,
         know: Callable[[Sighting], None],
-        check_trust: Callable[[Plan | None], None],
     ) -> None:
-        self._models = models
-        self._anatomies = anatomies
+        self._planning = planning
+        self._rescue = rescue
         self._peers = peers
-        self._cluster = cluster
         self._answers = answers
         self._introductions = introductions
         self._know = know
-        self._check_trust = check_trust
-        self._plan_gen = 0
 
     async def models(self) -> list[ModelChoice]:
         """Every model on this Mac with how it would fit, as far as is known without examining it, or why it cannot."""
-        found = await self._models.survey()
-        return [_unusable(one) if isinstance(one, Broken) else await self._choice(one) for one in found]
+        return await self._planning.choices()
 
     async def preview(self, request: PreviewRequest) -> PlanPreview:
         """What loading would do. Raises ModelNotFound, BadModel; what does not fit is told in the preview."""
-        entry = await self._models.find(request.model)
-        try:
-            preview = await self._preview(entry, request, await self._anatomies.of(entry))
-            return await self._anatomies.with_parts(entry, preview) if request.parts else preview
-        except MaclusterError as error:
-            return PlanPreview(problem=error.problem)
+        return await self._planning.preview(request, parts=request.parts)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
         """Begin to load a model over the paired Macs that are linked.
 
         Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
         """
-        self._check_trust(None)
-        entry = await self._models.find(request.model)
-        layout = await self._models.layout(entry)
-        anatomy = await self._anatomies.of(entry)
-        self._plan_gen += 100
-        plan = await asyncio.to_thread(
-            make_plan,
-            model=entry.name,
-            fingerprint=entry.fingerprint,
-            layout=layout,
-            peers=self._peers.linked(),
-            plan_gen=self._plan_gen,
-            anatomy=anatomy,
-            **how_of(request),
-        )
-        verify = False
-        if request.verify:
-            plan, verify = with_verification(plan, layout.total_bytes)
-        directory = Path(entry.path)
-        self._check_trust(plan)
-        await self._cluster.load(plan, directory, verify=verify)
-        try:
-            await self._answers.use(directory)
-        except MaclusterError:
-            await self._cluster.unload("Its tokenizer cannot be read.")
-            raise
-        return await self._preview(entry, request, anatomy)
+        await self._rescue.load(request)
+        return await self._planning.preview(request)
 
     async def unload(self) -> None:
         """Free the memory on every Mac; a load that is running is cancelled."""
-        await self._cluster.unload("The person unloaded it.")
+        await self._rescue.unload()
+
+    async def recover(self, order: RecoveryOrder) -> Done:
+        """What the person wants of a plan that lost a Mac. Raises UsageError where that is not to be chosen now."""
+        self._rescue.choose(order.choice)
+        return Done()
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
         """Start an answer."""
         return await self._answers.ask(request)
+
+    async def unfinished(self) -> list[UnfinishedAnswer]:
+        """Answers that can be continued, the newest first."""
+        return await self._answers.unfinished()
+
+    async def go_on(self, wanted: AnswerId) -> RequestAccepted:
+        """Continue one. Raises UsageError where there is none, NotLoaded where its model is not."""
+        return await self._answers.go_on(wanted)
 
     async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
         """Wait for the end of an answer; cancel it where whoever asked is gone before that."""
@@ -162,49 +133,3 @@ class Commands:
     def type_digits(self, digits: str) -> None:
         """The digits read on the other Mac."""
         self._introductions.type(digits)
-
-    async def _choice(self, entry: ModelEntry) -> ModelChoice:
-        plan = self._cluster.plan
-        return ModelChoice(
-            name=entry.name,
-            path=entry.path,
-            model_type=entry.model_type,
-            layers=entry.layers,
-            total_bytes=entry.total_bytes,
-            quantization=entry.quantization,
-            context_max=entry.context_max,
-            loaded=plan is not None and plan.fingerprint == entry.fingerprint,
-            preview=await self._preview(
-                entry,
-                PlanRequest(model=entry.path, context=min(DEFAULT_CONTEXT, entry.context_max)),
-                await asyncio.to_thread(self._anatomies.known, entry),
-            ),
-        )
-
-    async def _preview(self, entry: ModelEntry, request: PlanRequest, anatomy: Anatomy | None) -> PlanPreview:
-        try:
-            layout = await self._models.layout(entry)
-        except MaclusterError as error:
-            return PlanPreview(problem=error.problem)
-        return await asyncio.to_thread(
-            preview_of,
-            model=entry.name,
-            fingerprint=entry.fingerprint,
-            layout=layout,
-            peers=self._peers.linked(),
-            request=request,
-            anatomy=anatomy,
-        )
-
-
-def _unusable(broken: Broken) -> ModelChoice:
-    return ModelChoice(
-        name=broken.name,
-        path=broken.path,
-        model_type="",
-        layers=0,
-        total_bytes=0,
-        quantization="",
-        context_max=0,
-        preview=PlanPreview(problem=broken.problem),
-    )

@@ -3,7 +3,8 @@
 Reports of stages go in, actions come out; no clock, no I/O. States: loading (stages read their layers and check their
 files) → linking (every layer is owned once, links are being made) → proving (the ring runs a fixed prompt, once) →
 ready; a broken link leads back to linking under a new plan generation, so that a frame of the old links can never be
-taken for a new one; a lost stage, a stage that holds something else and a failed proof lead to failed.
+taken for a new one; a lost stage, a stage that holds something else and a failed proof lead to failed. What the stages
+hold is not let go of with that: once a lost Mac is back, the ring may be linked anew (`resume`).
 """
 
 from __future__ import annotations
@@ -49,13 +50,21 @@ class Ready(msgspec.Struct, frozen=True):
     proof: str
 
 
-class GiveUp(msgspec.Struct, frozen=True):
-    """The plan cannot run: free what was loaded and say why."""
+class Broke(msgspec.Struct, frozen=True):
+    """A link of the stage on `device_id` is gone, and is being made anew."""
 
+    device_id: str
     problem: Problem
 
 
-Action = Connect | Show | Prove | Ready | GiveUp
+class GiveUp(msgspec.Struct, frozen=True):
+    """The plan cannot run as it is, because of the stage on `device_id`, or of none in particular ("")."""
+
+    device_id: str
+    problem: Problem
+
+
+Action = Connect | Show | Prove | Ready | Broke | GiveUp
 
 
 class Mismatch(NamedTuple):
@@ -115,8 +124,16 @@ class Formation:
             return []
         self._relinks += 1
         if self._relinks > MAX_RELINKS:
-            return self._fail(problem)
-        return [self._show(device_id, "broken", detail=problem.what), *self._connect(self.plan.plan_gen + 1)]
+            return self._fail(problem, device_id)
+        shown = self._show(device_id, "broken", detail=problem.what)
+        return [shown, Broke(device_id, problem), *self._connect(self.plan.plan_gen + 1)]
+
+    def resume(self) -> list[Action]:
+        """Every Mac of the ring is there again, and may hold what it held: link anew. Nothing where it never stood."""
+        if self.phase != "failed" or not self._proof:
+            return []
+        self._relinks = 0
+        return self._connect(self.plan.plan_gen + 1)
 
     def proved(self, plan_gen: int, proof: str) -> list[Action]:
         """The proof went well: it holds for the layers, whatever links come after."""
@@ -137,7 +154,11 @@ class Formation:
             return []
         if problem.kind == "ModelMismatch":
             self.mismatch = Mismatch(device_id, problem)
-        return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem)]
+        return [self._show(device_id, "lost", detail=problem.what), *self._fail(problem, device_id)]
+
+    def abandon(self) -> None:
+        """The plan is not wanted any more; nothing comes of what its stages still say."""
+        self.phase = "failed"
 
     def unprepared(self) -> list[str]:
         """Stages whose worker has not answered yet."""
@@ -152,7 +173,7 @@ class Formation:
         problem = first_fault(self.plan, self._held, self._files)
         if problem and (device_id := mismatched(self.plan, self._held, self._files)):
             self.mismatch = Mismatch(device_id, problem)
-        return self._fail(problem) if problem else self._advance()
+        return self._fail(problem, self.mismatch.device_id if self.mismatch else "") if problem else self._advance()
 
     def _advance(self) -> list[Action]:
         alone = len(self.plan.stages) == 1
@@ -181,9 +202,9 @@ class Formation:
         self.phase = "ready"
         return [Ready(self.plan, self._proof)]
 
-    def _fail(self, problem: Problem) -> list[Action]:
+    def _fail(self, problem: Problem, device_id: str = "") -> list[Action]:
         self.phase = "failed"
-        return [GiveUp(problem)]
+        return [GiveUp(device_id, problem)]
 
     def _show(
         self,

@@ -20,6 +20,7 @@ from core.node.sessions import Sessions
 from core.node.trusting import Trusting
 from core.requests import (
     Address,
+    AnswerId,
     Body,
     ChatRequest,
     Digits,
@@ -29,6 +30,7 @@ from core.requests import (
     PairingOffer,
     PairWith,
     PreviewRequest,
+    RecoveryOrder,
     RecoveryPhrase,
     Rename,
     SessionName,
@@ -63,9 +65,12 @@ class LocalApi:
                 web.post("/v1/plan", self._plan),
                 web.post("/v1/load", self._load),
                 web.post("/v1/unload", self._unload),
+                web.post("/v1/recovery", _taking(RecoveryOrder, self._commands.recover)),
                 web.post("/v1/chat", self._chat),
                 web.get("/v1/chat/{request_id}", self._attend),
                 web.delete("/v1/chat/{request_id}", self._cancel),
+                web.get("/v1/answers", self._unfinished),
+                web.post("/v1/answers/continue", self._go_on),
                 web.get("/v1/sessions", self._all_sessions),
                 web.post("/v1/sessions/show", _taking(SessionName, self._sessions.show)),
                 web.post("/v1/sessions/save", _taking(SessionName, self._sessions.save)),
@@ -139,6 +144,12 @@ class LocalApi:
     async def _cancel(self, request: web.Request) -> web.StreamResponse:
         self._commands.cancel(request.match_info["request_id"])
         return _json(Done())
+
+    async def _unfinished(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.unfinished())
+
+    async def _go_on(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.go_on(await _body(request, AnswerId)), status=202)
 
     async def _all_sessions(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._sessions.all())

@@ -42,6 +42,7 @@ from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import Broken, Connect, Load, Prove
 
 MAX_STAGES = 64
+GRACE_S = 30.0
 
 
 class Member:
@@ -74,6 +75,7 @@ class Member:
         self._preparing: set[str] = set()
         self._orders: dict[str, Prepare] = {}
         self._checking: asyncio.Task[None] | None = None
+        self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
         self._tell_own: Callable[[str, StageWord], Awaitable[None]] | None = None
         self._on_unlinked: Callable[[Broken], None] = lambda _: None
 
@@ -127,10 +129,14 @@ class Member:
         """Let the worker of a plan that this Mac leads run the proof."""
         self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
 
-    def link(self, head: str, order: LinkUp) -> None:
-        """Link the ring for another Mac; orders of any but the head are ignored."""
+    async def link(self, head: str, order: LinkUp) -> None:
+        """Link the ring for another Mac; one that does not hold that plan for it any more says so."""
         if head == self._head and self._plan and same_plan(order.plan, self._plan):
+            self._keep()
             self._link(order)
+        elif any(stage.device_id == self._device_id for stage in order.plan.stages[1:]):
+            problem = NotLoaded("It holds that plan no more.").problem
+            await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
 
     async def release_for(self, head: str, order: Release) -> None:
         """The head lets go of the plan, even of one that is still being prepared."""
@@ -145,12 +151,24 @@ class Member:
             self._forget()
             await self._supervisor.replace()
 
-    async def head_lost(self, device_id: str, reason: str) -> None:
-        """A Mac is gone; if it led our plan, there is nobody left to serve."""
+    def head_lost(self, device_id: str, reason: str) -> None:
+        """A Mac is gone; if it led our plan, the layers are kept for a while, as it may be back at once."""
         self._released.pop(device_id, None)
         if self._plan and device_id == self._head:
             self._journal.warn(f"The head of the plan is gone: {reason}")
-            await self.release(self._plan.plan_gen)
+            self._keep()
+            self._letting_go = asyncio.create_task(self._let_go(self._plan), name="letting go")
+
+    async def _let_go(self, plan: Plan) -> None:
+        await asyncio.sleep(GRACE_S)
+        self._letting_go = None
+        await self.release(plan.plan_gen)
+
+    def _keep(self) -> None:
+        """The head is there, or there is no plan to let go of."""
+        if self._letting_go:
+            self._letting_go.cancel()
+            self._letting_go = None
 
     async def distrust(self, problem: Problem) -> None:
         """A Mac of another Mac's plan must see no prompt any more: free the worker, and tell the head why."""
@@ -205,13 +223,14 @@ class Member:
 
     def _forget(self) -> None:
         self._plan = self._head = None
+        self._keep()
         if self._checking:
             self._checking.cancel()
             self._checking = None
 
     def _check_free(self, head: str, plan: Plan) -> None:
-        """One head at a time, and none that let go meanwhile."""
-        if self._plan and self._head != head:
+        """One head at a time, unless it is gone, and none that let go meanwhile."""
+        if self._plan and self._head != head and not self._letting_go:
             raise Busy("That Mac serves a plan of another Mac.", "Unload it there.")
         if plan.plan_gen <= self._released.get(head, -1):
             raise NotLoaded(f"{plan.model} was let go of before it was loaded.")

@@ -7,7 +7,7 @@ from time import monotonic
 
 import msgspec
 
-from core.events import Peer, PeerChanged, PeerGone, PeerSeen, PeerState
+from core.events import Peer, PeerChanged, PeerGone, PeerSeen, PeerState, Plan
 from core.mac.memory import rss_bytes, used_bytes
 from core.node.addresses import AddressBook
 from core.node.bus import Bus
@@ -72,7 +72,19 @@ class Peers:
             worker_pid=own.worker_pid,
             worker_rss_bytes=own.worker_rss_bytes,
             rtts={d: c.rtt_s for d, c in contacts.items() if c.rtt_s is not None},
+            has_model=self._supervisor is not None and self._supervisor.has_model,
+            step=self._supervisor.step if self._supervisor else 0,
         )
+
+    def steps(self, plan: Plan) -> list[int] | None:
+        """The last step that each stage of `plan` has finished, as its Mac told last, in ring order; None where a Mac
+        is not linked or has not told yet.
+        """
+        contacts = self._mesh.contacts if self._mesh else {}
+        told = {device_id: contact.status.step for device_id, contact in contacts.items() if contact.status}
+        told[self._identity.text_id] = self._supervisor.step if self._supervisor else 0
+        macs = [stage.device_id for stage in plan.stages]
+        return [told[mac] for mac in macs] if told.keys() >= set(macs) else None
 
     def is_own(self, device_id: str) -> bool:
         """Whether this is this Mac's own id."""
@@ -194,7 +206,7 @@ class Peers:
         problem = self._mesh.dialling.problem(device_id) if self._mesh else ""
         state: PeerState = "seen"
         if contact:
-            state = "suspect" if contact.suspect else "connected"
+            state = "suspect" if self._mesh and self._mesh.is_suspect(device_id) else "connected"
         elif member and (device_id in self._linked_once or problem):
             state = "lost"  # whatever Bonjour says: only a link shows that it lives
         listed = self._standing.listed_name(device_id)

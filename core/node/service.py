@@ -30,6 +30,8 @@ from core.node.member import Member
 from core.node.mesh import Mesh
 from core.node.models import Models
 from core.node.peers import Peers
+from core.node.planning import Planning
+from core.node.rescue import Rescue
 from core.node.sessions import Sessions
 from core.node.sightings import Place, Sightings, place_given
 from core.node.standing import Standing
@@ -86,7 +88,7 @@ class Node:
         self._build_ring(home)
         self._build_trust(home)
         self._build_doors(home)
-        self._cluster.when(ready=self._answers.send, trouble=self._on_trouble)
+        self._cluster.listen(self._rescue)
         self._member.when_own(tell=self._cluster.heard, unlinked=self._on_report)
 
     def _build_mesh(self, home: Home) -> None:
@@ -119,7 +121,7 @@ class Node:
             self._book,
             self._journal,
             status=self._peers.status,
-            on_change=self._peers.refresh,
+            on_change=self._on_change,
             on_roster=lambda: self._following.follow(),
             on_message=lambda device_id, message: self._switchboard.message(device_id, message),
             on_down=lambda device_id, error: self._switchboard.down(device_id, error),
@@ -164,6 +166,23 @@ class Node:
             home.sessions,
             self._identity.secret("session"),
         )
+        self._planning = Planning(
+            self._models,
+            Anatomies(home.anatomies),
+            self._peers,
+            self._cluster,
+            lambda plan: self._following.check(plan),
+        )
+        self._rescue = Rescue(
+            self._planning,
+            self._peers,
+            self._cluster,
+            self._answers,
+            self._sessions,
+            self._bus,
+            self._journal,
+            self._tasks,
+        )
 
     def _build_doors(self, home: Home) -> None:
         """What a person and other Macs come in by."""
@@ -183,14 +202,7 @@ class Node:
         )
         self._introductions = Introductions(self._identity, name, self._store, self._bus, network, self._on_paired)
         commands = Commands(
-            self._models,
-            Anatomies(home.anatomies),
-            self._peers,
-            self._cluster,
-            self._answers,
-            self._introductions,
-            self._on_address,
-            self._following.check,
+            self._planning, self._rescue, self._peers, self._answers, self._introductions, self._on_address
         )
         self._api = LocalApi(commands, self._sessions, self._trusting, self._bus)
 
@@ -226,6 +238,7 @@ class Node:
             member=self._member,
             answers=self._answers,
             sessions=self._sessions,
+            rescue=self._rescue,
             trusting=self._trusting,
             peers=self._peers,
             bus=self._bus,
@@ -256,6 +269,7 @@ class Node:
         await self._api.start(self._config.home.socket)
         self._tasks.spawn(self._advertise(port))
         self._tasks.spawn(self._watch())
+        self._tasks.spawn(self._rescue.watch())
         self._journal.info(f"Node {self._identity.text_id[:8]} is up, key kept by {self._identity.storage}.")
         try:
             await self._stopping.wait()
@@ -272,7 +286,9 @@ class Node:
         self._stopping.set()
 
     async def _take_down(self) -> None:
-        self._on_trouble(Problem(kind="NodeError", what="The node of this Mac was ended."))
+        problem = Problem(kind="NodeError", what="The node of this Mac was ended.")
+        self._answers.stop_all(problem)
+        self._sessions.stop(problem)
         await self._introductions.stop()
         await self._discovery.stop()
         await self._mesh.stop("Its node was ended.")
@@ -343,9 +359,9 @@ class Node:
         self._journal.info(f"Paired with {member.name}; the roster is at epoch {self._store.cluster().roster.epoch}.")
         await self._following.follow()
 
-    def _on_trouble(self, problem: Problem) -> None:
-        self._answers.stop_all(problem)
-        self._sessions.stop(problem)
+    def _on_change(self, device_id: str) -> None:
+        self._peers.refresh(device_id)
+        self._rescue.changed(device_id)
 
     def _on_report(self, report: Report) -> None:
         self._switchboard.report(report)

@@ -9,9 +9,10 @@ from time import time
 
 from core.engine import sessions as files
 from core.errors import Busy, NotLoaded, Problem, error_from
-from core.node.answers import Answers, Conversation
+from core.node.answers import Answers
 from core.node.cluster import Cluster
 from core.node.journal import Journal
+from core.node.running import Conversation
 from core.node.supervisor import Supervisor
 from core.requests import Done, SavedSession, SessionName
 from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved

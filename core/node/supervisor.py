@@ -13,7 +13,7 @@ import msgspec
 from core.errors import WorkerDied
 from core.node.journal import Journal
 from core.trust.identity import Identity
-from core.worker.messages import LENGTH, Command, Join, Listening, Report, pack, unpack_report
+from core.worker.messages import LENGTH, Command, Join, Listening, Loaded, Report, Worked, pack, unpack_report
 
 START_S = 60.0
 STOP_S = 2.0
@@ -22,7 +22,10 @@ STEADY_S = 30.0
 
 
 class Supervisor:
-    """Keeps one worker process running. Reports come to `on_report`, an unwanted end to `on_death`."""
+    """Keeps one worker process running. Reports come to `on_report`, an unwanted end to `on_death`.
+
+    `has_model`: whether the worker holds a stage; `step`: the last step of work that it has finished, 0 for none.
+    """
 
     def __init__(
         self,
@@ -41,7 +44,8 @@ class Supervisor:
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._wanted = False
-        self.port = 0
+        self.port = self.step = 0
+        self.has_model = False
 
     @property
     def pid(self) -> int | None:
@@ -54,10 +58,12 @@ class Supervisor:
         self._keeper = asyncio.create_task(self._keep(), name="worker keeper")
 
     async def ready(self) -> int:
-        """Wait until the worker listens; its data port. Raises WorkerDied after a minute."""
+        """Wait until the worker listens; its data port. Raises WorkerDied after a minute, and another is started."""
         try:
             await asyncio.wait_for(self._up.wait(), START_S)
         except TimeoutError:
+            if self._process and self._process.returncode is None:
+                self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
         return self.port
 
@@ -114,12 +120,12 @@ class Supervisor:
             stderr=PIPE,
             env={**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"},
         )
-        self._process = process
+        self._process, self.step, self.has_model = process, 0, False
         assert process.stdin
         assert process.stdout
         assert process.stderr
         if not self._wanted:
-            process.stdin.close()  # `stop` came while this process was being started
+            process.kill()  # `stop` came while this process was being started
         lines = asyncio.create_task(self._copy_stderr(process.stderr))
         self.send(
             Join(
@@ -141,15 +147,26 @@ class Supervisor:
                 report = unpack_report(await stdout.readexactly(length))
                 if process is not self._process:
                     continue  # the last words of a worker that was ended on purpose
-                if isinstance(report, Listening):
-                    self.port = report.port
-                    self._up.set()
-                self._on_report(report)
+                self._heed(report)
         except (asyncio.IncompleteReadError, ConnectionResetError):
             return
         except msgspec.MsgspecError:
             self._journal.error("The worker sent something that does not decode; it is ended.")
             process.kill()
+
+    def _heed(self, report: Report) -> None:
+        match report:
+            case Worked(step=step):
+                self.step = step
+                return
+            case Listening(port=port):
+                self.port = port
+                self._up.set()
+            case Loaded():
+                self.has_model = True
+            case _:
+                pass
+        self._on_report(report)
 
     async def _copy_stderr(self, stderr: asyncio.StreamReader) -> None:
         while True:

@@ -22,6 +22,7 @@ from core.node.messages import (
     StageLost,
 )
 from core.node.peers import Peers
+from core.node.rescue import Rescue
 from core.node.sessions import Sessions
 from core.node.tasks import Tasks
 from core.node.trusting import Trusting
@@ -56,6 +57,7 @@ class Switchboard:
         member: Member,
         answers: Answers,
         sessions: Sessions,
+        rescue: Rescue,
         trusting: Trusting,
         peers: Peers,
         bus: Bus,
@@ -63,6 +65,7 @@ class Switchboard:
         tasks: Tasks,
     ) -> None:
         self._cluster, self._member, self._answers, self._trusting = cluster, member, answers, trusting
+        self._rescue = rescue
         self._sessions = sessions
         self._peers, self._bus, self._journal, self._tasks = peers, bus, journal, tasks
 
@@ -72,7 +75,7 @@ class Switchboard:
             case Prepare():
                 self._tasks.spawn(self._member.prepare(device_id, message))
             case LinkUp():
-                self._member.link(device_id, message)
+                await self._member.link(device_id, message)
             case Release():
                 self._tasks.spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
             case Prepared() | Checked() | Reported() | StageLost():
@@ -89,14 +92,16 @@ class Switchboard:
         self._journal.warn(f"{name} is gone: {error.what}")
         self._peers.went(device_id, error.what)
         problem = Problem(kind="LinkLost", what=f"{name} is gone: {error.what}", fix="Load the model again without it.")
+        self._rescue.gone(device_id)
         await self._cluster.lost(device_id, problem)
-        await self._member.head_lost(device_id, error.what)
+        self._member.head_lost(device_id, error.what)
 
     def report(self, report: Report) -> None:
         """This Mac's worker says something."""
         match report:
             case Token() | Prefilled() | Done():
                 self._answers.heard(report)
+                self._rescue.heard(report)
             case SessionSaved() | SessionLoaded() | SessionFailed():
                 self._sessions.heard(report)
             case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):

@@ -4,6 +4,10 @@ are kept, and none in which a Mac took part that was revoked.
 File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
 (`core.trust.sealed`) it has no end: a crash may cut it, and what is before the cut counts.
+
+The first record is the `Opening`; each other one, in msgpack, an integer: the next token; a text: what is shown since
+the one before; `Macs`; or `Ended`. Without that the answer can be continued: in a new file, with a salt of its own, for
+behind a cut a nonce would be used twice.
 """
 
 from __future__ import annotations
@@ -12,30 +16,32 @@ import contextlib
 import os
 import secrets
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from time import monotonic
+from typing import NamedTuple
 
 import msgspec
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
-from core.requests import Sampling
-from core.trust.files import open_private, private_folder
+from core.events import FinishReason
+from core.requests import Message, Sampling
+from core.trust.files import move, open_private, private_folder, to_disk
 from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
 MAGIC = b"MCT1"
 PURPOSE = "token log"
 KEPT = 100
 SYNC_EVERY_TOKENS = 16
-SYNC_EVERY_S = 1.0
 
 _LENGTH = struct.Struct("<I")
 
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
-    """The first record: what was asked, and the device ids of the Macs that took part."""
+    """The first record: what was asked, and the device ids of the Macs that took part. `max_tokens` is 0 in a log that
+    is older than the rest of what it takes to continue an answer.
+    """
 
     request_id: str
     model: str
@@ -43,6 +49,39 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     prompt: list[int]
     sampling: Sampling = Sampling()
     macs: tuple[str, ...] = ()
+    messages: tuple[Message, ...] = ()
+    max_tokens: int = 0
+    min_tokens: int = 0
+    eos: list[int] = []
+    stop: tuple[str, ...] = ()
+
+
+class Macs(msgspec.Struct, frozen=True, tag=True):
+    """These take part from here on, since there is another plan."""
+
+    macs: tuple[str, ...]
+
+
+class Ended(msgspec.Struct, frozen=True, tag=True):
+    """Nothing is missing; an answer that a problem ended has no such record."""
+
+    reason: FinishReason
+
+
+Record = int | str | Macs | Ended
+
+
+class Written(NamedTuple):
+    """What a log holds: the committed `tokens`, what was shown of them, and all Macs that took part. `at`: when the
+    last record was written, seconds since the epoch.
+    """
+
+    opening: Opening
+    tokens: list[int]
+    text: str
+    macs: frozenset[str]
+    ended: FinishReason | None
+    at: float
 
 
 def _nonce(number: int) -> bytes:
@@ -50,38 +89,93 @@ def _nonce(number: int) -> bytes:
 
 
 class TokenLog:
-    """Appends the tokens of one answer; written at once, forced to disk every 16 tokens or every second."""
+    """Appends what comes of one answer; it is written at once, and forced to disk every 16 tokens and by `sync`. What
+    raises OSError was not written, and nothing can be after it.
+    """
 
-    def __init__(self, folder: Path, secret: bytes, opening: Opening) -> None:
+    def __init__(self, folder: Path, secret: bytes, opening: Opening, suffix: str = ".mct") -> None:
         private_folder(folder, SealError)
-        self.path = folder / f"{opening.request_id}.mct"
+        self.path = folder / f"{opening.request_id}{suffix}"
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        self._file = os.fdopen(fd, "wb")
+        self._file = os.fdopen(fd, "wb", buffering=0)
         salt = secrets.token_bytes(SALT_BYTES)
         self._aead = key_of(secret, salt, PURPOSE)
         self._records = 0
         self._unsynced = 0
-        self._synced_at = monotonic()
+        self._failed: OSError | None = None
         try:
-            self._file.write(MAGIC + salt)
-            self._write(msgspec.msgpack.encode(opening))
-            self._sync()
+            self._put(MAGIC + salt)
+            self._write(opening)
+            self._force()
         except OSError:
             with contextlib.suppress(OSError, SealError):
                 self.forget()
             raise
 
+    @classmethod
+    def going_on(cls, folder: Path, secret: bytes, opening: Opening, tokens: Sequence[int], text: str) -> TokenLog:
+        """A log that takes the place of the one of that name once all that is written is in it, on disk; the key of the
+        old one is forgotten. The old one stays as it is where this raises OSError, which says that it could not be
+        written, or that there is none.
+        """
+        path = folder / f"{opening.request_id}.mct"
+        old = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            log = cls._beside(folder, secret, opening, tokens, text)
+            try:
+                move(log.path, path)
+                os.pwrite(old, bytes(HEADER_BYTES), 0)
+                to_disk(old)
+            except OSError:
+                log.close()
+                raise
+        finally:
+            os.close(old)
+        log.path = path
+        return log
+
+    @classmethod
+    def _beside(cls, folder: Path, secret: bytes, opening: Opening, tokens: Sequence[int], text: str) -> TokenLog:
+        forget(folder / f"{opening.request_id}.mct.tmp")  # a crash may have left one
+        log = cls(folder, secret, opening, suffix=".mct.tmp")
+        try:
+            for token in tokens:
+                log._write(token)
+            log.say(text)
+            log._force()
+        except OSError:
+            log.forget()
+            raise
+        return log
+
     def append(self, token: int) -> None:
         """Commit one token."""
-        self._write(msgspec.msgpack.encode(token))
+        self._write(token)
         self._unsynced += 1
-        if self._unsynced >= SYNC_EVERY_TOKENS or monotonic() - self._synced_at >= SYNC_EVERY_S:
-            self._sync()
+        if self._unsynced >= SYNC_EVERY_TOKENS:
+            self._force()
 
-    def close(self) -> None:
-        """Force the rest to disk."""
+    def say(self, text: str) -> None:
+        """Text is shown."""
+        if text:
+            self._write(text)
+
+    def join(self, macs: Collection[str]) -> None:
+        """Further Macs take part; that is on disk before they see anything of the answer."""
+        self._write(Macs(tuple(macs)))
+        self._force()
+
+    def sync(self) -> None:
+        """Force to disk what is not there yet."""
+        if self._unsynced:
+            self._force()
+
+    def close(self, reason: FinishReason | None = None) -> None:
+        """Force the rest to disk; with a `reason` the answer has ended for good."""
         try:
-            self._sync()
+            if reason:
+                self._write(Ended(reason))
+            self._force()
         finally:
             self._file.close()
 
@@ -92,32 +186,75 @@ class TokenLog:
         finally:
             forget(self.path)
 
-    def _write(self, record: bytes) -> None:
-        sealed = self._aead.encrypt(_nonce(self._records), record, MAGIC)
-        self._file.write(_LENGTH.pack(len(sealed)) + sealed)
-        self._file.flush()
+    def _write(self, record: Opening | Record) -> None:
+        sealed = self._aead.encrypt(_nonce(self._records), msgspec.msgpack.encode(record), MAGIC)
+        self._put(_LENGTH.pack(len(sealed)) + sealed)
         self._records += 1
 
-    def _sync(self) -> None:
+    def _put(self, data: bytes) -> None:
+        """A disk may take half of it: what came next would be lost with that, or use its nonce again."""
+        if self._failed:
+            raise self._failed
+        left = memoryview(data)
+        try:
+            while left:
+                left = left[self._file.write(left) :]
+        except OSError as error:
+            self._failed = error
+            raise
+
+    def _force(self) -> None:
         os.fsync(self._file.fileno())
         self._unsynced = 0
-        self._synced_at = monotonic()
 
 
-def read_token_log(path: Path, secret: bytes) -> tuple[Opening, list[int]]:
-    """What was asked and the tokens committed; a record cut off by a crash is left out.
+def read_token_log(path: Path, secret: bytes) -> Written:
+    """What was asked, and what came of it; a record cut off by a crash is left out.
 
     Raises SealError if the file is not ours or a record was changed.
     """
     with open_private(path, SealError) as file:
-        data = file.read()
+        at, data = os.fstat(file.fileno()).st_mtime, file.read()
     if not data.startswith(MAGIC) or len(data) < HEADER_BYTES:
         raise SealError(f"{path.name} is not a token log.", DAMAGED)
     salt = data[len(MAGIC) : HEADER_BYTES]
     records = list(_records(data[HEADER_BYTES:], key_of(secret, salt, PURPOSE), path.name))
     if not records:
         raise SealError(f"{path.name} ends before its first record.", DAMAGED)
-    return msgspec.msgpack.decode(records[0], type=Opening), [msgspec.msgpack.decode(r, type=int) for r in records[1:]]
+    try:
+        opening = msgspec.msgpack.decode(records[0], type=Opening)
+        return _sum(opening, (msgspec.msgpack.decode(r, type=Record) for r in records[1:]), at)
+    except msgspec.MsgspecError as error:
+        raise SealError(f"{path.name} is of another version of macluster.", DAMAGED) from error
+
+
+def _sum(opening: Opening, records: Iterator[Record], at: float) -> Written:
+    tokens: list[int] = []
+    shown: list[str] = []
+    macs = set(opening.macs)
+    ended: FinishReason | None = None
+    for record in records:
+        match record:
+            case int():
+                tokens.append(record)
+            case str():
+                shown.append(record)
+            case Macs(macs=more):
+                macs.update(more)
+            case Ended(reason=reason):
+                ended = reason
+    return Written(opening, tokens, "".join(shown), frozenset(macs), ended, at)
+
+
+def unfinished(folder: Path, secret: bytes) -> list[Written]:
+    """What can be continued, the newest first; also an answer that is being written now."""
+    found = []
+    for path in folder.glob("*.mct"):
+        with contextlib.suppress(SealError):
+            written = read_token_log(path, secret)
+            if written.ended is None and written.opening.max_tokens:
+                found.append(written)
+    return sorted(found, key=lambda written: written.at, reverse=True)
 
 
 def forget_old(folder: Path, kept: int = KEPT) -> None:
@@ -139,7 +276,7 @@ def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
     shared = []
     for path in folder.glob("*.mct"):
         with contextlib.suppress(SealError):  # one that cannot be read tells nobody anything
-            if not set(read_token_log(path, secret)[0].macs).isdisjoint(macs):
+            if not read_token_log(path, secret).macs.isdisjoint(macs):
                 shared.append(path)
     for path in shared:
         forget(path)

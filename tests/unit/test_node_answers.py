@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import resource
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,17 +15,26 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.engine.requests import Request
-from core.errors import Busy, NodeError, NotLoaded, Problem, StageFailed, UsageError
-from core.events import AnyEvent, FinishReason, Progress, RequestDone, RequestStarted, TokenEvent, TrustChanged
+from core.errors import Busy, CachesLost, NodeError, NotLoaded, Problem, StageFailed, UsageError
+from core.events import (
+    AnyEvent,
+    FinishReason,
+    Progress,
+    Recovery,
+    RequestDone,
+    RequestStarted,
+    TokenEvent,
+    TrustChanged,
+)
 from core.models.maker import make_model
 from core.models.tokens import Tokens
-from core.node.answers import Answers
+from core.node.answers import MAX_LOSSES, Answers
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.formation import Formation
 from core.node.journal import Journal
-from core.node.token_log import Opening, read_token_log
-from core.requests import ChatRequest, Message, Sampling
+from core.node.token_log import Opening, Written, read_token_log
+from core.requests import AnswerId, ChatRequest, Message, Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import (
     LENGTH,
@@ -74,6 +84,8 @@ class Desk:
 
     def __init__(self, folder: Path, model: Path) -> None:
         self.folder, self.model = folder, model
+        self.again: Desk | None = None
+        self.before: dict[str, int] = {}  # tokens that were written before this desk went on
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         self.cluster = Cluster(mac_id(0), None, None, self.bus, journal)  # type: ignore[arg-type]
@@ -91,13 +103,17 @@ class Desk:
         message = Message(role="user", content=text)
         request = ChatRequest(messages=(message,), raw=True, sampling=sampling or Sampling(), **more)  # type: ignore[arg-type]
         accepted = await self.answers.ask(request)
-        (asked,) = [one for one in self.asked if one.request_id == accepted.request_id]
+        asked = self.handed(accepted.request_id)
         assert accepted.prompt_tokens == len(asked.tokens)
         return asked
 
     @property
     def asked(self) -> list[Request]:
         return [command.request for command in self.pipe.sent if isinstance(command, Generate)]
+
+    def handed(self, request_id: str) -> Request:
+        """What the worker was asked for last in this answer."""
+        return [one for one in self.asked if one.request_id == request_id][-1]
 
     @property
     def cancelled(self) -> list[str]:
@@ -109,7 +125,8 @@ class Desk:
         self.answers.heard(told)
 
     def writes(self, request: Request, tokens: Sequence[int]) -> None:
-        for index, token in enumerate(tokens):
+        """The next tokens of the answer."""
+        for index, token in enumerate(tokens, len(self.told(request)) + self.before.get(request.request_id, 0)):
             self.says(Token(request_id=request.request_id, index=index, token=token))
 
     def ends(self, request: Request, reason: FinishReason = "length", problem: Problem | None = None) -> None:
@@ -137,7 +154,27 @@ class Desk:
         return "".join(event.text for event in self.told(request)) + self.done(request).text
 
     def logged(self, request: Request) -> tuple[Opening, list[int]]:
+        return self.log_of(request)[:2]
+
+    def log_of(self, request: Request) -> Written:
         return read_token_log(self.folder / "tokens" / f"{request.request_id}.mct", SECRET)
+
+    def crashes(self) -> Desk:
+        """The node is started anew, on the same folder: whatever was under way is left as it is."""
+        self.again = Desk(self.folder, self.model)
+        self.again.before = {name: written for name, (_, written) in self.answers.under_way.items()}
+        for running in self.answers._running.values():
+            running.log._file.close()
+        self.answers._running.clear()
+        return self.again
+
+    def ends_all(self) -> None:
+        self.answers.stop_all(LOST)
+        if self.again:
+            self.again.ends_all()
+
+    async def goes_on(self, request_id: str = "") -> Request:
+        return self.handed((await self.answers.go_on(AnswerId(request_id=request_id))).request_id)
 
 
 @pytest.fixture(scope="module")
@@ -156,7 +193,7 @@ def tokens(model: Path) -> Tokens:
 async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
     desk = await Desk(tmp_path, model).load()
     yield desk
-    desk.answers.stop_all(LOST)
+    desk.ends_all()
 
 
 def ids_of(tokens: Tokens, text: str) -> list[int]:
@@ -201,9 +238,15 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
         prompt=one.tokens,
         sampling=sampling,
         macs=(mac_id(0), mac_id(1)),
+        messages=(Message(role="user", content="tell me"),),
+        max_tokens=one.max_tokens,
+        min_tokens=3,
+        eos=one.eos,
     )
     assert desk.logged(one) == (opening, [*first, *tokens.eos])
     assert desk.logged(two)[1] == second
+    assert (desk.log_of(one).ended, desk.log_of(two).ended) == ("stop", None)
+    assert desk.log_of(one).text == TEXT
 
 
 @given(st.data())
@@ -372,3 +415,266 @@ async def test_what_has_no_room_is_refused(desk: Desk, asked: dict[str, object],
     assert refused.value.fix
     assert not [event for event in desk.bus.events if isinstance(event, RequestStarted)]
     assert not desk.pipe.sent
+
+
+def lost(kind: str = CachesLost.__name__) -> Problem:
+    return Problem(kind=kind, what="mini was started anew.")
+
+
+async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_meanwhile(
+    desk: Desk, tokens: Tokens
+) -> None:
+    ids = ids_of(tokens, TEXT)
+    one, two = await desk.ask(sampling=Sampling(temperature=0.8)), await desk.ask("and me")
+    desk.writes(one, ids[:7])
+    desk.answers.suspend()
+    assert desk.answers.under_way == {one.request_id: (len(one.tokens), 7), two.request_id: (len(two.tokens), 0)}
+    before = len(desk.bus.events)
+    for report in (
+        Token(request_id=one.request_id, index=7, token=ids[7]),
+        Prefilled(request_id=one.request_id, done=1, total=2),
+    ):
+        desk.says(report)
+    for request in (one, two):
+        desk.ends(request, "error", LOST)
+    assert (len(desk.bus.events), desk.cancelled) == (before, [])
+    desk.answers.send()
+    desk.answers.send()
+    assert desk.asked[2:] == [replace(one, written=ids[:7]), two]
+    assert one.sampling.seed is not None
+    desk.says(Token(request_id=one.request_id, index=6, token=5))
+    desk.says(Token(request_id=one.request_id, index=8, token=5))
+    assert desk.logged(one)[1] == ids[:7], "only the next one counts"
+    desk.writes(one, ids[7:])
+    desk.ends(one)
+    assert [event.index for event in desk.told(one)] == list(range(len(ids)))
+    assert (desk.shown(one), desk.log_of(one).text, desk.logged(one)[1]) == (TEXT, TEXT, ids)
+    done = desk.done(one)
+    assert done.tokens == len(ids)
+    assert done.ttft_s != 0.25, "the worker knows only the last part of it"
+    assert done.decode_tokens_per_s != 2.0
+
+
+@pytest.mark.parametrize("kind", ["CachesLost", "NoAnswer", "LinkLost"])
+@pytest.mark.parametrize("is_ready", [pytest.param(True, id="ready"), pytest.param(False, id="not_ready")])
+async def test_what_a_worker_lost_it_is_handed_again_a_few_times(desk: Desk, kind: str, is_ready: bool) -> None:
+    formation = desk.cluster._formation
+    assert formation
+    request = await desk.ask()
+
+    def loses() -> None:
+        formation.phase = "ready" if is_ready else "linking"
+        desk.ends(request, "error", lost(kind))
+        formation.phase = "ready"
+        desk.answers.send()
+
+    for _ in range(MAX_LOSSES):
+        loses()
+    desk.writes(request, [65])
+    for _ in range(MAX_LOSSES):
+        loses()
+    assert [one.written for one in desk.asked] == [[]] * (1 + MAX_LOSSES) + [[65]] * MAX_LOSSES
+    assert desk.bus.now.running == (request.request_id,)
+    loses()
+    done = desk.done(request)
+    assert (done.finish_reason, done.problem, done.tokens) == ("error", lost(kind), 1)
+    assert desk.log_of(request).ended is None
+    assert len(desk.asked) == 1 + 2 * MAX_LOSSES
+
+
+@pytest.mark.parametrize("is_suspended", [pytest.param(True, id="suspended"), pytest.param(False, id="handed_over")])
+async def test_an_answer_is_cancelled_in_any_state(desk: Desk, is_suspended: bool) -> None:
+    request = await desk.ask()
+    desk.writes(request, [65])
+    if is_suspended:
+        desk.answers.suspend()
+    desk.answers.cancel(request.request_id)
+    desk.answers.send()
+    assert (desk.done(request).finish_reason, desk.done(request).tokens) == ("cancelled", 1)
+    assert (len(desk.asked), desk.cancelled) == (1, [] if is_suspended else [request.request_id])
+    assert desk.log_of(request).ended == "cancelled"
+
+
+async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: Desk) -> None:
+    formation = desk.cluster._formation
+    assert formation
+    one, two = await desk.ask(), await desk.ask()
+    desk.answers.suspend()
+    plan = replace(formation.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
+    desk.cluster._formation = Formation(plan)
+    desk.cluster._formation.phase = "ready"
+    with files_up_to((desk.folder / "tokens" / f"{one.request_id}.mct").stat().st_size):
+        desk.answers.send()
+    assert len(desk.asked) == 2, "who cannot be written down sees nothing"
+    assert {desk.done(r).finish_reason for r in (one, two)} == {"error"}
+    three = await desk.ask()
+    desk.answers.suspend()
+    desk.cluster._formation = Formation(replace(plan, stages=plan_of(2).stages))
+    desk.cluster._formation.phase = "ready"
+    desk.answers.send()
+    desk.answers.suspend()
+    desk.answers.send()
+    assert desk.log_of(three).macs == {mac_id(0), mac_id(1), mac_id(2)}
+    await desk.answers.forget_shared({mac_id(1)})
+    assert not list((desk.folder / "tokens").iterdir())
+
+
+async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: Desk) -> None:
+    desk.cluster._formation = None
+    desk.bus.publish(Recovery(state="wait", text="mini is gone.", fix="Wake it up."))
+    with pytest.raises(NotLoaded, match=r"mini is gone\. Wake it up\."):
+        await desk.ask()
+
+
+@given(st.data())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_crash_anywhere_costs_nothing_that_was_shown(
+    tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
+) -> None:
+    """`stop` may begin before the crash and end behind it; the crash may cut the last records of the log."""
+    ids = ids_of(tokens, TEXT)
+    count = data.draw(st.integers(0, len(ids)))
+    cut = data.draw(st.integers(0, 80))
+    stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
+
+    async def answer() -> None:
+        desk = await Desk(tmp_path, model).load()
+        request = await desk.ask(stop=(stop,), max_tokens=len(ids))
+        path = desk.folder / "tokens" / f"{request.request_id}.mct"
+        opened = path.stat().st_size
+        for token in ids[:count]:
+            if request.request_id in desk.answers.under_way:
+                desk.writes(request, [token])
+        has_ended = not desk.answers.under_way
+        again = await desk.crashes().load()
+        os.truncate(path, max(opened, path.stat().st_size - cut))
+        left = await again.answers.unfinished()
+        if not left:
+            assert has_ended
+            return
+        assert cut or not has_ended
+        (begun,) = left
+        shown = "".join(event.text for event in desk.told(request))
+        assert shown.startswith(begun.text)
+        assert begun.tokens <= len(desk.told(request))
+        again.before[request.request_id] = begun.tokens
+        accepted = await again.answers.go_on(AnswerId())
+        if accepted.request_id in again.answers.under_way:
+            assert again.handed(request.request_id) == replace(request, written=ids[: begun.tokens])
+            for token in ids[begun.tokens :]:
+                if accepted.request_id in again.answers.under_way:
+                    again.writes(request, [token])
+        if accepted.request_id in again.answers.under_way:
+            again.ends(request)
+        whole = begun.text + again.shown(request)
+        assert whole == TEXT.partition(stop)[0]
+        assert again.log_of(request).tokens == ids[: begun.tokens + len(again.told(request))]
+        assert await again.answers.unfinished() == []
+        again.ends_all()
+
+    asyncio.run(answer())
+
+
+async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, tokens: Tokens) -> None:
+    ids = ids_of(tokens, TEXT)
+    sampling = Sampling(temperature=0.7, logprobs=1)
+    request = await desk.ask("tell me", sampling, max_tokens=90, min_tokens=3, stop=("never",))
+    desk.writes(request, ids[:5])
+    assert await desk.answers.unfinished() == [], "it is being written"
+    again = desk.crashes()
+    (begun,) = await again.answers.unfinished()
+    assert (begun.request_id, begun.model, begun.tokens, begun.max_tokens) == (request.request_id, "toy", 5, 90)
+    assert begun.messages == (Message(role="user", content="tell me"),)
+    assert begun.text == "".join(event.text for event in desk.told(request)) == "Zwei Fl", "without a model"
+    await again.load()
+    assert await again.goes_on(request.request_id[:6]) == replace(request, written=ids[:5])
+    assert again.answers.under_way == {request.request_id: (len(request.tokens), 5)}
+    assert RequestStarted(request_id=request.request_id, prompt_tokens=len(request.tokens)) in again.bus.events
+    with pytest.raises(UsageError, match="No answer is unfinished"):
+        await again.goes_on()
+    again.writes(request, ids[5:])
+    assert [event.index for event in again.told(request)] == list(range(5, len(ids)))
+    again.ends(request)
+    done = again.done(request)
+    assert (done.tokens, done.finish_reason) == (len(ids), "length")
+    assert done.decode_tokens_per_s != 2.0
+    assert again.answers.conversation
+    assert again.answers.conversation.messages[-1].content == begun.text + again.shown(request) == TEXT
+    assert again.answers.conversation.tokens == [*request.tokens, *ids]
+    assert await again.answers.unfinished() == []
+
+
+@pytest.mark.parametrize(
+    ("loaded", "error", "said"),
+    [
+        pytest.param(None, NotLoaded, "toy, which began that answer, is not loaded", id="none"),
+        pytest.param({"fingerprint": "0" * 64, "model": "other"}, NotLoaded, "and other is loaded", id="other_model"),
+        pytest.param({"context": 12}, UsageError, "leave no room in a context of 12", id="no_room"),
+        pytest.param({"rows": -QUEUE_LIMIT}, Busy, "as many as toy takes", id="busy"),
+    ],
+)
+async def test_what_cannot_go_on_says_why_and_stays_unfinished(
+    desk: Desk, loaded: dict[str, object] | None, error: type[Exception], said: str
+) -> None:
+    request = await desk.ask("hello", max_tokens=50)
+    desk.writes(request, [65] * 8)
+    again = desk.crashes()
+    if loaded is not None:
+        await again.load()
+        formation = again.cluster._formation
+        assert formation
+        formation.plan = replace(formation.plan, **loaded)
+    before = {path: path.read_bytes() for path in (desk.folder / "tokens").iterdir()}
+    with pytest.raises(error, match=said) as refused:
+        await again.goes_on()
+    if error is NotLoaded:
+        assert "macluster load toy" in str(refused.value)
+    assert {path: path.read_bytes() for path in (desk.folder / "tokens").iterdir()} == before
+    assert len(await again.answers.unfinished()) == 1
+    assert again.bus.now.running == ()
+
+
+async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: Desk) -> None:
+    request = await desk.ask()
+    desk.writes(request, [65] * 8)
+    again = await desk.crashes().load()
+    path = desk.folder / "tokens" / f"{request.request_id}.mct"
+    before = path.read_bytes()
+    with files_up_to(len(before) // 2), pytest.raises(NodeError, match="token log cannot be written"):
+        await again.goes_on()
+    assert path.read_bytes() == before
+    assert (await again.goes_on()).written == [65] * 8
+
+
+async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_is_named(desk: Desk) -> None:
+    asked = [await desk.ask(f"number {n}") for n in range(3)]
+    desk.answers.stop_all(LOST)
+    again = await desk.crashes().load()
+    for seconds, request in enumerate(asked):  # their ends were the last that was forced to disk
+        os.utime(desk.folder / "tokens" / f"{request.request_id}.mct", (seconds, seconds))
+    assert [one.request_id for one in await again.answers.unfinished()] == [r.request_id for r in asked[::-1]]
+    assert (await again.goes_on(asked[1].request_id)).request_id == asked[1].request_id
+    assert (await again.goes_on()).request_id == asked[2].request_id
+    with pytest.raises(UsageError, match="begins with 'zz'"):
+        await again.goes_on("zz")
+
+
+async def test_the_last_token_of_a_burst_is_forced_to_disk_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.node.answers.SYNC_S", 0.01)
+    request = await desk.ask()
+    forced = asyncio.Event()
+    monkeypatch.setattr(os, "fsync", lambda fd: forced.set())
+    for count in (3, 1):
+        desk.writes(request, [65] * count)
+        assert not forced.is_set()
+        await asyncio.wait_for(forced.wait(), 10)
+        forced.clear()
+
+
+async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: Desk) -> None:
+    warm, again = [await desk.ask(sampling=Sampling(temperature=0.8)) for _ in range(2)]
+    own, cold = await desk.ask(sampling=Sampling(temperature=0.8, seed=3)), await desk.ask()
+    assert None not in (warm.sampling.seed, again.sampling.seed)
+    assert warm.sampling.seed != again.sampling.seed
+    assert (own.sampling.seed, cold.sampling.seed) == (3, None)
+    assert desk.logged(warm)[0].sampling == warm.sampling

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.errors import LinkLost
 from core.events import Plan, Stage
-from core.node.formation import MAX_RELINKS, Action, Connect, Formation, GiveUp, Prove, Ready, Show
+from core.node.formation import MAX_RELINKS, Action, Broke, Connect, Formation, GiveUp, Prove, Ready, Show
 from core.worker.messages import Loaded
 
 PROOF = "Proved with 24 tokens in 0.2 s."
@@ -123,11 +123,14 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
 def test_a_broken_link_is_made_anew_three_times_in_a_row_and_then_given_up() -> None:
     formation = ready_ring(3)
     for turn in range(1, MAX_RELINKS + 1):
-        (again,) = of_kind(formation.broken(mac_id(turn % 3), GEN + turn - 1, PROBLEM), Connect)
+        shown, broke, again = formation.broken(mac_id(turn % 3), GEN + turn - 1, PROBLEM)
+        assert isinstance(shown, Show)
+        assert broke == Broke(mac_id(turn % 3), PROBLEM)
+        assert isinstance(again, Connect)
         assert again.plan.plan_gen == GEN + turn
         assert formation.broken(mac_id(0), GEN + turn - 1, PROBLEM) == [], "one report a generation counts"
     actions = formation.broken(mac_id(2), GEN + MAX_RELINKS, PROBLEM)
-    assert actions == [GiveUp(PROBLEM)]
+    assert actions == [GiveUp(mac_id(2), PROBLEM)]
     assert formation.broken(mac_id(2), GEN + MAX_RELINKS, PROBLEM) == []
     assert formation.lost(mac_id(2), PROBLEM) == []
 
@@ -157,7 +160,7 @@ def test_a_ring_that_breaks_while_it_is_proved_is_linked_anew_and_proved_then() 
 def test_a_failed_proof_ends_the_plan() -> None:
     formation = loaded_ring(1)
     assert formation.phase == "proving"
-    assert formation.disproved(GEN, PROBLEM) == [GiveUp(PROBLEM)]
+    assert formation.disproved(GEN, PROBLEM) == [GiveUp("", PROBLEM)]
     assert formation.proved(GEN, PROOF) == []
 
 
@@ -180,6 +183,7 @@ def test_a_fault_is_told_before_the_slowest_mac_has_loaded() -> None:
     formation.checked(mac_id(0), FILES)
     (end,) = formation.checked(mac_id(1), {**FILES, "model.safetensors": "b" * 64})
     assert isinstance(end, GiveUp)
+    assert end.device_id == mac_id(1)
     assert "model.safetensors" in end.problem.what
     assert "mac1" in end.problem.what
     assert formation.loaded(mac_id(2), held(2)) == []
@@ -199,7 +203,7 @@ def test_a_lost_stage_ends_the_plan_once_in_every_phase(make: Callable[[], Forma
     shown, end = formation.lost(mac_id(1), PROBLEM)
     assert isinstance(shown, Show)
     assert shown.state.status == "lost"
-    assert end == GiveUp(PROBLEM)
+    assert end == GiveUp(mac_id(1), PROBLEM)
     assert formation.lost(mac_id(0), PROBLEM) == []
     assert not of_kind(formation.prepared(mac_id(0), 1) + formation.loaded(mac_id(0), held(0)), Connect)
     assert formation.linked(mac_id(0), GEN) == []
@@ -209,3 +213,48 @@ def test_a_break_before_links_were_asked_for_counts_for_nothing() -> None:
     formation = Formation(plan_of(2))
     assert formation.broken(mac_id(1), GEN, PROBLEM) == []
     assert formation.linked(mac_id(1), GEN) == []
+
+
+def test_a_ring_that_was_proved_is_linked_anew_once_a_lost_mac_is_back() -> None:
+    formation = ready_ring(3)
+    formation.broken(mac_id(0), GEN, PROBLEM)
+    formation.lost(mac_id(1), PROBLEM)
+    assert formation.linked(mac_id(0), GEN + 1) == []
+    (again,) = of_kind(formation.resume(), Connect)
+    assert again.plan.plan_gen == GEN + 2, "frames of the old links are never taken for new ones"
+    assert again.ports == tuple(7000 + n for n in range(3))
+    assert formation.resume() == [], "it is being linked"
+    assert formation.linked(mac_id(0), GEN + 1) == [], "a word about the links before"
+    actions = [a for n in range(3) for a in formation.linked(mac_id(n), GEN + 2)]
+    assert of_kind(actions, Ready) == [Ready(formation.plan, PROOF)], "layers that were kept are not proved again"
+    assert not of_kind(actions, Prove)
+    for turn in range(MAX_RELINKS):
+        assert of_kind(formation.broken(mac_id(1), GEN + 2 + turn, PROBLEM), Connect), "breaks are counted anew"
+
+
+def test_a_mac_that_let_go_of_its_layers_meanwhile_ends_the_ring_that_is_linked_anew() -> None:
+    formation = ready_ring(2)
+    formation.lost(mac_id(1), PROBLEM)
+    formation.resume()
+    assert of_kind(formation.lost(mac_id(1), PROBLEM), GiveUp) == [GiveUp(mac_id(1), PROBLEM)]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        pytest.param(lambda: Formation(plan_of(2)), id="loading"),
+        pytest.param(lambda: loaded_ring(2), id="linking"),
+        pytest.param(lambda: ready_ring(2), id="ready"),
+        pytest.param(lambda: failed(loaded_ring(2)), id="never-proved"),
+    ],
+)
+def test_only_a_ring_that_stood_and_failed_is_resumed(make: Callable[[], Formation]) -> None:
+    formation = make()
+    before = formation.phase
+    assert formation.resume() == []
+    assert formation.phase == before
+
+
+def failed(formation: Formation) -> Formation:
+    formation.lost(mac_id(1), PROBLEM)
+    return formation

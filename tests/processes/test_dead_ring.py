@@ -1,0 +1,280 @@
+"""What is left when a ring is dead: nothing that waits for ever, spins, or outlives who started it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.bench.macs import make_macs
+from core.bench.ring import worker_ring
+from core.errors import WorkerDied
+from core.node import supervisor
+from core.node.bus import Bus
+from core.node.journal import Journal
+from core.node.supervisor import Supervisor
+from core.requests import ChatRequest, LoadRequest, Message
+from core.settings import Home
+from tests.cluster import Make, ask, finish, running_demo
+from tui.demo import pair
+from tui.watch import Watch
+
+WATCHED_S = 4.0
+# an idle worker takes nothing that can be measured; so much is allowed for a machine that is busy otherwise
+IDLE_SHARE = 0.05
+GONE_S = 20.0
+LOCAL = "127.0.0.1"
+
+
+@pytest.fixture
+def scratch() -> Iterator[Path]:
+    """A folder whose name is short enough for the path of a unix socket."""
+    with tempfile.TemporaryDirectory(prefix="mc-") as folder:
+        yield Path(folder)
+
+
+def shares(pids: Sequence[int]) -> list[float]:
+    """The share of a core that each process takes over some seconds."""
+    processes = [psutil.Process(pid) for pid in pids]
+    before, began = [sum(p.cpu_times()[:2]) for p in processes], time.monotonic()
+    time.sleep(WATCHED_S)
+    took = time.monotonic() - began
+    return [(sum(p.cpu_times()[:2]) - b) / took for p, b in zip(processes, before, strict=True)]
+
+
+def told(who: str, found: Sequence[float]) -> None:
+    print(f"{who}:", ", ".join(f"{100 * share:.2f} %" for share in found))
+
+
+def lives(pid: int) -> bool:
+    """A zombie is dead."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def gone(pids: Sequence[int], within_s: float = GONE_S) -> float:
+    """Wait until none of the processes lives; after how many seconds that was."""
+    began = time.monotonic()
+    while alive := [pid for pid in pids if lives(pid)]:
+        assert time.monotonic() < began + within_s, f"{alive} live on after {within_s} s"
+        time.sleep(0.02)
+    return time.monotonic() - began
+
+
+def below(pids: Sequence[int]) -> list[int]:
+    """Those of the processes that live, and all that they have started."""
+    found: set[int] = set()
+    for pid in filter(lives, pids):
+        try:
+            found |= {pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))}
+        except psutil.NoSuchProcess:
+            continue
+    return sorted(found)
+
+
+def left_in(folder: Path) -> list[str]:
+    """What lies there beside the kernels that mlx has compiled, which it keeps for all processes."""
+    return [file.name for file in folder.iterdir() if file.name != "mlx"]
+
+
+async def test_a_ring_that_nobody_asks_sleeps(made: Make) -> None:
+    async with running_demo(made("llama"), (64, 32, 16)) as demo:
+        await ask(demo.head, "tell me about hops", 8)
+        nodes = [demo.pid_of(index) for index in range(3)]
+        workers = [peer.worker_pid or 0 for peer in demo.head.now.peers]
+        found = await asyncio.to_thread(shares, [*nodes, *workers])
+    told("idle nodes", found[:3])
+    told("idle workers", found[3:])
+    assert max(found[3:]) < IDLE_SHARE
+
+
+def test_a_worker_whose_neighbours_were_killed_sleeps(made: Make) -> None:
+    with worker_ring(made("llama"), (3, 6)) as ring:
+        before, left, after = ring.workers
+        ring.generate([5, 6, 7], max_tokens=4)
+        before.kill()
+        after.kill()
+        found = shares([left.pid])
+        assert left.is_alive
+    told("a worker between the dead", found)
+    assert max(found) < IDLE_SHARE
+
+
+def test_a_worker_ends_with_its_node_whatever_it_was_at(made: Make, scratch: Path) -> None:
+    with socket.create_server((LOCAL, 0)) as silent:
+        silent.settimeout(60)
+        port = str(silent.getsockname()[1])
+        command = [sys.executable, "-m", "tests.processes.orphans", str(made("llama", layers=24)), port, str(scratch)]
+        with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as node:
+            assert node.stdin
+            assert node.stdout
+            pids = json.loads(node.stdout.readline())
+            dialled, _ = silent.accept()
+            with dialled:
+                assert dialled.recv(1), "TLS has begun, and will get no answer"
+                node.stdin.write(b"\n")
+                node.stdin.flush()
+                assert node.wait(60) == -signal.SIGKILL
+                took = {what: gone([pid]) for what, pid in pids.items()}
+    assert len(took) == 6
+    print("orphans ended within", ", ".join(f"{what} {seconds:.2f} s" for what, seconds in took.items()))
+
+
+async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    identity, ends = make_macs(scratch, 1).identities[0], list[WorkerDied]()
+    keeper = Supervisor(identity, LOCAL, Journal(scratch / "log", "mac", Bus()), lambda _: None, ends.append)
+    keeper.start()
+    try:
+        deadline = time.monotonic() + GONE_S
+        while (hung := keeper.pid) is None:
+            assert time.monotonic() < deadline
+            await asyncio.sleep(0.01)
+        os.kill(hung, signal.SIGSTOP)
+        monkeypatch.setattr(supervisor, "START_S", 0.1)
+        with pytest.raises(WorkerDied):
+            await keeper.ready()
+        monkeypatch.undo()
+        assert await keeper.ready() > 0
+        assert keeper.pid not in (hung, None)
+        assert len(ends) == 1
+    finally:
+        await keeper.stop()
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_demo_that_is_killed_while_it_starts_leaves_nothing(made: Make, scratch: Path, seed: int) -> None:
+    command = [sys.executable, "-m", "tui.cli", "demo", "--model", str(made("llama")), "--no-multicast"]
+    silent, chance = subprocess.DEVNULL, random.Random(seed)
+    env = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen([*command, "--prompt", "go on"], stdout=silent, stderr=silent, env=env) as demo:
+        deadline = time.monotonic() + 30
+        while len(below([demo.pid])) < 4:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 4))
+        started = below([demo.pid])
+        demo.kill()
+    gone(started)
+    assert left_in(scratch) == []
+
+
+class TwoMacs:
+    """Two nodes with homes and ports that stay; they are started and ended again and again."""
+
+    def __init__(self, model: Path, folder: Path) -> None:
+        self._model = model
+        self.temporary = folder / "tmp"
+        self.homes = [Home(folder / name) for name in "ab"]
+        for made in (self.temporary, *(home.root for home in self.homes)):
+            made.mkdir(mode=0o700)
+        self.ports = [_free_port() for _ in self.homes]
+        self._are_paired = False
+
+    def launch(self) -> list[subprocess.Popen[bytes]]:
+        return [self._launch(index) for index in range(2)]
+
+    def _launch(self, index: int) -> subprocess.Popen[bytes]:
+        home, port, other = self.homes[index], self.ports[index], self.ports[1 - index]
+        command = [
+            *(sys.executable, "-m", "core.node", "--home", str(home.root), "--name", home.root.name),
+            *("--host", LOCAL, "--port", str(port), "--peer", f"{LOCAL}:{other}", "--no-multicast"),
+            *("--budget", "8", "--chip", "M4", "--models", str(self._model), "--until-eof"),
+        ]
+        silent, env = subprocess.DEVNULL, {**os.environ, "PYTHONSAFEPATH": "1", "TMPDIR": str(self.temporary)}
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=silent, stderr=silent, env=env)
+
+    async def answer(self, nodes: Sequence[subprocess.Popen[bytes]]) -> list[int]:
+        """As two people would: attach, pair if need be, load, ask."""
+        async with Watch(self.homes[0]) as one, Watch(self.homes[1]) as other:
+            for watch, node in zip((one, other), nodes, strict=True):
+                await watch.attached(30, partial(_runs, node))
+            if not self._are_paired:
+                await pair(one, other)
+                self._are_paired = True
+            await one.until(both_linked, 30, "Linking")
+            await one.client.load(LoadRequest(model=str(self._model)))
+            await one.until(lambda w: w.now.plan_status == "ready", 60, "Loading")
+            message = Message(role="user", content="tell me about hops")
+            asked = await one.client.chat(ChatRequest(messages=(message,), max_tokens=4, raw=True))
+            return (await finish(one, asked.request_id)).tokens
+
+
+def _runs(node: subprocess.Popen[bytes]) -> bool:
+    return node.poll() is None
+
+
+def both_linked(watch: Watch) -> bool:
+    return sum(p.state == "connected" and p.trust == "paired" and p.budget_bytes > 0 for p in watch.now.peers) == 2
+
+
+def _free_port() -> int:
+    with socket.create_server((LOCAL, 0)) as found:
+        return int(found.getsockname()[1])
+
+
+def end(nodes: Sequence[subprocess.Popen[bytes]]) -> None:
+    """As whoever started them does: their standard input ends."""
+    for node in nodes:
+        assert node.stdin
+        node.stdin.close()
+    for node in nodes:
+        assert node.wait(GONE_S) == 0
+
+
+def crash(nodes: Sequence[subprocess.Popen[bytes]]) -> None:
+    for node in nodes:
+        node.kill()
+    for node in nodes:
+        assert node.stdin
+        node.stdin.close()
+        node.wait()
+
+
+async def cycle(macs: TwoMacs, killed_after_s: float | None) -> list[int]:
+    """One start and end; the answer, where the nodes are not killed before it."""
+    nodes = macs.launch()
+    going = asyncio.create_task(macs.answer(nodes))
+    try:
+        tokens = [] if killed_after_s is not None else await going
+        await asyncio.sleep(killed_after_s or 0)
+        started = below([node.pid for node in nodes])
+        if killed_after_s is None:
+            await asyncio.to_thread(end, nodes)
+            assert not any(home.socket.exists() for home in macs.homes)
+    finally:
+        await asyncio.to_thread(crash, nodes)
+        going.cancel()
+        await asyncio.gather(going, return_exceptions=True)
+    await asyncio.to_thread(gone, started)
+    return tokens
+
+
+@pytest.mark.slow
+async def test_twenty_starts_and_ends_leave_nothing(made: Make, scratch: Path) -> None:
+    """Every fourth time up to an answer, the other times the nodes are killed at a random moment before it."""
+    macs, chance = TwoMacs(made("llama"), scratch), random.Random(5)
+    answers, open_files = [], []
+    for number in range(20):
+        tokens = await cycle(macs, chance.uniform(0, 2.5) if number % 4 else None)
+        answers += [tokens] if tokens else []
+        assert left_in(macs.temporary) == []
+        for port in macs.ports:
+            socket.create_server((LOCAL, port)).close()
+        open_files.append(psutil.Process().num_fds())
+    assert answers == [answers[0]] * 5
+    assert open_files[-1] <= open_files[0], open_files

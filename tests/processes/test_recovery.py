@@ -1,0 +1,217 @@
+"""A Mac is lost in the middle of an answer: what is kept, what a person can choose, and that the answer is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from core.errors import UsageError
+from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
+from core.requests import AnswerId, RecoveryOrder
+from core.settings import DEAD_S
+from tests.cluster import Answer, Make, ask, begin, finish, running_demo, tokens_seen
+from tui.demo import DEMO_MODEL, Demo
+from tui.watch import Watch
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+PROMPT = "tell me about hops"
+TOKENS = 64
+SOON_S = 30.0
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def pair() -> AsyncIterator[Demo]:
+    """Two Macs, neither of which could hold the demo model alone."""
+    async with running_demo(DEMO_MODEL, (0.03, 0.02)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def three(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (64, 32, 16)) as running:
+        yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def demo(pair: Demo) -> Demo:
+    """The pair, ready."""
+    await linked(pair)
+    if pair.head.now.plan_status != "ready":
+        await pair.load()
+    return pair
+
+
+@contextmanager
+def frozen(demo: Demo, index: int) -> Iterator[None]:
+    """A Mac stands still: its node and its worker."""
+    node = psutil.Process(demo.pid_of(index))
+    processes = [node, *node.children()]
+    for process in processes:
+        process.suspend()
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.resume()
+
+
+async def linked(demo: Demo) -> None:
+    def all_linked(watch: Watch) -> bool:
+        return all(p.state == "connected" or p.is_self for p in watch.now.peers)
+
+    await demo.head.until(all_linked, SOON_S, "Linking")
+
+
+async def state(demo: Demo, *wanted: RecoveryState) -> None:
+    def reached(watch: Watch) -> bool:
+        return watch.now.recovery is not None and watch.now.recovery.state in wanted
+
+    await demo.head.until(reached, SOON_S, f"Being in {wanted}")
+
+
+async def under_way(demo: Demo) -> str:
+    """An answer of which five tokens are there."""
+    request = await begin(demo.head, PROMPT, TOKENS)
+    await tokens_seen(demo.head, request, 5)
+    return request
+
+
+async def expected(demo: Demo) -> Answer:
+    answer = await ask(demo.head, PROMPT, TOKENS)
+    assert len(set(answer.tokens)) >= len(answer.tokens) / 2
+    return answer
+
+
+def workers(demo: Demo) -> set[int | None]:
+    return {peer.worker_pid for peer in demo.head.now.peers}
+
+
+def loads(demo: Demo) -> int:
+    return sum(isinstance(event, PlanLoaded) for event in demo.head.seen)
+
+
+async def test_a_mac_that_comes_back_goes_on_with_what_it_held(demo: Demo) -> None:
+    whole = await expected(demo)
+    held = workers(demo)
+    request = await under_way(demo)
+    with frozen(demo, 1):
+        await state(demo, "wait")
+        told = demo.head.now.recovery
+        assert told is not None
+        assert told.choices == ("wait", "save", "stop")
+        assert request in told.requests
+        assert told.tokens >= 5
+        assert "mbp" in told.text
+        assert demo.head.now.plan_status == "broken"
+    assert (await finish(demo.head, request)).tokens == whole.tokens
+    assert workers(demo) == held
+    assert demo.head.now.recovery is None
+
+
+async def test_a_mac_that_comes_back_without_its_layers_loads_them_again(demo: Demo) -> None:
+    whole = await expected(demo)
+    worker = psutil.Process(demo.pid_of(1)).children()[0].pid
+    before = loads(demo)
+    request = await under_way(demo)
+    with frozen(demo, 1):
+        await state(demo, "wait")
+        os.kill(worker, signal.SIGKILL)
+    assert (await finish(demo.head, request)).tokens == whole.tokens
+    assert loads(demo) > before
+
+
+async def test_what_is_saved_is_continued_later(demo: Demo) -> None:
+    whole = await expected(demo)
+    request = await under_way(demo)
+    with frozen(demo, 1):
+        await state(demo, "wait")
+        await demo.head.client.choose(RecoveryOrder(choice="save"))
+        ended = await finish(demo.head, request)
+    assert ended.done.problem is not None
+    assert ended.done.problem.kind == "Parked"
+    assert ended.tokens == whole.tokens[: len(ended.tokens)]
+    assert request in [unfinished.request_id for unfinished in await demo.head.client.unfinished()]
+    await linked(demo)
+    await demo.load()
+    mark = len(demo.head.seen)
+    await demo.head.client.go_on(AnswerId(request_id=request))
+    assert ended.tokens + await continued(demo, request, mark) == whole.tokens
+    assert request not in [unfinished.request_id for unfinished in await demo.head.client.unfinished()]
+
+
+async def continued(demo: Demo, request: str, mark: int) -> list[int]:
+    """The tokens that come of `request` behind event `mark` until its end."""
+
+    def done(watch: Watch) -> bool:
+        return any(isinstance(e, RequestDone) and e.request_id == request for e in watch.seen[mark:])
+
+    await demo.head.until(done, SOON_S, "Continuing")
+    return [e.token for e in demo.head.seen[mark:] if isinstance(e, TokenEvent) and e.request_id == request]
+
+
+async def test_a_person_who_stops_keeps_what_is_written(demo: Demo) -> None:
+    request = await under_way(demo)
+    with frozen(demo, 1):
+        await state(demo, "wait")
+        with pytest.raises(UsageError, match="nothing to replan"):
+            await demo.head.client.choose(RecoveryOrder(choice="replan"))
+        await demo.head.client.choose(RecoveryOrder(choice="stop"))
+        ended = await finish(demo.head, request)
+    assert ended.done.finish_reason == "cancelled"
+    assert len(ended.tokens) >= 5
+    await demo.head.until(lambda w: w.now.recovery is None and w.now.plan_status == "broken", SOON_S, "Giving up")
+
+
+async def test_a_second_answer_waits_too_and_an_answer_can_be_cancelled_meanwhile(demo: Demo) -> None:
+    whole = await expected(demo)
+    first = await under_way(demo)
+    second = await begin(demo.head, PROMPT, TOKENS)
+    with frozen(demo, 1):
+        await state(demo, "wait")
+        await demo.head.client.cancel(second)
+        assert (await finish(demo.head, second)).done.finish_reason == "cancelled"
+    assert (await finish(demo.head, first)).tokens == whole.tokens
+
+
+async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo) -> None:
+    whole = await expected(three)
+    request = await under_way(three)
+    with frozen(three, 2):
+        await state(three, "hold", "replan", "rebuild")
+        await three.head.client.choose(RecoveryOrder(choice="wait"))
+        await state(three, "wait")
+        assert three.head.now.recovery is not None
+        assert three.head.now.recovery.choices == ("wait", "replan", "save", "stop")
+    assert (await finish(three.head, request)).tokens == whole.tokens
+    assert three.head.now.plan is not None
+    assert len(three.head.now.plan.stages) == 3
+
+
+async def test_a_short_stop_is_no_loss(three: Demo) -> None:
+    whole = await expected(three)
+    before = loads(three)
+    request = await under_way(three)
+    with frozen(three, 1):
+        await asyncio.sleep(DEAD_S / 2)  # what is shown is that nothing comes of it
+    assert (await finish(three.head, request)).tokens == whole.tokens
+    assert loads(three) == before
+
+
+async def test_two_macs_at_once_leave_one_that_goes_on(three: Demo) -> None:
+    whole = await expected(three)
+    request = await under_way(three)
+    with frozen(three, 1), frozen(three, 2):
+        answer = await finish(three.head, request)
+    assert answer.tokens == whole.tokens
+    assert three.head.now.plan is not None
+    assert [stage.peer for stage in three.head.now.plan.stages] == ["studio"]
+    told = [event.text for event in three.head.seen if isinstance(event, Recovery) and event.state == "running"]
+    assert "now studio," in told[-1]
