@@ -71,6 +71,7 @@ CHAT = (
     Action("mc.chat-previous", "left_square_bracket", "message(-1)", "Previous", "Previous message"),
     Action("mc.chat-next", "right_square_bracket", "message(1)", "Next", "Next message"),
     Action("mc.chat-end", "end,G", "latest", "Latest", "To the end, and follow it", footer=True),
+    Action("mc.chat-continue", "c", "app.go_on", "Continue", "Continue the interrupted answer", footer=True),
     Action("mc.chat-top", "g", "scroll_home", "Top", "To the top"),
     Action("mc.chat-down", "j", "scroll_down", "Down", "Scroll down"),
     Action("mc.chat-up", "k", "scroll_up", "Up", "Scroll up"),
@@ -81,6 +82,16 @@ PROMPT = (
     Action("mc.new-line", "ctrl+j", "new_line", "New line", "New line"),
     Action("mc.earlier", "up", "earlier", "Earlier", "Earlier message, when the prompt is empty"),
     Action("mc.later", "down", "later", "Later", "Later message"),
+)
+
+RECOVERY = (
+    Action("mc.recovery-choose", "enter", "select", "Choose", "Choose what the cursor is on", footer=True),
+    Action("mc.recovery-1", "1", "choose(1)", "First", "The first choice"),
+    Action("mc.recovery-2", "2", "choose(2)", "Second", "The second choice"),
+    Action("mc.recovery-3", "3", "choose(3)", "Third", "The third choice"),
+    Action("mc.recovery-4", "4", "choose(4)", "Fourth", "The fourth choice"),
+    Action("mc.recovery-down", "j", "cursor_down", "Down", "Next choice"),
+    Action("mc.recovery-up", "k", "cursor_up", "Up", "Previous choice"),
 )
 
 LOGS = (
@@ -153,7 +164,7 @@ HELP = (
 )
 
 EVERYTHING = (
-    *(*APP, *DASHBOARD, *PANE, *CHAT, *PROMPT, *LOGS, *MODEL_LIST, *MODELS),
+    *(*APP, *DASHBOARD, *PANE, *CHAT, *PROMPT, *RECOVERY, *LOGS, *MODEL_LIST, *MODELS),
     *(*PAIRING, *MAC_LIST, *TRUST, *ASKING, *HELP),
 )
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import os
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from math import isfinite
+from math import inf, isfinite
 from typing import Final
 
 from core.errors import MaclusterError, UsageError, error_from
-from core.events import RequestDone, TokenEvent
-from core.requests import ChatRequest, Message, Sampling
+from core.events import Recovery, RequestDone, TokenEvent
+from core.requests import AnswerId, ChatRequest, Message, Sampling, UnfinishedAnswer
 from core.settings import PENALTY_CONTEXT
 from core.text import clean_text
 from tui import report
@@ -84,21 +86,38 @@ def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
     return request
 
 
+def asks_for_more(args: argparse.Namespace) -> bool:
+    """Whether an option of `add_options` was given, or has another value than without a word."""
+    plain = argparse.ArgumentParser()
+    add_options(plain)
+    return any(getattr(args, name) != value for name, value in vars(plain.parse_args([])).items())
+
+
 async def answer(
-    watch: Watch, request: ChatRequest, *, as_json: bool, hops: bool = True, more: report.Facts | None = None
+    watch: Watch,
+    asked: ChatRequest | UnfinishedAnswer,
+    *,
+    as_json: bool,
+    hops: bool = True,
+    more: report.Facts | None = None,
 ) -> None:
-    """Ask, and print the answer as it comes and where its time went, or all as JSON with `more` facts. Who interrupts
-    it cancels it, and gets what there is. Raises what the node refuses, and what ended the answer.
+    """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts. Who
+    interrupts it cancels it, and gets what there is. Raises what the node refuses, and what ended the answer.
     """
-    told = _Answer(len(watch.seen), as_it_comes=not as_json)
-    asking = asyncio.create_task(watch.client.chat(request))
+    begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
+    told = _Answer(len(watch.seen), begun, as_it_comes=not as_json)
+    asking = asyncio.create_task(
+        watch.client.chat(asked)
+        if isinstance(asked, ChatRequest)
+        else watch.client.go_on(AnswerId(request_id=asked.request_id))
+    )
     try:
-        told.request_id = (await asyncio.shield(asking)).request_id
+        told.begin((await asyncio.shield(asking)).request_id)
         async with _attended(watch, told.request_id):
-            await watch.until(told.is_done, ANSWER_S, "The answer")
+            await _until_done(watch, told)
     except asyncio.CancelledError:
         with contextlib.suppress(MaclusterError, TimeoutError):  # a node that is gone has stopped, too
-            told.request_id = (await asyncio.wait_for(asking, CANCEL_S)).request_id
+            told.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
             await watch.client.cancel(told.request_id)
             await watch.until(told.is_done, CANCEL_S, "Cancelling")
             told.print_end(watch, more or {}, hops=False)
@@ -119,34 +138,78 @@ async def _attended(watch: Watch, request_id: str) -> AsyncIterator[None]:
         await asyncio.gather(attending, return_exceptions=True)
 
 
-class _Answer:
-    """What came of `request_id` since event `mark`."""
+async def _until_done(watch: Watch, told: _Answer) -> None:
+    """An answer has an hour, in which the time does not count that it waits for a Mac."""
 
-    def __init__(self, mark: int, *, as_it_comes: bool) -> None:
+    def waits(watch: Watch) -> bool:
+        return watch.now.recovery is not None and watch.now.recovery.state == "wait"
+
+    while not told.is_done(watch):
+        await watch.until(lambda w: told.is_done(w) or waits(w), ANSWER_S, "The answer")
+        await watch.until(lambda w: told.is_done(w) or not waits(w), inf, "Waiting")
+
+
+class _Answer:
+    """What came of `request_id` since event `mark`; the text `begun` was there before."""
+
+    def __init__(self, mark: int, begun: str, *, as_it_comes: bool) -> None:
         self.request_id = ""
         self.done: RequestDone | None = None
-        self._mark, self._as_it_comes = mark, as_it_comes
+        self._mark, self._begun, self._as_it_comes = mark, begun, as_it_comes
         self._tokens: list[TokenEvent] = []
+        self._recoveries: list[Recovery] = []
+        self._at_margin = True
+
+    def begin(self, request_id: str) -> None:
+        """The node has taken it."""
+        if not self.request_id:
+            self.request_id = request_id
+            self._show(self._begun)
 
     def is_done(self, watch: Watch) -> bool:
         """Whether its end is there; prints what is new."""
         fresh, self._mark = watch.seen[self._mark :], len(watch.seen)
         for event in fresh:
-            if not isinstance(event, TokenEvent | RequestDone) or event.request_id != self.request_id:
-                continue
-            if isinstance(event, TokenEvent):
-                self._tokens.append(event)
-            else:
-                self.done = event
-            if self._as_it_comes:
-                print(clean_text(event.text), end="", flush=True)
+            match event:
+                case TokenEvent(request_id=self.request_id):
+                    self._tokens.append(event)
+                    self._show(event.text)
+                case RequestDone(request_id=self.request_id):
+                    self.done = event
+                    self._show(event.text)
+                case Recovery(requests=requests) if not requests or self.request_id in requests:
+                    self._tell(event)
+                case _:
+                    pass
         return self.done is not None
+
+    def _show(self, text: str) -> None:
+        if self._as_it_comes and text:
+            print(clean_text(text), end="", flush=True)
+            self._at_margin = text.endswith("\n")
+
+    def _tell(self, event: Recovery) -> None:
+        """One line each time that there is something else to say; on a terminal it leaves the answer's line."""
+        if self._recoveries and self._recoveries[-1].text == event.text:
+            return
+        self._recoveries.append(event)
+        if not self._as_it_comes:
+            return
+        if not self._at_margin and sys.stdout.isatty() and sys.stderr.isatty():
+            print(file=sys.stderr)
+            self._at_margin = True
+        is_dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        line = report.recovery_line(event)
+        print(f"\x1b[2m{line}\x1b[0m" if is_dim else line, file=sys.stderr, flush=True)
 
     def print_end(self, watch: Watch, more: report.Facts, *, hops: bool) -> None:
         """What is told when nothing more comes."""
         assert self.done is not None
         if not self._as_it_comes:
-            print(report.to_json(report.answer_facts(watch.now, self._tokens, self.done) | more))
+            facts = report.answer_facts(
+                watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries
+            )
+            print(report.to_json(facts | more))
             return
         print("\n")
         if hops and watch.now.hops:

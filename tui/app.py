@@ -6,7 +6,7 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, ClassVar
@@ -17,13 +17,22 @@ from textual.binding import Binding, BindingType
 from textual.screen import Screen
 
 from core.errors import Problem
-from core.events import AnyEvent, HopSample, LogLine, Progress, StageState, TokenEvent, Topology
-from core.requests import ChatRequest, LoadRequest, ModelChoice, PreviewRequest
+from core.events import AnyEvent, HopSample, LogLine, Progress, RequestDone, StageState, TokenEvent, Topology
+from core.requests import (
+    AnswerId,
+    ChatRequest,
+    LoadRequest,
+    ModelChoice,
+    PreviewRequest,
+    RecoveryOrder,
+    UnfinishedAnswer,
+)
 from core.settings import default_home
 from tui import clipboard, keeping, state
 from tui.actions import APP, bindings, key_word, palette
 from tui.bridge import FAILURES, follow, problem_of
 from tui.markdown import warm_up
+from tui.recovery import held
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
 from tui.screens.models import ModelsScreen
@@ -31,7 +40,7 @@ from tui.screens.pairing import PairingScreen
 from tui.screens.trust import TrustScreen
 from tui.state import UiState
 from tui.themes import DEFAULT_VARIABLES, OWN_THEMES, no_color_kept
-from tui.widgets.messages import Copied, Failed, ModelChosen, ModelPointed, Noted, ProblemRead, Sent
+from tui.widgets.messages import Copied, Failed, ModelChosen, ModelPointed, Noted, ProblemRead, RecoveryChosen, Sent
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -83,7 +92,9 @@ class MaclusterApp(App[None], inherit_bindings=False):
         return key_word(super().get_key_display(binding))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """No screen needs the key that opens it."""
+        """No screen needs the key that opens it, and only an answer that was interrupted can go on."""
+        if action == "go_on":
+            return state.interrupted(self.state) is not None
         return not isinstance(self.screen, {"models": ModelsScreen, "trust": TrustScreen}.get(action, ()))
 
     def get_default_screen(self) -> Screen[object]:
@@ -110,7 +121,9 @@ class MaclusterApp(App[None], inherit_bindings=False):
         elif not isinstance(event, _FREQUENT):
             self._set(self.state)
         if not was_attached or status != self.state.snapshot.plan_status:
-            self.run_worker(self._fetch_choices(), group="models", exclusive=True, exit_on_error=False)
+            self._fetch(self._fetch_choices, "models")
+        if not was_attached or (isinstance(event, RequestDone) and event.problem is not None):
+            self._fetch(self._fetch_unfinished, "unfinished")
 
     def _set(self, new: UiState) -> None:
         self.state = new
@@ -122,6 +135,10 @@ class MaclusterApp(App[None], inherit_bindings=False):
     def _tick(self) -> None:
         self._set(state.ticked(self.state, time.time()))
 
+    def _fetch(self, fetching: Callable[[], Coroutine[None, None, None]], group: str) -> None:
+        # made when it begins: one that is replaced before that leaves nothing behind
+        self.run_worker(fetching, group=group, exclusive=True, exit_on_error=False)  # type: ignore[arg-type]
+
     async def _fetch_choices(self) -> None:
         try:
             raw = await self.client.models()
@@ -131,6 +148,15 @@ class MaclusterApp(App[None], inherit_bindings=False):
         choices = tuple(state.washed(choice) for choice in raw)
         self._catalog_names = {shown.name: choice.name for shown, choice in zip(choices, raw, strict=True)}
         self._show_choices(choices)
+
+    async def _fetch_unfinished(self) -> None:
+        try:
+            unfinished = await self.client.unfinished()
+        except FAILURES as error:
+            self._tell(error)
+            return
+        self._set(state.offered(self.state, unfinished, time.time()))
+        self.refresh_bindings()
 
     def _show_choices(self, choices: tuple[ModelChoice, ...]) -> None:
         self.choices = choices
@@ -163,7 +189,9 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def on_sent(self, message: Sent) -> None:
         """Send the prompt, or say why that cannot be now."""
-        if self.state.answer is not None:
+        if recovery := held(self.state.snapshot):
+            self.notify(f"Nothing can be asked now. {recovery.text}", markup=False)
+        elif self.state.answer is not None:
             self.notify("An answer is being written. Esc stops it.", markup=False)
         elif self.state.snapshot.plan_status != "ready":
             self.notify("No model is ready. Ctrl+O loads one.", markup=False)
@@ -188,6 +216,10 @@ class MaclusterApp(App[None], inherit_bindings=False):
         examination = self._examine(message.name, message.context, message.topology)
         self.run_worker(examination, group="examine", exclusive=True, exit_on_error=False)
 
+    def on_recovery_chosen(self, message: RecoveryChosen) -> None:
+        """Tell the node what the person wants."""
+        self._command(self.client.choose(RecoveryOrder(choice=message.choice)))
+
     def on_problem_read(self, message: ProblemRead) -> None:
         """Put the banner away."""
         self._set(state.failed(self.state, None))
@@ -208,6 +240,27 @@ class MaclusterApp(App[None], inherit_bindings=False):
                 self._set(state.refused(self.state, problem_of(error)))
             return
         self._set(state.accepted(self.state, reply.request_id, reply.prompt_tokens, time.time()))
+
+    def action_go_on(self) -> None:
+        """Continue the answer that was interrupted."""
+        kept, snapshot = state.interrupted(self.state), self.state.snapshot
+        if kept is None:
+            self.notify("No answer of this Mac was interrupted.", markup=False)
+        elif snapshot.plan_status != "ready":
+            self.notify(f"It was written with {kept.model}. Ctrl+O loads that; then it can be continued.", markup=False)
+        else:
+            self.run_worker(self._go_on(kept), group="go on", exclusive=True, exit_on_error=False)
+
+    async def _go_on(self, kept: UnfinishedAnswer) -> None:
+        try:
+            reply = await self.client.go_on(AnswerId(request_id=kept.request_id))
+        except FAILURES as error:
+            self._set(state.failed(self.state, problem_of(error)))
+            return
+        now = time.time()
+        again = state.continued(self.state, kept, now)
+        self._set(state.accepted(again, reply.request_id, reply.prompt_tokens, now))
+        self.refresh_bindings()
 
     async def _load(self, name: str, topology: Topology | None) -> None:
         preview = await self.client.load(LoadRequest(model=self._catalog_names.get(name, name), topology=topology))
@@ -241,7 +294,7 @@ class MaclusterApp(App[None], inherit_bindings=False):
         """Open the picker."""
         if not isinstance(self.screen, ModelsScreen):
             self.push_screen(ModelsScreen(self.state, self.choices))
-            self.run_worker(self._fetch_choices(), group="models", exclusive=True, exit_on_error=False)
+            self._fetch(self._fetch_choices, "models")
 
     def action_pair(self, device_id: str = "") -> None:
         """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""

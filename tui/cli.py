@@ -99,7 +99,10 @@ def parser() -> argparse.ArgumentParser:
     _fact(sub.add_parser("unload", help="free the memory on every Mac"), commands.unload)
     run = sub.add_parser("run", help="one answer to standard output")
     _model(run, commands.run)
-    run.add_argument("-p", "--prompt", required=True, help="the prompt; - reads standard input")
+    asked = run.add_mutually_exclusive_group(required=True)
+    asked.add_argument("-p", "--prompt", help="the prompt; - reads standard input")
+    go_on = "go on with an answer that was cut off: the newest, or the one whose id begins so"
+    asked.add_argument("--continue", dest="go_on", nargs="?", const="", metavar="ID", help=go_on)
     run.add_argument("--session", metavar="NAME", help="go on with this saved conversation")
     answering.add_options(run)
     sessions.add_options(

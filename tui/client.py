@@ -13,6 +13,7 @@ from core.errors import NodeUnreachable, Problem, UsageError, error_from
 from core.events import AnyEvent, decode_event
 from core.requests import (
     Address,
+    AnswerId,
     Body,
     ChatRequest,
     Digits,
@@ -25,6 +26,7 @@ from core.requests import (
     PairWith,
     PlanPreview,
     PreviewRequest,
+    RecoveryOrder,
     RecoveryPhrase,
     RecoveryWords,
     Rename,
@@ -33,6 +35,7 @@ from core.requests import (
     SessionName,
     Target,
     TrustView,
+    UnfinishedAnswer,
 )
 from core.settings import Home
 
@@ -100,6 +103,18 @@ class NodeClient:
     async def cancel(self, request_id: str) -> None:
         """Stop an answer; what is written stays."""
         await self._call("DELETE", f"/v1/chat/{request_id}", None, Done)
+
+    async def choose(self, order: RecoveryOrder) -> None:
+        """Say what becomes of a plan that lost a Mac; Recovery events follow."""
+        await self._call("POST", "/v1/recovery", order, Done)
+
+    async def unfinished(self) -> list[UnfinishedAnswer]:
+        """Answers that were cut off and can be continued, the newest first."""
+        return await self._call("GET", "/v1/answers", None, list[UnfinishedAnswer])
+
+    async def go_on(self, answer_id: AnswerId) -> RequestAccepted:
+        """Continue one behind what is written; its next TokenEvents and its RequestDone follow as events."""
+        return await self._call("POST", "/v1/answers/continue", answer_id, RequestAccepted)
 
     async def sessions(self) -> list[SavedSession]:
         """Saved conversations of this Mac; those that cannot be read say why."""

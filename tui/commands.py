@@ -15,11 +15,11 @@ import msgspec
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
 from core.events import Plan, PlanLoaded, PlanProposed
-from core.requests import LoadRequest, PreviewRequest, SessionName
+from core.requests import LoadRequest, PreviewRequest, SessionName, UnfinishedAnswer
 from core.settings import Home
 from core.text import clean_text
 from tui import pairing, report
-from tui.answering import answer, request_of
+from tui.answering import answer, asks_for_more, request_of
 from tui.client import NodeClient, check
 from tui.demo import LOAD_S, Demo, DemoConfig, demo_budgets
 from tui.imagined import budgets_of, imagined_plan
@@ -111,8 +111,10 @@ async def status(args: argparse.Namespace) -> int:
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         key = (await watch.client.trust()).key_storage
-        facts, lines = report.status_facts(watch.now), report.status_lines(watch.now)
-        _print(args, facts | {"key_storage": key}, [*lines, f"Key: kept by {key}."])
+        unfinished = await watch.client.unfinished()
+        facts = {"key_storage": key, "unfinished": report.unfinished_facts(unfinished)}
+        lines = [f"Key: kept by {key}.", *report.unfinished_lines(unfinished)]
+        _print(args, report.status_facts(watch.now) | facts, [*report.status_lines(watch.now), *lines])
     return 0
 
 
@@ -172,7 +174,9 @@ async def unload(args: argparse.Namespace) -> int:
 
 
 async def run(args: argparse.Namespace) -> int:
-    """One answer; loads the model first if it is not loaded."""
+    """One answer, or the rest of one; loads the model first if it is not loaded."""
+    if args.go_on is not None:
+        return await _continue(args)
     prompt = await asyncio.to_thread(sys.stdin.read) if args.prompt == "-" else args.prompt
     request = request_of(prompt, args)
     async with Watch(_home(args)) as watch:
@@ -184,6 +188,28 @@ async def run(args: argparse.Namespace) -> int:
             await _load(watch, args)
         await answer(watch, request, as_json=args.json, hops=False)
     return 0
+
+
+async def _continue(args: argparse.Namespace) -> int:
+    """What is written of an answer that was cut off, then the rest of it."""
+    if args.session or asks_for_more(args):
+        raise UsageError("A continued answer is asked for as it was.", "Give --continue without a session or options.")
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        found = [one for one in await watch.client.unfinished() if one.request_id.startswith(args.go_on)]
+        if not found:
+            which = f" with an id that begins with {args.go_on!r}" if args.go_on else ""
+            raise UsageError(f"No answer{which} is unfinished.", "`macluster status --json` lists those that are.")
+        if not await _is_loaded(watch, args):
+            await _load(watch, args)
+        await answer(watch, _of_model(found, watch), as_json=args.json, hops=False)
+    return 0
+
+
+def _of_model(found: Sequence[UnfinishedAnswer], watch: Watch) -> UnfinishedAnswer:
+    """The newest that goes on with what is loaded, else one for which the node says what to load."""
+    loaded = watch.now.plan
+    return next((one for one in found if loaded and one.model == loaded.model), found[0])
 
 
 async def bench(args: argparse.Namespace) -> int:
@@ -200,9 +226,12 @@ async def bench(args: argparse.Namespace) -> int:
 
 
 async def _is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
-    """Whether the model that is meant is ready, whatever it is called, in the ring that was asked for, if any was."""
-    loaded = watch.now.plan
-    if loaded is None or watch.now.plan_status != "ready" or args.topology not in (None, loaded.topology):
+    """Whether the model that is meant is ready, whatever it is called, in the ring that was asked for, if any was; or
+    is kept alive, for another load would end what waits for it.
+    """
+    loaded, recovery = watch.now.plan, watch.now.recovery
+    is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
+    if loaded is None or not is_there or args.topology not in (None, loaded.topology):
         return False
     if loaded.model == args.model and not args.layers:
         return True

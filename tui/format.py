@@ -63,7 +63,7 @@ def peer_mark(peer: Peer) -> Mark:
     if peer.trust in ("unpaired", "seen"):
         return Mark("○", "not paired", WARN)
     if peer.state == "suspect":
-        return Mark("▲", "slow to answer", WARN)
+        return Mark("◐", "slow", WARN)
     if peer.state == "seen" and not peer.is_self:
         return Mark("◌", "connecting", WARN)
     return Mark("●", "ready", GOOD)

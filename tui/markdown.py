@@ -29,8 +29,17 @@ def cut_at(text: str) -> int:
 
     0 if there is none. What follows has to begin at the margin, since an indented line belongs to what is before it.
     """
+    return _scan(text)[0]
+
+
+def open_fence(text: str) -> str:
+    """The line that opened the code fence in which `text` ends, "" if it ends in none."""
+    return _scan(text)[1]
+
+
+def _scan(text: str) -> tuple[int, str]:
     best = offset = 0
-    fence = ""
+    fence = opened = ""
     blank = False
     for line in text.splitlines(keepends=True):
         stripped = line.lstrip(" ")
@@ -40,12 +49,12 @@ def cut_at(text: str) -> int:
         if marker in ("```", "~~~") and len(line) - len(stripped) < 4:
             run = len(stripped) - len(stripped.lstrip(marker[0]))
             if not fence:
-                fence = marker[0] * run
+                fence, opened = marker[0] * run, line
             elif marker[0] == fence[0] and run >= len(fence) and not stripped.strip().strip(fence[0]):
                 fence = ""
         blank = not line.strip()
         offset += len(line)
-    return best
+    return best, opened if fence else ""
 
 
 def last_code(text: Clean) -> str:

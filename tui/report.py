@@ -7,13 +7,14 @@ from typing import Any
 
 import msgspec
 
-from core.events import HopSample, Peer, Plan, PlanLoaded, RequestDone, Snapshot, TokenEvent, TrustChanged
+from core.events import HopSample, Peer, Plan, PlanLoaded, Recovery, RequestDone, Snapshot, TokenEvent, TrustChanged
 from core.mac.memory import rss_bytes
-from core.plan.fit import missing_bytes
+from core.plan.fit import missing_bytes, shortage
 from core.plan.notes import before_which, ranges, sees
-from core.requests import ModelChoice, PlanPreview
+from core.requests import ModelChoice, PlanPreview, UnfinishedAnswer
 from core.settings import GB
 from core.text import clean_text
+from tui.survival import survival
 
 Facts = dict[str, Any]
 
@@ -36,8 +37,8 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[
 
 
 def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
-    """Who owns which layers, in their order, what stays free, what each sends for a token where that is known, and the
-    notes.
+    """Who owns which layers, in their order, what stays free, what each sends for a token where that is known, the
+    notes, and which of them may be lost.
     """
     rows = [
         (
@@ -54,7 +55,8 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
     ]
     head = ("Mac", "layers", "count", "weights", "cache", "budget", "free", *(["sends/token"] if hop_bytes else []))
     title = f"Plan: {plan.model}, {plan.layers} layers, topology {plan.topology}, context {plan.context} tokens"
-    return [title, *table(head, rows), *plan.notes]
+    can_lose = "" if shortage(plan) else survival(plan)
+    return [title, *table(head, rows), *plan.notes, *([can_lose] if can_lose else [])]
 
 
 def proof_lines(loaded: PlanLoaded) -> list[str]:
@@ -114,13 +116,33 @@ def done_line(done: RequestDone) -> str:
     return ", ".join(words)
 
 
-def answer_facts(now: Snapshot, tokens: Sequence[TokenEvent], done: RequestDone) -> Facts:
-    """The object that `macluster demo --json` and `macluster run --json` print."""
+def recovery_line(told: Recovery) -> str:
+    """What happened to the plan, and what the person can do."""
+    return clean_text(f"{told.text} {told.fix}").rstrip()
+
+
+def recovery_facts(told: Recovery) -> Facts:
+    """The same for programs; `tokens` are committed, `done` of `total` are read again."""
+    fields = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
+    return {field: getattr(told, field) for field in fields}
+
+
+def answer_facts(
+    now: Snapshot,
+    tokens: Sequence[TokenEvent],
+    done: RequestDone,
+    *,
+    before: str = "",
+    recoveries: Sequence[Recovery] = (),
+) -> Facts:
+    """The object that `macluster demo --json` and `macluster run --json` print. The text `before` was there already
+    when the answer was continued; `tokens` are those that came then.
+    """
     names = {p.device_id: p.name for p in now.peers}
     return {
         "plan": plan_facts(now.plan) if now.plan else None,
         "tokens": [t.token for t in tokens],
-        "text": "".join(t.text for t in tokens) + done.text,
+        "text": before + "".join(t.text for t in tokens) + done.text,
         "logprobs": [_likely(t) for t in tokens if t.logprob is not None],
         "finish_reason": done.finish_reason,
         "problem": done.problem,
@@ -130,6 +152,7 @@ def answer_facts(now: Snapshot, tokens: Sequence[TokenEvent], done: RequestDone)
         "accepted_tokens": done.accepted_tokens,
         "ttft_s": done.ttft_s,
         "decode_tokens_per_s": done.decode_tokens_per_s,
+        "recoveries": [recovery_facts(one) for one in recoveries],
         "hops": [hop_facts(h, names) for h in now.hops],
         "trust": {"level": now.trust.level, "weakest": now.trust.weakest},
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
@@ -167,6 +190,7 @@ def plan_facts(plan: Plan) -> Facts:
         "output": peers[plan.output],
         "batched": plan.batched,
         "notes": plan.notes,
+        "indispensable": [peers[device_id] for device_id in plan.indispensable if device_id in peers],
     }
 
 
@@ -249,6 +273,20 @@ def status_lines(now: Snapshot) -> list[str]:
         lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))
     counted = [f"{name.replace('_', ' ')} {n}" for name, n in msgspec.structs.asdict(now.counters).items() if n]
     return [*lines, f"Network: {', '.join(counted)}"] if counted else lines
+
+
+def unfinished_lines(answers: Sequence[UnfinishedAnswer]) -> list[str]:
+    """How many answers were cut off, and how the newest goes on."""
+    if not answers:
+        return []
+    how = clean_text(f"`macluster run {answers[0].model} --continue` goes on with the newest")
+    return [f"Unfinished answers: {len(answers)}. {how}, `macluster status --json` lists them."]
+
+
+def unfinished_facts(answers: Sequence[UnfinishedAnswer]) -> list[Facts]:
+    """What was cut off, without its words."""
+    fields = ("request_id", "model", "tokens", "max_tokens", "at")
+    return [{field: getattr(one, field) for field in fields} for one in answers]
 
 
 def model_lines(models: Sequence[ModelChoice]) -> list[str]:

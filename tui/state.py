@@ -6,7 +6,8 @@ one door, so no widget ever holds foreign text that could drive the terminal.
 
 from __future__ import annotations
 
-from typing import Literal, TypeVar
+from collections.abc import Iterable
+from typing import TypeVar
 
 import msgspec
 
@@ -28,8 +29,9 @@ from core.events import (
     Value,
     apply,
 )
-from core.requests import Message
+from core.requests import Message, UnfinishedAnswer
 from core.text import Clean, clean_text
+from tui.turns import INTERRUPTED, Turn, ended, gone_on, grown, remarked
 
 _T = TypeVar("_T")
 
@@ -41,36 +43,6 @@ _change = msgspec.structs.replace
 _NO_HOP = HopSample(
     source="", target="", frames=0, bytes=0, compute_s=0, codec_s=0, seal_s=0, send_s=0, wait_s=0, open_s=0
 )
-
-
-class Turn(Value, frozen=True, kw_only=True):
-    """One message on screen. `number` never repeats; `at`, `first_at` and `last_at` are seconds since the epoch.
-
-    An answer has no `request_id` until the node has accepted it.
-    """
-
-    number: int
-    role: Literal["user", "assistant"]
-    text: Clean
-    at: float
-    done: bool = True
-    request_id: str = ""
-    prompt_tokens: int = 0
-    tokens: int = 0
-    first_at: float | None = None
-    last_at: float | None = None
-    ttft_s: float | None = None
-    tokens_per_s: float | None = None
-    why: str = ""
-
-    @property
-    def rate(self) -> float | None:
-        """Tokens per second: what the node measured, else what arrived here so far."""
-        if self.tokens_per_s is not None:
-            return self.tokens_per_s
-        if self.first_at is None or self.last_at is None or self.tokens < 2 or self.last_at <= self.first_at:
-            return None
-        return (self.tokens - 1) / (self.last_at - self.first_at)
 
 
 class HopPoint(Value, frozen=True, kw_only=True):
@@ -98,7 +70,8 @@ class UiState(Value, frozen=True, kw_only=True):
     """All that the screens need.
 
     `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
-    `early` holds events of answers whose id the node has not told yet. `rates` are tokens per second, a value a tick.
+    `early` holds events of answers that are not on screen, or whose id the node has not told yet. `rates` are tokens
+    per second, a value a tick. `unfinished`: interrupted answers that can be continued, the newest first.
     """
 
     snapshot: Snapshot = Snapshot()
@@ -108,7 +81,7 @@ class UiState(Value, frozen=True, kw_only=True):
     next_number: int = 1
     early: tuple[TokenEvent | RequestDone, ...] = ()
     problem: Problem | None = None
-    recovery: str = ""
+    unfinished: tuple[UnfinishedAnswer, ...] = ()
     departures: tuple[Departure, ...] = ()
     base: tuple[HopSample, ...] = ()
     points: tuple[HopPoint, ...] = ()
@@ -163,8 +136,8 @@ def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
             return _hop(state, event, now)
         case RequestStarted():
             return _change(state, base=())
-        case Recovery(text=text):
-            return _change(state, recovery=text)
+        case Recovery(state="running", text=text, requests=requests) if text:
+            return _recovered(state, text, requests)
         case TokenEvent() | RequestDone():
             return _answer_event(state, event, now)
         case _:
@@ -181,9 +154,7 @@ def sent(state: UiState, text: str, now: float) -> UiState:
     number = state.next_number
     asked = Turn(number=number, role="user", text=clean_text(text), at=now)
     answer = Turn(number=number + 1, role="assistant", text=Clean(""), at=now, done=False)
-    return _change(
-        state, turns=(*state.turns, asked, answer), next_number=number + 2, problem=None, recovery="", early=()
-    )
+    return _change(state, turns=(*state.turns, asked, answer), next_number=number + 2, problem=None, early=())
 
 
 def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) -> UiState:
@@ -224,7 +195,7 @@ def retried(state: UiState) -> tuple[UiState, str]:
 
 def cleared(state: UiState) -> UiState:
     """A new, empty conversation."""
-    return _change(state, turns=(), problem=None, recovery="", early=())
+    return _change(state, turns=(), problem=None, early=())
 
 
 def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiState:
@@ -235,6 +206,31 @@ def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiSta
         for number, m in enumerate(said, state.next_number)
     )
     return _change(cleared(state), turns=turns, next_number=state.next_number + len(said))
+
+
+def offered(state: UiState, unfinished: Iterable[UnfinishedAnswer], now: float) -> UiState:
+    """Answers that can be continued; an empty chat shows the newest one."""
+    clean = tuple(_change(washed(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
+    state = _change(state, unfinished=clean)
+    return _with_unfinished(state, clean[0], now) if clean and not state.turns else state
+
+
+def interrupted(state: UiState) -> UnfinishedAnswer | None:
+    """The answer to go on with: the last one on screen if it can be continued, else the newest that can."""
+    if state.answer is not None or not state.unfinished:
+        return None
+    last = state.turns[-1].request_id if state.turns else ""
+    return next((each for each in state.unfinished if each.request_id == last), state.unfinished[0])
+
+
+def continued(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
+    """The node goes on with that answer: so does its own turn if that is the last one on screen, else its conversation
+    is taken up. `accepted` follows.
+    """
+    if not state.turns or state.turns[-1].request_id != kept.request_id:
+        state = _with_unfinished(state, kept, now)
+    others = tuple(each for each in state.unfinished if each.request_id != kept.request_id)
+    return _change(state, turns=(*state.turns[:-1], gone_on(state.turns[-1], kept)), unfinished=others, problem=None)
 
 
 def conversation(state: UiState) -> tuple[Message, ...]:
@@ -259,6 +255,29 @@ def ticked(state: UiState, now: float) -> UiState:
     return _change(state, tokens_since_tick=0, ticked_at=now)
 
 
+def _with_unfinished(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
+    """The conversation of that answer, in the place of the one before, as far as it came."""
+    state = _change(taken_up(state, kept.messages, now), early=state.early)
+    answer = Turn(
+        number=state.next_number,
+        role="assistant",
+        text=Clean(kept.text),
+        at=kept.at,
+        request_id=kept.request_id,
+        tokens=kept.tokens,
+        why=INTERRUPTED,
+    )
+    return _change(state, turns=(*state.turns, answer), next_number=answer.number + 1)
+
+
+def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
+    """What was interrupted goes on: that is told where it happened."""
+    turns = tuple(
+        remarked(turn, text) if turn.request_id in requests and not turn.done else turn for turn in state.turns
+    )
+    return _change(state, turns=turns)
+
+
 def _with_answer(state: UiState, **fields: object) -> UiState:
     answer = state.answer
     if answer is None:
@@ -277,7 +296,7 @@ def _attach(state: UiState, now: float) -> UiState:
         return state
     if last is not None and last.request_id == answer.request_id:
         return _answer_event(state, _change(last, text=""), now)
-    return _with_answer(state, done=True, why="the node of this Mac was started anew")
+    return _with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was started anew")
 
 
 def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:
@@ -293,37 +312,13 @@ def _answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -
     if isinstance(event, TokenEvent):
         state = _change(state, tokens_since_tick=state.tokens_since_tick + 1)
     answer = state.answer
-    if answer is None:
-        return state
-    if not answer.request_id:
+    if answer is None or not answer.request_id:
         return _change(state, early=(*state.early, event)[-EARLY_KEPT:])
     if answer.request_id != event.request_id:
         return state
-    text = Clean(answer.text + clean_text(event.text))
     if isinstance(event, TokenEvent):
-        first = now if answer.first_at is None else answer.first_at
-        return _with_answer(state, text=text, tokens=answer.tokens + 1, first_at=first, last_at=now)
-    state = _with_answer(
-        state,
-        text=text,
-        done=True,
-        tokens=event.tokens,
-        prompt_tokens=event.prompt_tokens,
-        ttft_s=event.ttft_s,
-        tokens_per_s=event.decode_tokens_per_s,
-        why=_why(event),
-        last_at=answer.last_at or now,
-    )
-    return _change(state, recovery="", problem=event.problem)
-
-
-def _why(event: RequestDone) -> str:
-    """Why an answer ended, where that is not simply its end."""
-    if event.problem is not None:
-        return f"answer interrupted: {event.problem.what}"
-    return {"cancelled": "stopped by you", "length": "stopped at the token limit", "error": "answer interrupted"}.get(
-        event.finish_reason, ""
-    )
+        return _change(state, turns=(*state.turns[:-1], grown(answer, event, now)))
+    return _change(state, turns=(*state.turns[:-1], ended(answer, event, now)), problem=event.problem)
 
 
 def _hop(state: UiState, sample: HopSample, now: float) -> UiState:

@@ -14,16 +14,19 @@ from core.events import (
     Plan,
     PlanLoaded,
     PlanProposed,
+    Recovery,
     RequestDone,
     Snapshot,
     StageState,
     TokenEvent,
     apply,
 )
-from core.requests import ModelChoice, PlanPreview
+from core.requests import Message, ModelChoice, PlanPreview, UnfinishedAnswer
 from core.settings import GB
+from core.text import clean_text
 from tests.unit.test_node_formation import mac_id, plan_of
 from tui import report
+from tui.survival import survival
 
 STAGE = ["peer", "device_id", "start", "stop", "bytes", "kv_bytes", "budget_bytes", "free_bytes", "sees"]
 HOP_TIMES = ["compute_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s"]
@@ -138,6 +141,7 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     assert lines[2].split()[-4:] == ["2.0", "GB", "384", "B"]
     assert lines[4:] == [
         "mac1 begins with layer 2.",
+        "It can lose mac1: mac0 can hold it alone.",
         "mac0 would see token ids, logits.",
         "mac1 would see hidden states of layers 2–3.",
         "It can be cut before layer 2 only.",
@@ -155,6 +159,26 @@ def test_a_plan_tells_what_stays_free_what_is_sent_and_where_it_may_be_cut() -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("macs", "held", "words"),
+    [
+        pytest.param(1, [], "", id="one"),
+        pytest.param(2, [], "It can lose mac1: mac0 can hold it alone.", id="two"),
+        pytest.param(2, [1], "It cannot lose mac1: mac0 could not hold it alone.", id="two-held"),
+        pytest.param(3, [], "It can lose any one Mac but mac0: the others can hold it.", id="any"),
+        pytest.param(3, [2], "It cannot lose mac2: the others could not hold it.", id="held"),
+        pytest.param(3, [1, 2], "It cannot lose mac1 or mac2: the others could not hold it.", id="both-held"),
+        pytest.param(3, [0, 7], "It can lose any one Mac but mac0: the others can hold it.", id="hostile"),
+    ],
+)
+def test_a_plan_says_which_mac_it_can_lose(macs: int, held: list[int], words: str) -> None:
+    plan = msgspec.structs.replace(split(*[1] * macs), indispensable=tuple(mac_id(n) for n in held))
+    assert survival(plan) == words
+    assert (words in report.plan_lines(plan)) == bool(words)
+    told = json.loads(report.to_json(report.plan_facts(plan)))
+    assert told["indispensable"] == [f"mac{n}" for n in held if n < macs]
+
+
 def test_a_reverse_plan_is_told_in_the_order_of_its_layers_and_its_hops_in_that_of_the_ring() -> None:
     plan = split(8, 3)
     head, other = plan.stages
@@ -165,7 +189,7 @@ def test_a_reverse_plan_is_told_in_the_order_of_its_layers_and_its_hops_in_that_
     assert [line.split()[0] for line in lines[2:4]] == ["mac1", "mac0"]
     assert [line.split()[-2:] for line in lines[2:4]] == [["768", "B"], ["4", "B"]]
     assert "mac0 (head)" in lines[3]
-    assert lines[4:] == ["mac1 would see token ids.", "mac0 would see token ids, logits."]
+    assert lines[5:] == ["mac1 would see token ids.", "mac0 would see token ids, logits."]
     told = json.loads(report.to_json(report.preview_facts(preview)))
     assert [s["sees"] for s in told["plan"]["stages"]] == ["token ids, logits", "token ids"]
     assert [(h["from"], h["bytes_per_token"]) for h in told["hops"]] == [("mac0", 4), ("mac1", 768)]
@@ -176,6 +200,7 @@ def test_a_split_that_does_not_fit_is_shown_with_what_is_missing_where() -> None
     preview = PlanPreview(draft=split(8, 14), problem=problem, cuts=(1, 2, 3))
     lines = report.preview_lines(preview)
     assert lines[3].endswith("4.0 GB short")
+    assert not any("lose" in line for line in lines), "what does not fit has nothing to lose"
     assert lines[-1].startswith("toy needs 4.1 GB more on mac1. Free memory there")
     facts = json.loads(report.to_json(report.preview_facts(preview)))
     assert facts["plan"] is None
@@ -229,7 +254,7 @@ def test_lines_for_people() -> None:
     plan = report.plan_lines(now.plan)
     assert plan[0] == "Plan: toy, 4 layers, topology private, context 64 tokens"
     assert plan[2].split() == ["mac0", "(head)", "0–1", "2", *["0.0", "MB"] * 4]
-    assert len({len(line) for line in plan[1:]}) == 1
+    assert len({len(line) for line in plan[1:-1]}) == 1
     hops = report.hop_lines(now.hops, names)
     expected = ["mac0", "→", "mac1", "4", "2.00", "MB", "1.00", "2.00", "0.10", "0.20", "0.30", "1.5"]
     assert hops[2].split() == expected
@@ -267,3 +292,41 @@ def test_status_tells_why_a_mac_is_not_reached_and_what_came_to_the_door() -> No
     counters = report.status_facts(now)["counters"]
     assert (counters["accepted"], counters["failed_auth"], counters["mdns_evicted"]) == (12, 0, 0)
     assert not any(line.startswith("Network") for line in report.status_lines(Snapshot()))
+
+
+def test_a_continued_answer_is_told_whole_with_what_happened_meanwhile() -> None:
+    told = Recovery(state="wait", text="mini is\x1b[2J gone.", fix="Wake it up.", choices=("wait", "save"))
+    facts = json.loads(
+        report.to_json(report.answer_facts(after_an_answer(), TOKENS, DONE, before="Oh, ", recoveries=[told]))
+    )
+    assert (facts["text"], facts["tokens"]) == ("Oh, Hello!", [70, 71])
+    (recovery,) = facts["recoveries"]
+    assert [recovery[k] for k in ("state", "fix", "eta_s", "choices")] == [
+        "wait",
+        "Wake it up.",
+        None,
+        ["wait", "save"],
+    ]
+    assert report.recovery_line(told) == clean_text("mini is\x1b[2J gone. Wake it up.")
+
+
+def test_unfinished_answers_are_counted_and_how_they_go_on_is_said_without_their_words() -> None:
+    answers = [
+        UnfinishedAnswer(
+            request_id="ab" * 16,
+            model=model,
+            messages=(Message(role="user", content="secret"),),
+            text="secret",
+            tokens=9,
+            max_tokens=50,
+            at=5.0,
+        )
+        for model in ("toy\x1b[2J", "other")
+    ]
+    (line,) = report.unfinished_lines(answers)
+    model = clean_text(answers[0].model)
+    assert line.startswith(f"Unfinished answers: 2. `macluster run {model} --continue` goes on with the newest")
+    assert "\x1b" not in line
+    assert report.unfinished_lines([]) == []
+    facts = json.loads(report.to_json(report.unfinished_facts(answers)))
+    assert facts[1] == {"request_id": "ab" * 16, "model": "other", "tokens": 9, "max_tokens": 50, "at": 5.0}

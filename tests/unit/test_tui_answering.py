@@ -4,28 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
-from core.errors import LinkLost, UsageError
-from core.events import PlanLoaded, PlanProposed
+from core.errors import LinkTimeout, Parked, UsageError
+from core.events import PlanLoaded, PlanProposed, Recovery
 from core.models.tokens import Tokens
 from core.node.commands import Commands
 from core.node.local_api import LocalApi
 from core.node.sessions import Sessions
 from core.node.trusting import Trusting
 from core.requests import ChatRequest, Message, Sampling
+from core.settings import Home
 from core.worker.messages import Token
 from tests.unit.test_node_answers import TEXT, Desk, ids_of, model, tokens  # noqa: F401 - fixtures
-from tui import cli
-from tui.answering import request_of
+from tui import answering, cli
+from tui.answering import answer, request_of
+from tui.watch import Watch
 
 RUN = ["run", "toy", "-p", "hello"]
 DEADLINE_S = 60.0
@@ -102,26 +106,39 @@ def test_bad_values_are_told_before_anything_is_asked_or_loaded(
 @pytest.fixture
 async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:  # noqa: F811
     """A node's socket with a plan that is ready; the worker is played."""
-    desk = await Desk(tmp_path, model).load()
+    async with served(Desk(tmp_path, model)) as desk:
+        yield desk
+
+
+@asynccontextmanager
+async def served(desk: Desk) -> AsyncIterator[Desk]:
+    """It answers, with the model loaded."""
+    await desk.load()
     plan = desk.cluster.plan
     assert plan
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    rest: Any = dict.fromkeys(("models", "anatomies", "peers", "cluster", "introductions", "know", "check_trust"))
+    rest: Any = dict.fromkeys(("planning", "rescue", "peers", "introductions", "know"))
     parts = Sessions.__new__(Sessions), Trusting.__new__(Trusting)
     api = LocalApi(Commands(answers=desk.answers, **rest), *parts, desk.bus)
-    await api.start(tmp_path / "node.sock")
+    await api.start(desk.folder / "node.sock")
     yield desk
-    desk.answers.stop_all(LinkLost("The test is over.").problem)
+    desk.ends_all()
     await api.stop()
 
 
 @asynccontextmanager
-async def running(desk: Desk, *words: str, until: Callable[[], object] | None = None) -> AsyncIterator[Process]:
+async def running(
+    desk: Desk,
+    *words: str,
+    run: Sequence[str] = (*RUN, "--ignore-chat-template"),
+    until: Callable[[], object] | None = None,
+    stderr: int = PIPE,
+) -> AsyncIterator[Process]:
     """`macluster run`, once it has asked for something of the worker, or `until`."""
-    command = [sys.executable, "-m", "tui.cli", "--home", str(desk.folder), *RUN, "--ignore-chat-template", *words]
+    command = [sys.executable, "-m", "tui.cli", "--home", str(desk.folder), *run, *words]
     before = len(desk.asked)
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=stderr)
     try:
         async with asyncio.timeout(DEADLINE_S):
             while not (until() if until else len(desk.asked) > before):
@@ -199,12 +216,158 @@ async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk
     ("error", "status"),
     [
         pytest.param(UsageError("Top-k 600 is too many.", "Ask for less."), 2, id="wrong_use"),
-        pytest.param(LinkLost("mini is gone.", "Wake it up."), 1, id="failure"),
+        pytest.param(Parked("mini is gone."), 1, id="failure"),
     ],
 )
-async def test_what_ends_an_answer_is_told_with_the_cure(desk: Desk, error: UsageError | LinkLost, status: int) -> None:
+async def test_what_ends_an_answer_is_told_with_the_cure(desk: Desk, error: UsageError | Parked, status: int) -> None:
     async with running(desk, "--json") as process:
         desk.ends(desk.asked[0], "error", error.problem)
         out, err = await process.communicate()
     assert (process.returncode, err.decode()) == (status, f"macluster: {error}\n")
     assert json.loads(out)["problem"]["what"] == error.what
+
+
+GONE = Recovery(state="hold", text="mini is gone.", fix="Wake it up.", since=5.0)
+BACK = Recovery(state="running", text="recovered: mini left, now studio + mbp, 17 s")
+
+
+def recovers(desk: Desk, request_id: str) -> None:
+    for told in (GONE, GONE, Recovery(state="replan", text="Of another.", requests=("ab" * 16,))):
+        desk.bus.publish(told)
+    desk.bus.publish(replace(BACK, requests=(request_id,)))
+
+
+async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: Desk, tokens: Tokens) -> None:  # noqa: F811
+    async with running(desk) as process:
+        (asked,) = desk.asked
+        ids = ids_of(tokens, TEXT)
+        desk.writes(asked, ids[:5])
+        recovers(desk, asked.request_id)
+        desk.writes(asked, ids[5:])
+        desk.ends(asked)
+        out, err = await process.communicate()
+    assert (process.returncode, out.decode()) == (0, TEXT + "\n\n")
+    assert err.decode() == f"mini is gone. Wake it up.\n{BACK.text}\n"
+
+
+async def test_json_tells_what_happened_to_the_plan(desk: Desk) -> None:
+    async with running(desk, "--json") as process:
+        (asked,) = desk.asked
+        recovers(desk, asked.request_id)
+        desk.ends(asked)
+        out, err = await process.communicate()
+    told = json.loads(out)["recoveries"]
+    assert [(one["state"], one["text"], one["fix"]) for one in told] == [
+        ("hold", GONE.text, GONE.fix),
+        ("running", BACK.text, ""),
+    ]
+    assert err == b""
+
+
+@pytest.mark.parametrize(
+    ("no_color", "line"),
+    [pytest.param("", f"\x1b[2m{BACK.text}\x1b[0m", id="dim"), pytest.param("1", BACK.text, id="no_color")],
+)
+async def test_on_a_terminal_it_is_dim(desk: Desk, monkeypatch: pytest.MonkeyPatch, no_color: str, line: str) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    screen, terminal = os.openpty()
+    try:
+        async with running(desk, stderr=terminal) as process:
+            desk.bus.publish(BACK)
+            desk.ends(desk.asked[0])
+            out, _ = await process.communicate()
+        assert os.read(screen, 4096).decode() == line + "\r\n"
+        assert out == b"\n\n"
+    finally:
+        os.close(screen)
+        os.close(terminal)
+
+
+async def test_an_answer_that_waits_for_a_mac_has_time(
+    desk: Desk,
+    tokens: Tokens,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(answering, "ANSWER_S", 0.4)
+    async with Watch(Home(desk.folder)) as watch:
+        await watch.attached(DEADLINE_S)
+        with pytest.raises(LinkTimeout, match="The answer took longer"):
+            await answer(watch, request("--ignore-chat-template"), as_json=False, hops=False)
+        asking = asyncio.create_task(answer(watch, request("--ignore-chat-template"), as_json=False, hops=False))
+        desk.bus.publish(Recovery(state="wait", text="It waits for mini."))
+        done, _ = await asyncio.wait([asking], timeout=1.0)
+        assert not done
+        desk.bus.publish(BACK)
+        desk.writes(desk.asked[-1], ids_of(tokens, TEXT))
+        desk.ends(desk.asked[-1])
+        await asyncio.wait_for(asking, DEADLINE_S)
+    assert TEXT in capsys.readouterr().out
+
+
+async def test_ctrl_c_ends_an_answer_that_waits(desk: Desk) -> None:
+    async with running(desk) as process:
+        desk.answers.suspend()
+        desk.bus.publish(Recovery(state="wait", text="It waits for mini."))
+        assert process.stderr
+        assert await process.stderr.readline() == b"It waits for mini.\n"
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (130, b"\n\n", b"")
+    assert not desk.bus.now.running
+
+
+@pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
+async def test_continue_prints_what_was_there_and_goes_on(
+    desk: Desk,
+    tokens: Tokens,  # noqa: F811
+    as_json: bool,
+) -> None:
+    ids = ids_of(tokens, TEXT)
+    first, second = await desk.ask(), await desk.ask()
+    desk.writes(first, ids[:9])
+    desk.writes(second, [65])
+    async with served(desk.crashes()) as again:
+        words = [first.request_id[:8], *(["--json"] if as_json else [])]
+        async with running(again, *words, run=["run", "toy", "--continue"]) as process:
+            (asked,) = again.asked
+            assert asked.written == ids[:9]
+            again.writes(first, ids[9:])
+            again.ends(first)
+            out, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        if as_json:
+            facts = json.loads(out)
+            assert (facts["text"], facts["tokens"]) == (TEXT, ids[9:])
+        else:
+            assert out.decode() == TEXT + "\n\n"
+        status = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tui.cli", "--home", str(desk.folder), "run", "toy", "--continue", "zz"),
+            stderr=PIPE,
+        )
+        _, err = await status.communicate()
+        assert (status.returncode, "begins with 'zz'" in err.decode()) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param([], "required", id="neither"),
+        pytest.param(["-p", "x", "--continue"], "not allowed with", id="both"),
+        pytest.param(["--continue", "--session", "trip"], "as it was", id="session"),
+        pytest.param(["--continue", "--max-tokens", "9"], "as it was", id="options"),
+        pytest.param(["--continue", "ab", "--temperature", "0.5"], "as it was", id="sampling"),
+    ],
+)
+def test_continue_takes_no_other_wish(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: Sequence[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["macluster", "--home", str(tmp_path), "run", "toy", *words])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

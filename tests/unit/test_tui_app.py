@@ -12,7 +12,7 @@ from textual.binding import Binding
 from textual.widget import Widget
 
 from core.events import AnyEvent, Peer, Snapshot
-from core.requests import ModelChoice
+from core.requests import ModelChoice, UnfinishedAnswer
 from tests.unit.test_tui_state import PLAN
 from tui import actions, themes
 from tui.app import MaclusterApp
@@ -30,11 +30,12 @@ from tui.widgets.mac_list import MacList
 from tui.widgets.model_list import ModelList
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
+from tui.widgets.recovery_pane import RecoveryChoices
 from tui.widgets.split_pane import SplitPane
 
 FORBIDDEN = ("mlx", "mlx_lm", "psutil", "zeroconf", "core.models", "core.link", "core.node", "core.plan", "core.trust")
 SCREENS = (Dashboard, ModelsScreen, PairingScreen, TrustScreen, ChoiceScreen, AskScreen, HelpScreen)
-OWN = (MaclusterApp, *SCREENS, ChatLog, LogView, ModelList, MacList, PeerPane, Prompt)
+OWN = (MaclusterApp, *SCREENS, ChatLog, LogView, ModelList, MacList, PeerPane, Prompt, RecoveryChoices)
 PANES: tuple[type[Widget], ...] = (
     ChatLog,
     LogView,
@@ -45,6 +46,7 @@ PANES: tuple[type[Widget], ...] = (
     HopPane,
     FitPreview,
     Prompt,
+    RecoveryChoices,
 )
 
 
@@ -61,6 +63,9 @@ class StillNode:
         await asyncio.Event().wait()
 
     async def models(self) -> list[ModelChoice]:
+        return []
+
+    async def unfinished(self) -> list[UnfinishedAnswer]:
         return []
 
 
@@ -90,6 +95,7 @@ def test_ids_are_unique_and_actions_exist() -> None:
         actions.PANE: PeerPane,
         actions.CHAT: ChatLog,
         actions.PROMPT: Prompt,
+        actions.RECOVERY: RecoveryChoices,
         actions.LOGS: LogView,
         actions.MODEL_LIST: ModelList,
         actions.MODELS: ModelsScreen,

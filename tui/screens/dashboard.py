@@ -10,6 +10,7 @@ from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
 from tui.actions import DASHBOARD, bindings
+from tui.recovery import held
 from tui.screens.base import SizedScreen
 from tui.state import UiState
 from tui.widgets.banner import Banner
@@ -21,6 +22,7 @@ from tui.widgets.log_view import LogView
 from tui.widgets.messages import ProblemRead
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
+from tui.widgets.recovery_pane import RecoveryPane
 from tui.widgets.split_pane import SplitPane
 from tui.widgets.status_line import StatusLine
 from tui.widgets.too_small import TooSmall
@@ -44,6 +46,8 @@ class Dashboard(SizedScreen):
         self._was_ready = False
         self._has_sizes = False
         self._placed: Widget | None = None
+        self._is_recovering = False
+        self._focused_before: Widget | None = None
         self.status = StatusLine(note)
         self.offline = Banner(id="offline")
         self.trouble = Banner(id="trouble")
@@ -54,6 +58,7 @@ class Dashboard(SizedScreen):
         self.chat = ChatLog(fps=fps, note=note)
         self.prompt = Prompt()
         self.strip = ClusterStrip()
+        self.recovery = RecoveryPane()
 
     def compose(self) -> ComposeResult:
         """Panes at the left, chat at the right; the style sheet hides what the size has no room for."""
@@ -64,6 +69,7 @@ class Dashboard(SizedScreen):
                 yield from (self.peers, self.split, self.hops, self.logs)
             with Vertical(id="right"):
                 yield from (self.chat, self.trouble, self.prompt)
+        yield self.recovery
         yield self.strip
         yield KeyBar()
         yield TooSmall()
@@ -90,6 +96,8 @@ class Dashboard(SizedScreen):
             pane.show(state)
         self.strip.show(state)
         self.show_chat(state)
+        self._make_room(held(state.snapshot) is not None)
+        self.recovery.show(state)
         ready = state.snapshot.plan_status == "ready"
         if ready and not self._was_ready and self.focused in (None, self._placed):
             self._place_focus(self.prompt)
@@ -109,6 +117,23 @@ class Dashboard(SizedScreen):
         """Focus `widget` for the person, who has not chosen anything yet."""
         self._placed = widget
         widget.focus()
+
+    def _make_room(self, is_recovering: bool) -> None:
+        """The recovery has the place of the prompt, and the focus, unless the person is writing."""
+        if is_recovering == self._is_recovering:
+            return
+        self._is_recovering = is_recovering
+        self.set_class(is_recovering, "recovering")
+        if not is_recovering:
+            had_focus = self.focused is self.recovery.choices
+            self.prompt.display = True
+            if had_focus:
+                (self._focused_before or self.chat).focus()
+        elif not self.prompt.text:
+            self._focused_before = self.focused
+            self.recovery.display = True
+            self.recovery.choices.focus()
+            self.prompt.display = False
 
     def action_pane(self, number: int) -> None:
         """Go to a pane; where there is room for one only, it fills the screen."""
@@ -133,8 +158,12 @@ class Dashboard(SizedScreen):
             self._zoom("chat" if self.focused is self.prompt else self.focused.id or "")
 
     async def action_back(self) -> None:
-        """One step back: stop the answer, put the banner away, unzoom, leave the prompt."""
-        if self._state.answer is not None:
+        """One step back: stop the answer, put the banner away, unzoom, leave the prompt. What a recovery keeps is not
+        stopped by a key that means "no".
+        """
+        if self._is_recovering and self.focused is self.recovery.choices:
+            self.chat.focus()
+        elif self._state.answer is not None and not self._is_recovering:
             await self.run_action("app.stop_answer")
         elif self._state.problem is not None:
             self.post_message(ProblemRead())
@@ -145,7 +174,7 @@ class Dashboard(SizedScreen):
 
     def _leave_zoom(self) -> None:
         self._zoom("")
-        (self.prompt if self._was_ready else self.chat).focus()
+        (self.prompt if self._was_ready and self.prompt.display else self.chat).focus()
 
     def _zoom(self, name: str) -> None:
         """Show one pane alone, or ("") all of them."""

@@ -82,12 +82,12 @@ class ModelsScreen(SizedScreen):
 
     def show(self, state: UiState) -> None:
         """Loading goes on, or a Mac changed. A load that was started here leads back to the chat."""
-        self._state = state
+        before, self._state = self._state.snapshot.plan_status, state
         self._title.update(title_content(state, self._title.size.width))
         self.preview.show(state)
         if self._loads_here and state.snapshot.plan_status == "ready" and self.is_current:
             self.dismiss()
-        elif state.snapshot.plan_status == "broken":
+        elif state.snapshot.plan_status == "broken" and before != "broken":
             self._loads_here = False
 
     def _arrange(self) -> None:

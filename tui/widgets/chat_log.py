@@ -13,9 +13,11 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from tui.actions import CHAT, bindings
-from tui.format import BAD, DIM, fit, gauge, gigabytes, plural, stage_mark
+from tui.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
 from tui.markdown import last_code
-from tui.state import Turn, UiState
+from tui.recovery import held
+from tui.state import UiState
+from tui.turns import Turn
 from tui.widgets.messages import Copied, Noted
 
 if TYPE_CHECKING:
@@ -75,14 +77,16 @@ also when an answer breaks off."""
             self._empty.update(hint)
 
     async def _flush(self) -> None:
-        await self._sync(self._state.turns[-MESSAGES_SHOWN:])
-        now = time.time()
-        turns = {t.number: t for t in self._state.turns}
-        for view in self._views[-2:]:
-            if view.turn.number in turns:
-                await view.advance(turns[view.turn.number], now, self._state.recovery)
+        state, now = self._state, time.time()
+        await self._sync(state.turns[-MESSAGES_SHOWN:])
+        turns = {t.number: t for t in state.turns}
+        for view in self._views:
+            turn = turns.get(view.turn.number)
+            if turn is not None and not (view.finished and view.turn is turn):
+                await view.advance(turn, now, state.snapshot.recovery)
         self.call_after_refresh(self._count_new_rows)
-        if self._state.answer is None and self._flusher is not None:
+        # the state may have moved on meanwhile, and nobody else would draw it
+        if state.answer is None and state.turns is self._state.turns and self._flusher is not None:
             self._flusher.pause()
 
     async def _sync(self, turns: tuple[Turn, ...]) -> None:
@@ -170,6 +174,10 @@ def empty_content(state: UiState, note: str) -> Content:
     """What an empty conversation says: what is going on and what to do next."""
     snapshot = state.snapshot
     head = [Content.styled(note, DIM), Content("")] if note else []
+    if recovery := held(snapshot):
+        return Content("\n").join(
+            [*head, Content.styled(recovery.text, WARN), Content("What you can do stands below.")]
+        )
     if snapshot.plan_status == "ready" and snapshot.plan is not None:
         macs = plural(len(snapshot.plan.stages), "Mac")
         text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F1 explains what you see."

@@ -21,9 +21,9 @@ from tui.format import (
     peer_mark,
     scale_top,
     spark,
-    stage_mark,
 )
 from tui.hops import ring_of
+from tui.recovery import mac_mark, part_mark
 from tui.state import HOP_WINDOW_S, UiState
 from tui.widgets.hop_pane import duration_short
 from tui.widgets.split_pane import split_bar
@@ -69,9 +69,9 @@ def _split(snapshot: Snapshot, room: int) -> Content:
     legend = Content("")
     for i, stage in enumerate(plan.owners):
         step = states.get(stage.device_id)
-        layers = layer_range(stage.start, stage.stop)
-        if step is not None and step.status not in ("ready", "loading"):
-            layers = stage_mark(step.status).word
+        layers, mark = layer_range(stage.start, stage.stop), part_mark(snapshot, stage)
+        if mark.word not in ("ready", "loading"):
+            layers = mark.word
         elif step is not None and step.status == "loading":
             layers = gauge(step.done_bytes, step.total_bytes or stage.weight_bytes, 6)
         legend += Content.assemble("  ", (TEXTURES[i % 4], TINTS[i % 4]), f" {stage.peer} ", (layers, DIM))
@@ -84,9 +84,9 @@ def _macs(state: UiState) -> Content:
     if state.departures:
         gone = state.departures[-1]
         return Content.styled(f"✗ {gone.name} left: {gone.reason}", BAD)
-    trouble = [p for p in peers if peer_mark(p).word not in ("ready", "not paired")]
+    trouble = [p for p in peers if mac_mark(state, p).word not in ("ready", "not paired")]
     if trouble:
-        mark = peer_mark(trouble[0])
+        mark = mac_mark(state, trouble[0])
         return Content.assemble(
             (f"{mark.glyph} {trouble[0].name} {mark.word}", mark.style), (" · F2 shows the Macs", DIM)
         )

@@ -8,6 +8,7 @@ from core.events import Plan, Stage
 from core.requests import ModelChoice
 from tui.format import BAD, DIM, GOOD, WARN, count, fit, gauge, gigabytes, gigabytes_short, layer_range
 from tui.state import UiState
+from tui.survival import survival
 from tui.widgets.chat_log import loading_lines
 from tui.widgets.pane import Drawing, Pane
 
@@ -64,7 +65,7 @@ def fit_content(choice: ModelChoice | None, state: UiState, width: int) -> Conte
     if plan is not None:
         one = len(plan.stages) == 1
         how = "One Mac, no hops." if one else f"{plan.topology}, {len(plan.stages)} hops a token."
-        lines += [Content.styled(line, DIM) for line in (how, *plan.notes)]
+        lines += [Content.styled(line, DIM) for line in (how, *plan.notes, survival(plan)) if line]
     if problem is not None:
         lines.append(Content.assemble(("✗ ", BAD), problem.what))
         if problem.fix:

@@ -9,10 +9,12 @@ from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Markdown, Static
 
+from core.events import Recovery
 from core.text import Clean
 from tui.format import DIM, WARN, clock, count, duration
-from tui.markdown import TAIL_LIMIT, cut_at, new_parser, render
-from tui.state import Turn
+from tui.markdown import TAIL_LIMIT, cut_at, new_parser, open_fence, render
+from tui.recovery import STOPS, since
+from tui.turns import Remark, Turn
 
 FOOT_S = 0.25
 
@@ -27,6 +29,7 @@ class MessageView:
     def __init__(self, turn: Turn, *widgets: Widget) -> None:
         self.turn = turn
         self.widgets = list(widgets)
+        self.finished = True
         self._marked = False
 
     def mark(self, on: bool) -> None:
@@ -35,8 +38,8 @@ class MessageView:
         for widget in self.widgets:
             widget.set_class(on, "marked")
 
-    async def advance(self, turn: Turn, now: float, recovery: str) -> None:
-        """Show what `turn` has more than before; a question never has."""
+    async def advance(self, turn: Turn, now: float, recovery: Recovery | None) -> None:
+        """Show what `turn` has more than before; a question, which is finished at once, never has."""
 
 
 class QuestionView(MessageView):
@@ -71,60 +74,92 @@ class Piece(Static):
 
 
 class AnswerView(MessageView):
-    """An answer: head, finished pieces, live tail, and a line of figures."""
+    """An answer: head, finished pieces with remarks between them, live tail, and a line of figures."""
 
     def __init__(self, turn: Turn) -> None:
-        head = Content.assemble(("model", "bold $accent"), (f" · {clock(turn.at)}", DIM))
-        self._tail = Markdown(parser_factory=new_parser, open_links=False, classes="tail")
+        self._head_shown = head_content(turn, None)
+        self._head = Static(self._head_shown, markup=False, classes="head")
+        self._tail = _new_tail()
         self._foot = Static(markup=False, classes="message")
-        super().__init__(turn, Static(head, markup=False, classes="head"), self._tail, self._foot)
+        super().__init__(turn, self._head, self._tail, self._foot)
         self._taken = 0
+        self._remarks = 0
         self._tail_text = ""
         self._foot_shown = Content("")
         self._foot_at = 0.0
         self.finished = False
 
-    async def advance(self, turn: Turn, now: float, recovery: str) -> None:
+    async def advance(self, turn: Turn, now: float, recovery: Recovery | None) -> None:
         """Show what `turn` has more than before, and the time; called 30 times a second while it is written."""
         if self.finished:
-            return
+            await self._begin_again()
         self.turn = turn
-        more = turn.text[self._taken :]
-        self._taken = len(turn.text)
-        self._tail_text += more
+        for remark in turn.remarks[self._remarks :]:
+            await self._grow(turn.text[self._taken : remark.at])
+            await self._remark(remark)
+        await self._grow(turn.text[self._taken :])
         if turn.done:
             await self._finish()
-        elif more:
-            cut = cut_at(self._tail_text) if len(self._tail_text) > TAIL_LIMIT else 0
-            if cut:
-                await self._freeze(cut)
-            else:
-                # awaited here, in the one flusher: nothing can be in flight when the tail is cut
-                await self._tail.append(more)
+        self._draw_head(recovery)
         self._draw_foot(now, recovery)
+
+    async def _grow(self, more: str) -> None:
+        if not more:
+            return
+        self._taken += len(more)
+        self._tail_text += more
+        cut = cut_at(self._tail_text) if len(self._tail_text) > TAIL_LIMIT else 0
+        if cut:
+            await self._freeze(cut)
+        else:
+            # awaited here, in the one flusher: nothing can be in flight when the tail is cut
+            await self._tail.append(more)
 
     async def _freeze(self, cut: int) -> None:
         done, self._tail_text = self._tail_text[:cut], self._tail_text[cut:]
         with self._tail.app.batch_update():
-            await self._add_piece(done)
+            await self._add(Piece(Clean(done)))
+            await self._tail.update(self._tail_text)
+
+    async def _remark(self, remark: Remark) -> None:
+        """What is above a remark is finished as it stands; code goes on as code below it."""
+        self._remarks += 1
+        done, self._tail_text = self._tail_text, open_fence(self._tail_text)
+        with self._tail.app.batch_update():
+            if done.strip():
+                await self._add(Piece(Clean(done)))
+            line = Content.styled(f"─── {remark.words} ───", DIM)
+            await self._add(Static(line, markup=False, classes="message"))
             await self._tail.update(self._tail_text)
 
     async def _finish(self) -> None:
         self.finished = True
         with self._tail.app.batch_update():
             if self._tail_text.strip():
-                await self._add_piece(self._tail_text)
+                await self._add(Piece(Clean(self._tail_text)))
             self.widgets.remove(self._tail)
             await self._tail.remove()
 
-    async def _add_piece(self, text: str) -> None:
-        piece = Piece(Clean(text))
-        piece.set_class(self._marked, "marked")
-        self.widgets.insert(-2, piece)
-        if isinstance(self._tail.parent, Widget):
-            await self._tail.parent.mount(piece, before=self._tail)
+    async def _begin_again(self) -> None:
+        """An answer that was interrupted goes on."""
+        self.finished, self._tail_text, self._tail = False, "", _new_tail()
+        self.widgets.insert(-1, self._tail)
+        if isinstance(self._foot.parent, Widget):
+            await self._foot.parent.mount(self._tail, before=self._foot)
 
-    def _draw_foot(self, now: float, recovery: str) -> None:
+    async def _add(self, widget: Widget) -> None:
+        widget.set_class(self._marked, "marked")
+        self.widgets.insert(-2, widget)
+        if isinstance(self._tail.parent, Widget):
+            await self._tail.parent.mount(widget, before=self._tail)
+
+    def _draw_head(self, recovery: Recovery | None) -> None:
+        head = head_content(self.turn, recovery)
+        if not head.is_same(self._head_shown):
+            self._head_shown = head
+            self._head.update(head)
+
+    def _draw_foot(self, now: float, recovery: Recovery | None) -> None:
         # figures need no 30 frames a second, and a line that stays one line needs no new layout
         if now - self._foot_at < FOOT_S and not self.finished:
             return
@@ -136,15 +171,30 @@ class AnswerView(MessageView):
             self._foot.update(foot, layout=not (short and shown.plain))
 
 
-def foot_content(turn: Turn, now: float, recovery: str = "") -> Content:
+def _new_tail() -> Markdown:
+    return Markdown(parser_factory=new_parser, open_links=False, classes="tail")
+
+
+def head_content(turn: Turn, recovery: Recovery | None) -> Content:
+    """Who wrote it and when, and where it stands still."""
+    paused = not turn.done and recovery is not None and recovery.state in STOPS
+    where = f" · paused at token {turn.tokens}" if paused else ""
+    return Content.assemble(("model", "bold $accent"), (f" · {clock(turn.at)}", DIM), (where, WARN))
+
+
+def foot_content(turn: Turn, now: float, recovery: Recovery | None = None) -> Content:
     """The figures under an answer; above them why it stopped, if it did not simply end."""
+    if not turn.done and recovery is not None:
+        if recovery.state in STOPS:
+            return Content.styled(f"─── paused · {since(recovery, now)} ───", WARN)
+        return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc stop", WARN)
     if not turn.done:
         waiting = f"reading {count(turn.prompt_tokens)} tokens" if turn.prompt_tokens else "waiting for the node"
-        words = [recovery] if recovery else [] if turn.tokens else [waiting]
+        words = [] if turn.tokens else [waiting]
         if turn.tokens:
             words += figures(turn)
         words += [duration(max(0.0, float(round(now - turn.at)))) if now - turn.at >= 1 else "", "Esc stop"]
-        return Content.styled(" · ".join(w for w in words if w), WARN if recovery else DIM)
+        return Content.styled(" · ".join(w for w in words if w), DIM)
     lines = [f"─── {turn.why} ───"] if turn.why else []
     if turn.tokens:
         words = figures(turn)

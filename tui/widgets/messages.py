@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from core.errors import Problem
-from core.events import Topology
+from core.events import RecoveryChoice, Topology
 
 
 @dataclass
@@ -55,6 +55,13 @@ class ModelPointed(Message):
     name: str
     context: int
     topology: Topology | None = None
+
+
+@dataclass
+class RecoveryChosen(Message):
+    """What the person wants of a plan that lost a Mac."""
+
+    choice: RecoveryChoice
 
 
 @dataclass

@@ -8,16 +8,17 @@ from core.events import Peer, Plan
 from tui.format import (
     BAD,
     DIM,
+    Mark,
     duration,
     fit,
     gauge,
     gigabytes_short,
     is_ready,
     layer_range,
-    peer_mark,
     plural,
     trust_mark,
 )
+from tui.recovery import mac_mark
 from tui.state import UiState
 from tui.widgets.pane import Drawing, Pane
 
@@ -31,8 +32,8 @@ _NO_PEERS = (
 class PeerPane(Pane):
     """The Macs with their memory, their layers and how far they are trusted."""
 
-    HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ▲ slow to answer, ✗ lost or blocked, ○ not paired: \
-only paired Macs can hold layers.
+    HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ◐ slow or stuck, ✗ lost or blocked, ↻ rebuilding, \
+○ not paired: only paired Macs can hold layers.
 
 The bar is memory in use of the budget that macluster may use there, in GB. The dim line has the state, \
 the trust level (◆ paired, ■ hardware-bound, ○ not paired, ◇ seen, ✗ blocked), the first 8 characters of the \
@@ -64,8 +65,8 @@ def peers_content(state: UiState, width: int) -> Content:
     lines = [Content.styled(head.rstrip(), DIM)]
     for peer in snapshot.peers:
         lines += [
-            _peer_line(peer, snapshot.plan, name_width, bar_width),
-            _details(peer, width),
+            _peer_line(peer, mac_mark(state, peer), snapshot.plan, name_width, bar_width),
+            _details(peer, mac_mark(state, peer).word, width),
         ]
     for gone in state.departures:
         lines += [
@@ -75,8 +76,7 @@ def peers_content(state: UiState, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _peer_line(peer: Peer, plan: Plan | None, name_width: int, bar_width: int) -> Content:
-    mark = peer_mark(peer)
+def _peer_line(peer: Peer, mark: Mark, plan: Plan | None, name_width: int, bar_width: int) -> Content:
     stage = next((s for s in plan.stages if s.device_id == peer.device_id), None) if plan else None
     budget = max(peer.budget_bytes, 0)
     used = f"{gigabytes_short(peer.used_bytes)}/{gigabytes_short(budget)}" if budget else "–"
@@ -90,8 +90,8 @@ def _peer_line(peer: Peer, plan: Plan | None, name_width: int, bar_width: int) -
     )
 
 
-def _details(peer: Peer, width: int) -> Content:
-    mark, state = trust_mark(peer.trust), peer_mark(peer).word
+def _details(peer: Peer, state: str, width: int) -> Content:
+    mark = trust_mark(peer.trust)
     words = ["not paired", "press p"] if state == "not paired" else [state]
     if mark.word in ("unpaired", state):  # the level says the same
         del words[0]

@@ -11,6 +11,7 @@ from textual.widgets import TextArea
 
 from tui.actions import PROMPT, bindings
 from tui.format import count
+from tui.recovery import held
 from tui.state import UiState
 from tui.widgets.messages import Sent
 
@@ -39,7 +40,8 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
     def show(self, state: UiState) -> None:
         """Say what Enter and Esc do now, and how full the context is."""
         plan = state.snapshot.plan
-        words = ["Enter send", "Ctrl+J new line", "Esc stop" if state.answer is not None else "↑ history"]
+        stops = state.answer is not None and held(state.snapshot) is None
+        words = ["Enter send", "Ctrl+J new line", "Esc stop" if stops else "↑ history"]
         if plan is not None:
             words.append(f"context {count(_context_used(state))}/{count(plan.context)}")
         hint = " · ".join(words)

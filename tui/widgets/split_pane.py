@@ -11,6 +11,7 @@ from tui.format import (
     TEXTURES,
     TINTS,
     WARN,
+    Mark,
     count,
     duration,
     fit,
@@ -19,9 +20,10 @@ from tui.format import (
     gigabytes_short,
     layer_range,
     shares,
-    stage_mark,
 )
+from tui.recovery import held, part_mark
 from tui.state import UiState
+from tui.survival import survival
 from tui.widgets.pane import Drawing, Pane
 
 _NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by\nthe memory of the paired Macs."
@@ -47,6 +49,10 @@ Splitting buys capacity: a model that fits one Mac is fastest there."""
 
 
 def _subtitle(state: UiState) -> str:
+    if recovery := held(state.snapshot):
+        return {"hold": "paused", "replan": "looking for another split", "wait": "waiting"}.get(
+            recovery.state, "rebuilding"
+        )
     match state.snapshot.plan_status:
         case "ready":
             return "ready" if state.load_s is None else f"ready · loaded in {duration(state.load_s)}"
@@ -72,10 +78,13 @@ def split_content(state: UiState, width: int) -> Content:
     lines.append(_head(width))
     states = {s.device_id: s for s in snapshot.stages}
     lines += [
-        _stage_line(i, s, states.get(s.device_id), width, is_head=s is plan.head) for i, s in enumerate(plan.owners)
+        _stage_line(i, s, part_mark(snapshot, s), states.get(s.device_id), width, is_head=s is plan.head)
+        for i, s in enumerate(plan.owners)
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
     lines.append(Content.styled(f"{plan.topology} · context {count(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM))
+    if words := survival(plan):
+        lines.append(Content.styled(words, DIM))
     return Content("\n").join(lines)
 
 
@@ -101,14 +110,14 @@ def _name_width(width: int) -> int:
     return max(8, width - 28)
 
 
-def _stage_line(index: int, stage: Stage, now: StageState | None, width: int, *, is_head: bool) -> Content:
+def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, width: int, *, is_head: bool) -> Content:
     size = stage.weight_bytes + stage.kv_bytes
     label = f"{index + 1} {stage.peer}" + (" (you)" if is_head else "")
     free = f"{gigabytes_short(max(0, stage.budget_bytes - size))} GB"
     tail = Content(fit(gigabytes_short(size), 5, right=True) + fit(free, 9, right=True))
-    if now is not None and now.status != "ready":
-        mark = stage_mark(now.status)
-        bar = gauge(now.done_bytes, now.total_bytes or stage.weight_bytes, 5) if now.status == "loading" else mark.glyph
+    if mark.word != "ready":
+        loading = now is not None and mark.word == "loading"
+        bar = gauge(now.done_bytes, now.total_bytes or stage.weight_bytes, 5) if now and loading else mark.glyph
         tail = Content.styled(fit(f"{bar} {mark.word}", 14, right=True), mark.style)
     return Content.assemble(
         (TEXTURES[index % len(TEXTURES)] + " ", TINTS[index % len(TINTS)]),

@@ -7,6 +7,7 @@ from textual.widgets import Static
 
 from tui.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, spark, trust_mark
 from tui.hops import ring_of
+from tui.recovery import lost_name, readiness
 from tui.state import UiState, strangers
 
 
@@ -59,7 +60,10 @@ def _macs(state: UiState, wide: bool) -> Content:
     ours = len(peers) - len(strangers(state))  # a neighbour's Mac is nothing to worry about
     glyph, style = ("●", GOOD) if ready == ours and not state.departures else ("▲", WARN)
     whole = len(peers) + len(state.departures)
-    return Content.assemble((glyph + " ", style), f"{ready} of {whole} Macs" if wide else f"{ready}/{whole} Macs")
+    macs = f"{ready} of {whole} Macs" if wide else f"{ready}/{whole} Macs"
+    if lost := lost_name(state.snapshot):
+        return Content.assemble((f"✗ {fit(lost, 16).rstrip()} lost", BAD), f" · {macs}" if wide else "")
+    return Content.assemble((glyph + " ", style), macs)
 
 
 def _model(state: UiState) -> Content:
@@ -88,9 +92,11 @@ def _right(state: UiState, wide: bool) -> Content:
     trust = state.snapshot.trust
     mark = trust_mark(trust.level)
     weakest = f" · weakest {fit(trust.weakest, 32 if wide else 12).rstrip()}" if trust.weakest else ""
+    if not wide and state.snapshot.recovery is not None:
+        weakest = ""  # how long a recovery takes needs the room
     ready, style = _readiness(state)
     end = Content.assemble((" · ", DIM), (ready, style))
-    if not wide and state.attached and state.snapshot.plan_status == "ready":
+    if not wide and ready in ("● ready", "● writing"):
         # in a narrow line nothing to say is said by silence: the hop time needs the room
         end = Content("")
     return Content.assemble((f"{mark.glyph} {mark.word}", mark.style), weakest, end)
@@ -100,6 +106,8 @@ def _readiness(state: UiState) -> tuple[str, str]:
     snapshot = state.snapshot
     if not state.attached:
         return ("✗ node stopped", BAD) if state.offline else ("◌ connecting", WARN)
+    if told := readiness(state):
+        return told
     match snapshot.plan_status:
         case "ready":
             return ("● writing" if state.answer is not None else "● ready"), GOOD

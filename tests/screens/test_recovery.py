@@ -1,0 +1,125 @@
+"""A Mac dies in the middle of an answer, in front of a person: the real app over the real demo in a real terminal."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.models.maker import make_model
+from tests.screens.conftest import Open
+from tests.screens.terminals import Terminal
+
+pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
+
+# neither of two such Macs can hold the model alone
+LITTLE_GB = "0.012"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """It never ends an answer by itself."""
+    directory = tmp_path_factory.mktemp("models") / "endless"
+    make_model(directory, "llama")
+    return directory
+
+
+@pytest.mark.parametrize("size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")])
+def test_the_answer_goes_on_and_one_line_says_where(terminal: Open, model: Path, size: tuple[int, int]) -> None:
+    window = terminal(*size, "demo", "--no-multicast", "--model", str(model))
+    in_the_middle(window)
+    node_of(window, "mini").kill()
+    held = window.shows("mini is gone", "Nothing is lost on this Mac.", "1  Re-plan", "Stop here", "paused at token")
+    window.shows("─── recovered: mini left")
+    went_on = window.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
+    assert went_on.count("─── recovered:") == 1
+    assert "Stop here" not in went_on
+    window.type("Escape")
+    window.shows("─── stopped by you ───")
+
+
+def test_it_waits_is_saved_and_continued_when_the_mac_is_back(terminal: Open, model: Path) -> None:
+    options = ("--model", str(model), "--macs", "2", "--memory", LITTLE_GB)
+    window = terminal(120, 36, "demo", "--no-multicast", *options)
+    in_the_middle(window)
+    node = node_of(window, "mbp")
+    command = node.cmdline()
+    node.kill()
+    held = window.shows(
+        "1  Wait for mbp", "2  Save", "3  Stop here", "Ctrl+O loads a smaller model", "○ waiting", "paused at token"
+    )
+    window.shows("○ waiting 5 s")
+    window.type("2")
+    window.until(lambda s: "─── answer interrupted" in s and "Wait for mbp" not in s, "it was not saved")
+    with started(command, node_of(window, "studio")):
+        window.shows("2 of 2 Macs")
+        go_on(window, paused_at(held))
+
+
+def test_a_node_that_was_killed_goes_on_with_the_answer_that_is_on_screen(terminal: Open, model: Path) -> None:
+    window = terminal(80, 24, "demo", "--no-multicast", "--model", str(model), "--macs", "1")
+    in_the_middle(window)
+    node = node_of(window, "studio")
+    command = node.cmdline()
+    node.kill()
+    window.shows("✗ node stopped", "The node of this Mac stopped.")
+    with started(command):
+        held = window.shows("─── answer interrupted: the node of this Mac was started anew ───", "tell me about hops")
+        go_on(window, tokens(held))
+
+
+def go_on(window: Terminal, written: int) -> None:
+    """Load the model again, and continue the answer that was interrupted."""
+    window.type("C-o")
+    window.shows("Choose a model", "endless")
+    window.type("Enter")
+    window.shows("5 Chat", "─── answer interrupted")
+    window.type("Escape")  # out of the prompt
+    window.shows("c Continue")
+    window.type("c")
+    went_on = window.until(lambda s: tokens(s) > written, "the answer does not go on")
+    assert went_on.count("─── continued ───") == 1
+    assert "answer interrupted" not in went_on
+    window.type("Escape")
+    window.shows("─── stopped by you ───")
+
+
+def in_the_middle(window: Terminal) -> None:
+    """Until some tokens of an answer are written."""
+    window.shows("is loaded on", "^q Quit")
+    window.type("tell me about hops", "Enter")
+    window.until(lambda s: tokens(s) >= 5, "no answer began")
+
+
+def tokens(screen: str) -> int:
+    """Of the answer that is being written, 0 while none is counted."""
+    counted = re.search(r"(\d+) tok( |$)", screen, re.MULTILINE)
+    return int(counted[1]) if counted else 0
+
+
+def paused_at(screen: str) -> int:
+    counted = re.search(r"paused at token (\d+)", screen)
+    assert counted
+    return int(counted[1])
+
+
+def node_of(window: Terminal, name: str) -> psutil.Process:
+    return next(p for p in window.processes() if p.is_running() and p.cmdline()[-1:] and name in p.cmdline())
+
+
+@contextmanager
+def started(command: list[str], *others: psutil.Process) -> Iterator[None]:
+    """A node that was ended is started again, and told where the `others` are."""
+    listening = [c for other in others for c in other.net_connections("tcp") if c.status == psutil.CONN_LISTEN]
+    peers = [word for c in listening for word in ("--peer", f"127.0.0.1:{c.laddr.port}")]
+    node = subprocess.Popen([*command, *peers], stdin=subprocess.PIPE)
+    try:
+        yield
+    finally:
+        node.communicate(timeout=10)

@@ -1,0 +1,108 @@
+"""One message of the conversation as a value, and how an answer grows, ends and goes on."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from core.events import RequestDone, TokenEvent, Value
+from core.requests import UnfinishedAnswer
+from core.text import Clean, clean_text
+
+INTERRUPTED = "answer interrupted"
+
+_change = msgspec.structs.replace
+
+
+class Remark(Value, frozen=True, kw_only=True):
+    """What the person is told in the middle of an answer: behind its first `at` characters. It is no part of its text,
+    so it is neither copied nor sent to the model.
+    """
+
+    at: int
+    words: str
+
+
+class Turn(Value, frozen=True, kw_only=True):
+    """One message on screen. `number` never repeats; `at`, `first_at` and `last_at` are seconds since the epoch.
+
+    An answer has no `request_id` until the node has accepted it. `why`: what ended it, where it did not simply end.
+    Of its `tokens`, `earlier` were there before `first_at`.
+    """
+
+    number: int
+    role: Literal["user", "assistant"]
+    text: Clean
+    at: float
+    done: bool = True
+    request_id: str = ""
+    prompt_tokens: int = 0
+    tokens: int = 0
+    earlier: int = 0
+    first_at: float | None = None
+    last_at: float | None = None
+    ttft_s: float | None = None
+    tokens_per_s: float | None = None
+    why: str = ""
+    remarks: tuple[Remark, ...] = ()
+
+    @property
+    def rate(self) -> float | None:
+        """Tokens per second: what the node measured, else what arrived here so far."""
+        if self.tokens_per_s is not None:
+            return self.tokens_per_s
+        fresh = self.tokens - self.earlier
+        if self.first_at is None or self.last_at is None or fresh < 2 or self.last_at <= self.first_at:
+            return None
+        return (fresh - 1) / (self.last_at - self.first_at)
+
+
+def grown(answer: Turn, event: TokenEvent, now: float) -> Turn:
+    """With one token more; one that it has already changes nothing."""
+    if event.index < answer.tokens:
+        return answer
+    return _change(
+        answer,
+        text=Clean(answer.text + clean_text(event.text)),
+        tokens=event.index + 1,
+        first_at=now if answer.first_at is None else answer.first_at,
+        last_at=now,
+    )
+
+
+def ended(answer: Turn, event: RequestDone, now: float) -> Turn:
+    """With its end, and the figures of the node."""
+    return _change(
+        answer,
+        text=Clean(answer.text + clean_text(event.text)),
+        done=True,
+        tokens=event.tokens,
+        prompt_tokens=event.prompt_tokens,
+        ttft_s=event.ttft_s,
+        tokens_per_s=event.decode_tokens_per_s,
+        why=_why(event),
+        last_at=answer.last_at or now,
+    )
+
+
+def remarked(answer: Turn, words: str) -> Turn:
+    """With a remark behind what is written so far."""
+    return _change(answer, remarks=(*answer.remarks, Remark(at=len(answer.text), words=words)))
+
+
+def gone_on(answer: Turn, kept: UnfinishedAnswer) -> Turn:
+    """An interrupted answer that goes on behind what is on screen, or behind what was kept of it if that is more."""
+    text = Clean(kept.text) if kept.text.startswith(answer.text) else answer.text
+    tokens = max(answer.tokens, kept.tokens)
+    again = _change(answer, text=text, tokens=tokens, earlier=tokens, done=False, why="")
+    # the time in between says nothing of its speed
+    return remarked(_change(again, first_at=None, last_at=None, ttft_s=None, tokens_per_s=None), "continued")
+
+
+def _why(event: RequestDone) -> str:
+    if event.problem is not None:
+        return f"{INTERRUPTED}: {event.problem.what}"
+    return {"cancelled": "stopped by you", "length": "stopped at the token limit", "error": INTERRUPTED}.get(
+        event.finish_reason, ""
+    )

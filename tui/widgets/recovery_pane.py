@@ -1,0 +1,94 @@
+"""What happened to a Mac of the plan, and what the person may say to it."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import OptionList, Static
+from textual.widgets.option_list import Option
+
+from tui.actions import RECOVERY, bindings
+from tui.recovery import Choice, choice_content, choices, facts, held, title
+from tui.state import UiState
+from tui.widgets.messages import RecoveryChosen
+
+
+class RecoveryPane(VerticalScroll, can_focus=False):
+    """Hidden while all is well. Where there is little room, the choices are what is seen."""
+
+    def __init__(self) -> None:
+        super().__init__(id="recovery")
+        self._state = UiState()
+        self._facts = Static(markup=False)
+        self._title = ""
+        self._shown = Content("")
+        self.choices = RecoveryChoices()
+        self.display = False
+
+    def compose(self) -> ComposeResult:
+        """The facts, then the choices."""
+        yield self._facts
+        yield self.choices
+
+    def show(self, state: UiState) -> None:
+        """Draw the recovery of `state`, if everything stands still for one."""
+        self._state = state
+        recovery = held(state.snapshot)
+        self.display = recovery is not None
+        width = self.scrollable_content_region.width
+        if recovery is None or width <= 0:
+            return
+        if (name := title(state.snapshot, recovery)) != self._title:
+            self._title = name
+            self.border_title = Content(name)
+        if not (text := facts(state, recovery, width)).is_same(self._shown):
+            self._shown = text
+            self._facts.update(text)
+            self.scroll_end(animate=False)
+        self.choices.show(choices(state.snapshot, recovery), width)
+
+    def on_resize(self) -> None:
+        """Another width: draw again."""
+        self.show(self._state)
+
+
+class RecoveryChoices(OptionList):
+    """A numbered line a choice; the first one is followed without a word, and chosen at the start."""
+
+    HELP = """A Mac that holds layers is gone, so no token can be computed; all that was written is kept. What the \
+first line says happens by itself. A digit, or arrows and Enter, choose something else; Esc chooses nothing.
+
+Ctrl+O loads another model, such as a smaller one; the answer can then be continued later."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(RECOVERY)]
+
+    def __init__(self) -> None:
+        super().__init__(id="choices", markup=False)
+        self._choices: tuple[Choice, ...] = ()
+        self._width = 0
+
+    def show(self, now: tuple[Choice, ...], width: int) -> None:
+        """List the choices there are `now`; the cursor stays on the one it was on."""
+        if (now, width) == (self._choices, self._width):
+            return
+        # who has not moved it means whatever comes first
+        pointed = self._choices[self.highlighted].order if self.highlighted else ""
+        self._choices, self._width = now, width
+        self.clear_options()
+        self.add_options([Option(choice_content(n, choice, width)) for n, choice in enumerate(now, 1)])
+        orders = [choice.order for choice in now]
+        self.highlighted = orders.index(pointed) if pointed in orders else 0 if orders else None
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """That is the choice."""
+        event.stop()
+        self.action_choose(event.option_index + 1)
+
+    def action_choose(self, number: int) -> None:
+        """The choice of that number, if there is one."""
+        if number <= len(self._choices):
+            self.post_message(RecoveryChosen(self._choices[number - 1].order))
