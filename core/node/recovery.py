@@ -18,13 +18,13 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from core import events
 from core.errors import LinkTimeout, NoAnswer, Parked, Problem
 from core.events import Plan, RecoveryChoice, RecoveryState
 from core.link.liveness import ProgressClock, stuck_stage
 from core.node import recovery_words as words
+from core.node.recovery_actions import Action, Cancel, End, Free, Rebuild, Relink, Seek, Show
+from core.node.rereading import Rereading
 from core.settings import DEAD_S
 
 MOST_ATTEMPTS: Final = 4
@@ -34,53 +34,12 @@ WAIT_S: Final = 3600.0
 SEEK_EVERY_S: Final = 5.0
 SHOW_EVERY_S: Final = 0.25
 BACK_S: Final = 1.0  # a link that ended may be there again at once, and with it all that the Mac holds
-QUIET_S: Final = 2.0
 LOAD_S: Final = 600.0
 RELINK_S: Final = 60.0
 # the Mac can serve again: a new worker, or a new link, may be all that it needs
 PASSING: Final = frozenset({"LinkLost", "LinkTimeout", "NoAnswer", "HandshakeError", "WorkerDied", "NotLoaded"})
 # a person has to decide who is trusted: nothing goes on by itself
 FINAL: Final = frozenset({"NotPaired", "RosterFork", "RosterError", "TrustError"})
-
-
-class Show(msgspec.Struct, frozen=True):
-    """Publish this; its `since` is a time of the machine's clock."""
-
-    told: events.Recovery
-
-
-class Seek(msgspec.Struct, frozen=True):
-    """Make a plan over the Macs that are linked, but for `without`: answered by `found` or `unfit`."""
-
-    without: frozenset[str]
-
-
-class Rebuild(msgspec.Struct, frozen=True):
-    """Load `plan` with new workers and hand them the answers, behind what is written: answered by `ready`."""
-
-    plan: Plan
-
-
-class Relink(msgspec.Struct, frozen=True):
-    """Link the ring anew, every Mac of which is there again: answered by `ready`, or by `lost`."""
-
-
-class Free(msgspec.Struct, frozen=True):
-    """Free the memory on every Mac; the answers are kept."""
-
-
-class Cancel(msgspec.Struct, frozen=True):
-    """End the answers as the person wants it, with what they have."""
-
-
-class End(msgspec.Struct, frozen=True):
-    """The plan is given up because of `problem`, the answers end with `told`, and the machine is over."""
-
-    problem: Problem
-    told: Problem
-
-
-Action = Show | Seek | Rebuild | Relink | Free | Cancel | End
 
 
 class Recovering:
@@ -92,8 +51,7 @@ class Recovering:
         self.plan = self._before = plan
         self.state: RecoveryState = "running"
         self._answers: Mapping[str, tuple[int, int]] = {}
-        self._read: dict[str, int] = {}  # of the answers that are read again: tokens so far
-        self._read_since: float | None = None
+        self._rereading = Rereading()
         self._problem = Problem(kind="LinkLost", what="")
         self._unfit: Problem | None = None
         self._proposal: Plan | None = None
@@ -119,16 +77,11 @@ class Recovering:
         self._since = now
         return self._enter("suspect", now, words.suspect(self._name(device_id)), mac=device_id)
 
-    def well(self, device_id: str, now: float) -> list[Action]:
-        """A Mac that was silent is heard again."""
+    def linked(self, device_id: str, now: float) -> list[Action]:
+        """There is a control link with a Mac, perhaps again, and it is heard."""
         self._suspects.discard(device_id)
         if self.state == "suspect" and not self._suspects:
             return self._enter("running", now, "")
-        return self._hold_on(now)
-
-    def linked(self, device_id: str, now: float) -> list[Action]:
-        """There is a control link with a Mac, perhaps again."""
-        self._suspects.discard(device_id)
         if device_id not in self._gone:
             return self._hold_on(now)
         self._gone.discard(device_id)
@@ -163,7 +116,7 @@ class Recovering:
             return self._park(problem, now)
         may_be_back = self._is_whole and device_id not in self._silent
         self._seek_at = now + max(BACK_OFF_S[self._attempts], BACK_S if may_be_back else 0.0)
-        self._read_since = None
+        self._rereading.stop()
         return [*self._enter("hold", now, words.hold(problem), mac=device_id), *self._hold_on(now)]
 
     def gone(self, device_id: str) -> None:
@@ -197,10 +150,10 @@ class Recovering:
         self._answers = answers
         if self.state == "resume":
             return self._recovered(now)
-        if self.state != "rebuild" or self._read_since is not None:
+        if self.state != "rebuild" or self._rereading.since is not None:
             return []
-        self._read_since, self._read = now, dict.fromkeys(answers, 0)
-        return self._recovered(now) if not self._read else self._tell_rebuild(now)
+        self._rereading.begin(answers, now)
+        return self._recovered(now) if self._rereading.is_over(now) else self._tell_rebuild(now)
 
     def stirred(self, now: float) -> None:
         """A stage loads, or says that it has."""
@@ -209,9 +162,8 @@ class Recovering:
     def read(self, request_id: str, done: int, now: float) -> list[Action]:
         """So many tokens of an answer's prompt, or of all that is known of it, were read."""
         self._progress.moved(now)
-        if request_id not in self._read:
+        if not self._rereading.read(request_id, done, now):
             return self._unstuck(now)
-        self._read[request_id], self._moved_at = done, now
         return self._tell_rebuild(now) if now >= self._shown_at + SHOW_EVERY_S else []
 
     def wrote(self, request_id: str, now: float) -> list[Action]:
@@ -219,11 +171,8 @@ class Recovering:
         self._progress.moved(now)
         self._attempts = 0
         self._strikes.clear()
-        if self._read.pop(request_id, None) is not None:
-            self._moved_at = now
-        if self._read_since is not None and not self._read:
-            return self._recovered(now)
-        return self._unstuck(now)
+        self._rereading.wrote(request_id, now)
+        return self._recovered(now) if self._rereading.is_over(now) else self._unstuck(now)
 
     def chose(self, choice: RecoveryChoice, answers: Mapping[str, tuple[int, int]], now: float) -> list[Action]:
         """What the person wants; nothing where that is not to be chosen now."""
@@ -299,21 +248,19 @@ class Recovering:
         return [Seek(frozenset(self._barred | worn))]
 
     def _wait(self, now: float, *, free: bool = False) -> list[Action]:
-        self._read_since = None
-        self._read.clear()
+        self._rereading.stop()
         text = words.wait(self._problem, self._unfit, [self._name(mac) for mac in sorted(self._gone)])
         told = self._enter("wait", now, text, mac=self._mac, fix=words.CAN_WAIT)
         return [Free(), *told] if free else told
 
     def _see_through(self, now: float) -> list[Action]:
         """An answer that has ended is not waited for, nor one that waits for others, nor a load that does nothing."""
-        if self._read_since is None:
+        if self._rereading.since is None:
             late = now > self._moved_at + LOAD_S
             problem = LinkTimeout(f"The layers were not loaded within {LOAD_S:.0f} s.").problem
             return self.lost("", problem, self._answers, now) if late else []
-        self._read = {request: done for request, done in self._read.items() if request in self._answers}
-        is_reading = self._attempts or now < self._moved_at + QUIET_S
-        return [] if self._read and is_reading else self._recovered(now)
+        self._rereading.keep(self._answers)
+        return self._recovered(now) if self._rereading.is_over(now) else []
 
     def _watch(self, now: float, steps: Sequence[int]) -> list[Action]:
         """Whether the ring moves while it should."""
@@ -338,8 +285,8 @@ class Recovering:
 
     def _recovered(self, now: float) -> list[Action]:
         text = words.recovered(self._before, self.plan, self._name(self._mac), self._problem, now - self._since)
-        self._read.clear()
-        self._read_since, self._is_whole = None, False
+        self._rereading.stop()
+        self._is_whole = False
         self._gone &= {stage.device_id for stage in self.plan.stages}
         return self._enter("running", now, text)
 
@@ -354,8 +301,6 @@ class Recovering:
 
     def _enter(self, state: RecoveryState, now: float, text: str, *, mac: str = "", fix: str = "") -> list[Action]:
         self.state, self._shown_at = state, now
-        total = sum(sum(self._answers[request]) for request in self._read if request in self._answers)
-        done = sum(self._read.values())
         told = events.Recovery(
             state=state,
             text=text,
@@ -364,18 +309,13 @@ class Recovering:
             since=self._since,
             requests=tuple(self._answers),
             tokens=sum(written for _, written in self._answers.values()),
-            done=done,
-            total=total,
-            eta_s=self._eta_s(done, total, now),
+            done=self._rereading.done,
+            total=self._rereading.total,
+            eta_s=self._rereading.eta_s(now),
             plan=self.plan if state == "rebuild" else self._proposal if state == "wait" else None,
             choices=self._choices(),
         )
         return [Show(told)]
-
-    def _eta_s(self, done: int, total: int, now: float) -> float | None:
-        if self._read_since is None or not done:
-            return None
-        return (total - done) * (now - self._read_since) / done
 
     def _choices(self) -> tuple[RecoveryChoice, ...]:
         match self.state:

@@ -17,15 +17,14 @@ from core.node.cluster import Cluster
 from core.node.journal import Journal
 from core.node.peers import Peers
 from core.node.planning import Planned, Planning
-from core.node.recovery import Action, Cancel, End, Free, Rebuild, Recovering, Relink, Seek, Show
+from core.node.recovery import Recovering
+from core.node.recovery_actions import Action, Cancel, End, Free, Lasting, Rebuild, Relink, Seek, Show
 from core.node.sessions import Sessions
 from core.node.tasks import Tasks
 from core.requests import LoadRequest
 from core.worker.messages import Done, Prefilled, Token
 
 TICK_S = 0.25
-
-Lasting = Seek | Rebuild | Relink | Free
 
 
 class Rescue:

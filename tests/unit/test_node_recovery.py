@@ -32,16 +32,9 @@ from core.node.recovery import (
     SEEK_EVERY_S,
     SHOW_EVERY_S,
     WAIT_S,
-    Action,
-    Cancel,
-    End,
-    Free,
-    Rebuild,
     Recovering,
-    Relink,
-    Seek,
-    Show,
 )
+from core.node.recovery_actions import Action, Cancel, End, Free, Rebuild, Relink, Seek, Show
 from core.settings import DEAD_S
 from tests.unit.test_node_formation import mac_id, plan_of
 
@@ -91,8 +84,8 @@ def test_a_mac_that_is_silent_for_a_moment_costs_nothing() -> None:
     (shown,) = told(machine.suspected(B, 1.0))
     assert (shown.state, shown.mac, shown.since) == ("suspect", B, 1.0)
     assert machine.suspected(C, 1.1) == []
-    assert machine.well(B, 1.2) == [], "the other one is silent still"
-    (shown,) = told(machine.well(C, 1.3))
+    assert machine.linked(B, 1.2) == [], "the other one is silent still"
+    (shown,) = told(machine.linked(C, 1.3))
     assert shown.state == "running"
     assert machine.suspected(mac_id(7), 2.0) == [], "a Mac outside the plan is none of its business"
 
@@ -193,7 +186,7 @@ def test_nothing_is_planned_over_a_mac_that_may_be_dead() -> None:
     machine.suspected(C, 0.0)
     assert done(lose(machine, now=0.5)) == []
     assert machine.tick(ASKED, 1.0) == []
-    assert done(machine.well(C, 1.5)) == [Seek(frozenset())]
+    assert done(machine.linked(C, 1.5)) == [Seek(frozenset())]
 
 
 def test_a_mac_that_is_only_slow_holds_nothing_up_for_ever() -> None:
@@ -381,7 +374,6 @@ MACS = st.sampled_from([A, B, C, "", mac_id(7)])
 PROBLEMS: st.SearchStrategy[Problem] = st.sampled_from([GONE, DIED, BROKEN])
 CALLS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
     "suspected": st.tuples(MACS),
-    "well": st.tuples(MACS),
     "linked": st.tuples(MACS),
     "broke": st.tuples(MACS, PROBLEMS),
     "lost": st.tuples(MACS, PROBLEMS, st.just(ASKED)),
