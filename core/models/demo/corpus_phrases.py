@@ -101,6 +101,16 @@ _SYNONYMS: Final = (
     "what happen"),
     ("don't", "do not"), ("i'd", "i would"), ("what's", "what is"), ("question", "prompt"), ("key", "shortcut"),
     ("answer", "reply"), ("answer", "output"), ("screen", "window"), ("pane", "panel"), ("start", "launch"),
+    ("several", "many"), ("several", "multiple"), ("many", "lots of"), ("large", "big"), ("big", "large"),
+    ("small", "little"), ("fast", "quick"), (" get ", " have "), (" see ", " look at "), ("shown", "displayed"),
+    ("stored", "kept"), ("kept", "stored"), ("need", "require"), ("safe", "secure"), ("encrypted", "sealed"),
+    ("dies", "fails"), ("dies", "is lost"), ("died", "failed"), ("died", "was lost"), ("crashes", "breaks down"),
+    ("conversation", "chat"), ("chat", "conversation"), ("save", "store"), ("memory", "ram"), ("called", "named"),
+    ("chosen", "picked"), ("choose", "pick"), ("choose", "select"), ("divided", "split up"), (" have ", " own "),
+    ("happens", "goes on"), ("is there", "does it have"), ("what is", "what would be"), ("can i", "am i able to"),
+    ("how do i", "what do i do to"), ("option", "flag"), ("command", "instruction"),
+    ("network", "lan"), ("other macs", "other computers"), ("a mac", "one of my macs"), ("a mac", "a computer"),
+    ("the mac", "the machine"), ("text", "words"), ("list", "show"), ("find out", "learn"), ("again", "once more"),
 )  # fmt: skip
 _VOWELS: Final = "aeiou"
 
@@ -126,9 +136,10 @@ def held_out_questions(found: Fact) -> list[str]:
 
 def disturbed(question: str, rng: Random) -> str:
     """The question as somebody in a hurry would type it: a word more, a synonym, a typo, no capitals, no mark."""
-    if rng.random() < 0.25:
-        old, new = rng.choice(_SYNONYMS)
-        question = question.replace(old, new, 1)
+    for _ in range(2):
+        found = [pair for pair in _SYNONYMS if pair[0] in question]
+        if found and rng.random() < 0.25:
+            question = question.replace(*rng.choice(found), 1)
     loose = rng.random()
     if loose < 0.1:
         question = _content_words(question)

@@ -160,7 +160,7 @@ _LISTS: Final[dict[str, tuple[str, ...]]] = {
     "words of macluster": ("Mac", "node", "worker", "stage", "head", "hop", "lane", "row", "plan", "roster"),
     "panes": ("Peers", "Layer split", "Hops", "Logs", "Chat"),
     "commands": ("macluster demo", "macluster status", "macluster models", "macluster plan", "macluster load",
-                 "macluster run"),
+                 "macluster run", "macluster pair", "macluster trust list", "macluster session list"),
 }  # fmt: skip
 _WORDS: Final = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 

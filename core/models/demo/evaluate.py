@@ -155,7 +155,8 @@ def _messages(turns: Sequence[str]) -> list[dict[str, str]]:
 
 def _result(answer: str) -> str:
     numbers = "".join(c if c.isdigit() else " " for c in answer).split()
-    return " ".join(sorted(numbers))
+    # "7 plus 5 is 12." and "That is 12: 7 + 5 = 12." are both right
+    return " ".join(sorted(set(numbers)))
 
 
 def _share(verdicts: Sequence[bool]) -> float:

@@ -49,10 +49,23 @@ def _holds(answer: str, part: str) -> bool:
 
 def all_facts() -> tuple[Fact, ...]:
     """Every fact, names unique."""
-    from core.models.demo import facts_commands, facts_demo, facts_keys, facts_plan, facts_trust, facts_words
+    from core.models.demo import (
+        facts_commands,
+        facts_demo,
+        facts_kept,
+        facts_keys,
+        facts_options,
+        facts_plan,
+        facts_recovery,
+        facts_trust,
+        facts_words,
+    )
     from core.models.demo.facts_asks import MORE
 
-    modules = (facts_words, facts_plan, facts_trust, facts_keys, facts_commands, facts_demo)
+    modules = (
+        facts_words, facts_plan, facts_recovery, facts_kept, facts_trust, facts_keys, facts_commands, facts_options,
+        facts_demo,
+    )  # fmt: skip
     known = (found for module in modules for found in module.FACTS)
     return tuple(f._replace(asks=tuple(dict.fromkeys((*f.asks, *_parts(MORE.get(f.name, ""), "|"))))) for f in known)
 

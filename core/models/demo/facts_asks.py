@@ -136,14 +136,8 @@ MORE: Final[dict[str, str]] = {
     "what is turned round in reverse?",
     "single": "which topology is for one mac?|what if the plan has only one mac?",
     "macdies": "what if i lose a mac in the middle of an answer?|does the answer go on when a mac fails?|"
-    "what becomes of the answer when a mac dies?|is the text lost if a mac crashes?|a mac failed|"
-    "what if a mac is gone?|"
-    "how does macluster handle a dead mac?|what happens to my answer if a mac breaks?|a worker died",
-    "reload": "how do i continue without the lost mac?|how do i get going again after a mac failed?|"
-    "what to do about a broken plan?",
-    "liveness": "how does it find out that a mac is dead?|how long until a silent mac is lost?|what are beats?|"
-    "how do nodes check on each other?",
-    "suspect": "what does it mean that a mac is late?|a mac is shown as suspect",
+    "what becomes of the answer when a mac dies?|is the text lost if a mac crashes?|what if a mac is gone?|"
+    "how does macluster handle a dead mac?|what happens to my answer if a mac breaks?|does a dead mac end the answer?",
     "exact": "is the answer still the same when split?|does a split change the quality?|are the results identical?|"
     "is a split model worse?|do i lose quality by splitting?|is splitting exact?|same answer as on one mac?",
     "families": "can it run llama models?|which model families work?|does it support mistral?|what models work?|"

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from core.models.demo.facts import Fact, fact
 
 
 def _command(name: str, command: str, actions: str, effect: str, key: str, asks: str = "") -> tuple[Fact, Fact]:
     """Both directions: the command for an action, and what a command does. `key` is what `effect` must hold."""
     first = actions.split("|")[0]
-    core = command.split(" MODEL")[0].lower()
+    core = " ".join(takewhile(str.islower, command.split()))
     to_command = fact(
         f"command-{name}", "command", actions, asks, core,
         f"Type `{command}` to {first}.",
@@ -35,7 +37,7 @@ FACTS = (
     "try it without other macs",
               "simulates three Macs on this one and splits a small model over them", "three macs,simulate",
               "how do i start the demo?|can i try it on one mac?|what do i type to try it out?"),
-    *_command("status", "macluster status", "see the state of the cluster|list the peers in plain text|"
+    *_command("status", "macluster status", "see the state of the cluster|see the whole state in plain text|"
     "check whether all macs are there|"
               "see how the cluster is doing", "prints this Mac, its peers, the trust and the plan", "peers,plan",
               "is there a status command?|how do i see the state as text?|"
@@ -75,6 +77,45 @@ FACTS = (
     "run macluster on a mac without a display|"
               "start the service alone", "runs the node of this Mac without a screen", "node,without a screen",
               "node command?|how do i start the service on a headless mini?|can the node run without a screen?"),
+    *_command("peers", "macluster peers", "list the peers|see which macs were found|print all macs that were seen",
+              "lists the Macs that were seen", "macs,seen",
+              "is there a command that lists macs?|peers command?|which macs are there, as text?"),
+    *_command("pair", "macluster pair", "pair with another mac in the shell|let another mac in by command|"
+    "pair two macs without the screen",
+              "lets another Mac in by six digits that are typed on both", "six digits",
+              "is there a command that pairs macs?|pair command?|how do i pair over ssh?"),
+    *_command("trust", "macluster trust list", "see who is trusted in the shell|list the trust of all macs|"
+    "print the trust levels of my macs",
+              "lists every Mac with its level, its role and what it sees", "level,role",
+              "is there a command about trust?|trust command?|how do i read the trust as text?"),
+    *_command("revoke", "macluster trust revoke MAC", "revoke a mac|put a mac out for good|throw a mac out by command",
+              "puts a Mac out for good, on every member", "out for good",
+              "is there a command that throws a mac out?|revoke command?|how do i block a mac for ever?"),
+    *_command("session-save", "macluster session save NAME", "save a conversation|keep a conversation for later|"
+    "save the last chat|save a session",
+              "keeps the conversation whose answer ended last", "keeps,conversation",
+              "is there a command that saves a chat?|how do i keep this conversation by command?|"
+              "session save command?"),
+    *_command("session-load", "macluster session load NAME", "bring a saved conversation back|load a session|"
+    "load a saved chat|restore a conversation",
+              "brings a saved conversation back to the Macs", "saved conversation,back",
+              "is there a command that loads a conversation?|how do i get my saved chat back?|session load command?"),
+    *_command("session-list", "macluster session list", "see my saved conversations|list the sessions|"
+    "list saved chats|find a saved conversation",
+              "lists the conversations that were saved", "lists,conversations",
+              "which conversations are saved?|where do i see my sessions?|session list command?"),
+    *_command("session-delete", "macluster session delete NAME", "forget a saved conversation|delete a session|"
+    "remove a saved chat|throw a session away",
+              "forgets a saved conversation, and its key", "forgets,conversation",
+              "is there a command that deletes a chat?|how do i get rid of a saved chat?|session delete command?"),
+    fact(
+        "benches", "what", "the benches|macluster bench|the bench command",
+        "which benches are there?|what can i measure with bench?|list the benches|how do i measure macluster?",
+        "hop,solo,batch,prefill,topology,reuse,speculate",
+        "The benches are hop, solo, batch, prefill, topology, reuse and speculate: each measures something beside "
+        "another.",
+        "`macluster bench` takes hop, solo, batch, prefill, topology, reuse or speculate.",
+    ),
     fact(
         "json", "what", "the --json option|--json|json output",
         "how do i get json?|can programs read the output?|is there machine readable output?|what does --json print?",
@@ -206,9 +247,9 @@ FACTS = (
     fact(
         "commands", "what", "the commands|the command line|all commands of macluster",
         "which commands are there?|list the commands|what can i type in the shell?|what commands does macluster have?",
-        "demo,status,models,plan,load,run,bench",
-        "The commands are demo, node, status, models, plan, load, unload, run and bench. Without one the screen opens.",
-        "There are demo, status, models, plan, load, unload, run, bench and node.",
+        "demo,status,pair,trust,models,plan,load,run,session,bench",
+        "The commands are demo, node, status, peers, pair, trust, models, plan, load, run, unload, session and bench.",
+        "There are demo, status, peers, pair, trust, models, plan, load, run, unload, session, bench and node.",
     ),
     fact(
         "notty", "happens", "there is no terminal|i run the demo in a pipe|the demo has no tty|"

@@ -119,6 +119,10 @@ FACTS = (
     "how do i scroll without a mouse?"),
     *_key("up", "k", "scroll up|move up|go one line up", "scrolls up", "in a pane", asks="scroll up key?|"
     "how do i scroll back?"),
+    *_key("pair", "p", "pair with another mac on the screen|open the pairing dialog|let another mac in|add a mac",
+          "opens the pairing dialog", "outside the prompt", asks="pairing key?|which key starts pairing?"),
+    *_key("trust", "t", "open the trust screen|see who is trusted how far|look at the trust of all macs",
+          "opens the trust screen", "outside the prompt", asks="trust screen key?|where is the trust screen?"),
     fact(
         "panes", "what", "the panes|the dashboard|the five panes|the main screen",
         "which panes are there?|what do i see on the screen?|what is on the dashboard?|how many panes are there?",

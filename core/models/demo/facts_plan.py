@@ -1,4 +1,4 @@
-"""Facts: how a model is split, what fits, what is fast, what happens when a Mac goes."""
+"""Facts: how a model is split, what fits, what is fast, and which topologies there are."""
 
 from __future__ import annotations
 
@@ -224,41 +224,6 @@ FACTS = (
         "A plan is single if one Mac is enough and holds the whole model.",
     ),
     fact(
-        "macdies", "happens",
-        "a mac dies|one mac dies|a mac crashes|a mac is switched off|a mac goes to sleep|a worker is killed|"
-        "i close the lid of one mac|a mac drops out|one of the macs disappears|a mac loses power",
-        "can an answer survive a dead mac?|is my answer lost when a mac fails?|mac died now what|"
-        "what does macluster do when a mac is lost?",
-        "answer stops,reason,kept,reload",
-        "The answer stops with the reason, and the text so far is kept. A reload goes on with the Macs that are left.",
-        "Today the answer stops and says the reason. What was written is kept, and a reload splits the model "
-        "over the Macs that are left.",
-        why="The layers of that Mac are gone, and no token can be computed without them.",
-    ),
-    fact(
-        "reload", "ask", "",
-        "how do i go on after a mac died?|a mac is gone, what do i do now?|how do i recover from a lost mac?|"
-        "the plan is broken, what now?|what should i do when the plan is broken?|how do i repair a broken plan?",
-        "ctrl+o,load,left",
-        "Press Ctrl+O and load the model again: the new plan uses the Macs that are left.",
-        "Load the model again with Ctrl+O. macluster then splits it over the Macs that are left.",
-    ),
-    fact(
-        "liveness", "ask", "",
-        "how does macluster notice a dead mac?|how fast is a lost mac noticed?|when is a mac called lost?|"
-        "how long until a mac counts as dead?|how are dead macs detected?|after how many seconds is a mac lost?",
-        "beat,2.5 seconds",
-        "Nodes send each other a beat every half second. After 2.5 seconds without one a Mac counts as lost.",
-        "By missing beats: a Mac that is silent for 2.5 seconds is called lost.",
-    ),
-    fact(
-        "suspect", "what", "a suspect mac|the state suspect|suspect",
-        "what does suspect mean beside a mac?|when is a mac suspect?|why is a mac marked suspect?",
-        "suspect,1.2 seconds",
-        "A Mac is suspect when nothing was heard from it for 1.2 seconds. It may come back.",
-        "Suspect means silent for 1.2 seconds: not lost yet, but late.",
-    ),
-    fact(
         "exact", "ask", "",
         "does splitting change the answer?|are split answers the same?|is the output the same as on one mac?|"
         "does the split cost quality?|will the answer differ when the model is split?|is a split model less accurate?",
@@ -280,8 +245,8 @@ FACTS = (
         "in which folder do models lie?|how do i add a model?|where should my model files be?",
         ".macluster/models,folder",
         "Put each model into its own folder below ~/.macluster/models.",
-        "macluster looks into ~/.macluster/models, a folder for each model; `macluster node --models DIR` adds "
-        "another place.",
+        "macluster looks for a folder in ~/.macluster/models, and in the Hugging Face cache or where "
+        "`macluster node --models DIR` says.",
     ),
     fact(
         "howmanymacs", "ask", "",

@@ -20,7 +20,7 @@ FACTS = (
         "why is my other mac not listed?|i cannot see my second mac|the mini is not found, why?",
         "same network,node",
         "Check that both Macs are on the same network, that a node runs on each, and that Local Network is allowed.",
-        "Both Macs need a running node and the same network. macOS may also ask to allow the local network.",
+        "Both Macs need a running node and the same network. Without Bonjour, `macluster pair HOST:PORT` finds it.",
     ),
     fact(
         "pairing", "what", "pairing|pairing two macs|the pairing of macs",
@@ -228,8 +228,23 @@ FACTS = (
         "a mac is removed from the roster",
         "how is a removed mac treated?|what about a stolen mac?|my macbook was stolen, what about macluster?",
         "roster,blocked",
-        "Take it off the roster: a removed Mac is blocked, and no link to it opens any more.",
-        "Once it is removed from the roster it counts as blocked, and the other Macs refuse its links.",
+        "Revoke it by `macluster trust revoke MAC`: off the roster it is blocked, and no link to it opens any more.",
+        "Take it off the roster with `macluster trust revoke MAC`. Then it is blocked, and every member refuses it.",
+    ),
+    fact(
+        "admin", "what", "an admin|admins|the role admin",
+        "who may change the roster?|what may an admin do?|how does a mac become an admin?|who signs the roster?",
+        "admin,roster",
+        "An admin is a Mac that may sign changes of the roster, such as a new member.",
+        "Admins change the roster; `macluster trust promote MAC` makes another Mac an admin.",
+    ),
+    fact(
+        "recoverywords", "what", "the recovery words|the 24 words|recovery words",
+        "what are the 24 words for?|what if the only admin is lost?|how do i get an admin back?|"
+        "should i write the 24 words down?|what brings back a cluster without an admin?",
+        "24 words,admin",
+        "24 words bring back a cluster whose only admin is lost. They are shown once: write them down.",
+        "The recovery words are 24 words that make another Mac an admin when the last one is lost.",
     ),
     fact(
         "simulatedtrust", "ask", "",

@@ -210,9 +210,8 @@ FACTS = (
         "chunk", "what", "a chunk|a prefill chunk|chunks|chunked prefill",
         "how large is a chunk?|how many tokens are in a prefill chunk?|into what pieces is a prompt cut?",
         "chunk,512",
-        "A chunk is a piece of a long prompt, 512 tokens by default. Prefill sends the prompt round the ring chunk "
-        "by chunk.",
-        "Long prompts are cut into chunks of 512 tokens, so that several stages can work at the same time.",
+        "A chunk is a piece of a long prompt: 512 tokens at first, then as many as the hops allow.",
+        "Long prompts are cut into chunks, of 512 tokens at first, so that all Macs can read at the same time.",
         why="While one stage works on a chunk, the stage before it can already take the next one.",
     ),
     fact(
@@ -315,7 +314,8 @@ FACTS = (
         "speculation", "what", "speculation|speculative decoding|prompt lookup",
         "how can one user fill the pipeline?|what does guessing tokens bring?|what is verified in speculation?",
         "guess,tokens,check",
-        "Speculation guesses several tokens ahead and lets the model check them in one trip round the ring.",
+        "Speculation guesses several tokens from what the text said before, and the model checks them in one trip "
+        "round the ring.",
         "In speculative decoding some next tokens are guessed cheaply, and the model checks all of them at once.",
     ),
     fact(
