@@ -19,7 +19,7 @@ from tui.actions import EVERYTHING, key_title
 from tui.cli import DEMO_PROMPT, parser
 
 # what follows the name of a command in what it says
-WORDS = {*"hop solo -p text list revoke mac save load delete name model --continue".split()}
+WORDS = {"hop", "solo", "-p", "text", "list", "revoke", "mac", "save", "load", "delete", "name", "model", "--continue"}
 
 
 @pytest.fixture(scope="module")
