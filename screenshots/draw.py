@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+import psutil
 from textual.pilot import Pilot
 
 from core.events import Peer
@@ -18,11 +19,18 @@ from tui.watch import Watch
 
 SIZES = ((120, 36), (80, 24))
 PAIRED = 3
+TOO_SMALL_GB = (0.03, 0.02)
 
 
 async def main() -> None:
-    """Draw the dashboard, the model picker, the trust screen and the pairing dialog at both sizes."""
+    """Draw every screen at both sizes."""
     png.require()
+    await _draw_all()
+    await _draw_lost()
+
+
+async def _draw_all() -> None:
+    """The dashboard, the model picker, the trust screen and the pairing dialog."""
     demo = Demo(DemoConfig(budgets_gb=(64, 32, 16, 24)), print)
     try:
         await demo.start()
@@ -35,6 +43,43 @@ async def main() -> None:
             await _draw(demo, size)
     finally:
         await demo.stop()
+
+
+async def _draw_lost() -> None:
+    """Two Macs of which neither could go on alone, and one of them stands still."""
+    demo = Demo(DemoConfig(budgets_gb=TOO_SMALL_GB), print)
+    try:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        for size in SIZES:
+            async with NodeClient(demo.home) as client:
+                app = MaclusterApp(client, note="demo: simulated Macs on this one")
+                async with app.run_test(size=size) as pilot:
+                    await _lose(demo, app, pilot)
+                    _save(app, f"lost-{size[0]}x{size[1]}")
+                    await pilot.press("escape")
+            await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.running, START_S, "Recovering")
+    finally:
+        await demo.stop()
+
+
+async def _lose(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
+    """Freeze the other Mac in the middle of an answer, until it is seen; it goes on when the picture is drawn."""
+    await _until(lambda: app.state.attached, pilot)
+    await pilot.pause(1.0)
+    await pilot.press(*DEMO_PROMPT, "enter")
+    await _until(lambda: (answer := app.state.answer) is not None and answer.tokens >= 12, pilot)
+    node = psutil.Process(demo.pid_of(1))
+    frozen = [node, *node.children()]
+    try:
+        for process in frozen:
+            process.suspend()
+        await _until(lambda: (told := app.state.snapshot.recovery) is not None and told.state == "wait", pilot)
+        await pilot.pause(1.0)
+    finally:
+        for process in frozen:
+            process.resume()
 
 
 def _linked(watch: Watch) -> list[Peer]:
