@@ -62,6 +62,7 @@ class Answers:
         self._encoding = asyncio.Lock()
         self._old_logs = asyncio.Lock()
         self._running: dict[str, Running] = {}
+        self._shunned: set[str] = set()  # Macs that were revoked while this node ran
         self._sync: asyncio.TimerHandle | None = None
         self.conversation: Conversation | None = None
 
@@ -275,9 +276,13 @@ class Answers:
         self.conversation = None
 
     async def forget_shared(self, macs: Collection[str]) -> None:
-        """Forget the logs of answers in which one of `macs` took part. Raises SealError."""
+        """Forget the logs of answers in which one of `macs` took part; of those that run, when they have ended. Raises
+        SealError.
+        """
+        self._shunned.update(macs)
         async with self._old_logs:  # one that is gone on with meanwhile would come back
-            count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs)
+            running = set(self._running)
+            count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs, running)
         if count:
             self._journal.info(f"{count} token log(s) of answers in which that Mac took part are deleted.")
 
@@ -285,8 +290,13 @@ class Answers:
         del self._running[done.request_id]
         if not done.problem:
             self.conversation = running.conversation(text)
-        with contextlib.suppress(OSError):  # what was shown is written; the rest is told by the problem
-            running.log.close(None if done.problem else done.finish_reason)
+        with contextlib.suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem
+            if done.problem:
+                running.log.close()
+            elif self._shunned.isdisjoint(running.macs):
+                running.log.close(done.finish_reason)
+            else:
+                running.log.forget()
         self._bus.publish(
             RequestDone(
                 request_id=done.request_id,

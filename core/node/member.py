@@ -43,6 +43,8 @@ from core.worker.messages import Broken, Connect, Load, Prove
 
 MAX_STAGES = 64
 GRACE_S = 30.0
+MEET_S = 2.0
+LOOK_S = 0.1
 
 
 class Member:
@@ -76,6 +78,7 @@ class Member:
         self._orders: dict[str, Prepare] = {}
         self._checking: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
+        self._linking: asyncio.Task[None] | None = None
         self._tell_own: Callable[[str, StageWord], Awaitable[None]] | None = None
         self._on_unlinked: Callable[[Broken], None] = lambda _: None
 
@@ -192,9 +195,11 @@ class Member:
             await self._tell(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
 
     async def _prepare(self, head: str, plan: Plan, index: int, directory: Path) -> int:
-        if self._plan:
-            await self.release(self._plan.plan_gen)
+        is_used = self._plan is not None
+        self._forget()
         self._plan, self._head, self._index = plan, head, index
+        if is_used:
+            await self._supervisor.replace()
         port = await self._supervisor.ready()
         if self._plan is not plan:
             raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
@@ -224,6 +229,9 @@ class Member:
     def _forget(self) -> None:
         self._plan = self._head = None
         self._keep()
+        if self._linking:
+            self._linking.cancel()
+            self._linking = None
         if self._checking:
             self._checking.cancel()
             self._checking = None
@@ -237,13 +245,21 @@ class Member:
 
     def _link(self, order: LinkUp) -> None:
         self._plan = order.plan
+        if self._linking:
+            self._linking.cancel()
+        self._linking = asyncio.create_task(self._link_in_time(order), name="linking")
+
+    async def _link_in_time(self, order: LinkUp) -> None:
+        """The two Macs may be dialling each other at this moment."""
         after = order.plan.stages[(self._index + 1) % len(order.plan.stages)]
-        try:
-            host = self._mesh.host_of(after.device_id)
-        except LinkLost:
-            what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
-            self._on_unlinked(Broken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
-            return
+        loop = asyncio.get_running_loop()
+        until = loop.time() + MEET_S
+        while (host := self._host_of(after.device_id)) is None:
+            if loop.time() >= until:
+                what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
+                self._on_unlinked(Broken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
+                return
+            await asyncio.sleep(LOOK_S)
         self._supervisor.send(
             Connect(
                 plan=order.plan,
@@ -253,6 +269,12 @@ class Member:
                 key_limits=self._key_limits,
             )
         )
+
+    def _host_of(self, device_id: str) -> str | None:
+        try:
+            return self._mesh.host_of(device_id)
+        except LinkLost:
+            return None
 
 
 def check_order(plan: Plan, index: int, head: str, own: str) -> None:

@@ -75,6 +75,10 @@ class Planning:
         macs = len([peer for peer in self._peers.linked() if peer.device_id not in without])
         return await self._plan(request, how_to_go_on(request, macs), without)
 
+    def check(self, plan: Plan) -> None:
+        """Raises NotPaired or RosterFork where a Mac of `plan` must see no prompt."""
+        self._check_trust(plan)
+
     async def _plan(self, request: LoadRequest, how: How, without: Collection[str]) -> Planned:
         self._check_trust(None)
         entry = await self._models.find(request.model)

@@ -21,7 +21,7 @@ from typing import Final
 from core import events
 from core.errors import LinkTimeout, NoAnswer, Parked, Problem
 from core.events import Plan, RecoveryChoice, RecoveryState
-from core.link.liveness import ProgressClock, stuck_stage
+from core.link.liveness import LATE_S, ProgressClock, stuck_stage
 from core.node import recovery_words as words
 from core.node.recovery_actions import Action, Cancel, End, Free, Rebuild, Relink, Seek, Show
 from core.node.rereading import Rereading
@@ -61,10 +61,10 @@ class Recovering:
         self._barred: set[str] = set()  # Macs that cannot serve this model
         self._suspects: set[str] = set()
         self._strikes: Counter[str] = Counter()
-        self._attempts = 0
+        self._attempts = self._seeks = 0  # `_seeks`: those that were not answered yet
         self._is_whole = False  # a Mac is not linked, and all may still hold what they held
         self._is_patient = False  # the person would rather wait
-        self._since = self._moved_at = self._shown_at = self._seek_at = 0.0
+        self._since = self._moved_at = self._shown_at = self._seek_at = self._ticked_at = 0.0
         self._progress = ProgressClock()
 
     def suspected(self, device_id: str, now: float) -> list[Action]:
@@ -128,7 +128,7 @@ class Recovering:
 
     def found(self, plan: Plan, now: float) -> list[Action]:
         """The split that was sought."""
-        if self.state != "replan":
+        if not self._is_last():
             return []
         self._unfit, self._proposal = None, plan
         if self._is_patient and self._gone - {stage.device_id for stage in plan.stages}:
@@ -139,7 +139,7 @@ class Recovering:
 
     def unfit(self, problem: Problem, now: float) -> list[Action]:
         """There is no split over the Macs that are linked."""
-        if self.state != "replan":
+        if not self._is_last():
             return []
         self._unfit, self._proposal = problem, None
         self._strikes.clear()  # a Mac that failed often is better than none
@@ -198,6 +198,9 @@ class Recovering:
     ) -> list[Action]:
         """Time passes: twice a second or so. `steps`: the last one that each stage has finished, in ring order."""
         self._answers = answers
+        if now > self._ticked_at + LATE_S:
+            self._progress.rest()  # this Mac slept: that nothing came meanwhile says nothing
+        self._ticked_at = now
         match self.state:
             case "hold":
                 return self._hold_on(now)
@@ -244,8 +247,14 @@ class Recovering:
             self._moved_at = now
             return [*self._enter("resume", now, words.RESUME, mac=self._mac), Relink()]
         self.state, self._seek_at = "replan", now + SEEK_EVERY_S
+        self._seeks += 1
         worn = {mac for mac, count in self._strikes.items() if count >= MOST_STRIKES}
         return [Seek(frozenset(self._barred | worn))]
+
+    def _is_last(self) -> bool:
+        """Whether this answers the last Seek, and is waited for: those before it knew less of what was lost."""
+        self._seeks -= 1
+        return self.state == "replan" and not self._seeks
 
     def _wait(self, now: float, *, free: bool = False) -> list[Action]:
         self._rereading.stop()

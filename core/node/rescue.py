@@ -200,7 +200,7 @@ class Rescue:
                 self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again when all is well.").problem)
                 self._tasks.spawn(self._load_again(self._found))
             case Relink():
-                await self._cluster.relink()
+                await self._relink(machine)
             case Free():
                 self._answers.suspend()
                 await self._cluster.free("It waits for a Mac that was lost.")
@@ -214,6 +214,14 @@ class Rescue:
             actions = machine.found(self._found.plan, monotonic())
         if machine is self._machine:
             self._act(actions)
+
+    async def _relink(self, machine: Recovering) -> None:
+        try:
+            self._planning.check(machine.plan)
+        except MaclusterError as error:
+            self._act(machine.lost("", error.problem, self._answers.under_way, monotonic()))
+        else:
+            await self._cluster.relink()
 
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan took its place meanwhile

@@ -271,10 +271,14 @@ def _written_ns(path: Path) -> int:
         return 0
 
 
-def forget_shared(folder: Path, secret: bytes, macs: Collection[str]) -> int:
-    """Forget the logs of answers in which one of `macs` took part; how many there were. Raises SealError."""
+def forget_shared(folder: Path, secret: bytes, macs: Collection[str], spared: Collection[str] = ()) -> int:
+    """Forget the logs of answers in which one of `macs` took part, but for the requests `spared`; how many there were.
+    Raises SealError.
+    """
     shared = []
     for path in folder.glob("*.mct"):
+        if path.stem in spared:
+            continue
         with contextlib.suppress(SealError):  # one that cannot be read tells nobody anything
             if not read_token_log(path, secret).macs.isdisjoint(macs):
                 shared.append(path)

@@ -516,6 +516,8 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
     desk.answers.send()
     assert desk.log_of(three).macs == {mac_id(0), mac_id(1), mac_id(2)}
     await desk.answers.forget_shared({mac_id(1)})
+    assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [three.request_id], "it runs"
+    desk.answers.cancel(three.request_id)
     assert not list((desk.folder / "tokens").iterdir())
 
 

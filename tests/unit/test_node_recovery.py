@@ -244,6 +244,7 @@ def test_a_mac_whose_worker_dies_again_and_again_is_left_out_until_nothing_else_
     machine = Recovering(PLAN)
     for turn in range(MOST_STRIKES - 1):
         machine.lost(B, DIED, ASKED, 10.0 * turn)
+        machine.tick(ASKED, 10.0 * turn + 5)
         machine.found(PLAN, 10.0 * turn + 6)
     machine.lost(B, DIED, ASKED, 50.0)
     machine.tick(ASKED, 55.0)
@@ -351,16 +352,35 @@ def test_a_ring_that_nobody_waits_for_recovers_nothing(make: Callable[[], Recove
     assert machine.state == state
 
 
+def ticked(machine: Recovering, begin: float, end: float) -> list[Action]:
+    """Twice a second from `begin` to `end`."""
+    return [a for n in range(int(2 * (end - begin)) + 1) for a in machine.tick(ASKED, begin + n / 2)]
+
+
 def test_a_ring_on_which_nothing_moves_is_stuck_and_then_lost() -> None:
     machine = Recovering(PLAN)
     machine.tick(ASKED, 0.0)
+    machine.wrote("r1", 0.5)
     machine.wrote("r1", 1.0)
-    assert machine.tick(ASKED, 5.9) == []
-    (shown,) = told(machine.tick(ASKED, 9.1))
-    assert shown.state == "stuck"
+    assert ticked(machine, 1.0, 5.5) == []
+    assert [shown.state for shown in told(ticked(machine, 6.0, 30.5))] == ["stuck"]
+    assert done(ticked(machine, 31.0, 31.5)) == [Seek(frozenset())]
+
+
+def test_a_ring_that_moves_again_is_stuck_no_more() -> None:
+    machine = Recovering(PLAN)
+    machine.tick(ASKED, 0.0)
+    machine.wrote("r1", 0.5)
+    assert [shown.state for shown in told(ticked(machine, 1.0, 9.0))] == ["stuck"]
     assert [shown.state for shown in told(machine.wrote("r1", 9.2))] == ["running"]
-    machine.tick(ASKED, 30.0)
-    assert done(machine.tick(ASKED, 200.0)) == [Seek(frozenset())]
+
+
+def test_a_mac_that_slept_does_not_call_the_ring_stuck() -> None:
+    machine = Recovering(PLAN)
+    machine.tick(ASKED, 0.0)
+    machine.wrote("r1", 0.5)
+    machine.wrote("r1", 1.0)
+    assert ticked(machine, 1.0, 2.0) + ticked(machine, 100.0, 104.0) == []
 
 
 def test_a_ring_without_work_is_never_stuck() -> None:
@@ -387,13 +407,25 @@ CALLS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
 }
 
 
+def test_only_the_answer_to_the_last_search_counts() -> None:
+    machine = Recovering(PLAN)
+    lose(machine, B)
+    assert done(lose(machine, C, now=0.1)) == [Seek(frozenset())]
+    assert machine.found(OTHER, 0.2) == [], "it was sought before mac2 was lost"
+    assert done(machine.found(plan_of(1, plan_gen=300), 0.3)) == [Rebuild(plan_of(1, plan_gen=300))]
+
+
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.sampled_from(sorted(CALLS)), max_size=30), st.data())
 def test_whatever_comes_each_state_is_shown_and_each_order_fits_its_state(
     calls: list[str], data: st.DataObject
 ) -> None:
-    machine, now, shown = Recovering(PLAN), 0.0, "running"
+    machine, now, shown, sought = Recovering(PLAN), 0.0, "running", 0
     for call in calls:
+        if call in ("found", "unfit"):
+            if not sought:
+                continue
+            sought -= 1
         now += data.draw(st.sampled_from([0.0, 0.1, 1.0, 10.0]))
         if call == "suspected" and data.draw(st.booleans()):
             machine.gone(B)
@@ -405,6 +437,7 @@ def test_whatever_comes_each_state_is_shown_and_each_order_fits_its_state(
                     shown = recovery.state
                     assert recovery.done <= recovery.total or not recovery.total
                 case Seek():
+                    sought += 1
                     assert machine.state == "replan"
                 case Rebuild(plan=plan):
                     assert (machine.state, machine.plan) == ("rebuild", plan)

@@ -1,0 +1,101 @@
+"""What a disk holds when the node, or the power, is gone: token logs as `core.node.token_log` keeps them, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from core.events import FinishReason
+from core.node import token_log
+from core.node.token_log import SYNC_EVERY_TOKENS, Ended, Macs, Opening, Written
+
+
+class Disk:
+    """The token logs of one Mac, by request id."""
+
+    def __init__(self) -> None:
+        self.logs: dict[str, Log] = {}
+        self.forgotten: dict[str, Log] = {}
+
+    def power_cut(self, random: Random) -> None:
+        """What was not forced to the disk may be lost, from the end."""
+        for log in self.logs.values():
+            del log.records[random.randint(log.synced, len(log.records)) :]
+
+    def tokens(self, request_id: str) -> list[int]:
+        """What is written of an answer."""
+        log = self.logs.get(request_id) or self.forgotten[request_id]
+        return [record for record in log.records if isinstance(record, int)]
+
+
+class Log:
+    """One file, with the methods of `TokenLog`; a closed one takes nothing any more."""
+
+    def __init__(self, disk: Disk, secret: bytes, opening: Opening, old: Sequence[Any] = ()) -> None:
+        self.opening, self.records = opening, list(old)
+        self.path = Path(opening.request_id)
+        self.synced, self._unsynced, self._is_closed = len(self.records), 0, False
+        self._disk = disk
+        disk.logs[opening.request_id] = self
+
+    @classmethod
+    def going_on(cls, disk: Disk, secret: bytes, opening: Opening, tokens: Sequence[int], text: str) -> Log:
+        """In the place of the one of that name."""
+        assert opening.request_id in disk.logs
+        return cls(disk, secret, opening, [*tokens, text])
+
+    def append(self, token: int) -> None:
+        self._put(token)
+        self._unsynced += 1
+        if self._unsynced >= SYNC_EVERY_TOKENS:
+            self.sync()
+
+    def say(self, text: str) -> None:
+        if text:
+            self._put(text)
+
+    def join(self, macs: Collection[str]) -> None:
+        self._put(Macs(tuple(macs)))
+        self.sync()
+
+    def sync(self) -> None:
+        self.synced, self._unsynced = len(self.records), 0
+
+    def close(self, reason: FinishReason | None = None) -> None:
+        if reason:
+            self._put(Ended(reason))
+        self.sync()
+        self._is_closed = True
+
+    def forget(self) -> None:
+        self._is_closed = True
+        self._disk.forgotten[self.opening.request_id] = self._disk.logs.pop(self.opening.request_id)
+
+    def read(self) -> Written:
+        """What is known after a crash."""
+        return token_log._sum(self.opening, iter(self.records), 0.0)
+
+    def _put(self, record: Any) -> None:
+        assert not self._is_closed, "a log is written after its end"
+        self.records.append(record)
+
+
+def unfinished(disk: Disk, secret: bytes) -> list[Written]:
+    """As `core.node.token_log.unfinished`."""
+    found = [log.read() for log in reversed(disk.logs.values())]
+    return [written for written in found if written.ended is None]
+
+
+def forget_old(disk: Disk) -> None:
+    """There is room."""
+
+
+def forget_shared(disk: Disk, secret: bytes, macs: Collection[str], spared: Collection[str] = ()) -> int:
+    """As `core.node.token_log.forget_shared`."""
+    others = [(name, log) for name, log in disk.logs.items() if name not in spared]
+    shared = [name for name, log in others if not log.read().macs.isdisjoint(macs)]
+    for name in shared:
+        disk.forgotten[name] = disk.logs.pop(name)
+    return len(shared)

@@ -1,0 +1,81 @@
+"""The head of `tests.simulated_head`, which reports as `core.worker.head` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from core.engine.requests import Request
+from core.engine.work import Chunk, Work
+from core.errors import CachesLost, LinkError, LinkLost, Problem
+from core.settings import TRIES
+from core.worker.messages import Done, Load, Message, Prefilled, Token
+from tests.simulated_head import Head
+
+
+class Engine(Head):
+    """A head that reports as `core.worker.head` does."""
+
+    def __init__(self, load: Load, report: Callable[[Message], None]) -> None:
+        plan = load.plan
+        super().__init__(plan.layers, rows=plan.rows, chunk=3, tries=TRIES, try_s=load.try_s, draft=2)
+        self._report, self._told = report, dict[str, int]()
+        self._asked: dict[str, Request] = {}
+        self.problem = LinkLost("")
+
+    def submit(self, request: Request, *, guess: bool = True) -> bool:
+        assert not self.scheduler.alive(request.request_id), "an answer runs twice"
+        self._told[request.request_id], self._asked[request.request_id] = len(request.written), request
+        return super().submit(request, guess=guess)
+
+    def collect(self, now: float, fails: bool = False) -> None:
+        work: Work = self.ring.links[0][0].work
+        super().collect(now, fails)
+        if isinstance(work, Chunk) and self.scheduler.alive(work.request_id):
+            done, total = work.position + len(work.tokens), len(self._asked[work.request_id].beginning) - 1
+            self._report(Prefilled(request_id=work.request_id, done=done, total=total))
+
+    def lose_all(self, problem: LinkError | CachesLost) -> None:
+        """Nothing of what runs can go on."""
+        self.problem = problem  # type: ignore[assignment]
+        self.gone()
+
+    def _tokens(self, step: Any, values: Any) -> None:
+        super()._tokens(step, values)
+        for name in step.requests:
+            self._tell(name)
+
+    def _tell(self, name: str) -> None:
+        for token in self.answers[name][self._told[name] :]:
+            self._report(Token(request_id=name, index=self._told[name], token=token))
+            self._told[name] += 1
+
+    def _end(self, request_id: str, reason: str) -> None:
+        super()._end(request_id, reason)
+        self._tell(request_id)
+        lost = self.problem.problem if reason == "lost" else None
+        self._report(
+            Done(
+                request_id=request_id,
+                finish_reason="error" if lost else reason,  # type: ignore[arg-type]
+                prompt_tokens=len(self.prompts[request_id]),
+                tokens=self._told[request_id],
+                ttft_s=None,
+                decode_s=0.0,
+                problem=lost,
+            )
+        )
+
+
+def untouched(request: Request, problem: Problem) -> Done:
+    """The end of an answer for which nothing was put on the ring."""
+    count = len(request.written)
+    return Done(
+        request_id=request.request_id,
+        finish_reason="error",
+        prompt_tokens=len(request.tokens),
+        tokens=count,
+        ttft_s=None,
+        decode_s=0.0,
+        problem=problem,
+    )

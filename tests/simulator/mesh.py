@@ -1,0 +1,256 @@
+"""A node's control links, dialled anew as long as two Macs are not linked, and watched by the real `Liveness`."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any
+
+from core.errors import LinkLost, MaclusterError, RosterFork
+from core.link.liveness import Dead, Liveness, Slept
+from core.node.messages import AnyMessage, Status
+from core.trust.identity import parse_text_id
+from core.trust.levels import carries_prompts
+from core.trust.roster import RosterStore
+from tests.simulator.loop import Process
+from tests.simulator.network import Network, Way, Wire
+
+REDIAL_S = (0.2, 0.5, 1.0, 2.0)
+
+
+class Contact:
+    """One end of a control link."""
+
+    def __init__(self, own: Mesh, device_id: str) -> None:
+        self.own, self.device_id = own, device_id
+        self.other: Contact | None = None
+        self.wire: Wire | None = None
+        self.inbox: deque[object] = deque()
+        self.is_read = False
+        self.is_over = False
+        self.since = own.network.loop.now
+        self.status: Status | None = None
+        self.rtt_s = 0.001
+        self.goodbye = ""
+        self.link = SimpleNamespace(remote_host=device_id)
+
+
+class Mesh:
+    """A node's control links, as `core.node.mesh.Mesh` keeps them, without keys and sockets."""
+
+    def __init__(
+        self,
+        device_id: str,
+        process: Process,
+        network: Network,
+        store: RosterStore,
+        *,
+        status: Callable[[], Status],
+        on_change: Callable[[str], None],
+        on_roster: Callable[[], Coroutine[Any, Any, None]],
+        on_message: Callable[[str, AnyMessage], Coroutine[Any, Any, None]],
+        on_down: Callable[[str, LinkLost], Coroutine[Any, Any, None]],
+    ) -> None:
+        self.device_id, self.process, self.network, self._store = device_id, process, network, store
+        self._status, self._on_change, self._on_roster = status, on_change, on_roster
+        self._on_message, self._on_down = on_message, on_down
+        self._liveness = Liveness()
+        self._tries: dict[str, int] = {}
+        self._reaching: set[str] = set()
+        self._dialled: dict[str, Contact] = {}
+        self.contacts: dict[str, Contact] = {}
+        self.dialling = SimpleNamespace(problem=lambda _: "", wrong_key=lambda _: "")
+        network.meshes[device_id] = self
+        self._beat_at: Any = None
+
+    def start(self) -> None:
+        """Dial everybody; the others dial too when they find this Mac gone."""
+        self._tick()
+        for other in self.network.meshes:
+            self._reach(other, 0.0)
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        """Whether it went out."""
+        contact = self.contacts.get(device_id)
+        return contact is not None and self._put(contact, message)
+
+    def host_of(self, device_id: str) -> str:
+        """Where that Mac is. Raises LinkLost."""
+        if device_id not in self.contacts:
+            raise LinkLost(f"Mac {device_id[:8]} is not linked.")
+        return device_id
+
+    def is_suspect(self, device_id: str) -> bool:
+        """Whether that Mac is silent."""
+        return self._liveness.is_suspect(device_id)
+
+    async def roster_changed(self) -> None:
+        """Everybody is told; whoever is not trusted any more is not linked any more."""
+        for device_id, contact in list(self.contacts.items()):
+            self._put(contact, self._store.bundle())
+            if not self._may_link(device_id):
+                self._end(contact, "The two are no longer paired.")
+        for other in self.network.meshes:
+            self._reach(other, 0.0)
+
+    def tell(self, device_id: str, word: object) -> None:
+        """A hostile or mistaken Mac says anything."""
+        if contact := self.contacts.get(device_id):
+            self._put(contact, word)
+
+    def _put(self, contact: Contact, word: object) -> bool:
+        other = contact.other
+        if contact.is_over or self.process.is_dead or contact.wire is None or other is None:
+            return False
+        contact.wire.send(other.own._arrived, other, word)
+        return True
+
+    def _may_link(self, device_id: str) -> bool:
+        roster = self._store.cluster().roster
+        peer, me = roster.member(parse_text_id(device_id)), roster.member(parse_text_id(self.device_id))
+        return peer is not None and me is not None and carries_prompts(peer.level)
+
+    def _reach(self, device_id: str, after: float) -> None:
+        if device_id not in (self.device_id, *self._reaching):
+            self._reaching.add(device_id)
+            self.process.soon(self._dial, device_id, after=after + 0.1 * (device_id < self.device_id))
+
+    def _dial(self, device_id: str) -> None:
+        """Once; again a while later, as long as nothing comes of it."""
+        self._reaching.discard(device_id)
+        if device_id in self.contacts or not self._may_link(device_id):
+            return
+        other = self.network.meshes[device_id]
+        self._tries[device_id] = tries = self._tries.get(device_id, 0) + 1
+        self._reach(device_id, REDIAL_S[min(tries, len(REDIAL_S)) - 1])
+        if other.process.is_dead:
+            return
+        own = self._dialled[device_id] = Contact(self, device_id)
+        own.wire = Wire(self.network, Way((self.device_id, device_id)), other.process)
+        own.wire.send(other._knocked, own)
+
+    def _knocked(self, theirs: Contact) -> None:
+        device_id = theirs.own.device_id
+        standing = self.contacts.get(device_id)
+        if theirs.own.process.is_dead or not self._may_link(device_id):
+            return
+        dialled = self._dialled.get(device_id)
+        is_ours = dialled and self.device_id < device_id and self.network.loop.now < dialled.since + 0.5
+        if is_ours or (standing and standing.since > theirs.since):
+            return  # the dials crossed
+        if standing:
+            self._end(standing, "It linked anew.")
+        own = Contact(self, device_id)
+        own.wire = Wire(self.network, Way((self.device_id, device_id)), theirs.own.process)
+        own.other, theirs.other = theirs, own
+        own.wire.send(theirs.own._welcomed, theirs)
+        self._add(own)
+
+    def _welcomed(self, own: Contact) -> None:
+        standing = self.contacts.get(own.device_id)
+        if self._dialled.get(own.device_id) is not own or (standing and not standing.is_over):
+            self._close(own)
+            return
+        self._add(own)
+
+    def _add(self, contact: Contact) -> None:
+        device_id = contact.device_id
+        self._dialled.pop(device_id, None)
+        self.contacts[device_id] = contact
+        self._tries[device_id] = 0
+        self._liveness.add(device_id, self.network.loop.now)
+        self._plan_beat()
+        if contact.other and contact.other.own._store.current is not self._store.current:
+            self._put(contact, self._store.bundle())
+        self._put(contact, self._status())
+        self._read(contact)
+
+    def _arrived(self, contact: Contact, word: object) -> None:
+        """What comes from another Mac; before its link is welcomed here it waits."""
+        contact.inbox.append(word)
+        if self.contacts.get(contact.device_id) is contact:
+            self._liveness.heard(contact.device_id, self.network.loop.now)
+            self._read(contact)
+
+    def _read(self, contact: Contact) -> None:
+        while contact.inbox and contact.inbox[0] is None:
+            contact.inbox.popleft()  # a beat
+        if contact.inbox and not contact.is_read:
+            contact.is_read = True
+            self.process.spawn(self._listen, contact)
+
+    async def _listen(self, contact: Contact) -> None:
+        """One message after the other."""
+        try:
+            while contact.inbox and self.contacts.get(contact.device_id) is contact:
+                await self._handle(contact, contact.inbox.popleft())
+        except MaclusterError as error:
+            self._end(contact, error.what)
+        finally:
+            contact.is_read = False
+
+    async def _handle(self, contact: Contact, word: Any) -> None:
+        match word:
+            case None:
+                return
+            case bytes():
+                await self._adopt(contact, word)
+            case Status():
+                contact.status = word
+                self._on_change(contact.device_id)
+            case EOFError():
+                self._end(contact, "The control link ended.")
+            case _:
+                await self._on_message(contact.device_id, word)
+
+    async def _adopt(self, contact: Contact, bundle: bytes) -> None:
+        try:
+            if self._store.adopt(bundle):
+                await self._on_roster()
+        except RosterFork:
+            await self._on_roster()
+        self._on_change(contact.device_id)
+
+    def _close(self, contact: Contact) -> None:
+        other = contact.other
+        if not contact.is_over:
+            if contact.wire and other and not self.process.is_dead:
+                contact.wire.send(other.own._arrived, other, EOFError())
+            contact.is_over = True
+
+    def _end(self, contact: Contact, what: str) -> None:
+        self._close(contact)
+        if self.contacts.get(contact.device_id) is contact:
+            del self.contacts[contact.device_id]
+            self._liveness.remove(contact.device_id)
+            self._on_change(contact.device_id)
+            self.process.spawn(self._on_down, contact.device_id, LinkLost(what))
+            self._reach(contact.device_id, REDIAL_S[0])
+
+    def hang_up(self) -> None:
+        """The process is gone, and its Mac tells the others."""
+        for contact in self.contacts.values():
+            if contact.wire and contact.other:
+                contact.wire.send(contact.other.own._arrived, contact.other, EOFError())
+
+    def _plan_beat(self) -> None:
+        if self._beat_at is None or self._beat_at.when() > self._liveness.due:
+            if self._beat_at is not None:
+                self._beat_at.cancel()
+            self._beat_at = self.process.soon(self._tick, after=self._liveness.due - self.network.loop.now)
+
+    def _tick(self) -> None:
+        self._beat_at = None
+        for change in self._liveness.tick(self.network.loop.now):
+            if isinstance(change, Dead):
+                self._end(self.contacts[change.device_id], f"No sign of life for {change.silence_s:.1f} s.")
+            elif not isinstance(change, Slept):
+                self._on_change(change.device_id)
+        for device_id in self._liveness.watched:
+            self._put(self.contacts[device_id], None)
+        self._plan_beat()
+
+    def reset(self, contact: Contact) -> None:
+        """The connection breaks, and both ends see it."""
+        self._end(contact, "The control link ended.")

@@ -1,0 +1,88 @@
+"""A person at the first Mac: loads, asks, cancels, chooses, and goes on with what is unfinished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+from core.errors import MaclusterError
+from core.requests import AnswerId, ChatRequest, LoadRequest, Message
+from tests.simulated import VOCABULARY
+from tests.simulator.watching import Watching
+from tests.simulator.world import World
+
+
+class Person:
+    """What is refused is counted, and leads to nothing."""
+
+    def __init__(self, world: World, watching: Watching) -> None:
+        self._world, self._watching, self._random, self._head = world, watching, world.random, world.head
+
+    def load(self, model: str = "large") -> None:
+        self._world.tell(f"load {model}")
+        self._do(self._loading, LoadRequest(model=model))
+
+    def load_small(self) -> None:
+        self.load("small")
+
+    def unload(self) -> None:
+        self._world.tell("unload")
+        self._do(self._head.node.rescue.unload)
+
+    def ask(self) -> None:
+        random = self._random
+        prompt = " ".join(str(random.randrange(VOCABULARY)) for _ in range(random.choice((1, 3, 9))))
+        words = (Message(role="user", content=prompt),)
+        request = ChatRequest(messages=words, max_tokens=random.randint(2, 24), min_tokens=random.randrange(3))
+        self._do(self._head.node.answers.ask, request)
+
+    def cancel(self) -> None:
+        running = [name for name, asked in self._watching.asked.items() if not asked.done]
+        if running and self._head.is_up:
+            name = self._random.choice(running)
+            self._world.tell(f"cancel {name[:4]}")
+            self._watching.asked[name].is_cancelled = True
+            self._head.node.process.soon(self._head.node.answers.cancel, name)
+
+    def choose(self) -> None:
+        recovery = self._head.node.bus.now.recovery
+        if self._head.is_up and recovery and recovery.choices:
+            choice = self._random.choice(recovery.choices)
+            self._world.tell(f"choose {choice}")
+            self._world.kinds[choice] += 1
+            for asked in self._watching.asked.values():
+                asked.is_cancelled |= choice == "stop"
+            self._head.node.process.soon(self._chosen, choice)
+
+    def go_on(self) -> None:
+        """Load the model again where it is given up, else continue what is unfinished."""
+        if self._head.is_over and self._random.random() < 0.7:
+            self.load()
+        elif self._head.is_up:
+            self.go_on_with_all()
+
+    def go_on_with_all(self) -> None:
+        node = self._head.node
+        for name, log in self._head.disk.logs.items():
+            if log.read().ended is None and node.cluster.ready and name not in node.answers.under_way:
+                self._do(node.answers.go_on, AnswerId(request_id=name))
+
+    async def _loading(self, request: LoadRequest) -> None:
+        self._watching.was_ready = False
+        await self._head.node.rescue.load(request)
+
+    def _chosen(self, choice: Any) -> None:
+        with suppress(MaclusterError):  # it has just been decided otherwise
+            self._head.node.rescue.choose(choice)
+
+    def _do(self, work: Callable[..., Any], *args: Any) -> None:
+        async def doing() -> None:
+            try:
+                await work(*args)
+            except MaclusterError as error:
+                self._world.kinds["refused"] += 1
+                self._world.tell(f"refused: {error}")
+
+        if self._head.is_up:
+            self._head.node.process.spawn(doing)

@@ -1,0 +1,60 @@
+"""What a node holds of its worker: the pipes of a process, and how it ended."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+from core.worker.messages import LENGTH, Report, pack, unpack_command
+from tests.simulator.loop import Process
+
+if TYPE_CHECKING:
+    from tests.simulator.worker import Worker
+
+NUMBERS = count(7000)
+
+
+class Program:
+    """What `asyncio.create_subprocess_exec` gives its caller: the worker's pipes, and how it ended."""
+
+    def __init__(self, node: Process, worker: Worker) -> None:
+        self._node, self._worker = node, worker
+        self._is_closing = False
+        self._waiting: list[asyncio.Future[None]] = []
+        self.pid, self.returncode = next(NUMBERS), None
+        self.stdout, self.stderr = (asyncio.StreamReader(loop=asyncio.get_running_loop()) for _ in range(2))
+        self.stdin = SimpleNamespace(write=self._write, close=self._close, is_closing=lambda: self._is_closing)
+
+    async def wait(self) -> int | None:
+        while self.returncode is None:
+            self._waiting.append(asyncio.get_running_loop().create_future())
+            await self._waiting[-1]
+        return self.returncode
+
+    def kill(self) -> None:
+        self._worker.die(-9)
+
+    def say(self, report: Report) -> None:
+        """The worker writes."""
+        self._node.soon(self.stdout.feed_data, pack(report), after=0.0001)
+
+    def ended(self, code: int) -> None:
+        """The worker is gone."""
+        self._node.soon(self._ended, code, after=0.0002)
+
+    def _ended(self, code: int) -> None:
+        self.returncode = code  # type: ignore[assignment]
+        self.stdout.feed_eof()
+        self.stderr.feed_eof()
+        for waiting in self._waiting:
+            if not waiting.done():
+                waiting.set_result(None)
+
+    def _write(self, data: bytes) -> None:
+        self._worker.process.soon(self._worker.hear, unpack_command(data[LENGTH.size :]), after=0.0001)
+
+    def _close(self) -> None:
+        self._is_closing = True
+        self._worker.process.soon(self._worker.die, 0, after=self._worker.exit_s)

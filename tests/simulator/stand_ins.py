@@ -1,0 +1,94 @@
+"""What a node finds on its Mac: models, a tokenizer and rosters, without files."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final
+
+from core.models.catalog import ModelEntry
+from core.requests import Message
+from core.settings import GB
+from core.trust.roster import Roster, RosterStore
+from tests.simulator.keys import NOWHERE
+
+LAYERS: Final = 4
+LAYER_BYTES: Final = {"large": GB, "small": GB // 2}
+EOS = frozenset({21, 37})
+
+
+class Layout:
+    """Layers that take as much as the embedding and as the output head."""
+
+    layers = LAYERS
+    total_bytes = 0
+
+    def __init__(self, model: str) -> None:
+        self._layer_bytes = LAYER_BYTES[model]
+
+    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
+        return (stop - start + embed + output) * self._layer_bytes
+
+    def kv_bytes(self, start: int, stop: int, context: int) -> int:
+        return 0
+
+
+class Models:
+    """Every Mac has the same models."""
+
+    async def find(self, model: str) -> ModelEntry:
+        return entry(model)
+
+    async def layout(self, found: ModelEntry) -> Layout:
+        return Layout(found.name)
+
+    async def of(self, found: ModelEntry) -> None:
+        """Its anatomy: it may be cut anywhere."""
+
+    async def manifest(self, directory: Path) -> dict[str, str]:
+        return {"model.safetensors": "a" * 64}
+
+    async def find_same(self, name: str, fingerprint: str) -> Path:
+        return NOWHERE
+
+
+@cache
+def entry(model: str) -> ModelEntry:
+    return ModelEntry(
+        name=model,
+        path=model,
+        model_type="",
+        layers=LAYERS,
+        total_bytes=0,
+        quantization="",
+        context_max=4096,
+        fingerprint=model[0] * 64,
+    )
+
+
+class Tokens:
+    """A tokenizer whose text is the numbers of its tokens."""
+
+    eos = EOS
+
+    def encode(self, messages: tuple[Message, ...], raw: bool) -> list[int]:
+        return [int(word) for word in messages[-1].content.split()]
+
+    def stream(self) -> Any:
+        return SimpleNamespace(add=lambda token: f"{token} ", finish=lambda: "")
+
+
+class Rosters(RosterStore):
+    """A roster store in memory."""
+
+    def __init__(self, rosters: tuple[Roster, ...]) -> None:
+        self._folder, self._history, self._certificates = NOWHERE, list(rosters), {}
+        self._rival = self._refused = None
+        self._adopted_at = 0.0
+
+    def _persist(self, fresh: list[Roster]) -> None:
+        """It is as good as written."""
+
+    def _path(self, roster: Roster) -> Path:
+        return Path("/")

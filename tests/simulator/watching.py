@@ -1,0 +1,174 @@
+"""What the person sees, and what must hold whatever happens."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.engine.requests import Request
+from core.errors import PlanError
+from core.events import AnyEvent, PlanFailed, PlanLoaded, Recovery, RequestDone, RequestStarted, TokenEvent
+from core.node.formation import MAX_RELINKS
+from core.plan.fit import make_plan
+from core.plan.survival import how_to_go_on
+from core.requests import LoadRequest
+from tests.simulated import alone
+from tests.simulator.mac import Mac, Node
+from tests.simulator.stand_ins import EOS, LAYERS, Layout, entry
+from tests.simulator.world import World
+
+# what ends an answer of a plan that was ready once, and is neither complete nor cancelled
+PROBLEMS = frozenset({"Parked", "NotLoaded", "NotPaired", "RosterFork"})
+
+
+class Asked:
+    """One answer: what it would be alone, and what was shown of it."""
+
+    def __init__(self, request: Request) -> None:
+        self.whole = alone(request, LAYERS)
+        self.shown: list[int] = []
+        self.done: RequestDone | None = None
+        self.is_cancelled = False
+
+
+class Watching:
+    """Hears every event of every node. `distrusted`: answers in which a Mac takes part that was put out just now;
+    `was_ready`: whether the plan was, which the person loaded last.
+    """
+
+    world: World
+
+    def __init__(self) -> None:
+        self.asked: dict[str, Asked] = {}
+        self.distrusted: set[str] = set()
+        self.lost_power = self.was_ready = False
+
+    def heard(self, node: Node, event: AnyEvent) -> None:
+        """Something happened on a Mac."""
+        match event:
+            case RequestStarted(request_id=name):
+                self._began(node.home, name)
+            case TokenEvent(request_id=name):
+                self._shown(node.home, name, event)
+            case RequestDone(request_id=name):
+                self._ended(name, event)
+            case Recovery(state=state, text=text, choices=choices):
+                self.world.kinds[state] += 1
+                self.world.tell(f"{state}: {text} {' '.join(choices)}")
+            case PlanLoaded(plan_gen=gen):
+                self.was_ready = True
+                self._check_links(node, gen)
+                self.world.tell(f"plan {gen} is ready")
+            case PlanFailed(plan_gen=gen, problem=problem):
+                self.world.tell(f"plan {gen} failed: {problem.kind} {problem.what}")
+
+    def _began(self, home: Mac, name: str) -> None:
+        opening, tokens = home.disk.logs[name].opening, home.disk.tokens(name)
+        self.world.tell(f"request {name[:4]} begins behind {len(tokens)}")
+        if name not in self.asked:
+            request = Request(
+                request_id=name,
+                tokens=opening.prompt,
+                max_tokens=opening.max_tokens,
+                min_tokens=opening.min_tokens,
+                eos=sorted(EOS),
+            )
+            self.asked[name] = Asked(request)
+        asked = self.asked[name]
+        assert tokens == asked.whole[: len(tokens)]
+        assert self.lost_power or len(tokens) == len(asked.shown), "what was shown is not known any more"
+        asked.shown, asked.done = tokens, None
+
+    def _shown(self, home: Mac, name: str, event: TokenEvent) -> None:
+        asked = self.asked[name]
+        assert asked.done is None, "a token is shown after the end"
+        assert event.index == len(asked.shown), "a token is shown twice, or left out"
+        assert event.token == asked.whole[event.index], "another token than alone"
+        asked.shown.append(event.token)
+        assert home.disk.tokens(name) == asked.shown, "what is shown is not what is written"
+
+    def _ended(self, name: str, event: RequestDone) -> None:
+        asked, reason, problem = self.asked[name], event.finish_reason, event.problem
+        self.world.tell(
+            f"request {name[:4]} ends with {event.tokens} tokens: {reason} {problem.what if problem else ''}"
+        )
+        assert asked.done is None, "an answer ended twice"
+        assert event.tokens == len(asked.shown)
+        if name in self.distrusted:
+            assert problem, "an answer goes on though a Mac of it was put out"
+            assert problem.kind == "NotPaired"
+            self.distrusted.discard(name)
+        if problem:
+            assert problem.kind in PROBLEMS or not self.was_ready, problem
+            self.world.kinds[problem.kind] += 1
+        elif reason == "cancelled":
+            assert asked.is_cancelled, "nobody cancelled it"
+        else:
+            assert asked.shown == asked.whole, "an answer is not complete"
+        asked.done = event
+        self.world.kinds[reason] += 1
+
+    def _check_links(self, node: Node, plan_gen: int) -> None:
+        """Ready is a ring of which every Mac has linked under this generation."""
+        stages = node.cluster.plan.stages if node.cluster.plan else ()
+        if len(stages) > 1:
+            linked = self.world.network.linked
+            assert all((stage.device_id, plan_gen) in linked for stage in stages), "a ring is ready that is not linked"
+
+    def check_calm(self) -> None:
+        """It waits for a good reason only."""
+        head = self.world.head
+        if head.is_up and head.state == "wait":
+            self.world.kinds["waits"] += 1
+            self._check_wait(head.node)
+
+    def _check_wait(self, node: Node) -> None:
+        machine: Any = node.rescue._machine
+        if machine._is_patient and machine._gone:
+            return
+        request: LoadRequest = node.rescue._request
+        macs = [peer for peer in node.peers.linked() if peer.device_id not in machine._barred]
+        try:
+            make_plan(
+                model=request.model,
+                fingerprint=entry(request.model).fingerprint,
+                layout=Layout(request.model),
+                peers=macs,
+                plan_gen=1,
+                **how_to_go_on(request, len(macs)),
+            )
+        except PlanError:
+            return
+        raise AssertionError("it waits, and could go on")
+
+    def check_answers(self) -> None:
+        """No answer is lost, and what a problem ended can be continued."""
+        head = self.world.head
+        unended = {name for name, log in head.disk.logs.items() if log.read().ended is None}
+        for name, asked in self.asked.items():
+            assert asked.shown == asked.whole[: len(asked.shown)]
+            if name not in head.disk.forgotten and (asked.done is None or asked.done.problem):
+                assert name in unended, "an answer is lost"
+        if head.is_up and head.node.answers.under_way:
+            assert head.state == "wait", "an answer is under way, and nothing happens"
+
+    def check_cost(self) -> None:
+        """What little fails costs little."""
+        kinds = self.world.kinds
+        faults = {kind for kind in kinds if kind.startswith("_") and kinds[kind]}
+        if faults <= {"_reset", "_freeze"} and not kinds["slept"] and kinds["_reset"] <= MAX_RELINKS:
+            assert not kinds["hold"], "a stage was given up for a link, or for a second of silence"
+        if faults <= {"_hang_up"} and kinds["_hang_up"] == 1:
+            assert not kinds["rebuild"], "layers were loaded again that nobody had let go of"
+        count = sum(kinds[kind] for kind in faults)
+        if count <= 2 - bool(kinds["_fail_load"]) and not kinds["_roster"] and not self.world.head.fails:
+            assert kinds["parked"] <= kinds["save"], "it was given up too early"
+
+    def check_memory(self, grace_s: float) -> None:
+        """No Mac keeps layers that nobody needs, unless its head has just gone, and may be back."""
+        self.world.loop.run_for(grace_s + 2.0)
+        node = self.world.head.node
+        if node.bus.now.recovery is None:
+            serving = {stage.device_id for stage in node.cluster.plan.stages} if node.cluster.plan else set()
+            members = {home.device_id: home.node.member for home in self.world.macs if home.is_up}
+            holding = {mac for mac, own in members.items() if own.plan and (grace_s or not own._letting_go)}
+            assert holding <= serving, "a Mac keeps the layers of a plan that is over"

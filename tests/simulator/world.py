@@ -1,0 +1,123 @@
+"""Macs and a network in one process, the time that passes in it, and what heals by itself."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cache
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from core.engine import sessions as session_files
+from core.events import AnyEvent
+from core.node import answers, cluster, following, openings, peers, rescue, running, standing
+from core.trust import identity
+from core.trust import store as roster_files
+from tests.simulator import disk
+from tests.simulator.keys import NAMES
+from tests.simulator.loop import PROCESS, Loop
+from tests.simulator.mac import Mac, Node
+from tests.simulator.network import Network
+from tests.simulator.program import Program
+from tests.simulator.stand_ins import Tokens
+
+
+class World:
+    """`macs`, of which the first one is the person's; `kinds` counts what happens, and `trace` is told."""
+
+    def __init__(self, seed: int, watch: Callable[[Node, AnyEvent], None], trace: Callable[[str], None]) -> None:
+        self.random = random = Random(seed)
+        self._trace = trace
+        self.kinds: Counter[str] = Counter()
+        self.loop = Loop()  # type: ignore[abstract]  # nobody asks for the rest
+        self.loop.thread_s = random.choice((0.001, 0.001, 0.1, 0.5))
+        self.network = Network(self.loop, random)
+        self.macs: list[Mac] = []
+        self._heals: list[tuple[float, Callable[[], None]]] = []
+        size = random.choice((1, 2, 2, 3, 3, 3, 4))
+        with simulated(self):
+            for number in range(size):
+                budget = random.choice((3, 4, 6) if number == 0 else (2, 3, 5))
+                note = self._noting(NAMES[number])
+                self.macs.append(Mac(number, size, self.network, random, budget_gb=budget, note=note, watch=watch))
+
+    @property
+    def head(self) -> Mac:
+        """The person's Mac."""
+        return self.macs[0]
+
+    def later(self, seconds: float, heal: Callable[[], None]) -> None:
+        """Something is well again after so long."""
+        self._heals.append((self.loop.now + seconds, heal))
+
+    def boot(self, home: Mac) -> None:
+        """A Mac is switched on."""
+        self.tell(f"{home.name} boots")
+        home.boot()
+
+    def until(self, when: float) -> None:
+        """Let time pass, and heal what is due."""
+        for at, heal in sorted(self._heals, key=lambda heal: heal[0]):
+            if at <= when:
+                self._heals.remove((at, heal))
+                self.loop.run_for(max(0.0, at - self.loop.now))
+                heal()
+        self.loop.run_for(max(0.0, when - self.loop.now))
+
+    def heal_all(self) -> None:
+        """Let time pass until everything is well again that ever will be."""
+        self.until(max([self.loop.now, *(at for at, _ in self._heals)]))
+        for way in list(self.network.cuts):
+            self.network.heal(way)
+
+    def tell(self, text: str) -> None:
+        """A line of the trace."""
+        self._trace(f"{self.loop.now:8.3f}  {text}")
+
+    def _noting(self, name: str) -> Callable[[str], None]:
+        return lambda text: self.tell(f"  {name}: {text}")
+
+
+@cache
+def remembered(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The same, which does nothing twice."""
+    return cache(function)
+
+
+@contextmanager
+def simulated(world: World) -> Iterator[None]:
+    """Give the node's modules this clock, these disks and these processes for a while."""
+
+    async def run_worker(*_: Any, **__: Any) -> Program:
+        home = next(home for home in world.macs if home.node.process is PROCESS.get())
+        return home.run_worker()
+
+    dice = SimpleNamespace(
+        token_hex=lambda count: f"{world.random.getrandbits(8 * count):0{2 * count}x}",
+        randbits=world.random.getrandbits,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (rescue, cluster, running, peers):
+            patch.setattr(module, "monotonic", world.loop.time)
+        patch.setattr(rescue, "TICK_S", 0.5)
+        patch.setattr(session_files, "forget_unfinished", lambda folder: None)
+        patch.setattr(peers, "used_bytes", lambda: 0)
+        patch.setattr(peers, "rss_bytes", lambda pid: 0)
+        patch.setattr(answers, "TokenLog", disk.Log)
+        patch.setattr(answers, "unfinished", disk.unfinished)
+        patch.setattr(answers, "forget_old", disk.forget_old)
+        patch.setattr(answers, "forget_shared", disk.forget_shared)
+        patch.setattr(answers, "_read_tokenizer", lambda directory: Tokens())
+        patch.setattr(openings, "secrets", dice)
+        for module in (identity, standing, peers, following):  # base32 would take a third of all time
+            for name in ("text_id", "parse_text_id"):
+                if hasattr(module, name):
+                    patch.setattr(module, name, remembered(getattr(identity, name)))
+        patch.setattr(roster_files, "write_private", lambda *_: None)
+        patch.setattr(asyncio, "create_subprocess_exec", run_worker)
+        yield
