@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fast fuzz lint shots clean
+.PHONY: demo test fast fuzz chaos lint shots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -18,6 +18,9 @@ fast: $(STAMP)  ## the tests that take no more than a few seconds each
 FUZZ_S ?= 60
 fuzz: $(STAMP)  ## bend everything that reads foreign bytes, FUZZ_S seconds a target, side by side (FUZZ_S=28800: a night)
 	@$(BIN)/python -m tests.fuzz --seconds $(FUZZ_S)
+
+chaos: $(STAMP)  ## kill, stop and cut off Macs at random points of real answers, and write tests/chaos/REPORT.md
+	@$(BIN)/python -m tests.chaos
 
 lint: $(STAMP)  ## style, types, import contracts
 	@$(BIN)/ruff check .

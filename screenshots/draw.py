@@ -19,6 +19,7 @@ from tui.watch import Watch
 
 SIZES = ((120, 36), (80, 24))
 PAIRED = 3
+LONG_PROMPTS = ("Tell me a story about a fox.", "Give me a table of the keys.")
 TOO_SMALL_GB = (0.03, 0.02)
 
 
@@ -52,11 +53,11 @@ async def _draw_lost() -> None:
         await demo.start()
         await demo.join()
         await demo.load()
-        for size in SIZES:
+        for size, prompt in zip(SIZES, LONG_PROMPTS, strict=True):
             async with NodeClient(demo.home) as client:
                 app = MaclusterApp(client, note="demo: simulated Macs on this one")
                 async with app.run_test(size=size) as pilot:
-                    await _lose(demo, app, pilot)
+                    await _lose(demo, app, pilot, prompt)
                     _save(app, f"lost-{size[0]}x{size[1]}")
                     await pilot.press("escape")
             await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.running, START_S, "Recovering")
@@ -64,12 +65,12 @@ async def _draw_lost() -> None:
         await demo.stop()
 
 
-async def _lose(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
+async def _lose(demo: Demo, app: MaclusterApp, pilot: Pilot[None], prompt: str) -> None:
     """Freeze the other Mac in the middle of an answer, until it is seen; it goes on when the picture is drawn."""
     await _until(lambda: app.state.attached, pilot)
     await pilot.pause(1.0)
-    await pilot.press(*DEMO_PROMPT, "enter")
-    await _until(lambda: (answer := app.state.answer) is not None and answer.tokens >= 12, pilot)
+    await pilot.press(*prompt, "enter")
+    await _until(lambda: (answer := app.state.answer) is not None and answer.tokens >= 12, pilot, every_s=0.01)
     node = psutil.Process(demo.pid_of(1))
     frozen = [node, *node.children()]
     try:
@@ -128,10 +129,10 @@ async def _ask(demo: Demo, pilot: Pilot[None]) -> None:
     await pilot.pause(1.0)
 
 
-async def _until(reached: Callable[[], bool], pilot: Pilot[None]) -> None:
+async def _until(reached: Callable[[], bool], pilot: Pilot[None], *, every_s: float = 0.1) -> None:
     async with asyncio.timeout(120):
         while not reached():
-            await pilot.pause(0.1)
+            await pilot.pause(every_s)
 
 
 def _save(app: MaclusterApp, name: str) -> None:

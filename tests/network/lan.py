@@ -22,28 +22,31 @@ def ip(*words: str) -> None:
     subprocess.run(["ip", *words], check=True, capture_output=True)
 
 
+def bridge() -> str:
+    """The name of the bridge that this process makes."""
+    return f"mc{os.getpid() % 100_000}br"
+
+
 @contextmanager
 def lan(*names: str) -> Iterator[dict[str, str]]:
     """Namespaces of these names on one bridge; the address of each, by its name. Nothing of it stays."""
-    tag = f"mc{os.getpid() % 100_000}"
-    bridge = f"{tag}br"
     with ExitStack() as stack:
-        ip("link", "add", bridge, "type", "bridge", "mcast_snooping", "0")
-        stack.callback(ip, "link", "del", bridge)
-        ip("link", "set", bridge, "up")
+        ip("link", "add", bridge(), "type", "bridge", "mcast_snooping", "0")
+        stack.callback(ip, "link", "del", bridge())
+        ip("link", "set", bridge(), "up")
         addresses = {}
         for number, name in enumerate(names, 1):
             addresses[name] = f"{SUBNET}.{number}"
-            _join(stack, bridge, f"{tag}h{number}", name, addresses[name])
+            _join(stack, f"{bridge()}{number}", name, addresses[name])
         yield addresses
 
 
-def _join(stack: ExitStack, bridge: str, port: str, name: str, address: str) -> None:
+def _join(stack: ExitStack, port: str, name: str, address: str) -> None:
     ip("netns", "add", name)
     stack.callback(ip, "netns", "del", name)
     ip("link", "add", port, "type", "veth", "peer", "name", "eth0", "netns", name)
     stack.callback(ip, "link", "del", port)  # it outlives its namespace
-    ip("link", "set", port, "master", bridge, "up")
+    ip("link", "set", port, "master", bridge(), "up")
     ip("-n", name, "link", "set", "lo", "up")
     ip("-n", name, "addr", "add", f"{address}/24", "brd", "+", "dev", "eth0")
     ip("-n", name, "link", "set", "eth0", "up", "multicast", "on")

@@ -1,0 +1,104 @@
+"""Where faults are tried: a cluster with the network that it stands in, and how it is made whole again in between."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final, Literal, NamedTuple
+
+from core.events import Recovery, RecoveryState
+from tests.chaos.cluster import Cluster, running
+from tests.chaos.mac import Mac, Setup
+from tests.chaos.network import Meddler, Net, net
+from tests.chaos.trial import Fault, Point, Tried, Undisturbed, disturb
+
+Where = Literal["desk", "lan", "pair", "skewed"]
+
+TEN_YEARS_S: Final = 315_360_000.0
+SKEW: Final = Path(__file__).parent / "skew"
+CLOCKS_S: Final = (0.0, TEN_YEARS_S, -TEN_YEARS_S)
+HALF_GB: Final = 0.009  # the demo model with its context needs 0.011
+AGAIN_S: Final = 40.0
+HELD: Final[frozenset[RecoveryState]] = frozenset({"hold", "replan", "rebuild", "wait", "parked"})
+NEEDS_ROOT: Final = frozenset[Where]({"lan", "pair", "skewed"})
+
+
+class Bed(NamedTuple):
+    """Three Macs on one desk; or in a network that can be spoilt ("lan"); two that need each other ("pair"); three of
+    which one lives ten years ahead and one ten years behind, while Bonjour flaps ("skewed").
+    """
+
+    where: Where
+    cluster: Cluster
+    undisturbed: Undisturbed
+    network: Net | None = None
+    meddler: Meddler | None = None
+
+    async def disturb(self, point: Point, fault: Fault) -> Tried:
+        """One try."""
+        return await disturb(self.cluster, self.undisturbed, point, fault)
+
+    def victim(self, dice: random.Random) -> Mac:
+        """A Mac of the plan that is not the head."""
+        return self.cluster.mac(dice.choice(self.cluster.stages[1:]))
+
+    @property
+    def states(self) -> set[RecoveryState]:
+        """What states of recovery were told since the last try began."""
+        return {h.event.state for h in self.cluster.heard if isinstance(h.event, Recovery)}
+
+    def unmoved(self, tried: Tried) -> Tried:
+        """Nobody may have been taken for lost."""
+        if wrongly := sorted(self.states & HELD):
+            return tried._replace(wrong=(*tried.wrong, f"A Mac was taken for lost: {', '.join(wrongly)}."))
+        return tried
+
+    def without(self, mac: Mac, tried: Tried) -> Tried:
+        """The others must have gone on without that Mac."""
+        if mac.name in self.cluster.stages:
+            return tried._replace(wrong=(*tried.wrong, f"It went on with {mac.name}, not without it."))
+        return tried
+
+    async def heal(self, *, whole: bool) -> None:
+        """Every node up, the plan ready; on all Macs if it must be `whole`. Raises MaclusterError."""
+        cluster = self.cluster
+        for mac in cluster.macs:
+            if not mac.is_up:
+                await cluster.restart(mac)
+        await cluster.linked(cluster.macs[0])
+        if cluster.head.now.recovery:
+            await cluster.ready(AGAIN_S)
+        is_ready = cluster.head.now.plan_status == "ready"
+        if not is_ready or len(cluster.stages) < (len(cluster.macs) if whole else 2):
+            await cluster.load()
+
+
+@asynccontextmanager
+async def bed(where: Where, model: Path, folder: Path, undisturbed: Undisturbed, seed: int) -> AsyncIterator[Bed]:
+    """A bed of that kind over state folders below `folder`, of which nothing stays."""
+    with ExitStack() as stack:
+        setup = Setup(model, folder)
+        if where == "desk":
+            async with running(setup) as cluster:
+                yield Bed(where, cluster, undisturbed)
+            return
+        network = stack.enter_context(net(2 if where == "pair" else 3, seed))
+        meddler = stack.enter_context(network.meddler()) if where == "lan" else None
+        setup = setup._replace(places=network.places)
+        if where == "pair":
+            setup = setup._replace(budgets_gb=(HALF_GB, HALF_GB))
+        if where == "skewed":
+            places = tuple(p._replace(env=_off(by_s)) for p, by_s in zip(network.places, CLOCKS_S, strict=True))
+            setup = setup._replace(places=places, multicast=True)
+        async with running(setup) as cluster:
+            if where == "skewed":
+                stack.enter_context(network.flapping(cluster.macs[-1].device_id, cluster.macs[-1].port))
+            yield Bed(where, cluster, undisturbed, network, meddler)
+
+
+def _off(by_s: float) -> Mapping[str, str]:
+    paths = os.pathsep.join([str(SKEW), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {"PYTHONPATH": paths, "CHAOS_CLOCK_OFF_S": str(by_s)} if by_s else {}

@@ -1,0 +1,178 @@
+"""Paired Macs with a model loaded, and all that the head said, with its time."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from time import monotonic
+from typing import NamedTuple
+
+import msgspec
+
+from core.errors import MaclusterError
+from core.events import AnyEvent
+from core.requests import LoadRequest
+from core.settings import Home
+from core.trust.identity import Identity
+from core.trust.roster import RosterStore, add, encode, encode_bundle, found
+from tests.chaos.mac import NAMES, START_S, Mac, Setup, ours, workers_of
+from tests.unit.macs import CLUSTER_ID, member_of
+from tui.watch import Watch
+
+READY_S = 60.0
+LOOK_S = 0.1
+
+
+class Heard(NamedTuple):
+    """An event, and when it came (`monotonic`)."""
+
+    at: float
+    event: AnyEvent
+
+
+class Cluster:
+    """Paired Macs. `heard` is all that the head said so far."""
+
+    def __init__(self, setup: Setup) -> None:
+        self.setup = setup
+        self.macs = [Mac(setup, number) for number in range(len(setup.places))]
+        self.heard: list[Heard] = []
+        self._stack = AsyncExitStack()
+        _pair([mac.identity for mac in self.macs], [mac.home for mac in self.macs])
+
+    @property
+    def head(self) -> Watch:
+        """The events of the Mac that leads the plan."""
+        watch = self.macs[0].watch
+        assert watch
+        return watch
+
+    def mac(self, name: str) -> Mac:
+        """The Mac of that name."""
+        return self.macs[NAMES.index(name)]
+
+    async def start(self) -> None:
+        """All nodes up and linked with each other."""
+        for mac in self.macs:
+            mac.start()
+        for mac in self.macs:
+            await self._attach(mac)
+        for mac in self.macs:
+            await self._introduce(mac)
+        await asyncio.gather(*(self.linked(mac) for mac in self.macs))
+
+    async def restart(self, mac: Mac) -> None:
+        """Start the node of a Mac again, over the same folder."""
+        mac.start()
+        await self._attach(mac)
+        await self._introduce(mac)
+
+    async def linked(self, mac: Mac, within_s: float = START_S) -> None:
+        """Until a Mac sees all the others that are up."""
+        assert mac.watch
+        others = {other.device_id for other in self.macs if other.is_up} - {mac.device_id}
+
+        def sees_all(watch: Watch) -> bool:
+            return others <= {p.device_id for p in watch.now.peers if p.state == "connected" and p.budget_bytes}
+
+        await mac.watch.until(sees_all, within_s, f"Linking {mac.name}")
+
+    async def load(self) -> None:
+        """Load the model over all Macs that are up, as often as it takes. Raises MaclusterError."""
+        await self.linked(self.macs[0])
+        deadline = monotonic() + READY_S
+        while True:
+            try:
+                request = LoadRequest(model=str(self.setup.model), chunk=self.setup.chunk, context=self.setup.context)
+                await self.head.client.load(request)
+                await self.ready()
+                return
+            except MaclusterError:
+                if monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.3)
+
+    async def ready(self, within_s: float = READY_S) -> None:
+        """Until the plan runs. Raises LinkTimeout."""
+        await self.head.until(
+            lambda w: w.now.plan_status == "ready" and w.now.recovery is None, within_s, "Being ready"
+        )
+
+    def forget(self) -> None:
+        """Begin with what is heard anew."""
+        self.heard.clear()
+        self.head.seen.clear()
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The names of the Macs in the plan, in ring order."""
+        plan = self.head.now.plan
+        return tuple(stage.peer for stage in plan.stages) if plan else ()
+
+    async def settled(self, within_s: float = 20.0) -> str:
+        """Until every node that is up has one worker, and no other worker of ours runs: what is wrong with that after
+        `within_s`, or "".
+        """
+        deadline = monotonic() + within_s
+        while wrong := self._wrong_processes():
+            if monotonic() > deadline:
+                return wrong
+            await asyncio.sleep(LOOK_S)
+        return ""
+
+    async def stop(self) -> None:
+        """End everything. Those that hang are killed."""
+        await self._stack.aclose()
+        for mac in self.macs:
+            await asyncio.to_thread(mac.end)
+        for pid in ours(self.setup.folder):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    async def _attach(self, mac: Mac) -> None:
+        is_head = mac is self.macs[0]
+        await mac.attach(self._stack, self._on_event if is_head else lambda _: None)
+
+    def _on_event(self, event: AnyEvent) -> None:
+        self.heard.append(Heard(monotonic(), event))
+
+    async def _introduce(self, mac: Mac) -> None:
+        """Tell a Mac where the others are, and the others where it is, for want of Bonjour."""
+        for other in self.macs:
+            if other is not mac and other.is_up and other.watch and mac.watch:
+                await mac.watch.client.know(other.address)
+                await other.watch.client.know(mac.address)
+
+    def _wrong_processes(self) -> str:
+        expected = {mac.node for mac in self.macs if mac.is_up}
+        found = ours(self.setup.folder)
+        if strange := found - expected - {w for node in expected for w in workers_of(node)}:
+            return f"process {min(strange)} should have ended"
+        missing = [mac.name for mac in self.macs if mac.is_up and len(workers_of(mac.node)) != 1]
+        return f"{missing[0]} has not one worker" if missing else ""
+
+
+@asynccontextmanager
+async def running(setup: Setup) -> AsyncIterator[Cluster]:
+    """A cluster with the model loaded, of which nothing stays but its folder."""
+    cluster = Cluster(setup)
+    try:
+        await cluster.start()
+        await cluster.load()
+        yield cluster
+    finally:
+        await cluster.stop()
+
+
+def _pair(macs: Sequence[Identity], homes: Sequence[Home]) -> None:
+    """All in one roster, as if paired by people."""
+    rosters = [found(macs[0], NAMES[0], CLUSTER_ID)]
+    for number, mac in enumerate(macs[1:], 1):
+        member = msgspec.structs.replace(member_of(mac, number + 1), raw_name=NAMES[number].encode())
+        rosters.append(add(rosters[-1], macs[0], member))
+    proof = encode_bundle(rosters[-1].stand, [encode(r) for r in rosters], [mac.certificate_der for mac in macs])
+    for home in homes:
+        RosterStore(home.rosters).adopt(proof)

@@ -1,0 +1,75 @@
+"""The table of faults: what is done, where, how often, and what is demanded then."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Final, NamedTuple
+
+from tests.chaos.bed import Bed, Where
+from tests.chaos.disks import full_disk_at_log, full_disk_at_save
+from tests.chaos.lines import bad_line, half_open, pulled, pulled_alone, spoilt
+from tests.chaos.network import Fate
+from tests.chaos.processes import (
+    kill_head,
+    kill_node,
+    kill_own_worker,
+    kill_worker,
+    long_pause,
+    pause,
+    pause_worker,
+    short_pause,
+    wrong_clocks,
+)
+from tests.chaos.trial import Tried
+
+Run = Callable[[Bed, random.Random], Awaitable[Tried]]
+
+
+class Fault(NamedTuple):
+    """A row of the report: `run` is one try; `full` and `short` say how many there are of it in a round. `whole`: it
+    begins with all Macs in the plan. `demand` is what the table of faults asks for.
+    """
+
+    name: str
+    what: str
+    demand: str
+    where: Where
+    run: Run
+    full: int
+    short: int = 0
+    whole: bool = True
+
+
+DEAD: Final = "detected < 3 s, goes on without it"
+BACK: Final = f"{DEAD}, back < 5 s"
+LINK: Final = "0 accepted, link closed < 0.1 s"
+NO_LOSS: Final = "finishes, nobody taken for dead"
+
+FAULTS: Final = (
+    Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 3),
+    Fault("head-worker", "kill -9 of the head's worker", "detected < 0.2 s", "desk", kill_own_worker, 60, 2),
+    Fault("node", "kill -9 of a member's node", "detected < 0.2 s", "desk", kill_node, 50, 1, whole=False),
+    Fault("head", "kill -9 of the head's node, started again", "continued", "desk", kill_head, 8, 1),
+    Fault("pause-1s", "SIGSTOP of a member, 1 s", "no failover", "desk", short_pause, 5, 1),
+    Fault("pause-worker", "SIGSTOP of a stage's worker, 1 s", "no failover", "desk", pause_worker, 5),
+    Fault("pause-2s", "SIGSTOP of a member, 2 s", "answer equal", "desk", partial(pause, seconds=2.0), 5),
+    Fault("pause-10s", "SIGSTOP of a member, 10 s", f"{DEAD}, also when it wakes", "desk", long_pause, 4),
+    Fault("disk-save", "disk full at a save", "old file intact, clear reason", "desk", full_disk_at_save, 3),
+    Fault("disk-log", "disk full at the token log", "clear reason", "desk", full_disk_at_log, 3),
+    Fault("half-open", "nothing passes to or from a Mac, 6 s", BACK, "lan", half_open, 4, 1),
+    Fault("cable", "a Mac's cable is pulled, 6 s", BACK, "lan", pulled, 4),
+    Fault("loss", "3 % of frames lost", NO_LOSS, "lan", partial(bad_line, fate=Fate(loss=0.03), moment="decode"), 4),
+    Fault(
+        "jitter", "50 ms of jitter", NO_LOSS, "lan",
+        partial(bad_line, fate=Fate(delay_s=0.05, jitter_s=0.05), moment="decode"), 4,
+    ),
+    Fault("slow", "10 Mbit/s", NO_LOSS, "lan", partial(bad_line, fate=Fate(rate=1.25e6), moment="prefill"), 4),
+    Fault("flip", "a bit flips", LINK, "lan", partial(spoilt, fault="flip", moment="decode"), 5, 1),
+    Fault("duplicate", "a record comes twice", LINK, "lan", partial(spoilt, fault="duplicate", moment="decode"), 5),
+    Fault("reorder", "two records change places", LINK, "lan", partial(spoilt, fault="reorder", moment="prefill"), 5),
+    Fault("truncate", "a record is cut short", LINK, "lan", partial(spoilt, fault="truncate", moment="prefill"), 5),
+    Fault("needed", "the cable of a Mac that none can replace", "waits, ready < 5 s after", "pair", pulled_alone, 4),
+    Fault("clocks", "clocks 10 years off, Bonjour flaps", "no effect", "skewed", wrong_clocks, 4),
+)  # fmt: skip

@@ -1,0 +1,33 @@
+"""`python -m tests.chaos.flapping DEVICE_ID HOST PORT`: once a second another host's Bonjour says that a Mac is there,
+then that it is gone, until standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from zeroconf import IPVersion
+from zeroconf.asyncio import AsyncZeroconf
+
+from tests.network.nodes import advertise
+
+HALF_S = 0.5
+
+
+async def flap(device_id: str, host: str, port: int) -> None:
+    """Half a second there, half a second gone."""
+    zeroconf = AsyncZeroconf(interfaces=[host], ip_version=IPVersion.V4Only)
+    ended = asyncio.ensure_future(asyncio.to_thread(sys.stdin.buffer.read))
+    try:
+        while not ended.done():
+            info = await advertise(zeroconf, device_id, "mini", port, host=host)
+            await asyncio.wait([ended], timeout=HALF_S)
+            await zeroconf.async_unregister_service(info)
+            await asyncio.wait([ended], timeout=HALF_S)
+    finally:
+        await zeroconf.async_close()
+
+
+if __name__ == "__main__":
+    asyncio.run(flap(sys.argv[1], sys.argv[2], int(sys.argv[3])))

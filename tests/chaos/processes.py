@@ -1,0 +1,139 @@
+"""What befalls processes: they are killed, or stopped for a while."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+from collections.abc import Awaitable, Callable
+from functools import partial
+from time import monotonic
+from typing import Final
+
+from core.requests import AnswerId
+from tests.chaos.bed import Bed
+from tests.chaos.mac import Mac
+from tests.chaos.trial import (
+    ANSWER_S,
+    MOMENTS,
+    Times,
+    Tried,
+    answer_of,
+    differences,
+    draw,
+    ended,
+    nothing,
+)
+
+LONG_S: Final = 10.0
+CALM_S: Final = 3.0
+
+
+async def kill_worker(bed: Bed, dice: random.Random) -> Tried:
+    """kill -9 of the worker of a stage."""
+    return await bed.disturb(draw(dice.choice(MOMENTS), dice), _killing(bed.victim(dice).worker))
+
+
+async def kill_own_worker(bed: Bed, dice: random.Random) -> Tried:
+    """kill -9 of the head's worker."""
+    return await bed.disturb(draw(dice.choice(MOMENTS), dice), _killing(bed.cluster.macs[0].worker))
+
+
+async def kill_node(bed: Bed, dice: random.Random) -> Tried:
+    """kill -9 of a member's node: its worker goes with it, and the others go on without that Mac."""
+    mac = bed.victim(dice)
+
+    async def act() -> None:
+        mac.kill()
+
+    return await bed.disturb(draw(dice.choice(MOMENTS), dice), act)
+
+
+async def kill_head(bed: Bed, dice: random.Random) -> Tried:
+    """kill -9 of the head's node: started again, it knows the answer up to the last token on disk, and continues it."""
+    cluster, point = bed.cluster, draw("decode", dice)
+    (ask,) = point.asks
+    expected = await bed.undisturbed.of(cluster, ask)
+    cluster.forget()
+    request = (await cluster.head.client.chat(ask.request)).request_id
+    count = int(point.fraction * (ask.tokens - 16)) + 4
+    await cluster.head.until(lambda _: len(answer_of(cluster.heard, request).tokens) >= count, ANSWER_S, "Writing")
+    at = monotonic()
+    cluster.macs[0].kill()
+    shown = len(answer_of(cluster.heard, request).tokens)
+    wrong = [text] if (text := await cluster.settled()) else []
+    await cluster.restart(cluster.macs[0])
+    (kept,) = [one for one in await cluster.head.client.unfinished() if one.request_id == request]
+    if kept.tokens < shown:
+        wrong.append(f"{shown} tokens were shown, {kept.tokens} are kept.")
+    if not expected.text.startswith(kept.text):
+        wrong.append("The text that was kept is another one.")
+    await cluster.load()
+    cluster.forget()
+    await cluster.head.client.go_on(AnswerId(request_id=request))
+    await ended(cluster.head, request)
+    rest = answer_of(cluster.heard, request)
+    tokens = (*expected.tokens[: kept.tokens], *rest.tokens)
+    wrong += differences(rest._replace(tokens=tokens, text=kept.text + rest.text), expected, ask)
+    first = next((h.at for h in cluster.heard if getattr(h.event, "index", None) == kept.tokens), None)
+    times = Times(recovered_s=first - at if first else None)
+    return Tried(f"token {shown} of {ask.tokens}, {kept.tokens} kept", ask.tokens, times, tuple(wrong))
+
+
+async def pause(bed: Bed, dice: random.Random, *, seconds: float) -> Tried:
+    """SIGSTOP of a member's node and worker, SIGCONT after so long."""
+    return await _pause(bed, dice, bed.victim(dice), seconds)
+
+
+async def _pause(bed: Bed, dice: random.Random, mac: Mac, seconds: float) -> Tried:
+    async def act() -> None:
+        mac.signal(signal.SIGSTOP)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            mac.signal(signal.SIGCONT)
+
+    return await bed.disturb(draw("decode", dice), act)
+
+
+async def short_pause(bed: Bed, dice: random.Random) -> Tried:
+    """A second is no loss."""
+    return bed.unmoved(await pause(bed, dice, seconds=1.0))
+
+
+async def long_pause(bed: Bed, dice: random.Random) -> Tried:
+    """The others go on long before it wakes; what it says then is refused, and it is let in again."""
+    mac = bed.victim(dice)
+    tried = bed.without(mac, await _pause(bed, dice, mac, LONG_S))
+    await bed.cluster.linked(bed.cluster.macs[0])
+    late = await bed.disturb(draw("decode", dice), nothing)  # the zombie's words may come now
+    return tried._replace(wrong=(*tried.wrong, *late.wrong))
+
+
+async def pause_worker(bed: Bed, dice: random.Random) -> Tried:
+    """SIGSTOP of a stage's worker alone for a second: its node goes on beating."""
+    worker = bed.victim(dice).worker
+
+    async def act() -> None:
+        os.kill(worker, signal.SIGSTOP)
+        try:
+            await asyncio.sleep(1.0)
+        finally:
+            os.kill(worker, signal.SIGCONT)
+
+    return bed.unmoved(await bed.disturb(draw("decode", dice), act))
+
+
+async def wrong_clocks(bed: Bed, dice: random.Random) -> Tried:
+    """Clocks ten years ahead and behind, and Bonjour that flaps: an answer as ever, and a worker that is replaced."""
+    calm = bed.unmoved(await bed.disturb(draw("decode", dice), partial(asyncio.sleep, CALM_S)))
+    tried = await kill_worker(bed, dice)
+    return tried._replace(wrong=(*calm.wrong, *tried.wrong))
+
+
+def _killing(pid: int) -> Callable[[], Awaitable[None]]:
+    async def act() -> None:
+        os.kill(pid, signal.SIGKILL)
+
+    return act

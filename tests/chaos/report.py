@@ -1,0 +1,119 @@
+"""What a round came to: one line a try as it goes, REPORT.md and REPORT.json at its end."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+import msgspec
+
+from tests.chaos.faults import FAULTS
+
+COLUMNS: Final = ("detected", "on again", "longest pause", "linked again")
+COMMAND: Final = "python -m tests.chaos --only {name} --seed {seed} --tries 1"
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """One try: the seconds count from the fault, `None` where there was nothing to count. `wrong` is empty where all
+    was as it must be, and `evidence` then too: the last lines of the Macs' logs.
+    """
+
+    fault: str
+    seed: int
+    point: str = ""
+    tokens: int = 0
+    detected_s: float | None = None
+    recovered_s: float | None = None
+    pause_s: float | None = None
+    back_s: float | None = None
+    wrong: tuple[str, ...] = ()
+    evidence: str = ""
+
+    @property
+    def command(self) -> str:
+        """How to see it again."""
+        return COMMAND.format(name=self.fault, seed=self.seed)
+
+    @property
+    def line(self) -> str:
+        """For whoever watches the round."""
+        said = "; ".join(self.wrong) if self.wrong else "equal"
+        times = ", ".join(f"{name} {_seconds([value])}" for name, value in zip(COLUMNS, self.times, strict=True))
+        return f"{self.fault} at {self.point or '?'}: {said} ({times})"
+
+    @property
+    def times(self) -> tuple[float | None, ...]:
+        """In the order of `COLUMNS`."""
+        return self.detected_s, self.recovered_s, self.pause_s, self.back_s
+
+
+class Round(msgspec.Struct, frozen=True, kw_only=True):
+    """All tries, and the machine that they ran on. `skipped`: faults that this machine cannot make, and why."""
+
+    kind: str
+    seed: int
+    began: str
+    seconds: float
+    load: tuple[float, float, float]
+    outcomes: tuple[Outcome, ...]
+    skipped: tuple[tuple[str, str], ...] = ()
+    machine: str = (
+        f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores, Python {platform.python_version()}"
+    )
+
+    @property
+    def failed(self) -> tuple[Outcome, ...]:
+        """Those that went wrong."""
+        return tuple(one for one in self.outcomes if one.wrong)
+
+
+def write(told: Round, markdown: Path) -> None:
+    """The report for people, and beside it the one for programs."""
+    markdown.write_text(as_markdown(told), "utf-8")
+    markdown.with_suffix(".json").write_bytes(msgspec.json.format(msgspec.json.encode(told), indent=1) + b"\n")
+
+
+def as_markdown(told: Round) -> str:
+    """Medians and maxima of every fault, and every try that failed."""
+    tokens = sum(one.tokens for one in told.outcomes)
+    lines = [
+        "# What faults do to an answer",
+        "",
+        f"`make chaos` ({told.kind} round, seed {told.seed}, {told.began}): {len(told.outcomes)} tries, of which "
+        f"{len(told.outcomes) - len(told.failed)} went as they must; {tokens:,} tokens were held against an "
+        f"undisturbed run. It took {told.seconds / 60:.0f} minutes on {told.machine}, shared by all simulated Macs "
+        f"(load {told.load[0]:.1f} at the end).",
+        "",
+        "A try passes if every token is the undisturbed one, shown once and in order, the answer ends once, and the "
+        "processes that are left are those that should be. Seconds count from the fault to the first word of a loss, "
+        "and to the token with which the answer goes on: median, maximum. Times are told, and do not decide.",
+        "",
+        f"| fault | tries | passed | demand | {' | '.join(COLUMNS)} |",
+        "|---|---|---|---|---|---|---|---|",
+        *(row for fault in FAULTS if (row := _row(fault.name, fault.what, fault.demand, told.outcomes))),
+        *(f"| {name} | 0 | skipped: {why} | | | | | |" for name, why in told.skipped),
+        "",
+    ]
+    if told.failed:
+        lines += ["## Failed", "", *(f"- `{one.command}`: {one.line}" for one in told.failed), ""]
+    return "\n".join(lines)
+
+
+def _row(name: str, what: str, demand: str, outcomes: Sequence[Outcome]) -> str:
+    of = [one for one in outcomes if one.fault == name]
+    passed = sum(not one.wrong for one in of)
+    figures = " | ".join(_seconds(values) for values in zip(*(one.times for one in of), strict=True))
+    return f"| {what} | {len(of)} | {passed} | {demand} | {figures} |" if of else ""
+
+
+def _seconds(values: Sequence[float | None]) -> str:
+    """Median and maximum of those that are known."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return "-"
+    one, most = (f"{value:.2f}" if value < 1 else f"{value:.1f}" for value in (median(known), max(known)))
+    return f"{one} s" if len(known) == 1 else f"{one}, {most} s"

@@ -1,0 +1,138 @@
+"""A round: one bed after the other, on each the faults that belong there, one try after the other."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AsyncExitStack
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from time import monotonic
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+
+from core.errors import MaclusterError
+from tests.chaos.bed import NEEDS_ROOT, Bed, Where, bed
+from tests.chaos.faults import FAULTS, Fault
+from tests.chaos.network import can_network
+from tests.chaos.report import Outcome, Round
+from tests.chaos.trial import Undisturbed
+from tui.demo import DEMO_MODEL
+
+APART: Final = 1000  # between the seeds of two faults
+
+Say = Callable[[str], None]
+
+
+class Wanted(NamedTuple):
+    """Which faults, all if none is named; how often, as the round says if nothing else is."""
+
+    kind: Literal["full", "short"] = "full"
+    only: tuple[str, ...] = ()
+    tries: int | None = None
+    seed: int = 0
+
+    @property
+    def faults(self) -> Iterator[tuple[Fault, range]]:
+        """Each with the seeds of its tries; the first one's is that of the round where only one fault is wanted."""
+        for number, fault in enumerate(FAULTS):
+            first = self.seed + (0 if len(self.only) == 1 else number * APART)
+            count = self.tries or (fault.full if self.kind == "full" else fault.short or len(self.only))
+            if count and (fault.name in self.only or not self.only):
+                yield fault, range(first, first + count)
+
+
+async def run_round(wanted: Wanted, say: Say) -> Round:
+    """All tries of it. Nothing stays but what they came to."""
+    began, at = datetime.now(UTC), monotonic()
+    say(f"{wanted.kind} round, seed {wanted.seed}")
+    outcomes: list[Outcome] = []
+    skipped: list[tuple[str, str]] = []
+    undisturbed = Undisturbed()
+    with tempfile.TemporaryDirectory(prefix="mc-chaos-") as folder:
+        model = Path(folder) / DEMO_MODEL.name
+        shutil.copytree(DEMO_MODEL, model)
+        for where, group in groupby(wanted.faults, lambda each: each[0].where):
+            faults = list(group)
+            if where in NEEDS_ROOT and (why := can_network()):
+                skipped += [(fault.what, why) for fault, _ in faults]
+                say(f"skipped, {why}: {', '.join(fault.name for fault, _ in faults)}")
+                continue
+            trying = Trying(where, model, Path(folder), undisturbed, wanted.seed)
+            try:
+                for fault, seeds in faults:
+                    for seed in seeds:
+                        outcomes.append(await trying.once(fault, seed))
+                        say(outcomes[-1].line)
+            finally:
+                await trying.end()
+    return Round(
+        kind=wanted.kind,
+        seed=wanted.seed,
+        began=f"{began:%Y-%m-%d}",
+        seconds=monotonic() - at,
+        load=os.getloadavg(),
+        outcomes=tuple(outcomes),
+        skipped=tuple(skipped),
+    )
+
+
+class Trying:
+    """Tries on one bed, which is made anew where it cannot be made whole again."""
+
+    def __init__(self, where: Where, model: Path, folder: Path, undisturbed: Undisturbed, seed: int) -> None:
+        self._where, self._model, self._folder = where, model, folder
+        self._undisturbed, self._seed = undisturbed, seed
+        self._stack = AsyncExitStack()
+        self._bed: Bed | None = None
+        self._beds = 0
+
+    async def once(self, fault: Fault, seed: int) -> Outcome:
+        """One try of `fault`."""
+        made = self._bed
+        try:
+            made = await self._ready(whole=fault.whole)
+            tried = await fault.run(made, random.Random(seed))
+            left = await made.cluster.settled()
+        except (MaclusterError, AssertionError, LookupError, OSError, ValueError) as error:
+            failed = Outcome(fault=fault.name, seed=seed, wrong=(f"{type(error).__name__}: {error}",))
+            return _with_evidence(failed, made)
+        wrong = (*tried.wrong, left) if left else tried.wrong
+        outcome = Outcome(
+            fault=fault.name,
+            seed=seed,
+            point=tried.point,
+            tokens=tried.tokens,
+            **tried.times._asdict(),
+            wrong=wrong,
+        )
+        return _with_evidence(outcome, made) if wrong else outcome
+
+    async def end(self) -> None:
+        """Take the bed down."""
+        self._bed = None
+        await self._stack.aclose()
+
+    async def _ready(self, *, whole: bool) -> Bed:
+        if self._bed:
+            try:
+                await self._bed.heal(whole=whole)
+                return self._bed
+            except (MaclusterError, OSError):
+                await self.end()
+        self._beds += 1
+        folder = self._folder / f"{self._where}{self._beds}"
+        self._bed = await self._stack.enter_async_context(
+            bed(self._where, self._model, folder, self._undisturbed, self._seed)
+        )
+        return self._bed
+
+
+def _with_evidence(outcome: Outcome, made: Bed | None) -> Outcome:
+    logs: Sequence[str] = [f"{mac.name}:\n{mac.log}" for mac in made.cluster.macs] if made else []
+    return msgspec.structs.replace(outcome, evidence="\n".join(logs))

@@ -1,0 +1,288 @@
+"""One try: answers begin, a fault comes at a random point of them, and what they come to is held against an undisturbed
+run, token by token.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import pairwise
+from time import monotonic
+from typing import Final, Literal, NamedTuple
+
+from core.errors import MaclusterError
+from core.events import (
+    AnyEvent,
+    PeerChanged,
+    PeerGone,
+    PeerSeen,
+    PlanFailed,
+    Progress,
+    Recovery,
+    RequestDone,
+    StageState,
+    TokenEvent,
+)
+from core.requests import ChatRequest, Message, SessionName
+from tests.chaos.cluster import Cluster, Heard
+from tui.watch import Watch
+
+ANSWER_S: Final = 90.0
+TOKENS: Final = 64
+FEW: Final = 40
+EARLIEST: Final = 2
+LATEST: Final = 8  # tokens before the end, so that the fault does not come behind it
+
+Moment = Literal["decode", "prefill", "admission", "save"]
+MOMENTS: Final[tuple[Moment, ...]] = ("decode", "prefill", "admission", "save")
+Fault = Callable[[], Awaitable[None]]
+
+SHORT: Final = (
+    "How does macluster split a model?",
+    "What is a hop?",
+    "Who can read my prompts?",
+    "What does the trust line say?",
+    "How do I pair two Macs?",
+)
+LONG: Final = (
+    " ".join(SHORT) + " Tell me about the three Macs. " * 30 + "What is a hop?",
+    "List the commands of macluster. " * 30 + " ".join(SHORT) + " Tell me a story about a fox.",
+    "Give me a table of the keys. " * 30 + " ".join(reversed(SHORT)) + " How do I pair two Macs?",
+)
+
+
+class Ask(NamedTuple):
+    """A prompt, and how many tokens the answer to it has."""
+
+    prompt: str
+    tokens: int
+
+    @property
+    def request(self) -> ChatRequest:
+        """Greedy, and as long as it is meant to be."""
+        said = Message(role="user", content=self.prompt)
+        return ChatRequest(messages=(said,), min_tokens=self.tokens, max_tokens=self.tokens)
+
+
+class Answer(NamedTuple):
+    """What was shown of a request: (index, token) of every TokenEvent as it came, the text, the ends."""
+
+    tokens: tuple[tuple[int, int], ...]
+    text: str
+    ends: tuple[RequestDone, ...]
+
+
+class Times(NamedTuple):
+    """Seconds from the fault to the first word of a loss, and to the token that ends the longest time without one after
+    that; the longest time without a token behind the fault; and from the healing of a network until all is linked
+    again. None: there was none.
+    """
+
+    detected_s: float | None = None
+    recovered_s: float | None = None
+    pause_s: float | None = None
+    back_s: float | None = None
+
+
+class Tried(NamedTuple):
+    """What a try came to: `wrong` says what was not as it must be; `point` where in the answers the fault came."""
+
+    point: str
+    tokens: int
+    times: Times
+    wrong: tuple[str, ...]
+
+
+class Undisturbed:
+    """What is answered when nothing happens: asked once, of a cluster that is well, and the same on every other."""
+
+    def __init__(self) -> None:
+        self._answers: dict[Ask, Answer] = {}
+
+    async def of(self, cluster: Cluster, ask: Ask) -> Answer:
+        """Raises AssertionError where the tokens do not wander: a model that repeats itself would hide faults."""
+        if ask not in self._answers:
+            cluster.forget()
+            begun = await _begin(cluster, ask)
+            await ended(cluster.head, begun)
+            answer = answer_of(cluster.heard, begun)
+            assert len(answer.tokens) == ask.tokens, answer.ends
+            assert 2 * len({token for _, token in answer.tokens}) >= ask.tokens, f"{ask.prompt!r} does not wander"
+            self._answers[ask] = answer
+        return self._answers[ask]
+
+
+class Point(NamedTuple):
+    """Where a fault comes: `fraction` of the prompt or of the answer, or `late_s` behind what else is begun there."""
+
+    moment: Moment
+    asks: tuple[Ask, ...]
+    fraction: float
+    late_s: float
+
+
+def draw(moment: Moment, dice: random.Random) -> Point:
+    """A random point of that kind."""
+    first = Ask(dice.choice(LONG if moment == "prefill" else SHORT), FEW if moment == "prefill" else TOKENS)
+    second = Ask(dice.choice(LONG), FEW)
+    asks = (first, second) if moment == "admission" else (first,)
+    return Point(moment, asks, dice.random(), dice.uniform(0.0, 0.4 if moment == "admission" else 0.06))
+
+
+async def disturb(cluster: Cluster, undisturbed: Undisturbed, point: Point, fault: Fault) -> Tried:
+    """Let `fault` come at `point`, and see the answers through."""
+    expected = [await undisturbed.of(cluster, ask) for ask in point.asks]
+    if point.moment == "save":
+        await ended(cluster.head, await _begin(cluster, Ask(SHORT[0], 4)))
+    if point.moment == "prefill":  # what was read before must be forgotten: there is room for one such prompt
+        other = next(prompt for prompt in LONG if prompt != point.asks[0].prompt)
+        await ended(cluster.head, await _begin(cluster, Ask(other, 1)))
+    cluster.forget()
+    begun = [await _begin(cluster, point.asks[0])]
+    where = await _reach(cluster, point, begun)
+    saving = asyncio.create_task(_save(cluster)) if point.moment == "save" else None
+    if point.moment in ("admission", "save"):
+        await asyncio.sleep(point.late_s)
+    at = monotonic()
+    acting = asyncio.ensure_future(fault())
+    wrong = []
+    try:
+        for request in begun:
+            await ended(cluster.head, request)
+    except MaclusterError as error:
+        wrong.append(str(error))
+    await acting
+    if saving:
+        wrong += await _saved(saving)
+    heard = cluster.heard
+    for request, ask, whole in zip(begun, point.asks, expected, strict=True):
+        wrong += differences(answer_of(heard, request), whole, ask)
+    return Tried(where, sum(len(a.tokens) for a in expected), times_of(heard, at, begun), tuple(wrong))
+
+
+async def _begin(cluster: Cluster, ask: Ask) -> str:
+    return (await cluster.head.client.chat(ask.request)).request_id
+
+
+async def _reach(cluster: Cluster, point: Point, begun: list[str]) -> str:
+    """Until the point is reached; what more is asked there is added to `begun`. Where it was, in words."""
+    first = point.asks[0]
+    if point.moment == "prefill":
+        reached = await _read(cluster, begun[0], point.fraction)
+        return f"{reached} of the prompt's tokens read"
+    count = EARLIEST + int(point.fraction * (first.tokens - LATEST - EARLIEST))
+    await cluster.head.until(lambda _: _written(cluster.heard, begun[0]) >= count, ANSWER_S, "Writing")
+    if point.moment == "admission":
+        begun += [await _begin(cluster, ask) for ask in point.asks[1:]]
+        return f"token {count}, {point.late_s:.2f} s behind the admission of another"
+    return f"token {count} of {first.tokens}" + ", saving" * (point.moment == "save")
+
+
+async def _read(cluster: Cluster, request: str, fraction: float) -> int:
+    reached = 0
+
+    def far(_: Watch) -> bool:
+        nonlocal reached
+        for event in (heard.event for heard in reversed(cluster.heard)):
+            if isinstance(event, Progress | TokenEvent) and event.request_id == request:
+                if isinstance(event, TokenEvent):
+                    return True
+                reached = event.done
+                return reached >= fraction * event.total
+        return False
+
+    await cluster.head.until(far, ANSWER_S, "Reading")
+    return reached
+
+
+def _written(heard: Sequence[Heard], request: str) -> int:
+    """How many tokens were shown; the newest event is looked at first."""
+    for _, event in reversed(heard):
+        if isinstance(event, TokenEvent) and event.request_id == request:
+            return event.index + 1
+    return 0
+
+
+async def ended(watch: Watch, request: str) -> None:
+    """Until a request has ended."""
+
+    def has_ended(w: Watch) -> bool:
+        return any(isinstance(e, RequestDone) and e.request_id == request for e in w.seen)
+
+    await watch.until(has_ended, ANSWER_S, "The end of an answer")
+
+
+async def _save(cluster: Cluster) -> None:
+    await cluster.head.client.save_session(SessionName(name="chaos"))
+
+
+async def _saved(saving: asyncio.Task[None]) -> list[str]:
+    """A save that a fault met may fail, with a reason; it must not hang."""
+    try:
+        await asyncio.wait_for(saving, ANSWER_S)
+    except TimeoutError:
+        return ["The saving of the session hangs."]
+    except MaclusterError as error:
+        return [] if error.what else ["The session was not saved, for no reason."]
+    return []
+
+
+def answer_of(heard: Sequence[Heard], request: str) -> Answer:
+    """All that was shown of a request."""
+    tokens = [h.event for h in heard if isinstance(h.event, TokenEvent) and h.event.request_id == request]
+    ends = [h.event for h in heard if isinstance(h.event, RequestDone) and h.event.request_id == request]
+    text = "".join(t.text for t in tokens) + "".join(end.text for end in ends)
+    return Answer(tuple((t.index, t.token) for t in tokens), text, tuple(ends))
+
+
+def differences(answer: Answer, expected: Answer, ask: Ask) -> list[str]:
+    """What is wrong with an answer: every token once, in order, each the undisturbed one, and one end."""
+    wrong = []
+    if [index for index, _ in answer.tokens] != list(range(len(answer.tokens))):
+        wrong.append("A token was shown twice, or left out.")
+    pairs = enumerate(zip(answer.tokens, expected.tokens, strict=False))
+    if first := next((number for number, (one, other) in pairs if one[1] != other[1]), None):
+        wrong.append(f"Token {first} of the answer to {ask.prompt[:40]!r} is another one.")
+    if len(answer.ends) != 1:
+        wrong.append(f"The answer ended {len(answer.ends)} times.")
+    elif answer.ends[0].problem:
+        wrong.append(f"It ended after {len(answer.tokens)} tokens: {answer.ends[0].problem.what}")
+    elif len(answer.tokens) != len(expected.tokens) or answer.text != expected.text:
+        wrong.append(f"{len(answer.tokens)} of {len(expected.tokens)} tokens were shown, or another text.")
+    return wrong
+
+
+async def nothing() -> None:
+    """No fault."""
+
+
+def is_loss(event: AnyEvent) -> bool:
+    """Whether this tells that something of the ring is gone."""
+    match event:
+        case Recovery(state=state):
+            return state not in ("running", "suspect", "stuck")
+        case PeerChanged(peer=peer):
+            return peer.state == "lost"
+        case StageState(status=status):
+            return status in ("lost", "broken")
+        case _:
+            return isinstance(event, PeerGone | PlanFailed)
+
+
+def is_linked(event: AnyEvent, name: str) -> bool:
+    """Whether this tells that the Mac of that name is linked."""
+    return isinstance(event, PeerChanged | PeerSeen) and event.peer.name == name and event.peer.state == "connected"
+
+
+def times_of(heard: Sequence[Heard], at: float, requests: Sequence[str]) -> Times:
+    """The times of a fault that came at `at`."""
+    detected = next((h.at for h in heard if h.at >= at and is_loss(h.event)), None)
+    shown = [h.at for h in heard if h.at >= at and isinstance(h.event, TokenEvent) and h.event.request_id in requests]
+    pauses = [(later - earlier, later) for earlier, later in pairwise([at, *shown])]
+    recovered = max(((gap, end) for gap, end in pauses if detected is not None and end > detected), default=None)
+    return Times(
+        detected - at if detected is not None else None,
+        recovered[1] - at if recovered else None,
+        max(pauses)[0] if pauses else None,
+    )
