@@ -160,6 +160,7 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     assert plain.stdout.splitlines()[5:] == [
         "mac 2 begins with layer 1 instead of 5: layers 3 to 7 share state with those before.",
         "mac 3 begins with layer 2 instead of 7: layers 3 to 7 share state with those before.",
+        "It can lose any one Mac but mac 1: the others can hold it.",
         "mac 1 would see token ids, logits.",
         "mac 2 would see hidden states of layer 1.",
         "mac 3 would see hidden states of layers 2–7.",
