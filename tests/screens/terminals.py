@@ -20,7 +20,8 @@ class Terminal:
     def __init__(self, socket: Path, width: int, height: int, *words: str) -> None:
         self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
         # readline, which pytest imports, exports COLUMNS and LINES behind Python's back; Textual would believe them
-        clean = "env -u COLUMNS -u LINES TERM=tmux-256color COLORTERM=truecolor"
+        # what is killed leaves its state folder, which goes with that of the socket
+        clean = f"env -u COLUMNS -u LINES TERM=tmux-256color COLORTERM=truecolor TMPDIR={socket.parent}"
         run = f"{clean} {sys.executable} -m tui.cli {shlex.join(words)}"
         self._call("new-session", "-d", "-s", "m", "-x", str(width), "-y", str(height), run)
         self.pid = int(self._call("display-message", "-p", "-t", "m", "#{pane_pid}"))
