@@ -162,6 +162,11 @@ class Member:
             self._keep()
             self._letting_go = asyncio.create_task(self._let_go(self._plan), name="letting go")
 
+    async def head_left(self, device_id: str) -> None:
+        """A node goes away on purpose: what it led is not waited for."""
+        if self._plan and device_id == self._head:
+            await self.release(self._plan.plan_gen)
+
     async def _let_go(self, plan: Plan) -> None:
         await asyncio.sleep(GRACE_S)
         self._letting_go = None

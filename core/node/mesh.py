@@ -243,6 +243,7 @@ class Mesh:
                 self._on_change(device_id)
             case Bye(reason=reason):
                 contact.goodbye = reason
+                await self._on_message(device_id, message)
             case _:
                 await self._on_message(device_id, message)
 

@@ -11,6 +11,7 @@ from core.node.journal import Journal
 from core.node.member import Member
 from core.node.messages import (
     AnyMessage,
+    Bye,
     Checked,
     KeyChange,
     KeyRefused,
@@ -80,6 +81,8 @@ class Switchboard:
                 self._tasks.spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
             case Prepared() | Checked() | Reported() | StageLost():
                 await self._cluster.heard(device_id, message)
+            case Bye():
+                self._tasks.spawn(self._member.head_left(device_id))
             case KeyChange() | KeyRefused():
                 self._tasks.spawn(self._trusting.heard(device_id, message))
             case _:

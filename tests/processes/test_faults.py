@@ -106,6 +106,15 @@ async def test_an_answer_outlives_a_mac(mortal: Demo) -> None:
     assert (await ask(mortal.head, PROMPT, TOKENS)).tokens == expected.tokens
 
 
+async def test_a_head_that_quits_leaves_no_layers_behind(made: Make) -> None:
+    async with running_demo(made("llama"), (64, 32)) as demo:
+        node = psutil.Process(demo.pid_of(1))
+        workers = [child.pid for child in node.children()]
+        psutil.Process(demo.pid_of(0)).terminate()
+        await gone(workers)
+        assert node.is_running()
+
+
 async def test_kill_of_the_heads_node(mortal: Demo) -> None:
     expected = await ask(mortal.head, PROMPT, 24)
     node = psutil.Process(mortal.pid_of(0))
