@@ -14,15 +14,15 @@ import pytest_asyncio
 
 from core.errors import UsageError
 from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
-from core.requests import AnswerId, RecoveryOrder
+from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder
 from core.settings import DEAD_S
-from tests.cluster import Answer, Make, ask, begin, finish, running_demo, tokens_seen
+from tests.cluster import Answer, Make, finish, running_demo, tokens_seen
 from tui.demo import DEMO_MODEL, Demo
 from tui.watch import Watch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-PROMPT = "tell me about hops"
+PROMPT = "How does macluster split a model?"
 TOKENS = 64
 SOON_S = 30.0
 
@@ -77,15 +77,22 @@ async def state(demo: Demo, *wanted: RecoveryState) -> None:
     await demo.head.until(reached, SOON_S, f"Being in {wanted}")
 
 
+async def asked(demo: Demo) -> str:
+    """An answer that does not end by itself, so that it is still written when something happens to it."""
+    message = Message(role="user", content=PROMPT)
+    request = ChatRequest(messages=(message,), min_tokens=TOKENS, max_tokens=TOKENS)
+    return (await demo.head.client.chat(request)).request_id
+
+
 async def under_way(demo: Demo) -> str:
     """An answer of which five tokens are there."""
-    request = await begin(demo.head, PROMPT, TOKENS)
+    request = await asked(demo)
     await tokens_seen(demo.head, request, 5)
     return request
 
 
 async def expected(demo: Demo) -> Answer:
-    answer = await ask(demo.head, PROMPT, TOKENS)
+    answer = await finish(demo.head, await asked(demo))
     assert len(set(answer.tokens)) >= len(answer.tokens) / 2
     return answer
 
@@ -125,7 +132,7 @@ async def test_a_mac_that_comes_back_without_its_layers_loads_them_again(demo: D
         await state(demo, "wait")
         os.kill(worker, signal.SIGKILL)
     assert (await finish(demo.head, request)).tokens == whole.tokens
-    assert loads(demo) > before
+    await demo.head.until(lambda _: loads(demo) > before, SOON_S, "Loading again")
 
 
 async def test_what_is_saved_is_continued_later(demo: Demo) -> None:
@@ -173,7 +180,7 @@ async def test_a_person_who_stops_keeps_what_is_written(demo: Demo) -> None:
 async def test_a_second_answer_waits_too_and_an_answer_can_be_cancelled_meanwhile(demo: Demo) -> None:
     whole = await expected(demo)
     first = await under_way(demo)
-    second = await begin(demo.head, PROMPT, TOKENS)
+    second = await asked(demo)
     with frozen(demo, 1):
         await state(demo, "wait")
         await demo.head.client.cancel(second)
