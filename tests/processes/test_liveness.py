@@ -32,6 +32,7 @@ from tui.demo import Demo
 
 SEEN_S = 30.0
 TOKENS = 60
+LONG = 1500
 
 
 @contextmanager
@@ -196,7 +197,7 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
 @pytest.mark.parametrize("stage", [1, 2])
 def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> None:
     told = Told(ring)
-    ring.send(a_request([5, 6, 7], max_tokens=TOKENS))
+    ring.send(a_request([5, 6, 7 + stage], max_tokens=LONG))  # it is not over before the worker stands still
     told.until(lambda: told.steps[stage] > 0)
     with stopped([ring.workers[stage].pid]):
         told.until(lambda: stuck_stage(told.steps) == stage)
