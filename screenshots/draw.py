@@ -102,7 +102,7 @@ async def _draw(demo: Demo, size: tuple[int, int]) -> None:
             await pilot.pause(1.0)
             _save(app, f"models-{size[0]}x{size[1]}")
             await pilot.press("escape", "escape")
-            app.action_trust()
+            app.action_open("trust")
             await pilot.pause(2.0)
             _save(app, f"trust-{size[0]}x{size[1]}")
             await pilot.press("escape")

@@ -15,8 +15,9 @@ from core.models.demo.facts_asks import MORE
 from core.plan.split import split_layers
 from core.settings import CONTROL_PORT, DEAD_S, DEFAULT_CONTEXT, MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES, SUSPECT_S
 from core.trust.levels import LEVELS
-from tui.actions import EVERYTHING, key_title
+from tui.actions import key_title
 from tui.cli import DEMO_PROMPT, parser
+from tui.registry import EVERYTHING
 
 # what follows the name of a command in what it says
 WORDS = {"hop", "solo", "-p", "text", "list", "revoke", "mac", "save", "load", "delete", "name", "model", "--continue"}

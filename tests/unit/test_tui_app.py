@@ -14,7 +14,7 @@ from textual.widget import Widget
 from core.events import AnyEvent, Peer, Snapshot
 from core.requests import ModelChoice, UnfinishedAnswer
 from tests.unit.test_tui_state import PLAN
-from tui import actions, themes
+from tui import registry, themes
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.dashboard import Dashboard
@@ -82,27 +82,27 @@ def test_the_app_imports_nothing_heavy_and_nothing_of_the_core_but_its_words() -
 def test_every_binding_of_ours_has_an_id_and_a_title() -> None:
     for owner in OWN:
         for binding in owner.__dict__.get("BINDINGS", ()):
-            assert binding.id in actions.OUR_IDS, (owner, binding)
+            assert binding.id in registry.OUR_IDS, (owner, binding)
             assert binding.tooltip
             assert binding.description
 
 
 def test_ids_are_unique_and_actions_exist() -> None:
-    assert len({a.id for a in actions.EVERYTHING}) == len(actions.EVERYTHING)
-    owners: dict[tuple[actions.Action, ...], type[object]] = {
-        actions.APP: MaclusterApp,
-        actions.DASHBOARD: Dashboard,
-        actions.PANE: PeerPane,
-        actions.CHAT: ChatLog,
-        actions.PROMPT: Prompt,
-        actions.RECOVERY: RecoveryChoices,
-        actions.LOGS: LogView,
-        actions.MODEL_LIST: ModelList,
-        actions.MODELS: ModelsScreen,
-        actions.PAIRING: PairingScreen,
-        actions.MAC_LIST: MacList,
-        actions.TRUST: TrustScreen,
-        actions.HELP: HelpScreen,
+    assert len({a.id for a in registry.EVERYTHING}) == len(registry.EVERYTHING)
+    owners: dict[tuple[registry.Action, ...], type[object]] = {
+        registry.APP: MaclusterApp,
+        registry.DASHBOARD: Dashboard,
+        registry.PANE: PeerPane,
+        registry.CHAT: ChatLog,
+        registry.PROMPT: Prompt,
+        registry.RECOVERY: RecoveryChoices,
+        registry.LOGS: LogView,
+        registry.MODEL_LIST: ModelList,
+        registry.MODELS: ModelsScreen,
+        registry.PAIRING: PairingScreen,
+        registry.MAC_LIST: MacList,
+        registry.TRUST: TrustScreen,
+        registry.HELP: HelpScreen,
     }
     for group, owner in owners.items():
         for action in group:
@@ -112,7 +112,7 @@ def test_ids_are_unique_and_actions_exist() -> None:
 
 
 def test_keys_that_terminals_cannot_tell_apart_are_not_used() -> None:
-    keys = {key for a in actions.EVERYTHING for key in a.keys.split(",")}
+    keys = {key for a in registry.EVERYTHING for key in a.keys.split(",")}
     assert keys.isdisjoint({"ctrl+m", "ctrl+i", "ctrl+h", "ctrl+b", "ctrl+a"})
 
 
@@ -159,8 +159,8 @@ async def test_help_is_made_from_the_bindings() -> None:
         assert topic.title == "1 Peers"
         assert topic.purpose == PeerPane.HELP
         told = {does for _, does in (*topic.here, *topic.everywhere)}
-        assert {a.title for a in (*actions.PANE, *actions.DASHBOARD)} <= told
-        assert {a.title for a in actions.APP if a.keys} <= told
+        assert {a.title for a in (*registry.PANE, *registry.DASHBOARD)} <= told
+        assert {a.title for a in registry.APP if a.keys} <= told
 
 
 async def test_the_prompt_has_the_focus_when_a_model_is_loaded() -> None:
@@ -183,7 +183,7 @@ async def test_without_a_model_the_chat_says_what_to_do_and_has_the_focus() -> N
 
 def test_every_dialog_has_the_keys_of_small_dialogs() -> None:
     for screen in (ChoiceScreen, AskScreen):
-        assert {b.id for b in screen.BINDINGS if isinstance(b, Binding)} == {a.id for a in actions.ASKING}
+        assert {b.id for b in screen.BINDINGS if isinstance(b, Binding)} == {a.id for a in registry.ASKING}
 
 
 async def test_the_palette_has_every_action() -> None:
@@ -191,6 +191,6 @@ async def test_the_palette_has_every_action() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         titles = {c.title for c in app.get_system_commands(app.screen)}
-        assert {a.title for a in (*actions.APP, *actions.DASHBOARD) if "focus" not in a.run} - titles == {
+        assert {a.title for a in (*registry.APP, *registry.DASHBOARD) if "focus" not in a.run} - titles == {
             "All commands"
         }

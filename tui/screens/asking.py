@@ -12,7 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.actions import ASKING, bindings, keys_of
+from tui.actions import bindings, keys_of
+from tui.registry import ASKING
 
 
 class ChoiceScreen(ModalScreen[int]):
@@ -21,6 +22,7 @@ class ChoiceScreen(ModalScreen[int]):
     """
 
     CSS_PATH = "asking.tcss"
+    ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
     HELP = """Arrows choose, Enter answers, Esc changes nothing."""
@@ -57,6 +59,7 @@ class AskScreen(ModalScreen[str | None]):
     """Gives the line that was typed, or None. An empty one does nothing unless it `may_be_empty`."""
 
     CSS_PATH = "asking.tcss"
+    ACTIONS = ASKING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ASKING)]
 
     HELP = """Type, then Enter; Esc changes nothing."""

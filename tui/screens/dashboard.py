@@ -9,8 +9,9 @@ from textual.binding import BindingType
 from textual.containers import Horizontal, Vertical
 from textual.widget import Widget
 
-from tui.actions import DASHBOARD, bindings
+from tui.actions import bindings
 from tui.recovery import held
+from tui.registry import DASHBOARD
 from tui.screens.base import SizedScreen
 from tui.state import UiState
 from tui.widgets.banner import Banner
@@ -34,6 +35,7 @@ class Dashboard(SizedScreen):
     """Everything at a glance."""
 
     AUTO_FOCUS = ""
+    ACTIONS = DASHBOARD
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(DASHBOARD)]
 
     HELP = """The Macs of your home as one private machine for language models."""

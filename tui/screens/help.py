@@ -14,8 +14,9 @@ from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.actions import HELP, OUR_IDS, bindings
+from tui.actions import bindings
 from tui.format import DIM, fit
+from tui.registry import HELP, OUR_IDS
 
 COLUMN = 52
 NAMED_CHARACTERS = ("slash", "question_mark", "left_square_bracket", "right_square_bracket")
@@ -34,6 +35,7 @@ class HelpScreen(ModalScreen[None]):
     """A window over the screen that asked."""
 
     CSS_PATH = "help.tcss"
+    ACTIONS = HELP
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(HELP)]
 
     def __init__(self, topic: Topic) -> None:

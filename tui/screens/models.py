@@ -11,10 +11,11 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.events import Topology
-from core.requests import ModelChoice
+from core.requests import LoadRequest, ModelChoice, PreviewRequest
 from core.settings import DEFAULT_CONTEXT
-from tui.actions import MODELS, bindings
+from tui.actions import bindings
 from tui.format import DIM, between, gigabytes_short, plural
+from tui.registry import MODELS
 from tui.screens.base import SizedScreen
 from tui.state import UiState
 from tui.widgets.fit_preview import FitPreview
@@ -31,6 +32,7 @@ class ModelsScreen(SizedScreen):
 
     CSS_PATH = "models.tcss"
     AUTO_FOCUS = "ModelList"
+    ACTIONS = MODELS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODELS)]
 
     HELP = """Choose what to load over the paired Macs."""
@@ -106,7 +108,7 @@ class ModelsScreen(SizedScreen):
         choice = self.list.pointed
         self.preview.point(choice)
         if choice is not None and choice.preview.plan is not None and choice.preview.cuts is None:
-            self.post_message(ModelPointed(choice.name, choice.preview.plan.context))
+            self.post_message(ModelPointed(PreviewRequest(model=choice.name, context=choice.preview.plan.context)))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Load it, unless that cannot work."""
@@ -121,7 +123,8 @@ class ModelsScreen(SizedScreen):
             self._loads_here = True
             chosen = self._topologies.get(choice.name)
             # the node plans the list anew without what was chosen here; what is loaded is what the preview shows
-            self.post_message(ModelChosen(choice.name, chosen if chosen == choice.preview.plan.topology else None))
+            topology = chosen if chosen == choice.preview.plan.topology else None
+            self.post_message(ModelChosen(LoadRequest(model=choice.name, topology=topology)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
@@ -154,7 +157,7 @@ class ModelsScreen(SizedScreen):
         last = self._topologies.get(choice.name) or (split.topology if split else TOPOLOGIES[-1])
         wanted = self._topologies[choice.name] = TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)]
         context = split.context if split else min(DEFAULT_CONTEXT, choice.context_max)
-        self.post_message(ModelPointed(choice.name, context, wanted))
+        self.post_message(ModelPointed(PreviewRequest(model=choice.name, context=context, topology=wanted)))
 
     def action_leave(self) -> None:
         """To the dashboard; what is being loaded goes on."""

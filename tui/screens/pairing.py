@@ -19,9 +19,10 @@ from textual.widgets.option_list import Option
 from core.errors import Problem
 from core.events import PairingChanged, Peer
 from core.requests import Digits, PairingOffer, PairWith
-from tui.actions import PAIRING, bindings, keys_of
+from tui.actions import bindings, keys_of
 from tui.bridge import FAILURES, problem_of
 from tui.format import digits, fit
+from tui.registry import PAIRING
 from tui.state import UiState, strangers, washed
 from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
 
@@ -36,6 +37,7 @@ class PairingScreen(ModalScreen[None]):
 
     CSS_PATH = "pairing.tcss"
     AUTO_FOCUS = ""
+    ACTIONS = PAIRING
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PAIRING)]
 
     HELP = """Pairing lets another Mac into this cluster. Start it on both Macs; each person then types the six digits \

@@ -12,9 +12,10 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 
 from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
-from tui.actions import TRUST, bindings
+from tui.actions import bindings
 from tui.bridge import FAILURES, problem_of
 from tui.powers import Power, question, why_not
+from tui.registry import TRUST
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state import UiState, washed
@@ -36,6 +37,7 @@ class TrustScreen(SizedScreen):
 
     CSS_PATH = "trust.tcss"
     AUTO_FOCUS = "MacList"
+    ACTIONS = TRUST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TRUST)]
 
     HELP = """Who is trusted how far, and why."""

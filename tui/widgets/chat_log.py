@@ -12,10 +12,11 @@ from textual.content import Content
 from textual.timer import Timer
 from textual.widgets import Static
 
-from tui.actions import CHAT, bindings
+from tui.actions import bindings
 from tui.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
 from tui.markdown import last_code
 from tui.recovery import held
+from tui.registry import CHAT
 from tui.state import UiState
 from tui.turns import Turn
 from tui.widgets.messages import Copied, Noted
@@ -34,6 +35,7 @@ class ChatLog(VerticalScroll, can_focus=True):
 [ and ] mark a message, y copies it, Y copies its last code block. Everything that was written stays, \
 also when an answer breaks off."""
 
+    ACTIONS = CHAT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
 
     def __init__(self, *, fps: int, note: str) -> None:

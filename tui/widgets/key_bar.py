@@ -6,8 +6,8 @@ from textual.content import Content
 from textual.screen import Screen
 from textual.widgets import Static
 
-from tui.actions import OUR_IDS
 from tui.format import DIM
+from tui.registry import OUR_IDS
 
 _LAST = "mc.quit"
 

@@ -10,8 +10,9 @@ from textual.content import Content
 from textual.widgets import Log
 
 from core.events import LOG_LINES_KEPT, LogLine
-from tui.actions import LOGS, bindings
+from tui.actions import bindings
 from tui.format import clock, fit
+from tui.registry import LOGS
 from tui.state import UiState
 from tui.widgets.messages import Copied
 
@@ -27,6 +28,7 @@ look at earlier ones.
 
 The level hides lines of less weight. The whole log is also in the file node.log of the state folder."""
 
+    ACTIONS = LOGS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS)]
 
     def __init__(self, *, id: str) -> None:

@@ -10,8 +10,9 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import TrustedMac
-from tui.actions import MAC_LIST, bindings
+from tui.actions import bindings
 from tui.format import DIM, fit, trust_mark
+from tui.registry import MAC_LIST
 
 
 class MacList(OptionList):
@@ -22,6 +23,7 @@ to paired Macs only, and a plan is trusted as far as its weakest Mac.
 
 "sees" is what the loaded model lets a Mac see of a conversation."""
 
+    ACTIONS = MAC_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MAC_LIST)]
 
     def __init__(self) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from textual.message import Message
 
 from core.errors import Problem
-from core.events import RecoveryChoice, Topology
+from core.events import RecoveryChoice
+from core.requests import LoadRequest, PreviewRequest
 
 
 @dataclass
@@ -40,21 +41,18 @@ class Failed(Message):
 
 @dataclass
 class ModelChosen(Message):
-    """The person wants the model with this name of the catalog, in a `topology` if one was chosen."""
+    """The person wants this loaded; `wish.model` is a name of the list."""
 
-    name: str
-    topology: Topology | None = None
+    wish: LoadRequest
 
 
 @dataclass
 class ModelPointed(Message):
-    """The model with this name is to be planned for `context` tokens: the cursor is on it and nobody has examined it
-    yet, or another `topology` was chosen.
+    """This is to be planned: the cursor is on the model and nobody has examined it yet, or something else about it was
+    chosen; `wish.model` is a name of the list.
     """
 
-    name: str
-    context: int
-    topology: Topology | None = None
+    wish: PreviewRequest
 
 
 @dataclass

@@ -10,8 +10,9 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import ModelChoice
-from tui.actions import MODEL_LIST, bindings
+from tui.actions import bindings
 from tui.format import BAD, DIM, GOOD, Mark, fit, gigabytes_short, plural
+from tui.registry import MODEL_LIST
 
 Order = Literal["best fit", "size", "name"]
 ORDERS: tuple[Order, ...] = ("best fit", "size", "name")
@@ -24,6 +25,7 @@ class ModelList(OptionList):
 
 The preview shows where its layers would go, computed from the budgets of the Macs."""
 
+    ACTIONS = MODEL_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODEL_LIST)]
 
     def __init__(self) -> None:

@@ -10,7 +10,8 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.actions import PANE, bindings
+from tui.actions import bindings
+from tui.registry import PANE
 from tui.state import UiState
 from tui.widgets.messages import Copied
 
@@ -26,6 +27,7 @@ class Drawing(NamedTuple):
 class Pane(VerticalScroll, can_focus=True):
     """Base of the panes; a subclass says what is drawn for a state and a width."""
 
+    ACTIONS = PANE
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PANE)]
 
     def __init__(self, *, id: str) -> None:

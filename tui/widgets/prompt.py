@@ -9,9 +9,10 @@ from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-from tui.actions import PROMPT, bindings
+from tui.actions import bindings
 from tui.format import count
 from tui.recovery import held
+from tui.registry import PROMPT
 from tui.state import UiState
 from tui.widgets.messages import Sent
 
@@ -23,6 +24,7 @@ class Prompt(TextArea):
 
 Esc stops the answer; pressed again it leaves the prompt, so that single letters work as keys."""
 
+    ACTIONS = PROMPT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PROMPT)]
 
     def __init__(self) -> None:

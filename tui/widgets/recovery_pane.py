@@ -11,8 +11,9 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.actions import RECOVERY, bindings
+from tui.actions import bindings
 from tui.recovery import Choice, choice_content, choices, facts, held, title
+from tui.registry import RECOVERY
 from tui.state import UiState
 from tui.widgets.messages import RecoveryChosen
 
@@ -64,6 +65,7 @@ first line says happens by itself. A digit, or arrows and Enter, choose somethin
 
 Ctrl+O loads another model, such as a smaller one; the answer can then be continued later."""
 
+    ACTIONS = RECOVERY
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(RECOVERY)]
 
     def __init__(self) -> None:

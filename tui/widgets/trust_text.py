@@ -5,9 +5,10 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.requests import TrustedMac, TrustView
-from tui.actions import TRUST, key_title
+from tui.actions import key_title
 from tui.format import BAD, DIM, GOOD, WARN, age, between, fingerprint, fingerprint_short, fit, trust_mark
 from tui.powers import POWERS, Power, why_not
+from tui.registry import TRUST
 
 _KEPT = {
     "keychain": ("●", "kept in the keychain of this Mac", GOOD),
