@@ -34,7 +34,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     tokens of a prompt travel together, `window` chunks are under way at most: without them, both follow the hops.
     `layers` says who owns which, as `core.plan.topology` reads it: this Mac's first, then the other Macs', the largest
     budgets first; without it they are divided by budget. Without a `topology` it is the one that `layers` make, else
-    private, or single where there is one Mac.
+    private, or single where there is one Mac. `without`: device ids of Macs that are to hold no layers.
     """
 
     model: str
@@ -45,6 +45,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     window: Annotated[int, msgspec.Meta(ge=1, le=MAX_WINDOW)] | None = None
     topology: Topology | None = None
     layers: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=64)] = ()
+    without: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(max_length=64)] = ()
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):
@@ -260,13 +261,43 @@ class SavedSession(Body, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
+class Forecast(Body, frozen=True, kw_only=True):
+    """What one request would get of a plan, in seconds, as far as can be said before it runs.
+
+    `stages_s`: what each stage computes for one token, in ring order; `hops_s`: what each hop adds, in ring order, empty
+    where there is one Mac. `prompt_s`: reading a thousand tokens of prompt; `load_s`: loading, weights being on every
+    disk. `measured`: past answers on these Macs say so; else some figure is a guess by the chip's name.
+    `alone_tokens_per_s`: the head alone with the same model, None where that does not fit or the plan is that already.
+    `advice`: the sentence that a person should read before splitting, "" where there is none.
+    """
+
+    stages_s: tuple[float, ...]
+    hops_s: tuple[float, ...]
+    prompt_s: float
+    load_s: float
+    measured: bool
+    alone_tokens_per_s: float | None = None
+    advice: str = ""
+
+    @property
+    def token_s(self) -> float:
+        """Seconds a token takes: for one user, all stages and all hops one after the other."""
+        return sum(self.stages_s) + sum(self.hops_s)
+
+    @property
+    def tokens_per_s(self) -> float:
+        """The same as a rate."""
+        return 1 / self.token_s
+
+
 class PlanPreview(Body, frozen=True, kw_only=True):
     """A plan that would run (`plan`), or why there is none (`problem`).
 
     `draft`: the split that does not fit, where one can be made. `cuts`: the layers before which the model may be cut;
     None where nobody has examined it yet. `hop_bytes`: what each stage sends for one token of one row, in ring order;
     empty where nothing is sent or it is not known. `parts`: for each stage, in ring order, what it reads of which file
-    as (name, first byte, byte behind the last), if it was asked for. The other figures are of the whole model.
+    as (name, first byte, byte behind the last), if it was asked for. `forecast`: of `plan`, else of `draft`. The other
+    figures are of the whole model.
     """
 
     plan: Plan | None = None
@@ -275,6 +306,7 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     cuts: tuple[int, ...] | None = None
     parts: tuple[tuple[tuple[str, int, int], ...], ...] = ()
     hop_bytes: tuple[int, ...] = ()
+    forecast: Forecast | None = None
     layer_bytes: int = 0
     total_bytes: int = 0
     kv_bytes: int = 0
