@@ -264,7 +264,7 @@ class SavedSession(Body, frozen=True, kw_only=True):
 class Forecast(Body, frozen=True, kw_only=True):
     """What one request would get of a plan, in seconds, as far as can be said before it runs.
 
-    `stages_s`: what each stage computes for one token, in ring order; `hops_s`: what each hop adds, in ring order, empty
+    `stages_s`: what each stage computes for one token, in ring order; `hops_s`: what each hop adds, in ring order, none
     where there is one Mac. `prompt_s`: reading a thousand tokens of prompt; `load_s`: loading, weights being on every
     disk. `measured`: past answers on these Macs say so; else some figure is a guess by the chip's name.
     `alone_tokens_per_s`: the head alone with the same model, None where that does not fit or the plan is that already.
