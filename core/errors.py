@@ -12,7 +12,8 @@ MaclusterError
 │   ├── ModelNotFound         no such model on this Mac
 │   ├── BadModel              a file of the model is missing, damaged or hostile
 │   ├── UnsupportedModel      the architecture cannot run here
-│   └── ModelMismatch         two Macs hold different files under one name
+│   ├── ModelMismatch         two Macs hold different files under one name
+│   └── TransferError         files of a model cannot be fetched or copied
 ├── TrustError
 │   ├── IdentityError         the device key cannot be used safely
 │   ├── PairingError          pairing was refused, timed out or compared wrong
@@ -134,6 +135,12 @@ class ModelMismatch(ModelError):
     """Two Macs hold different files under one name."""
 
     fix_by_default = "Copy the same model directory to both Macs."
+
+
+class TransferError(ModelError):
+    """Files of a model cannot be fetched from the hub, or copied from another Mac. What is there is kept."""
+
+    fix_by_default = "Try again: it goes on where it stopped."
 
 
 class TrustError(MaclusterError):

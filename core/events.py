@@ -26,6 +26,7 @@ PlanStatus = Literal["none", "loading", "ready", "broken"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
 RecoveryState = Literal["running", "suspect", "stuck", "hold", "resume", "replan", "rebuild", "wait", "parked"]
 RecoveryChoice = Literal["replan", "wait", "save", "stop"]
+RowState = Literal["waiting", "reading", "writing"]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +132,8 @@ class StageState(Event, frozen=True, kw_only=True):
 class HopSample(Event, frozen=True, kw_only=True):
     """One directed link between neighbouring stages, summed over the current request.
 
-    `compute_s`, `codec_s`, `seal_s` and `send_s` were spent by the sender, `wait_s` and `open_s` by the receiver.
+    `compute_s`, `codec_s`, `seal_s` and `send_s` were spent by the sender, `wait_s` and `open_s` by the receiver; of
+    `wait_s`, `wire_s` is what frames took from their header to their last byte.
     `rtt_s` is the round trip of an empty control frame between the two Macs; `queue` counts frames waiting at the
     receiver.
     """
@@ -146,6 +148,7 @@ class HopSample(Event, frozen=True, kw_only=True):
     send_s: float
     wait_s: float
     open_s: float
+    wire_s: float = 0.0
     rtt_s: float | None = None
     queue: int = 0
 
@@ -225,13 +228,41 @@ class PlanUnloaded(Event, frozen=True, kw_only=True):
 
 
 class Progress(Event, frozen=True, kw_only=True):
-    """Work that takes a while: `done` of `total` `unit`s of `task` ("prefill", "load")."""
+    """Work that takes a while: `done` of `total` `unit`s of `task` ("prefill", "load", SPEED_TEST)."""
 
     task: str
     request_id: str = ""
     done: int = 0
     total: int = 0
     unit: str = ""
+
+
+class ModelsChanged(Event, frozen=True, kw_only=True):
+    """What lies on a disk of the linked Macs changed: how the models fit is to be asked anew."""
+
+
+class Transfer(Event, frozen=True, kw_only=True):
+    """The files of a model come to the Mac `mac`, a device id, from the Mac `source`, or from the hub where that is "";
+    only of a model that a Mac has is the `fingerprint` known.
+
+    `done` of `total` bytes are there; `total` is 0 until it is known. "checking": hashes are compared. What is there
+    stays where it is "stopped" by a person or has "failed", and the next one goes on with it.
+    """
+
+    model: str
+    fingerprint: str = ""
+    mac: str
+    source: str = ""
+    state: Literal["asking", "running", "checking", "done", "failed", "stopped"]
+    done: int = 0
+    total: int = 0
+    bytes_per_s: float = 0.0
+    problem: Problem | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more comes of it."""
+        return self.state in ("done", "failed", "stopped")
 
 
 class RequestStarted(Event, frozen=True, kw_only=True):
@@ -328,6 +359,63 @@ class Counters(Event, frozen=True, kw_only=True):
     mdns_refused: int = 0
 
 
+class BatchRow(Value, frozen=True, kw_only=True):
+    """A request on the head: it waits to be admitted, its prompt is read, or its answer is written.
+
+    `read`: so many tokens of its beginning, which is its prompt and what was written of an answer that goes on, went
+    round the ring, or were in memory already, as `reused` of them were. At most `max_tokens` are `written`; 0: nobody
+    has said so yet. `lane`: the number of its lane, from 1. `tokens_per_s` counts from its first token.
+    """
+
+    request_id: str
+    state: RowState = "waiting"
+    prompt_tokens: int = 0
+    read: int = 0
+    reused: int = 0
+    written: int = 0
+    max_tokens: int = 0
+    lane: int | None = None
+    tokens_per_s: float | None = None
+
+
+class BatchLane(Value, frozen=True, kw_only=True):
+    """Rows that step together. `in_flight`: a step of them is on the ring."""
+
+    rows: int
+    in_flight: bool = False
+
+
+class Batch(Event, frozen=True, kw_only=True):
+    """What the head works on: `rows` that run, then those that wait, in the order of the queue; `lanes`, by number; and
+    so many `chunks` of prompts that are on the ring. Told twice a second while there is anything to tell.
+
+    Of the plan's `context` tokens, rows that run hold `used_tokens`, and may take `reserved_tokens` until their answers
+    are as long as was allowed; `parked_tokens` are kept of answers that ended, as long as nobody needs the room.
+    """
+
+    rows: tuple[BatchRow, ...] = ()
+    lanes: tuple[BatchLane, ...] = ()
+    chunks: int = 0
+    used_tokens: int = 0
+    reserved_tokens: int = 0
+    parked_tokens: int = 0
+
+    @property
+    def running(self) -> tuple[BatchRow, ...]:
+        """The rows that were admitted."""
+        return tuple(row for row in self.rows if row.state != "waiting")
+
+    @property
+    def queue(self) -> tuple[BatchRow, ...]:
+        """The rows that were not, the next one first."""
+        return tuple(row for row in self.rows if row.state == "waiting")
+
+    @property
+    def in_flight(self) -> int:
+        """Lanes whose step is on the ring."""
+        return sum(lane.in_flight for lane in self.lanes)
+
+
 class Snapshot(Event, frozen=True, kw_only=True):
     """Everything that the events so far amount to; the first event of every stream."""
 
@@ -343,8 +431,10 @@ class Snapshot(Event, frozen=True, kw_only=True):
     last_done: RequestDone | None = None
     logs: tuple[LogLine, ...] = ()
     counters: Counters = Counters()
+    batch: Batch = Batch()
     pairing: PairingChanged | None = None
     recovery: Recovery | None = None
+    transfers: tuple[Transfer, ...] = ()
 
 
 AnyEvent = (
@@ -361,15 +451,19 @@ AnyEvent = (
     | StageState
     | HopSample
     | Progress
+    | ModelsChanged
+    | Transfer
     | RequestStarted
     | TokenEvent
     | RequestDone
     | Recovery
     | LogLine
     | Counters
+    | Batch
 )
 
 LOG_LINES_KEPT = 200
+SPEED_TEST = "speed test"
 
 _encoder = msgspec.json.Encoder()
 _decoder = msgspec.json.Decoder(AnyEvent)
@@ -388,6 +482,13 @@ def decode_event(line: bytes | str) -> AnyEvent:
 
 def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
     """The snapshot after `event`. Pure; events about tokens and progress leave it as it is."""
+    after = _after(now, event)
+    if now.plan_status == "ready" and after.plan_status != "ready":
+        return msgspec.structs.replace(after, batch=_halted(after.batch))
+    return after
+
+
+def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
     change = msgspec.structs.replace
     match event:
         case Snapshot():
@@ -416,16 +517,29 @@ def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, stages=_put(now.stages, event, lambda s: s.device_id))
         case HopSample():
             return change(now, hops=_put(now.hops, event, lambda h: (h.source, h.target)))
-        case RequestStarted(request_id=started):
-            return change(now, running=(*now.running, started))
+        case RequestStarted(request_id=started, prompt_tokens=prompt_tokens):
+            row = BatchRow(request_id=started, prompt_tokens=prompt_tokens)
+            batch = change(now.batch, rows=_put(now.batch.rows, row, lambda r: r.request_id))
+            return change(now, running=(*now.running, started), batch=batch)
         case RequestDone(request_id=done):
-            return change(now, running=tuple(r for r in now.running if r != done), last_done=event)
+            batch = change(now.batch, rows=tuple(r for r in now.batch.rows if r.request_id != done))
+            return change(now, running=tuple(r for r in now.running if r != done), last_done=event, batch=batch)
         case LogLine():
             return change(now, logs=(*now.logs, event)[-LOG_LINES_KEPT:])
         case Counters():
             return change(now, counters=event)
+        case Transfer(mac=mac):
+            others = tuple(t for t in now.transfers if t.mac != mac)
+            return change(now, transfers=others if event.is_over else (*others, event))
+        case Batch():
+            return change(now, batch=event)
         case _:
             return now
+
+
+def _halted(batch: Batch) -> Batch:
+    """Nothing is on a ring, and no Mac holds a row: what has not ended waits."""
+    return Batch(rows=tuple(msgspec.structs.replace(r, state="waiting", lane=None) for r in batch.rows))
 
 
 def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:

@@ -22,6 +22,10 @@ from core.settings import (
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+FindingState = Literal["ok", "warn", "bad", "unknown"]
+Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
+StopTexts = Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], msgspec.Meta(max_length=16)]
+RandomId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -92,15 +96,17 @@ class Sampling(Body, frozen=True, kw_only=True):
 
 class ChatRequest(Body, frozen=True, kw_only=True):
     """One answer of at least `min_tokens` and at most `max_tokens` tokens, which ends before the first of the texts in
-    `stop`, wherever the borders of its tokens lie. `raw` sends the last message without the chat template.
+    `stop`, wherever the borders of its tokens lie. `raw` sends the last message without the chat template. Without
+    `keep` nothing of it is on disk once it has ended.
     """
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
     max_tokens: Positive = DEFAULT_MAX_TOKENS
     min_tokens: Natural = 0
-    stop: Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], msgspec.Meta(max_length=16)] = ()
+    stop: StopTexts = ()
     sampling: Sampling = Sampling()
     raw: bool = False
+    keep: bool = True
 
 
 class Address(Body, frozen=True, kw_only=True):
@@ -206,6 +212,53 @@ class Done(Body, frozen=True, kw_only=True):
     """The answer to a command that has nothing else to say."""
 
 
+class Finding(Body, frozen=True, kw_only=True):
+    """One thing that the check looked at: `what` is so, and `fix` what a person can do about it, "" where nothing has
+    to be done. "unknown": it cannot be found out here.
+    """
+
+    name: str
+    state: FindingState
+    what: str
+    fix: str = ""
+
+
+class SpeedRequest(Body, frozen=True, kw_only=True):
+    """Which hop to test: two Macs, each by its device id, the beginning of that, or its name; without a `source` it is
+    this Mac.
+    """
+
+    target: str
+    source: str = ""
+
+
+class SpeedResult(Body, frozen=True, kw_only=True):
+    """What the control link between two Macs does, measured by `source` on its own clock; both are device ids.
+
+    `rtt_s` is the median and `rtt_min_s` the least of `round_trips` empty messages, there and back; `loaded_rtt_s` the
+    median of `frames` full ones, with as many under way as the link takes without a queue. Those carried `bytes` in
+    `seconds`, sealed. `via`: by what `source` reaches the network, such as "Wi-Fi (en0)", "" where nothing says so.
+    `answering`: an answer of the Mac that asked was being written meanwhile.
+    """
+
+    source: str
+    target: str
+    rtt_s: Duration
+    rtt_min_s: Duration
+    round_trips: Natural
+    loaded_rtt_s: Duration
+    frames: Natural
+    bytes: Natural
+    seconds: Duration
+    via: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    answering: bool = False
+
+    @property
+    def bytes_per_s(self) -> float:
+        """The rate of the full messages."""
+        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+
+
 class RequestAccepted(Body, frozen=True, kw_only=True):
     """The answer to a ChatRequest."""
 
@@ -261,6 +314,87 @@ class SavedSession(Body, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
+class ChatOptions(Body, frozen=True, kw_only=True):
+    """How the answers of a conversation are asked for, as in `ChatRequest`; `system` is its first message, if any."""
+
+    sampling: Sampling = Sampling()
+    max_tokens: Positive = DEFAULT_MAX_TOKENS
+    stop: StopTexts = ()
+    system: str = ""
+
+
+class KeptTurn(Body, frozen=True, kw_only=True):
+    """One message of a conversation that is kept, said at `at`, seconds since the epoch. Of an answer also its figures,
+    and `why` it ended, where it did not simply end.
+    """
+
+    role: Literal["user", "assistant"]
+    text: str
+    at: float
+    request_id: str = ""
+    prompt_tokens: int = 0
+    tokens: int = 0
+    last_at: float | None = None
+    ttft_s: float | None = None
+    tokens_per_s: float | None = None
+    why: str = ""
+
+
+class ConversationId(Body, frozen=True, kw_only=True):
+    """Which kept conversation: 128 random bits, hex."""
+
+    id: RandomId
+
+
+class ConversationTitle(ConversationId, frozen=True, kw_only=True):
+    """Another title for a kept conversation."""
+
+    title: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Conversation(ConversationId, frozen=True, kw_only=True):
+    """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch."""
+
+    title: Annotated[str, msgspec.Meta(max_length=200)]
+    model: str = ""
+    created_at: float
+    changed_at: float
+    options: ChatOptions = ChatOptions()
+    turns: tuple[KeptTurn, ...] = ()
+
+
+class ConversationInfo(ConversationId, frozen=True, kw_only=True):
+    """A kept conversation as a list shows it: `messages` in it, `tokens` of its answers, `ending` of its last message,
+    which belongs to `last_request`. `problem`: why it cannot be read.
+    """
+
+    title: str = ""
+    model: str = ""
+    changed_at: float = 0.0
+    messages: int = 0
+    tokens: int = 0
+    size_bytes: int = 0
+    ending: str = ""
+    last_request: str = ""
+    problem: Problem | None = None
+
+
+class DownloadRequest(Body, frozen=True, kw_only=True):
+    """A model of the hub, "owner/name", for this Mac's disk; `revision` is a branch, a tag or a commit."""
+
+    repo: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}\Z")]
+    revision: Annotated[str, msgspec.Meta(pattern=r"\A[A-Za-z0-9][\w.-]{0,99}\Z")] = "main"
+
+
+class CopyRequest(Body, frozen=True, kw_only=True):
+    """Copy a model, by its fingerprint, to the disks of the paired Macs `to` (device ids; this one may be among them),
+    from one that has it.
+    """
+
+    fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+    to: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(min_length=1, max_length=64)]
+
+
 class Forecast(Body, frozen=True, kw_only=True):
     """What one request would get of a plan, in seconds, as far as can be said before it runs.
 
@@ -296,8 +430,9 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     `draft`: the split that does not fit, where one can be made. `cuts`: the layers before which the model may be cut;
     None where nobody has examined it yet. `hop_bytes`: what each stage sends for one token of one row, in ring order;
     empty where nothing is sent or it is not known. `parts`: for each stage, in ring order, what it reads of which file
-    as (name, first byte, byte behind the last), if it was asked for. `forecast`: of `plan`, else of `draft`. The other
-    figures are of the whole model.
+    as (name, first byte, byte behind the last), if it was asked for. `forecast`: of `plan`, else of `draft`.
+    `sees`: what each Mac of that split would see, in words, in ring order. `missing_on`: device ids of those of them
+    whose disks lack the model. The other figures are of the whole model.
     """
 
     plan: Plan | None = None
@@ -307,13 +442,16 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     parts: tuple[tuple[tuple[str, int, int], ...], ...] = ()
     hop_bytes: tuple[int, ...] = ()
     forecast: Forecast | None = None
+    sees: tuple[str, ...] = ()
+    missing_on: tuple[str, ...] = ()
     layer_bytes: int = 0
     total_bytes: int = 0
     kv_bytes: int = 0
 
 
 class ModelChoice(Body, frozen=True, kw_only=True):
-    """A model on this Mac and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or the dtype.
+    """A model on a disk of the linked Macs and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or
+    the dtype. `held_by`: device ids of the Macs that have it; where this one is not among them there is no `path`.
 
     A model that cannot be used has no layers; its preview says why.
     """
@@ -325,5 +463,7 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     total_bytes: int
     quantization: str
     context_max: int
+    fingerprint: str = ""
+    held_by: tuple[str, ...] = ()
     loaded: bool = False
     preview: PlanPreview

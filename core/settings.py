@@ -88,6 +88,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "sessions"
 
     @property
+    def conversations(self) -> Path:
+        """Folder of the words of conversations, one sealed file each."""
+        return self.root / "conversations"
+
+    @property
     def anatomies(self) -> Path:
         """Folder of what examining the models showed, one file a model."""
         return self.root / "anatomies"
@@ -101,6 +106,11 @@ class Home(msgspec.Struct, frozen=True):
     def addresses(self) -> Path:
         """Where the members were reached last."""
         return self.root / "addresses.json"
+
+    @property
+    def paces(self) -> Path:
+        """How fast the Macs were."""
+        return self.root / "paces.json"
 
     @property
     def models(self) -> Path:

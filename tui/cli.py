@@ -17,7 +17,8 @@ from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS, default_home
 from core.text import clean_text
-from tui import answering, commands, sessions
+from tui import answering, commands, sessions, transfers
+from tui import doctor as doctor_command
 from tui import trust as trust_commands
 
 DEMO_PROMPT = "How does macluster split a model?"
@@ -73,8 +74,11 @@ async def _run(args: argparse.Namespace) -> int:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
-    top = argparse.ArgumentParser(prog="macluster", description="The Macs in a home as one private machine.")
+    odd = "If the screen was killed (kill -9) and the terminal is odd, type `reset`."
+    what = "The Macs in a home as one private machine."
+    top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd)
     top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
+    _look(top, default=False)
     top.set_defaults(run=commands.open_tui)
     sub = top.add_subparsers(dest="command", metavar="COMMAND")
     _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
@@ -85,8 +89,16 @@ def parser() -> argparse.ArgumentParser:
     pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
     pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: whoever comes)")
     _fact(pair, commands.pair)
+    doctor_command.add_options(sub.add_parser("doctor", help="why no other Mac is found, and what to do"), _fact)
     trust_commands.add_options(sub.add_parser("trust", help="who is trusted how far, and changes of that"), _fact)
-    _fact(sub.add_parser("models", help="models on this Mac and how they fit"), commands.models)
+    _fact(sub.add_parser("models", help="models on the disks of the Macs and how they fit"), commands.models)
+    download = sub.add_parser("download", help="a model of the Hugging Face hub to this Mac's disk")
+    transfers.add_download(download)
+    _fact(download, transfers.download)
+    copy = sub.add_parser("copy", help="a model from disk to disk of the paired Macs")
+    transfers.add_copy(copy)
+    _fact(copy, transfers.copy)
+    _fact(sub.add_parser("keys", help="the keys of the screen, and what to call them in config.toml"), commands.keys)
     plan = sub.add_parser("plan", help="who would own which layers")
     _model(plan, commands.plan)
     plan.add_argument(
@@ -108,13 +120,19 @@ def parser() -> argparse.ArgumentParser:
     sessions.add_options(
         sub.add_parser("session", help="conversations kept on this Mac: list, save, load, delete"), _fact
     )
+    speed = sub.add_parser("speedtest", help="how fast the link between two Macs is")
+    speed.add_argument("source", metavar="FROM", nargs="?", default="", help="name or id (default: this Mac)")
+    speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
+    _fact(speed, commands.speedtest)
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
-    bench.add_argument("name", choices=("batch", "hop", "prefill", "reuse", "solo", "speculate", "topology"))
+    bench.add_argument("name", choices=("batch", "hop", "prefill", "reuse", "solo", "speculate", "topology", "tui"))
     _fact(bench, commands.bench)
     return top
 
 
 def _demo(demo: argparse.ArgumentParser) -> None:
+    # what stands before the command counts too
+    _look(demo, default=argparse.SUPPRESS)
     demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
@@ -127,6 +145,13 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.set_defaults(default_prompt=DEMO_PROMPT)
 
 
+def _look(command: argparse.ArgumentParser, *, default: object) -> None:
+    plain = "the screen in ASCII, without animation: for screen readers and old terminals"
+    command.add_argument("--plain", action="store_true", default=default, help=plain)
+    slow = "draw five times a second, without animation"
+    command.add_argument("--slow-link", action="store_true", default=default, help=slow)
+
+
 def _fact(command: argparse.ArgumentParser, run: Command) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON value")
     command.set_defaults(run=run)
@@ -134,6 +159,8 @@ def _fact(command: argparse.ArgumentParser, run: Command) -> None:
 
 def _model(command: argparse.ArgumentParser, run: Command) -> None:
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
+    left_out = "Macs that are to hold no layers, by name or id"
+    command.add_argument("--without", type=_macs, default=(), metavar="MAC,…", help=left_out)
     _how(command)
     _fact(command, run)
 
@@ -157,6 +184,10 @@ def _how(command: argparse.ArgumentParser) -> None:
     by_itself = "(default: as the hops allow)"
     command.add_argument("--chunk", type=int, metavar="N", help=f"tokens of a prompt that travel together {by_itself}")
     command.add_argument("--window", type=int, metavar="N", help=f"such chunks under way {by_itself}")
+
+
+def _macs(text: str) -> tuple[str, ...]:
+    return tuple(mac.strip() for mac in text.split(",") if mac.strip())
 
 
 def _spans(text: str) -> tuple[str, ...]:

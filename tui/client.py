@@ -16,8 +16,15 @@ from core.requests import (
     AnswerId,
     Body,
     ChatRequest,
+    Conversation,
+    ConversationId,
+    ConversationInfo,
+    ConversationTitle,
+    CopyRequest,
     Digits,
     Done,
+    DownloadRequest,
+    Finding,
     ForkChoice,
     LoadRequest,
     ModelChoice,
@@ -33,6 +40,8 @@ from core.requests import (
     RequestAccepted,
     SavedSession,
     SessionName,
+    SpeedRequest,
+    SpeedResult,
     Target,
     TrustView,
     UnfinishedAnswer,
@@ -49,6 +58,7 @@ class NodeClient:
     """Commands and events of one node. Use as an async context manager."""
 
     def __init__(self, home: Home) -> None:
+        self.home = home
         transport = httpx2.AsyncHTTPTransport(uds=str(home.socket))
         self._http = httpx2.AsyncClient(transport=transport, base_url="http://node")
 
@@ -80,6 +90,18 @@ class NodeClient:
         """Models on this Mac with how each would fit the paired Macs."""
         return await self._call("GET", "/v1/models", None, list[ModelChoice])
 
+    async def download(self, request: DownloadRequest) -> None:
+        """Begin to download a model of the hub; Transfer events follow. What an earlier try left is gone on with."""
+        await self._call("POST", "/v1/downloads", request, Done)
+
+    async def copy(self, request: CopyRequest) -> None:
+        """Begin to copy a model to disks of paired Macs; Transfer events follow."""
+        await self._call("POST", "/v1/copies", request, Done)
+
+    async def stop_transfers(self) -> None:
+        """End what is being downloaded or copied; what is there is kept."""
+        await self._call("DELETE", "/v1/transfers", None, Done)
+
     async def plan(self, request: PreviewRequest) -> PlanPreview:
         """What `load` would do, without doing it; a model that nobody has examined yet takes seconds."""
         return await self._call("POST", "/v1/plan", request, PlanPreview, timeout_s=LOAD_S)
@@ -103,6 +125,14 @@ class NodeClient:
     async def cancel(self, request_id: str) -> None:
         """Stop an answer; what is written stays."""
         await self._call("DELETE", f"/v1/chat/{request_id}", None, Done)
+
+    async def test_speed(self, wanted: SpeedRequest) -> SpeedResult:
+        """Measure a hop; Progress events of the task "speed test" tell how far it is."""
+        return await self._call("POST", "/v1/speedtest", wanted, SpeedResult)
+
+    async def stop_speed_test(self) -> None:
+        """End the test that runs; who waits for it is told so."""
+        await self._call("DELETE", "/v1/speedtest", None, Done)
 
     async def choose(self, order: RecoveryOrder) -> None:
         """Say what becomes of a plan that lost a Mac; Recovery events follow."""
@@ -136,9 +166,43 @@ class NodeClient:
         """Forget one, and its key."""
         await self._call("POST", "/v1/sessions/delete", wanted, Done)
 
+    async def conversations(self) -> list[ConversationInfo]:
+        """The kept conversations of this Mac, the newest first; damaged ones say why."""
+        return await self._call("GET", "/v1/conversations", None, list[ConversationInfo])
+
+    async def conversation(self, wanted: ConversationId) -> Conversation:
+        """One of them, whole."""
+        return await self._call("POST", "/v1/conversations/read", wanted, Conversation)
+
+    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
+        """Keep it, in the place of the one of that id."""
+        return await self._call("POST", "/v1/conversations/write", conversation, ConversationInfo)
+
+    async def rename_conversation(self, wanted: ConversationTitle) -> ConversationInfo:
+        """Give one another title."""
+        return await self._call("POST", "/v1/conversations/rename", wanted, ConversationInfo)
+
+    async def delete_conversation(self, wanted: ConversationId) -> None:
+        """Forget one, and its key."""
+        await self._call("POST", "/v1/conversations/delete", wanted, Done)
+
     async def know(self, address: Address) -> None:
         """Tell the node where another Mac is, for networks without multicast."""
         await self._call("POST", "/v1/peers", address, Done)
+
+    async def rescan(self) -> None:
+        """Look for all Macs now; what is found follows as events. Raises UsageError where Bonjour is off."""
+        await self._call("POST", "/v1/rescan", None, Done)
+
+    async def check(self) -> AsyncIterator[Finding]:
+        """What the node finds about itself, its network and its machine, each as soon as it does."""
+        try:
+            async with self._http.stream("GET", "/v1/check", timeout=ANSWER_S) as reply:
+                async for line in reply.aiter_lines():
+                    if line.startswith("data: "):
+                        yield msgspec.json.decode(line[len("data: ") :], type=Finding)
+        except httpx2.TransportError as error:
+            raise NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).") from error
 
     async def open_pairing(self) -> PairingWindow:
         """Open this Mac's pairing window; PairingChanged events follow."""

@@ -9,21 +9,25 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
 from core.events import Plan, PlanLoaded, PlanProposed
-from core.requests import LoadRequest, PreviewRequest, SessionName, UnfinishedAnswer
+from core.requests import LoadRequest, PreviewRequest, SessionName, SpeedRequest, UnfinishedAnswer
 from core.settings import Home
 from core.text import clean_text
+from core.trust.naming import pick
 from tui import pairing, report
 from tui.answering import answer, asks_for_more, request_of
 from tui.client import NodeClient, check
 from tui.demo import LOAD_S, Demo, DemoConfig, demo_budgets
 from tui.imagined import budgets_of, imagined_plan
 from tui.watch import Watch
+
+if TYPE_CHECKING:
+    from tui.preferences import Preferences
 
 ATTACH_S = 5.0
 
@@ -37,12 +41,13 @@ async def open_tui(args: argparse.Namespace) -> int:
     node = None if await _answers(home) else _start_node(home)
     try:
         async with NodeClient(home) as client:
-            await MaclusterApp(client).run_async()
+            app = MaclusterApp(client, folder=home.root, preferences=_preferences(args), ends_node=node is not None)
+            await app.run_async()
     finally:
         if node and node.stdin:
             node.stdin.close()
             await asyncio.to_thread(node.wait)
-    return 0
+    return app.return_code or 0
 
 
 async def demo(args: argparse.Namespace) -> int:
@@ -89,7 +94,9 @@ async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
     _to_stderr(f"Starting {len(demo.budgets)} simulated Macs …")
     await demo.start()
     async with NodeClient(demo.home) as client:
-        app = MaclusterApp(client, note=f"demo: {len(demo.budgets)} simulated Macs on this one")
+        note = f"demo: {len(demo.budgets)} simulated Macs on this one"
+        # what the person sets here is theirs; the state of the simulated Macs is thrown away
+        app = MaclusterApp(client, note=note, folder=_home(args).root, preferences=_preferences(args))
 
         async def prepare() -> None:
             try:
@@ -103,7 +110,7 @@ async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
         await app.run_async()
         preparing.cancel()
         await asyncio.gather(preparing, return_exceptions=True)
-    return 0
+    return app.return_code or 0
 
 
 async def status(args: argparse.Namespace) -> int:
@@ -145,12 +152,16 @@ async def plan(args: argparse.Namespace) -> int:
     """Who would own which layers: over the present cluster, or over Macs that need not exist."""
     request = PreviewRequest(model=_model(args), parts=args.parts, **_how(args))
     check(request)
+    if args.macs and args.without:
+        raise UsageError("--macs and --without do not go together.", "Leave those Macs out of --macs.")
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(_home(args), request, macs)
     else:
-        async with NodeClient(_home(args)) as client:
-            preview = await client.plan(request)
+        async with Watch(_home(args)) as watch:
+            await watch.attached(ATTACH_S)
+            without = _without(watch, args)
+            preview = await watch.client.plan(msgspec.structs.replace(request, without=without))
     _print(args, report.preview_facts(preview), report.preview_lines(preview))
     return 0 if preview.plan else 1
 
@@ -212,9 +223,32 @@ def _of_model(found: Sequence[UnfinishedAnswer], watch: Watch) -> UnfinishedAnsw
     return next((one for one in found if loaded and one.model == loaded.model), found[0])
 
 
+async def keys(args: argparse.Namespace) -> int:
+    """Every action that has a key, by the name under which config.toml can give it another."""
+    from tui.preferences import ACTIONS, config_file
+
+    facts = {name: {"keys": action.keys.split(","), "does": action.title} for name, action in ACTIONS.items()}
+    rows = [(name, action.keys, action.title) for name, action in ACTIONS.items()]
+    how = f'\nOther keys: [keys] in {config_file()}, such as  models = "ctrl+k,f7"'
+    _print(args, facts, [*report.table(("action", "keys", "does"), rows, left=(0, 1, 2)), how])
+    return 0
+
+
+async def speedtest(args: argparse.Namespace) -> int:
+    """How fast the link between two Macs is."""
+    async with NodeClient(_home(args)) as client:
+        try:
+            found = await client.test_speed(SpeedRequest(source=args.source, target=args.target))
+        except asyncio.CancelledError:
+            await client.stop_speed_test()
+            raise
+    _print(args, report.speed_facts(found), report.speed_lines(found))
+    return 0
+
+
 async def bench(args: argparse.Namespace) -> int:
     """Run a bench in a process of its own, since it imports mlx."""
-    command = [sys.executable, "-m", f"core.bench.{args.name}", *(["--json"] if args.json else [])]
+    command = [sys.executable, "-m", _bench_module(args.name), *(["--json"] if args.json else [])]
     process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
     try:
         return await process.wait()
@@ -225,6 +259,10 @@ async def bench(args: argparse.Namespace) -> int:
         raise
 
 
+def _bench_module(name: str) -> str:
+    return "tui.bench" if name == "tui" else f"core.bench.{name}"
+
+
 async def _is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
     """Whether the model that is meant is ready, whatever it is called, in the ring that was asked for, if any was; or
     is kept alive, for another load would end what waits for it.
@@ -233,9 +271,12 @@ async def _is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
     is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
     if loaded is None or not is_there or args.topology not in (None, loaded.topology):
         return False
+    without = _without(watch, args)
+    if any(stage.device_id in without for stage in loaded.stages):
+        return False
     if loaded.model == args.model and not args.layers:
         return True
-    meant = await watch.client.plan(PreviewRequest(model=_model(args), layers=args.layers))
+    meant = await watch.client.plan(PreviewRequest(model=_model(args), layers=args.layers, without=without))
     split = meant.plan or meant.draft
     if split is None or split.fingerprint != loaded.fingerprint:
         return False
@@ -252,10 +293,16 @@ def _how(args: argparse.Namespace) -> dict[str, Any]:
     return {name: getattr(args, name) for name in names}
 
 
+def _without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
+    """Device ids of the Macs that are to hold no layers. Raises UsageError for a name that is none."""
+    known = [(peer.device_id, peer.name) for peer in watch.now.peers]
+    return tuple(pick(typed, known) for typed in args.without)
+
+
 async def _load(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
-    request = LoadRequest(model=_model(args), verify=verify, **_how(args))
-    check(request)
     await watch.attached(ATTACH_S)
+    request = LoadRequest(model=_model(args), verify=verify, without=_without(watch, args), **_how(args))
+    check(request)
     mark = len(watch.seen)
     await watch.client.load(request)
 
@@ -299,6 +346,15 @@ async def _answers(home: Home) -> bool:
     except NodeUnreachable:
         return False
     return True
+
+
+def _preferences(args: argparse.Namespace) -> Preferences:
+    """What the person's file says, and what this command says besides."""
+    from tui.preferences import config_file, memory_in, read
+
+    found = read(config_file(), memory_in(_home(args).root))
+    slow_link = found.slow_link or args.slow_link
+    return msgspec.structs.replace(found, plain=found.plain or args.plain, slow_link=slow_link)
 
 
 def _start_node(home: Home) -> subprocess.Popen[bytes]:

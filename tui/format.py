@@ -9,6 +9,7 @@ from typing import NamedTuple
 from rich.cells import cell_len, set_cell_size
 
 from core.events import Level, Peer, StageStatus
+from core.requests import FindingState
 from core.settings import GB
 
 TEXTURES = "█▓▒░"
@@ -42,6 +43,19 @@ _STAGE: dict[StageStatus, Mark] = {
     "broken": Mark("✗", "broken", BAD),
     "lost": Mark("✗", "lost", BAD),
 }
+
+
+_FINDING: dict[FindingState, Mark] = {
+    "ok": Mark("✓", "ok", GOOD),
+    "warn": Mark("▲", "beware", WARN),
+    "bad": Mark("✗", "wrong", BAD),
+    "unknown": Mark("–", "not known", DIM),
+}
+
+
+def finding_mark(state: FindingState) -> Mark:
+    """How a finding of the check is shown."""
+    return _FINDING[state]
 
 
 def trust_mark(level: Level) -> Mark:

@@ -8,9 +8,11 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from rich.cells import cell_len
 from textual.content import Content, Span
 
 from core.text import Clean
+from tui.format import fit
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -19,6 +21,9 @@ if TYPE_CHECKING:
 
 # lists and tables mount a widget for every item: at 1,200 the tail alone is twice as many widgets, and slower
 TAIL_LIMIT = 400
+PIECE_LIMIT = 3000
+
+COPY_HINT = "Y copy code"
 
 _BULLETS = "•▪‣"
 _INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
@@ -30,6 +35,18 @@ def cut_at(text: str) -> int:
     0 if there is none. What follows has to begin at the margin, since an indented line belongs to what is before it.
     """
     return _scan(text)[0]
+
+
+def pieces(text: Clean) -> list[Clean]:
+    """`text` cut where it can be, into pieces that are each drawn in a few hundredths of a second."""
+    done, window = [], PIECE_LIMIT
+    while len(text) > window:
+        if cut := cut_at(text[:window]):
+            done.append(Clean(text[:cut]))
+            text, window = Clean(text[cut:]), PIECE_LIMIT
+        else:
+            window *= 2
+    return [*done, text] if text.strip() else done
 
 
 def open_fence(text: str) -> str:
@@ -57,10 +74,9 @@ def _scan(text: str) -> tuple[int, str]:
     return best, opened if fence else ""
 
 
-def last_code(text: Clean) -> str:
-    """The last code block in `text`, "" if there is none."""
-    blocks = [t.content for t in _parser().parse(text) if t.type in ("fence", "code_block")]
-    return blocks[-1].rstrip("\n") if blocks else ""
+def code_blocks(text: Clean) -> list[str]:
+    """The code blocks in `text`, in their order."""
+    return [t.content.rstrip("\n") for t in _parser().parse(text) if t.type in ("fence", "code_block")]
 
 
 def render(text: Clean, width: int) -> Content:
@@ -221,13 +237,28 @@ def _table(rows: list[list[Content]]) -> Content:
 
 
 def _code(code: str, info: str, width: int) -> Content:
-    """A code block with its language above and a bar at its left."""
+    """A code block in a frame of `width` cells, with its language and the key that copies it."""
     from textual.highlight import highlight
 
     language = info.split()[0] if info.split() else ""
-    body = highlight(code.rstrip("\n"), language=language or "text")
-    room = max(8, width - 2)
+    body = highlight(code.rstrip("\n").expandtabs(4), language=language or "text")
+    room = max(8, width - 4)
     lines = [part for line in body.split("\n", allow_blank=True) for part in (line.fold(room) or [line])]
-    bar = Content.styled("│ ", "$text-muted")
-    head = Content.styled(f"┌ {language or 'code'}", "$text-muted")
-    return Content("\n").join([head, *(bar + line for line in lines), Content.styled("└", "$text-muted")])
+    bar, end = Content.styled("│ ", "$text-muted"), Content.styled(" │", "$text-muted")
+    return Content("\n").join(
+        [
+            Content.styled(_frame_top(language or "code", room + 4), "$text-muted"),
+            *(bar + line.pad_right(room - line.cell_length) + end for line in lines),
+            Content.styled(f"└{'─' * (room + 2)}┘", "$text-muted"),
+        ]
+    )
+
+
+def _frame_top(language: str, width: int) -> str:
+    """ "┌ python ──── Y copy code ┐"; the hint only where there is room for both."""
+    hint = f" {COPY_HINT} ┐"
+    if cell_len(language) + len(hint) + 6 > width:
+        hint = "┐"
+    name = fit(language, min(cell_len(language), width - len(hint) - 3))
+    head = f"┌ {name} "
+    return head + "─" * (width - cell_len(head) - len(hint)) + hint

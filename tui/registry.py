@@ -23,17 +23,32 @@ class Action(NamedTuple):
 APP = (
     Action("mc.palette", "ctrl+p", "command_palette", "Palette", "All commands", footer=True),
     Action("mc.models", "ctrl+o", "open('models')", "Models", "Choose a model", footer=True),
+    Action("mc.split", "f4", "open('split')", "Split", "Edit the split: who has which layers", footer=True),
     Action("mc.help", "f1,question_mark", "help", "Help", "Help for the focused pane", footer=True),
     Action("mc.pair", "p", "pair", "Pair", "Pair with another Mac", footer=True),
     Action("mc.trust", "t", "open('trust')", "Trust", "Trust: who is trusted how far, and why", footer=True),
+    Action("mc.ring", "T", "open('topology')", "Ring", "Choose who embeds and samples: the topology"),
+    Action("mc.batch", "B", "open('batch')", "Rows", "Rows, lanes and queue: who is answered now"),
     Action("mc.new", "ctrl+n", "new_chat", "New", "New chat"),
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
+    Action("mc.conversations", "f3", "open('conversations')", "Chats", "Conversations: open, rename, delete, export"),
+    Action("mc.sampling", "f6,S", "open('sampling')", "Sampling", "Sampling: how the answers are asked for"),
+    Action("mc.export", "", "export", "Export", "Export this conversation to a file"),
+    Action("mc.private", "v", "private", "Private", "Keep nothing of this conversation, or keep it again"),
     Action("mc.copy", "ctrl+c", "copy_or_stop", "Copy", "Copy the selection, else stop the answer", priority=True),
-    Action("mc.quit", "ctrl+q,q", "quit", "Quit", "Quit", footer=True),
+    # before everything else, so that no dialog and no palette keeps it
+    Action("mc.quit", "ctrl+q", "quit", "Quit", "Quit", footer=True, priority=True),
+    Action("mc.quit-letter", "q", "quit", "Quit", "Quit"),
     Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
     Action("mc.keep", "", "keep", "Keep", "Keep this conversation under a name"),
     Action("mc.take-up", "", "take_up", "Take up", "Go on with a conversation that was kept"),
     Action("mc.unload-any", "", "unload", "Unload", "Unload the model, or cancel its loading"),
+    Action("mc.logs", "", "open('logs')", "Logs", "All log lines, with filters"),
+    Action("mc.sessions", "", "open('sessions')", "Sessions", "Kept conversations with their memory (sessions)"),
+    Action("mc.add-mac", "", "add_mac", "Add", "Add a Mac by address"),
+    Action("mc.rescan", "", "rescan", "Rescan", "Look for Macs again"),
+    Action("mc.check", "", "open('check')", "Check", "Check why no Mac is found"),
+    Action("mc.hops", "", "open('hop')", "Hops", "Hop details, with a speed test"),
     Action("mc.theme", "", "change_theme", "Theme", "Change the theme"),
 )
 
@@ -61,6 +76,7 @@ PANE = (
 CHAT = (
     Action("mc.chat-copy", "y", "copy_message", "Copy", "Copy the message", footer=True),
     Action("mc.chat-code", "Y", "copy_code", "Copy code", "Copy the last code block of the message"),
+    Action("mc.chat-edit", "e", "edit_message", "Edit", "Change the marked question and ask anew", footer=True),
     Action("mc.chat-previous", "left_square_bracket", "message(-1)", "Previous", "Previous message"),
     Action("mc.chat-next", "right_square_bracket", "message(1)", "Next", "Next message"),
     Action("mc.chat-end", "end,G", "latest", "Latest", "To the end, and follow it", footer=True),
@@ -74,15 +90,18 @@ PROMPT = (
     Action("mc.send", "enter", "send", "Send", "Send the message", footer=True),
     Action("mc.new-line", "ctrl+j", "new_line", "New line", "New line"),
     Action("mc.earlier", "up", "earlier", "Earlier", "Earlier message, when the prompt is empty"),
+    # a text area selects its line with this key
+    Action("mc.prompt-sampling", "f6", "app.open('sampling')", "Sampling", "Sampling: how the answers are asked for"),
     Action("mc.later", "down", "later", "Later", "Later message"),
 )
 
 RECOVERY = (
-    Action("mc.recovery-choose", "enter", "select", "Choose", "Choose what the cursor is on", footer=True),
-    Action("mc.recovery-1", "1", "choose(1)", "First", "The first choice"),
-    Action("mc.recovery-2", "2", "choose(2)", "Second", "The second choice"),
-    Action("mc.recovery-3", "3", "choose(3)", "Third", "The third choice"),
-    Action("mc.recovery-4", "4", "choose(4)", "Fourth", "The fourth choice"),
+    Action("mc.recovery-1", "1", "choose(1)", "First", "The first choice", footer=True),
+    Action("mc.recovery-2", "2", "choose(2)", "Second", "The second choice", footer=True),
+    Action("mc.recovery-3", "3", "choose(3)", "Third", "The third choice", footer=True),
+    Action("mc.recovery-4", "4", "choose(4)", "Fourth", "The fourth choice", footer=True),
+    Action("mc.recovery-choose", "enter", "select", "Choose", "Choose what the cursor is on"),
+    Action("mc.recovery-logs", "l", "app.open('logs')", "Logs", "What the nodes say of it", footer=True),
     Action("mc.recovery-down", "j", "cursor_down", "Down", "Next choice"),
     Action("mc.recovery-up", "k", "cursor_up", "Up", "Previous choice"),
 )
@@ -90,11 +109,54 @@ RECOVERY = (
 LOGS = (
     Action("mc.log-follow", "f", "follow", "Follow", "Follow new lines, or stay where you are", footer=True),
     Action("mc.log-level", "l", "level", "Level", "Least level to show", footer=True),
+    Action("mc.log-mac", "m", "mac", "Mac", "Only the lines of one Mac, the next one, or of all"),
     Action("mc.log-copy", "y", "copy_lines", "Copy", "Copy the lines", footer=True),
     Action("mc.log-down", "j", "scroll_down", "Down", "Scroll down"),
     Action("mc.log-up", "k", "scroll_up", "Up", "Scroll up"),
     Action("mc.log-top", "g", "scroll_home", "Top", "To the top"),
     Action("mc.log-end", "G", "scroll_end", "End", "To the end"),
+)
+
+LOG_PANE = (Action("mc.log-open", "enter,z", "app.open('logs')", "All", "All lines, with filters", footer=True),)
+
+HOPS = (Action("mc.hop-open", "enter", "app.open('hop')", "Details", "Where the time of a hop goes", footer=True),)
+
+HOP = (
+    Action("mc.hop-previous", "left", "hop(-1)", "Before", "The hop before", footer=True, priority=True),
+    Action("mc.hop-next", "right", "hop(1)", "Next", "The next hop", footer=True, priority=True),
+    Action("mc.hop-pause", "p", "pause", "Pause", "Hold the picture, or go on", footer=True),
+    Action("mc.hop-window", "w", "window", "Window", "The next span of time: 60 s, 10 min, 1 h", footer=True),
+    Action("mc.hop-test", "t", "test", "Speed test", "Test the link of this hop", footer=True),
+    Action("mc.hop-leave", "f2", "leave", "Leave", "Back to the dashboard; a test is stopped"),
+    Action("mc.hop-down", "j", "scroll_part(1)", "Down", "Scroll down"),
+    Action("mc.hop-up", "k", "scroll_part(-1)", "Up", "Scroll up"),
+    Action("mc.hop-focus", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.hop-focus-back", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.hop-back", "escape", "back", "Back", "Stop the speed test, or go back", footer=True),
+)
+
+LOGS_SCREEN = (
+    Action("mc.logs-filter", "slash", "filter", "Filter", "Show only lines that hold a text", footer=True),
+    Action("mc.logs-file", "o", "file", "File", "Say where the log file is, and copy its path", footer=True),
+    Action("mc.logs-leave", "f2,z", "leave", "Leave", "Back to the dashboard"),
+    Action("mc.logs-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.logs-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.logs-back", "escape", "back", "Back", "Clear the filter, or go back", footer=True),
+)
+
+SESSION_LIST = (
+    Action("mc.session-load", "enter", "select", "Load", "Go on with this conversation", footer=True),
+    Action("mc.session-down", "j", "cursor_down", "Down", "Next conversation"),
+    Action("mc.session-up", "k", "cursor_up", "Up", "Previous conversation"),
+)
+
+SESSIONS = (
+    Action("mc.session-save", "s", "save", "Save", "Keep the conversation of the chat under a name", footer=True),
+    Action("mc.session-delete", "x", "delete", "Delete", "Delete this one, and its key", footer=True),
+    Action("mc.sessions-leave", "f2", "leave", "Leave", "Back to the dashboard"),
+    Action("mc.sessions-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.sessions-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.sessions-back", "escape", "back", "Back", "Stop waiting, or go back", footer=True),
 )
 
 MODEL_LIST = (
@@ -104,9 +166,17 @@ MODEL_LIST = (
 )
 
 MODELS = (
+    Action("mc.edit-split", "e", "edit_split", "Split", "Edit the split before the model is loaded"),
+    Action("mc.download", "d", "download", "Download", "Download a model, or copy this one to a Mac", footer=True),
+    Action("mc.context", "c", "context", "Context", "Choose the length of the context", footer=True),
+    Action("mc.longer", "right", "longer(1)", "Longer", "A longer context"),
+    Action("mc.shorter", "left", "longer(-1)", "Shorter", "A shorter context"),
     Action("mc.filter", "slash", "filter", "Filter", "Show only models whose name holds a text", footer=True),
-    Action("mc.sort", "s", "sort", "Sort", "Sort by fit, size or name", footer=True),
-    Action("mc.topology", "t", "topology", "Ring", "Plan the model in the next topology", footer=True),
+    Action("mc.sort", "s", "sort", "Sort", "Sort by fit, size or name"),
+    Action("mc.fitting", "f", "fitting", "Fitting", "Show only models that fit, or all of them"),
+    Action("mc.topology", "t", "topology", "Ring", "Plan the model in the next topology"),
+    Action("mc.kv-bits", "K", "bits", "Bits", "Keep keys and values in 8 bits, in 4, or as they are"),
+    Action("mc.stop-transfer", "x", "stop_transfer", "Stop", "Stop what is downloaded or copied; asks first"),
     Action("mc.unload", "u", "app.unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.models-leave", "f2", "leave", "Leave", "Back to the dashboard; a load goes on"),
     Action("mc.models-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
@@ -117,6 +187,7 @@ MODELS = (
 PAIRING = (
     Action("mc.pairing-again", "r", "again", "Again", "Try again, once it has failed"),
     Action("mc.pairing-done", "enter", "done", "Close", "Close the dialog, once it has ended"),
+    Action("mc.pairing-key", "f", "fingerprint", "Key", "The whole fingerprint of the other key", priority=True),
     Action("mc.pairing-stop", "escape", "stop", "Leave", "Leave; a pairing under way is stopped, and nothing kept"),
     Action("mc.pairing-next", "tab", "app.focus_next", "Next", "Next part of the dialog"),
     Action("mc.pairing-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
@@ -127,6 +198,19 @@ PAIRING = (
 MAC_LIST = (
     Action("mc.mac-down", "j", "cursor_down", "Down", "Next Mac"),
     Action("mc.mac-up", "k", "cursor_up", "Up", "Previous Mac"),
+)
+
+ROW_LIST = (
+    Action("mc.row-down", "j", "cursor_down", "Down", "Next row"),
+    Action("mc.row-up", "k", "cursor_up", "Up", "Previous row"),
+)
+
+BATCH = (
+    Action("mc.batch-stop", "x", "stop", "Stop", "Stop the answer under the cursor", footer=True),
+    Action("mc.batch-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    Action("mc.batch-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.batch-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.batch-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
 
 TRUST = (
@@ -143,22 +227,118 @@ TRUST = (
     Action("mc.trust-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
 
+TOPOLOGY_LIST = (
+    Action("mc.ring-load", "enter", "select", "Load", "Load the model in this topology; asks first", footer=True),
+    Action("mc.ring-down", "j", "cursor_down", "Down", "Next topology"),
+    Action("mc.ring-up", "k", "cursor_up", "Up", "Previous topology"),
+)
+
+TOPOLOGY = (
+    Action("mc.ring-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    Action("mc.ring-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.ring-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.ring-back", "escape", "back", "Back", "Back; nothing is changed", footer=True),
+)
+
+SPLIT = (
+    Action("mc.split-left", "left", "move(-1)", "Move 1", "Move the boundary left by 1 layer", footer=True),
+    Action("mc.split-right", "right", "move(1)", "Right", "Move it right by 1 layer"),
+    Action("mc.split-next", "tab", "boundary", "Next", "The next boundary", footer=True),
+    Action("mc.split-balance", "b", "balance", "Balance", "Balanced again, by the memory of the Macs", footer=True),
+    Action("mc.split-undo", "u", "undo", "Undo", "Undo the last step; any number of them", footer=True),
+    Action("mc.split-apply", "enter", "apply", "Apply", "Load the model so", footer=True),
+    Action("mc.split-down", "j,down", "scroll(1)", "Down", "Scroll down what it means"),
+    Action("mc.split-up", "k,up", "scroll(-1)", "Up", "Scroll up what it means"),
+    Action("mc.split-leave", "f2", "back", "Leave", "Leave; nothing was applied"),
+    Action("mc.split-back", "escape", "back", "Back", "Leave; nothing was applied", footer=True),
+    Action("mc.split-far-left", "H,shift+left", "move(-5)", "Move 5", "Move it left by 5 layers", footer=True),
+    Action("mc.split-far-right", "L,shift+right", "move(5)", "Right", "Move it right by 5 layers"),
+)
+
 ASKING = (
     Action("mc.ask-no", "escape", "no", "No", "No: nothing is changed", footer=True),
     Action("mc.ask-next", "tab", "app.focus_next", "Next", "Next part of the dialog"),
     Action("mc.ask-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
-    Action("mc.ask-quit", "ctrl+q", "app.quit", "Quit", "Quit; nothing is changed"),
 )
 
 HELP = (
-    Action("mc.help-close", "escape,f1,q", "close", "Close", "Close the help", footer=True),
-    # a modal screen hides the app's keys, and this one must work everywhere
-    Action("mc.help-quit", "ctrl+q", "app.quit", "Quit", "Quit, also from the help", footer=True),
+    Action("mc.help-close", "escape,f1", "close", "Close", "Clear what was typed, or close the help", footer=True),
 )
 
-EVERYTHING = (
-    *(*APP, *DASHBOARD, *PANE, *CHAT, *PROMPT, *RECOVERY, *LOGS, *MODEL_LIST, *MODELS),
-    *(*PAIRING, *MAC_LIST, *TRUST, *ASKING, *HELP),
+PEERS = (
+    Action("mc.peer-details", "enter", "ask('details')", "Details", "All about the Mac under the cursor", footer=True),
+    Action("mc.peer-pair", "p", "ask('pair')", "Pair", "Pair with the Mac under the cursor", footer=True),
+    Action("mc.peer-trust", "t", "ask('trust')", "Trust", "Trust in the Mac under the cursor", footer=True),
+    Action("mc.peer-skip", "space", "ask('skip')", "Use/skip", "Use or skip the Mac under the cursor", footer=True),
+    Action("mc.peer-add", "a", "ask('add')", "Add", "Add a Mac by address", footer=True),
+    Action("mc.peer-rescan", "r", "app.rescan", "Rescan", "Look for Macs again", footer=True),
+    Action("mc.peer-forget", "x", "ask('forget')", "Forget", "Forget the Mac under the cursor; asks"),
+    Action("mc.peer-down", "j,down", "cursor_down", "Down", "Next Mac"),
+    Action("mc.peer-up", "k,up", "cursor_up", "Up", "Previous Mac"),
+    Action("mc.peer-first", "g", "cursor_first", "First", "The first Mac"),
+    Action("mc.peer-last", "G", "cursor_last", "Last", "The last Mac"),
+    Action("mc.peer-copy", "y", "copy_text", "Copy", "Copy the text of this pane"),
 )
+
+PEER = (
+    Action("mc.one-pair", "p", "ask('pair')", "Pair", "Pair with it", footer=True),
+    Action("mc.one-trust", "t", "ask('trust')", "Trust", "Trust in it, and its key", footer=True),
+    Action("mc.one-skip", "space", "ask('skip')", "Use/skip", "Use it in the next split, or skip it", footer=True),
+    Action("mc.one-add", "a", "ask('add')", "Address", "Say where it is", footer=True),
+    Action("mc.one-forget", "x", "ask('forget')", "Forget", "Put it out for good; asks first", footer=True),
+    Action("mc.one-copy", "y", "copy_text", "Copy", "Copy what is known", footer=True),
+    Action("mc.one-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    Action("mc.one-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
+)
+
+WELCOME = (
+    Action("mc.welcome-add", "a", "app.add_mac", "Add", "Add a Mac by address", footer=True),
+    Action("mc.welcome-rescan", "r", "app.rescan", "Rescan", "Look for Macs again", footer=True),
+    Action("mc.welcome-check", "c", "app.open('check')", "Check", "Check why no Mac is found", footer=True),
+    Action("mc.welcome-copy", "y", "copy_text", "Copy", "Copy the text of this pane"),
+)
+
+CHECK = (
+    Action("mc.check-again", "r", "again", "Again", "Check everything again", footer=True),
+    Action("mc.check-copy", "y", "copy_report", "Copy", "Copy the report", footer=True),
+    Action("mc.check-leave", "f2", "back", "Leave", "Back to the dashboard; a running check ends"),
+    Action("mc.check-back", "escape", "back", "Back", "Back; a running check ends", footer=True),
+)
+
+CONVERSATION_LIST = (
+    Action("mc.conversation-open", "enter", "select", "Open", "Open this conversation in the chat", footer=True),
+    Action("mc.conversation-down", "j", "cursor_down", "Down", "Next conversation"),
+    Action("mc.conversation-up", "k", "cursor_up", "Up", "Previous conversation"),
+)
+
+CONVERSATIONS = (
+    Action("mc.conversations-filter", "slash", "filter", "Filter", "Show only those that hold a text", footer=True),
+    Action("mc.conversations-new", "n", "new", "New", "Begin a new conversation", footer=True),
+    Action("mc.conversations-rename", "r", "rename", "Rename", "Give this one another title", footer=True),
+    Action("mc.conversations-export", "e", "export", "Export", "Export this one to a file", footer=True),
+    Action("mc.conversations-delete", "x", "delete", "Delete", "Delete this one, and its key; asks first", footer=True),
+    Action("mc.conversations-leave", "f2", "leave", "Leave", "Back to the dashboard"),
+    Action("mc.conversations-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
+    Action("mc.conversations-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    Action("mc.conversations-back", "escape", "back", "Back", "Clear the filter, or go back", footer=True),
+)
+
+SAMPLING = (
+    Action("mc.sampling-use", "enter", "use", "Use", "Ask like that from now on", footer=True),
+    Action("mc.sampling-next", "tab,down", "app.focus_next", "Next", "Next line", footer=True),
+    Action("mc.sampling-previous", "shift+tab,up", "app.focus_previous", "Previous", "Previous line"),
+    Action("mc.sampling-leave", "f2", "leave", "Leave", "Back to the dashboard; nothing changes"),
+    Action("mc.sampling-back", "escape", "back", "Back", "Back; nothing changes", footer=True),
+)
+
+TABLES = (
+    *(CONVERSATION_LIST, CONVERSATIONS, SAMPLING),
+    *(PEERS, PEER, WELCOME, CHECK, SPLIT),
+    *(HOPS, HOP, TOPOLOGY_LIST, TOPOLOGY),
+    *(APP, DASHBOARD, PANE, CHAT, PROMPT, RECOVERY, LOGS, LOG_PANE, LOGS_SCREEN, SESSION_LIST, SESSIONS),
+    *(MODEL_LIST, MODELS, PAIRING, MAC_LIST, TRUST, ROW_LIST, BATCH, ASKING, HELP),
+)
+
+EVERYTHING = tuple(action for table in TABLES for action in table)
 
 OUR_IDS = frozenset(a.id for a in EVERYTHING)

@@ -7,13 +7,25 @@ from typing import Any
 
 import msgspec
 
-from core.events import HopSample, Peer, Plan, PlanLoaded, Recovery, RequestDone, Snapshot, TokenEvent, TrustChanged
+from core.events import (
+    Batch,
+    HopSample,
+    Peer,
+    Plan,
+    PlanLoaded,
+    Recovery,
+    RequestDone,
+    Snapshot,
+    TokenEvent,
+    TrustChanged,
+)
 from core.mac.memory import rss_bytes
 from core.plan.fit import missing_bytes, shortage
 from core.plan.notes import before_which, ranges, sees
-from core.requests import ModelChoice, PlanPreview, UnfinishedAnswer
+from core.requests import Forecast, ModelChoice, PlanPreview, SpeedResult, UnfinishedAnswer
 from core.settings import GB
 from core.text import clean_text
+from tui.batch import summary
 from tui.survival import survival
 
 Facts = dict[str, Any]
@@ -75,12 +87,22 @@ def preview_lines(preview: PlanPreview) -> list[str]:
             lines.append(only if preview.cuts else "It cannot be split.")
         if split.batched:
             lines.append("Rows of several requests share a batch.")
+    lines += forecast_lines(preview.forecast) if preview.forecast else []
     for stage, share in zip(split.stages if split else (), preview.parts, strict=False):
         lines.append(f"{stage.peer} reads {gigabytes(sum(end - begin for _, begin, end in share))}:")
         lines += [clean_text(f"  {file}  bytes {begin}–{end - 1}") for file, begin, end in share]
     if preview.problem:
         lines.append(clean_text(f"{preview.problem.what} {preview.problem.fix}".rstrip()))
     return lines
+
+
+def forecast_lines(told: Forecast) -> list[str]:
+    """What the plan would be worth to one person who asks, and on what grounds."""
+    basis = "from past runs here" if told.measured else "a guess by the chip"
+    speed = f"Expected: {told.tokens_per_s:.1f} tokens/s for one request ({basis})"
+    first = f"first token after {told.prompt_s:.1f} s for each 1000 tokens of prompt"
+    lines = [f"{speed}, {first}, loaded in {told.load_s:.0f} s."]
+    return [*lines, clean_text(told.advice)] if told.advice else lines
 
 
 def trust_line(trust: TrustChanged) -> str:
@@ -102,6 +124,21 @@ def hop_lines(hops: Sequence[HopSample], names: dict[str, str]) -> list[str]:
     ]
     head = ("hop (ms per frame)", "frames", "sent", "compute", "wait", "seal", "send", "open", "rtt")
     return ["Hops:", *table(head, rows)]
+
+
+def speed_facts(found: SpeedResult) -> Facts:
+    """What `macluster speedtest --json` prints."""
+    return msgspec.structs.asdict(found) | {"bytes_per_s": found.bytes_per_s}
+
+
+def speed_lines(found: SpeedResult) -> list[str]:
+    """What it prints for people."""
+    rtt, least, loaded = (f"{1e3 * s:.2f} ms" for s in (found.rtt_s, found.rtt_min_s, found.loaded_rtt_s))
+    return [
+        f"{rtt} there and back (least {least}, of {found.round_trips} empty messages)",
+        f"{found.bytes_per_s / 1e6:.0f} MB/s sealed ({found.frames} messages, each {loaded} there and back)",
+        *(["An answer was being written meanwhile: ask again when none is."] if found.answering else []),
+    ]
 
 
 def done_line(done: RequestDone) -> str:
@@ -228,7 +265,14 @@ def preview_facts(preview: PlanPreview) -> Facts:
         ],
         "total_bytes": preview.total_bytes,
         "kv_bytes": preview.kv_bytes,
+        "forecast": forecast_facts(preview.forecast) if preview.forecast else None,
     }
+
+
+def forecast_facts(told: Forecast) -> Facts:
+    """A forecast with its sums; times in seconds, `stages_s` and `hops_s` in ring order."""
+    facts: Facts = msgspec.to_builtins(told)
+    return facts | {"token_s": told.token_s, "tokens_per_s": told.tokens_per_s}
 
 
 def status_facts(now: Snapshot) -> Facts:
@@ -242,8 +286,26 @@ def status_facts(now: Snapshot) -> Facts:
         "plan": plan_facts(now.plan) if now.plan else None,
         "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
         "running": now.running,
+        "batch": batch_facts(now.batch, now.plan) if now.plan else None,
         "counters": msgspec.structs.asdict(now.counters),
     }
+
+
+def batch_facts(batch: Batch, plan: Plan) -> Facts:
+    """The rows that run, then the queue, beside what the plan has of each."""
+    most = {"rows_max": plan.rows, "context_tokens": plan.context, "waiting": len(batch.queue)}
+    facts: Facts = msgspec.to_builtins(batch)
+    return most | {field: fact for field, fact in facts.items() if field != "type"}
+
+
+def batch_lines(batch: Batch, plan: Plan) -> list[str]:
+    """How full the plan is, and a line a row."""
+    rows = [
+        (r.request_id[:8], r.state, *map(str, (r.prompt_tokens, r.read, r.written)), str(r.lane or "–"))
+        for r in batch.rows
+    ]
+    head = ("row", "state", "prompt", "read", "written", "lane")
+    return [f"Rows: {summary(batch, plan)}", *(table(head, rows, left=(0, 1)) if rows else [])]
 
 
 def peer_lines(peers: Sequence[Peer]) -> list[str]:
@@ -271,6 +333,7 @@ def status_lines(now: Snapshot) -> list[str]:
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
         lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))
+    lines += batch_lines(now.batch, now.plan) if now.plan else []
     counted = [f"{name.replace('_', ' ')} {n}" for name, n in msgspec.structs.asdict(now.counters).items() if n]
     return [*lines, f"Network: {', '.join(counted)}"] if counted else lines
 
@@ -313,6 +376,8 @@ def fit_words(model: ModelChoice) -> str:
     if model.loaded:
         return "loaded"
     plan, draft, problem = model.preview.plan, model.preview.draft, model.preview.problem
+    if plan and model.preview.missing_on:
+        return f"{len(plan.stages)} Macs, {len(model.preview.missing_on)} of which lack it"
     if plan:
         return "1 Mac, no hops" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
     if draft:

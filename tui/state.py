@@ -6,21 +6,23 @@ one door, so no widget ever holds foreign text that could drive the terminal.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TypeVar
 
 import msgspec
 
 from core.errors import Problem
 from core.events import (
+    SPEED_TEST,
     AnyEvent,
     HopSample,
+    LogLine,
     Peer,
     PeerChanged,
     PeerGone,
     PeerSeen,
     PlanLoaded,
     PlanProposed,
+    Progress,
     Recovery,
     RequestDone,
     RequestStarted,
@@ -29,15 +31,19 @@ from core.events import (
     Value,
     apply,
 )
-from core.requests import Message, UnfinishedAnswer
-from core.text import Clean, clean_text
-from tui.turns import INTERRUPTED, Turn, ended, gone_on, grown, remarked
+from core.requests import PlanRequest, UnfinishedAnswer
+from core.text import clean_text
+from tui.chats import Chat
+from tui.past import faded
+from tui.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
+_Wish = TypeVar("_Wish", bound=PlanRequest)
 
 HOP_WINDOW_S = 60.0
 RATES_KEPT = 8
 EARLY_KEPT = 512
+LOGS_KEPT = 5000
 
 _change = msgspec.structs.replace
 _NO_HOP = HopSample(
@@ -46,16 +52,34 @@ _NO_HOP = HopSample(
 
 
 class HopPoint(Value, frozen=True, kw_only=True):
-    """What one hop did between two samples. `first` marks the first sample of a request, which holds its prefill."""
+    """What one hop did between two samples, in seconds over all `frames`. `first` marks the first sample of a request,
+    which holds its prefill.
+
+    The sender computes for `compute_s`; both ends pack, seal and open for `seal_s`, of which `codec_s` and `open_s` are
+    parts; a frame is on its way for `wire_s`, which is the sending, `send_s`, and half a round trip each. `source_s` is
+    all that the sender did, `target_s` how long the receiver waited and opened: for the Mac at which the ring begins
+    and ends they are, together, a turn by its clock.
+    """
 
     source: str
     target: str
     at: float
     frames: int
     bytes: int
-    transfer_s: float
     compute_s: float
+    seal_s: float
+    wire_s: float
+    source_s: float
+    target_s: float
     first: bool
+    codec_s: float = 0.0
+    send_s: float = 0.0
+    open_s: float = 0.0
+
+    @property
+    def transfer_s(self) -> float:
+        """What the hop adds to the time of a token."""
+        return self.seal_s + self.wire_s
 
 
 class Departure(Value, frozen=True, kw_only=True):
@@ -71,20 +95,29 @@ class UiState(Value, frozen=True, kw_only=True):
 
     `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
     `early` holds events of answers that are not on screen, or whose id the node has not told yet. `rates` are tokens
-    per second, a value a tick. `unfinished`: interrupted answers that can be continued, the newest first.
+    per second, a value a tick. `unfinished`: interrupted answers that can be continued, the newest first. `editing`:
+    the number of the question that is written anew, else 0. `skipped`: device ids of Macs that hold no layers of what
+    is loaded from now on. `logs`: more lines than the Snapshot has, the newest last.
+    `points`: what the hops did in the last minute; `past`: the hour before that, in fewer points.
     """
 
     snapshot: Snapshot = Snapshot()
     attached: bool = False
     offline: Problem | None = None
+    chat: Chat = Chat()
     turns: tuple[Turn, ...] = ()
+    editing: int = 0
     next_number: int = 1
     early: tuple[TokenEvent | RequestDone, ...] = ()
     problem: Problem | None = None
     unfinished: tuple[UnfinishedAnswer, ...] = ()
+    logs: tuple[LogLine, ...] = ()
     departures: tuple[Departure, ...] = ()
+    skipped: tuple[str, ...] = ()
     base: tuple[HopSample, ...] = ()
     points: tuple[HopPoint, ...] = ()
+    past: tuple[HopPoint, ...] = ()
+    speed_test: Progress | None = None
     rates: tuple[float, ...] = ()
     tokens_since_tick: int = 0
     ticked_at: float = 0.0
@@ -97,8 +130,9 @@ class UiState(Value, frozen=True, kw_only=True):
 
 
 def strangers(state: UiState) -> tuple[Peer, ...]:
-    """The Macs that were seen and can be paired."""
-    return tuple(p for p in state.snapshot.peers if p.trust in ("unpaired", "seen") and not p.is_self)
+    """The Macs that were seen and can be paired. One that is lost was paired, whatever is said of its trust."""
+    seen = (p for p in state.snapshot.peers if p.trust in ("unpaired", "seen") and not p.is_self)
+    return tuple(p for p in seen if p.state != "lost")
 
 
 def washed(value: _T, *, lines: bool = False) -> _T:
@@ -129,19 +163,34 @@ def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
         case PeerGone():
             return _depart(state, before.peers, event)
         case PlanProposed():
-            return _change(state, problem=None, base=(), points=(), load_s=None)
+            return _change(state, problem=None, base=(), points=(), past=(), load_s=None)
         case PlanLoaded(seconds=seconds):
             return _change(state, load_s=seconds)
         case HopSample():
             return _hop(state, event, now)
+        case Progress() if event.task == SPEED_TEST:
+            return _change(state, speed_test=event)
+        case LogLine():
+            return _change(state, logs=(*state.logs, event)[-LOGS_KEPT:])
         case RequestStarted():
             return _change(state, base=())
         case Recovery(state="running", text=text, requests=requests) if text:
             return _recovered(state, text, requests)
         case TokenEvent() | RequestDone():
-            return _answer_event(state, event, now)
+            return answer_event(state, event, now)
         case _:
             return state
+
+
+def skip_turned(state: UiState, device_id: str) -> UiState:
+    """That Mac is left out of what is loaded from now on, or is no longer."""
+    others = tuple(skipped for skipped in state.skipped if skipped != device_id)
+    return _change(state, skipped=(*others, device_id) if others == state.skipped else others)
+
+
+def of_used(state: UiState, wish: _Wish) -> _Wish:
+    """`wish`, but no layers for the Macs that are skipped."""
+    return _change(wish, without=tuple(dict.fromkeys((*wish.without, *state.skipped))))
 
 
 def detached(state: UiState, problem: Problem) -> UiState:
@@ -149,99 +198,9 @@ def detached(state: UiState, problem: Problem) -> UiState:
     return _change(state, attached=False, offline=problem)
 
 
-def sent(state: UiState, text: str, now: float) -> UiState:
-    """The person asked `text`; an empty answer waits for the node."""
-    number = state.next_number
-    asked = Turn(number=number, role="user", text=clean_text(text), at=now)
-    answer = Turn(number=number + 1, role="assistant", text=Clean(""), at=now, done=False)
-    return _change(state, turns=(*state.turns, asked, answer), next_number=number + 2, problem=None, early=())
-
-
-def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) -> UiState:
-    """The node took the question; what it sent about it before it said so is caught up here."""
-    if state.answer is None:
-        return state
-    early = tuple(e for e in state.early if e.request_id == request_id)
-    state = _with_answer(state, request_id=request_id, prompt_tokens=prompt_tokens)
-    state = _change(state, early=())
-    for event in early:
-        state = _answer_event(state, event, now)
-    return state
-
-
-def refused(state: UiState, problem: Problem) -> UiState:
-    """The node did not take the question, or is gone: what is written stays."""
-    problem = washed(problem)
-    return _change(_with_answer(state, done=True, why=problem.what), problem=problem, early=())
-
-
-def stopped(state: UiState) -> UiState:
-    """The person stopped an answer that the node had not accepted yet."""
-    return _change(_with_answer(state, done=True, why="stopped by you"), early=())
-
-
 def failed(state: UiState, problem: Problem | None) -> UiState:
     """A command failed (None: the banner has been read)."""
     return _change(state, problem=washed(problem))
-
-
-def retried(state: UiState) -> tuple[UiState, str]:
-    """The state without the last question and answer, and that question ("" if there is none)."""
-    asked = max((i for i, t in enumerate(state.turns) if t.role == "user"), default=None)
-    if asked is None or state.answer is not None:
-        return state, ""
-    return _change(state, turns=state.turns[:asked], problem=None), state.turns[asked].text
-
-
-def cleared(state: UiState) -> UiState:
-    """A new, empty conversation."""
-    return _change(state, turns=(), problem=None, early=())
-
-
-def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiState:
-    """A conversation that was kept, in the place of the one before."""
-    said = [m for m in messages if m.role != "system"]
-    turns = tuple(
-        Turn(number=number, role="user" if m.role == "user" else "assistant", text=clean_text(m.content), at=now)
-        for number, m in enumerate(said, state.next_number)
-    )
-    return _change(cleared(state), turns=turns, next_number=state.next_number + len(said))
-
-
-def offered(state: UiState, unfinished: Iterable[UnfinishedAnswer], now: float) -> UiState:
-    """Answers that can be continued; an empty chat shows the newest one."""
-    clean = tuple(_change(washed(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
-    state = _change(state, unfinished=clean)
-    return _with_unfinished(state, clean[0], now) if clean and not state.turns else state
-
-
-def interrupted(state: UiState) -> UnfinishedAnswer | None:
-    """The answer to go on with: the last one on screen if it can be continued, else the newest that can."""
-    if state.answer is not None or not state.unfinished:
-        return None
-    last = state.turns[-1].request_id if state.turns else ""
-    return next((each for each in state.unfinished if each.request_id == last), state.unfinished[0])
-
-
-def continued(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
-    """The node goes on with that answer: so does its own turn if that is the last one on screen, else its conversation
-    is taken up. `accepted` follows.
-    """
-    if not state.turns or state.turns[-1].request_id != kept.request_id:
-        state = _with_unfinished(state, kept, now)
-    others = tuple(each for each in state.unfinished if each.request_id != kept.request_id)
-    return _change(state, turns=(*state.turns[:-1], gone_on(state.turns[-1], kept)), unfinished=others, problem=None)
-
-
-def conversation(state: UiState) -> tuple[Message, ...]:
-    """What the model is to read. A question whose answer stayed empty is left out: roles have to alternate."""
-    kept: list[Message] = []
-    for turn in state.turns:
-        if turn.role == "user" and kept and kept[-1].role == "user":
-            kept.pop()
-        if turn.text:
-            kept.append(Message(role=turn.role, content=turn.text))
-    return tuple(kept)
 
 
 def ticked(state: UiState, now: float) -> UiState:
@@ -251,23 +210,10 @@ def ticked(state: UiState, now: float) -> UiState:
         rate = state.tokens_since_tick / elapsed if 0 < elapsed < 10 else 0.0
         state = _change(state, rates=(*state.rates, rate)[-RATES_KEPT:])
     if state.points and state.points[0].at < now - HOP_WINDOW_S:
-        state = _change(state, points=tuple(p for p in state.points if p.at >= now - HOP_WINDOW_S))
+        points = tuple(p for p in state.points if p.at >= now - HOP_WINDOW_S)
+        past = faded(state.past, state.points[: len(state.points) - len(points)], now)
+        state = _change(state, points=points, past=past)
     return _change(state, tokens_since_tick=0, ticked_at=now)
-
-
-def _with_unfinished(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
-    """The conversation of that answer, in the place of the one before, as far as it came."""
-    state = _change(taken_up(state, kept.messages, now), early=state.early)
-    answer = Turn(
-        number=state.next_number,
-        role="assistant",
-        text=Clean(kept.text),
-        at=kept.at,
-        request_id=kept.request_id,
-        tokens=kept.tokens,
-        why=INTERRUPTED,
-    )
-    return _change(state, turns=(*state.turns, answer), next_number=answer.number + 1)
 
 
 def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
@@ -278,7 +224,8 @@ def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
     return _change(state, turns=turns)
 
 
-def _with_answer(state: UiState, **fields: object) -> UiState:
+def with_answer(state: UiState, **fields: object) -> UiState:
+    """With that changed in the answer under way, if there is one."""
     answer = state.answer
     if answer is None:
         return state
@@ -287,7 +234,8 @@ def _with_answer(state: UiState, **fields: object) -> UiState:
 
 def _attach(state: UiState, now: float) -> UiState:
     """A stream began. An answer that was under way goes on if the node still works on it, else it ends here."""
-    state = _change(state, attached=True, offline=None, base=(), departures=(), ticked_at=now)
+    logs = _joined(state.logs, state.snapshot.logs)
+    state = _change(state, attached=True, offline=None, base=(), departures=(), ticked_at=now, logs=logs)
     if not state.points:
         for sample in state.snapshot.hops:
             state = _hop(state, sample, now)
@@ -295,8 +243,14 @@ def _attach(state: UiState, now: float) -> UiState:
     if answer is None or not answer.request_id or answer.request_id in state.snapshot.running:
         return state
     if last is not None and last.request_id == answer.request_id:
-        return _answer_event(state, _change(last, text=""), now)
-    return _with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was started anew")
+        return answer_event(state, _change(last, text=""), now)
+    return with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was started anew")
+
+
+def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """Lines from before a stream broke off, and those of the next one."""
+    fresh = new[new.index(old[-1]) + 1 :] if old and old[-1] in new else new
+    return (*old, *fresh)[-LOGS_KEPT:]
 
 
 def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:
@@ -308,7 +262,8 @@ def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState
     return _change(state, departures=(*others, gone)[-4:])
 
 
-def _answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -> UiState:
+def answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -> UiState:
+    """Something came of an answer; of those that are not on screen it is kept for a while."""
     if isinstance(event, TokenEvent):
         state = _change(state, tokens_since_tick=state.tokens_since_tick + 1)
     answer = state.answer
@@ -331,15 +286,25 @@ def _hop(state: UiState, sample: HopSample, now: float) -> UiState:
     if frames <= 0:
         return _change(state, base=base)
     since = _NO_HOP if fresh or before is None else before
-    transfer_s = sum(getattr(sample, f) - getattr(since, f) for f in ("codec_s", "seal_s", "send_s", "open_s"))
+
+    def spent(*fields: str) -> float:
+        seconds: float = sum(getattr(sample, f) - getattr(since, f) for f in fields)
+        return max(0.0, seconds)
+
     point = HopPoint(
         source=sample.source,
         target=sample.target,
         at=now,
         frames=frames,
         bytes=sample.bytes - since.bytes,
-        transfer_s=max(0.0, transfer_s) + frames * (sample.rtt_s or 0.0) / 2,
-        compute_s=max(0.0, sample.compute_s - since.compute_s),
+        compute_s=spent("compute_s"),
+        seal_s=spent("codec_s", "seal_s", "open_s"),
+        wire_s=spent("send_s") + frames * (sample.rtt_s or 0.0) / 2,
+        source_s=spent("compute_s", "codec_s", "seal_s", "send_s"),
+        target_s=spent("wait_s", "open_s"),
         first=fresh,
+        codec_s=spent("codec_s"),
+        send_s=spent("send_s"),
+        open_s=spent("open_s"),
     )
     return _change(state, base=base, points=(*state.points, point))

@@ -68,14 +68,20 @@ COLOUR_BLIND = Theme(
 
 OWN_THEMES = (DARK, COLOUR_BLIND)
 
-# Textual's themes know nothing of these, so the stylesheets need a value for them in every theme
-DEFAULT_VARIABLES = {
-    "stage-1": "$primary",
-    "stage-2": "$accent",
-    "stage-3": "$secondary",
-    "stage-4": "$foreground",
-    "frame": "$panel",
+# Textual's themes know nothing of these, so they get the colour of something else there
+_STAND_INS = {
+    "stage-1": "primary",
+    "stage-2": "accent",
+    "stage-3": "secondary",
+    "stage-4": "foreground",
+    "frame": "panel-lighten-2",
 }
+
+
+def own_variables(theme: Theme) -> dict[str, str]:
+    """The colours of ours that `theme` does not have."""
+    colours = {**theme.to_color_system().generate(), **theme.variables}
+    return {ours: colours.get(theirs, colours["foreground"]) for ours, theirs in _STAND_INS.items()}
 
 
 @contextmanager

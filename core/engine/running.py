@@ -18,14 +18,14 @@ class Row:
     """`handle` is the plain one of its beginning of `given` tokens, which holds the first `reused` of them already.
     `history`: prompt and answer so far; `position`: so many tokens of it are on the ring; `excess`: so many guesses are
     there behind them, of which nobody knows yet that they are right, or that turned out wrong. At most `most_drafted` a
-    step.
+    step. `read`: so much of its beginning every stage has done, or held already.
     """
 
     def __init__(self, request: Request, handle: int, reused: int, most_drafted: int) -> None:
         self.request, self.handle, self.reused = request, handle, reused
         self.history = request.beginning
         self.given = len(self.history)
-        self.position = reused
+        self.position = self.read = reused
         self.excess = 0
         self.drafted = self.accepted = 0
         self.is_in_lane = self.is_lost = self.is_snapshot_due = False

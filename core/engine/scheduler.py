@@ -10,13 +10,14 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
+from core.engine.batch import lanes_told, rows_told
 from core.engine.lanes import Lane, join, leave, named, split
 from core.engine.parking import LEAST_REUSED, Parked, Parking, tokens_of
 from core.engine.requests import Request
 from core.engine.running import Row
 from core.engine.work import Chunk, Compose, Drop, Op, Step, Trim, Work
 from core.errors import Busy
-from core.events import FinishReason
+from core.events import Batch, FinishReason
 
 
 class Ended(NamedTuple):
@@ -111,6 +112,19 @@ class Scheduler:
         return tuple(lane.handle for lane in self._lanes if lane.flying)
 
     @property
+    def batch(self) -> Batch:
+        """All that runs and waits, for the person. Its lanes are as they are between two works."""
+        held = (*self._rows.values(), *self._leaving.values())
+        return Batch(
+            rows=rows_told(self._rows, [each.request for each in self._waiting.values()], self._lanes),
+            lanes=lanes_told(self._lanes, self._leaving),
+            chunks=self._chunks,
+            used_tokens=sum(row.position for row in held),
+            reserved_tokens=self._running_tokens,
+            parked_tokens=sum(len(parked.tokens) for parked in self.parked),
+        )
+
+    @property
     def idle(self) -> bool:
         """Nothing waits, nothing runs, and once a stage has done what it was sent, it holds what is parked only."""
         return not (self._waiting or self._rows or self._lanes or self._ops)
@@ -178,7 +192,10 @@ class Scheduler:
             return None
         self._chunks -= 1
         row = self._rows.get(work.request_id)
-        return Progress(work.request_id, work.position + len(work.tokens), row.given) if row else None
+        if row is None:
+            return None
+        row.read = work.position + len(work.tokens)
+        return Progress(work.request_id, row.read, row.given)
 
     def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
         """The tokens that follow for each row of `step`, in their order: one at least, and behind each draft that was

@@ -45,7 +45,8 @@ class ControlLink:
         self._sent, self._received = KeyMeter(sealer), KeyMeter(opener)
         self._due: Header | None = None
         self._held: list[tuple[FrameType, bytes]] = []
-        self.peer_id, self.peer_name, self.remote_host = peer.device_id, peer.name, wire.remote_host
+        self.peer_id, self.peer_name = peer.device_id, peer.name
+        self.remote_host, self.local_host = wire.remote_host, wire.local_host
         self.stand, self.peer_stand = stands
         self._is_open = self.stand == self.peer_stand
 

@@ -46,6 +46,11 @@ class FrameType(IntEnum):
     TELEMETRY = 0x18
     KEY_CHANGE = 0x19
     STANDING = 0x1A
+    PROBE = 0x1B
+    SPEED = 0x1C
+    HOLDINGS = 0x1D
+    COPY = 0x1E
+    FILE_PART = 0x1F
     BYE = 0xFF
 
 

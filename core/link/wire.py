@@ -26,6 +26,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: str, host: str) -> None:
         """`where` names the other end in errors; `host` is its address. Raises LinkLost."""
         self._reader, self._writer, self.where, self.remote_host = reader, writer, where, host
+        self.local_host: str = (writer.get_extra_info("sockname") or [""])[0]
         self._was_closed = False
         try:
             tune(writer.get_extra_info("socket"))

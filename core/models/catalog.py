@@ -180,10 +180,11 @@ def _read(directory: Path) -> _Read:
 
 def _explained(directory: Path, error: ModelError) -> Problem:
     problem = error.problem
-    blobs = directory.parent.parent / "blobs"
-    if isinstance(error, BadModel) and directory.parent.name == "snapshots" and any(blobs.glob("*.incomplete")):
+    repository = directory.parent.parent if directory.parent.name == "snapshots" else directory
+    if isinstance(error, BadModel) and _is_begun(repository):
         problem = BadModel(
-            f"{error.what} Its download has not ended.", "Let the download end, or begin it again."
+            f"{error.what} Its download has not ended.",
+            "Let the download end, or go on with it: d in the list of models.",
         ).problem
     return Problem(kind=problem.kind, what=clean_text(problem.what), fix=clean_text(problem.fix))
 
@@ -212,7 +213,7 @@ def _candidates(root: Path) -> Iterator[Path]:
     else:
         for child in sorted(_folders(root)):
             if child.name.startswith("models--"):
-                yield from _current_snapshot(child)
+                yield from _current_snapshot(child) or ([child] if _is_begun(child) else [])
             elif _holds_model(child):
                 yield child
 
@@ -229,6 +230,11 @@ def _current_snapshot(repository: Path) -> list[Path]:
     except OSError:  # it is being removed
         return []
     return [max(ranks)[-1]] if ranks else []
+
+
+def _is_begun(repository: Path) -> bool:
+    """Whether a download into a repository of the hub cache has begun, and has not ended."""
+    return repository.name.startswith("models--") and any((repository / "blobs").glob("*.incomplete"))
 
 
 def _holds_model(directory: Path) -> bool:

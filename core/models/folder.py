@@ -42,10 +42,10 @@ def inside(directory: Path, name: str) -> Path:
 
 
 def name_of(directory: Path) -> str:
-    """What a person calls a model: the repository's full id for a snapshot of the hub cache, else the directory."""
+    """What a person calls a model: the repository's full id in the hub cache, else the directory."""
     directory = directory.resolve()
-    repository = directory.parent.parent.name
-    if directory.parent.name == "snapshots" and repository.startswith("models--"):
+    repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
+    if repository.startswith("models--"):
         return " ".join(clean_text("/".join(repository.split("--")[1:])).split()) or "model"
     return " ".join(clean_text(directory.name).split()) or "model"
 

@@ -18,6 +18,12 @@ _LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\."
 _NOT_LOADED: Final = re.compile(r"(?:^|[._])(vision|visual|audio|image|multi_?modal|mm|patch_merge|mtp)(?:[._]|$)")
 _HEAD: Final = re.compile(r"(?:^|\.)(lm_head|embed_out|output|head)\.")
 _NORM: Final = re.compile(r"(?:^|\.)(?:final_?|out_?|output_?|embedding_)?(?:layer_?norm|norm_?f|norm|ln_f|ln_out)\.")
+# those that every token passes are called shared
+_EXPERTS: Final = re.compile(r"\.(?:experts|switch_mlp|switch_glu)\.")
+_EXPERT_COUNTS: Final = (
+    ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"),
+    ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"),
+)
 _LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
 
 
@@ -25,12 +31,14 @@ class Layout(Value, frozen=True, kw_only=True):
     """Bytes of a model, layer by layer. Layer ranges are half-open.
 
     `embed_bytes`: what is read before layer 0. `output_bytes`: final norm and head, without the embedding of a `tied`
-    model. `kv_bytes_per_token[i]`: cache of layer i for one token of one row. `kv_caps[i]`: tokens after which the
-    cache of layer i grows no more (0: never).
+    model. `token_bytes[i]`: what one token needs of layer i, where it passes but a few of the experts.
+    `kv_bytes_per_token[i]`: cache of layer i for one token of one row. `kv_caps[i]`: tokens after which the cache of
+    layer i grows no more (0: never).
     """
 
     layers: int
     layer_bytes: tuple[int, ...]
+    token_bytes: tuple[int, ...]
     embed_bytes: int
     output_bytes: int
     tied: bool
@@ -47,6 +55,10 @@ class Layout(Value, frozen=True, kw_only=True):
         layers = sum(self.layer_bytes[start:stop])
         embeddings = self.embed_bytes if embed or (output and self.tied) else 0
         return layers + embeddings + (self.output_bytes if output else 0)
+
+    def read_bytes(self, start: int, stop: int, *, output: bool) -> int:
+        """Bytes of weights that one token needs of a stage [start, stop): of the embedding it is a single row."""
+        return sum(self.token_bytes[start:stop]) + output * (self.output_bytes + self.tied * self.embed_bytes)
 
     def kv_bytes(self, start: int, stop: int, context: int) -> int:
         """Bytes of the caches of layers [start, stop) for one row of `context` tokens."""
@@ -66,6 +78,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     unpacked = _is_unpacked(config)
     loaded = {n: _bytes(t, unpacked=unpacked) for n, t in tensors.items() if not _NOT_LOADED.search(n)}
     per_layer = _main_stack(loaded)
+    per_token = _main_stack(_for_a_token(loaded, text))
     layers = _layer_count(text, per_layer, name)
     rest = {n: size for n, size in loaded.items() if not _LAYER.search(n)}
     heads = sum(size for n, size in rest.items() if _HEAD.search(n))
@@ -78,6 +91,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     return Layout(
         layers=layers,
         layer_bytes=tuple(per_layer.get(i, 0) for i in range(layers)),
+        token_bytes=tuple(per_token.get(i, 0) for i in range(layers)),
         embed_bytes=sum(rest.values()) - heads - norms,
         output_bytes=norms + (0 if tied else heads),
         tied=tied,
@@ -110,6 +124,14 @@ def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
     # layers without keys of their own come behind the others, with numbers of their own
     behind = stacks.get(prefix.removesuffix("layers.") + "kv_reuse_layers.", {})
     return main | {max(main) + 1 + number: size for number, size in behind.items()}
+
+
+def _for_a_token(loaded: Mapping[str, int], text: dict[str, Any]) -> Mapping[str, int]:
+    """`loaded` with those of the experts only that a token passes; with all where the config does not say how many."""
+    every, passed = (next((n for key in keys if isinstance(n := text.get(key), int)), 0) for keys in _EXPERT_COUNTS)
+    if not 0 < passed < every:
+        return loaded
+    return {name: size * passed // every if _EXPERTS.search(name) else size for name, size in loaded.items()}
 
 
 def _layer_count(text: dict[str, Any], per_layer: Mapping[int, int], name: str) -> int:

@@ -21,7 +21,8 @@ from core.errors import (
     Problem,
     SealError,
 )
-from core.events import Plan, Progress, RequestDone, RequestStarted, TokenEvent
+from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
+from core.node.batch import batch_now
 from core.node.bus import Bus
 from core.node.cluster import Cluster
 from core.node.journal import Journal
@@ -32,6 +33,7 @@ from core.node.token_log import Opening, TokenLog, Written, forget_old, forget_s
 from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
+from core.trust.sealed import forget
 from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
 
 if TYPE_CHECKING:
@@ -166,7 +168,11 @@ class Answers:
     async def _unfinished(self) -> list[Written]:
         before = set(self._running)
         found = await asyncio.to_thread(unfinished, self._folder, self._secret)
-        return [one for one in found if one.opening.request_id not in before | self._running.keys()]
+        ended = [one for one in found if one.opening.request_id not in before | self._running.keys()]
+        for one in ended:
+            if not one.opening.keep:  # the node was killed before it could forget it
+                await asyncio.to_thread(forget, self._folder / f"{one.opening.request_id}.mct")
+        return [one for one in ended if one.opening.keep]
 
     def _loaded(self) -> tuple[Plan, asyncio.Future[Tokens]]:
         plan, reading, recovery = self._cluster.plan, self._tokens, self._bus.now.recovery
@@ -231,6 +237,11 @@ class Answers:
                 reason = "stop" if running.stopped and report.finish_reason == "length" else report.finish_reason
                 self._finish(running, running.figures(msgspec.structs.replace(report, finish_reason=reason)), text)
 
+    def counted(self, batch: Batch) -> None:
+        """The head's worker says how far it is with all of them."""
+        if self._cluster.ready:
+            self._bus.publish(batch_now(batch, self._running))
+
     def _write(self, running: Running, report: Token) -> None:
         """A token that cannot be written is not shown: it ends the answer, as a stop text does."""
         self._cluster.served()
@@ -291,12 +302,12 @@ class Answers:
         if not done.problem:
             self.conversation = running.conversation(text)
         with contextlib.suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem
-            if done.problem:
-                running.log.close()
-            elif self._shunned.isdisjoint(running.macs):
-                running.log.close(done.finish_reason)
-            else:
+            if not running.opening.keep or not (done.problem or self._shunned.isdisjoint(running.macs)):
                 running.log.forget()
+            elif done.problem:
+                running.log.close()
+            else:
+                running.log.close(done.finish_reason)
         self._bus.publish(
             RequestDone(
                 request_id=done.request_id,

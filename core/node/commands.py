@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 from core.errors import TrustError, UsageError
 from core.node.answers import Answers
+from core.node.check import Check
 from core.node.discovery import Sighting
 from core.node.introductions import Introductions
 from core.node.peers import Peers
 from core.node.planning import Planning
 from core.node.rescue import Rescue
 from core.node.sightings import place_given
+from core.node.speed import Speed
 from core.requests import (
     Address,
     AnswerId,
     ChatRequest,
     Done,
+    Finding,
     LoadRequest,
     ModelChoice,
     PairingOffer,
@@ -25,6 +28,8 @@ from core.requests import (
     PreviewRequest,
     RecoveryOrder,
     RequestAccepted,
+    SpeedRequest,
+    SpeedResult,
     UnfinishedAnswer,
 )
 from core.text import clean_name
@@ -41,14 +46,20 @@ class Commands:
         peers: Peers,
         answers: Answers,
         introductions: Introductions,
+        speed: Speed,
         know: Callable[[Sighting], None],
+        look_again: Callable[[], Awaitable[None]],
+        check: Check,
     ) -> None:
         self._planning = planning
         self._rescue = rescue
         self._peers = peers
         self._answers = answers
         self._introductions = introductions
+        self._speed = speed
         self._know = know
+        self._look_again = look_again
+        self._check = check
 
     async def models(self) -> list[ModelChoice]:
         """Every model on this Mac with how it would fit, as far as is known without examining it, or why it cannot."""
@@ -95,6 +106,14 @@ class Commands:
         """Stop an answer."""
         self._answers.cancel(request_id)
 
+    async def test_speed(self, request: SpeedRequest) -> SpeedResult:
+        """Measure a hop, also one between two other Macs. Raises UsageError, NotPaired, LinkError, Busy."""
+        return await self._speed.test(request)
+
+    async def stop_speed_test(self) -> Done:
+        """End it, if one runs."""
+        return await self._speed.stop()
+
     def know(self, address: Address) -> None:
         """A Mac's address, given by hand. Raises UsageError for a device id that is none."""
         name = clean_name(address.device_id[:8])
@@ -107,6 +126,16 @@ class Commands:
                 f"{address.device_id!r} is no other Mac's device id.", "`macluster status --json` shows it on that Mac."
             )
         self._know(Sighting(device_id=address.device_id, name=name, host=address.host, port=address.port))
+
+    async def rescan(self) -> None:
+        """Look for all Macs now. Raises UsageError where this node runs without Bonjour, NodeError where that cannot be
+        had; whoever is known by address is looked for nevertheless.
+        """
+        await self._look_again()
+
+    def check(self) -> AsyncIterator[Finding]:
+        """What is found about this node, its network and its machine, each as soon as it is."""
+        return self._check.findings()
 
     async def open_pairing(self) -> PairingWindow:
         """Open this Mac's pairing window."""

@@ -64,7 +64,8 @@ class Discovery:
 
     `on_vanish`: an advertisement was taken back, or ran out. `on_conflict`: another host advertises this Mac's id;
     said once.
-    `is_member`: who comes first when there are more names than can be looked at.
+    `is_member`: who comes first when there are more names than can be looked at. `is_on`: this node is advertised, and
+    browses; `hears_itself`: its own advertisement came back.
     """
 
     def __init__(
@@ -91,10 +92,29 @@ class Discovery:
         self._resolver: asyncio.Task[None] | None = None
         self._resolving: set[asyncio.Task[None]] = set()
         self._is_contested = False
+        self._starting = asyncio.Lock()
+        self.is_on = False
+        self.hears_itself = False
         self.refused = 0
 
     async def start(self, port: int) -> None:
         """Advertise `port`. Raises OSError where multicast is not to be had."""
+        async with self._starting:
+            await self._start(port)
+
+    async def look_again(self, port: int) -> None:
+        """Browse anew: whatever is advertised is asked for again. Where Bonjour was not to be had before, start it.
+        Raises OSError.
+        """
+        async with self._starting:
+            if self._zeroconf is None or self._browser is None or not self.is_on:
+                await self.stop()
+                await self._start(port)
+                return
+            await self._browser.async_cancel()
+            self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
+
+    async def _start(self, port: int) -> None:
         interfaces = [self._host] if self._host.startswith("127.") else None
         try:
             self._zeroconf = (
@@ -106,6 +126,7 @@ class Discovery:
             # without zeroconf's probe for a free name: whoever took this Mac's id before cannot silence it. Both are
             # advertised, and the key tells them apart
             await self._zeroconf.async_register_service(self._service, cooperating_responders=True)
+            self.is_on = True
         except ZeroconfError as error:
             raise OSError(f"Bonjour refused to advertise this Mac: {type(error).__name__}") from error
 
@@ -181,7 +202,9 @@ class Discovery:
                 self.refused += 1
             elif device_id != self._device_id:
                 self._on_sight(sighting)
-            elif not self._is_contested and not self._is_own(sighting):
+            elif self._is_own(sighting):
+                self.hears_itself = True
+            elif not self._is_contested:
                 self._is_contested = True
                 self._on_conflict()
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeVar
 from urllib.parse import quote
@@ -16,15 +17,22 @@ from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
 from core.node.bus import Bus
 from core.node.commands import Commands
+from core.node.conversations import Conversations
 from core.node.sessions import Sessions
+from core.node.transfers import Transfers
 from core.node.trusting import Trusting
 from core.requests import (
     Address,
     AnswerId,
     Body,
     ChatRequest,
+    Conversation,
+    ConversationId,
+    ConversationTitle,
+    CopyRequest,
     Digits,
     Done,
+    DownloadRequest,
     ForkChoice,
     LoadRequest,
     PairingOffer,
@@ -34,12 +42,14 @@ from core.requests import (
     RecoveryPhrase,
     Rename,
     SessionName,
+    SpeedRequest,
     Target,
 )
 
 MAX_REQUEST = 8 << 20
 
 _B = TypeVar("_B", bound=Body)
+_V = TypeVar("_V")
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -47,9 +57,19 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class LocalApi:
     """Serves one node's commands; only this user can open the socket."""
 
-    def __init__(self, commands: Commands, sessions: Sessions, trusting: Trusting, bus: Bus) -> None:
+    def __init__(
+        self,
+        commands: Commands,
+        sessions: Sessions,
+        conversations: Conversations,
+        trusting: Trusting,
+        transfers: Transfers,
+        bus: Bus,
+    ) -> None:
         self._commands = commands
         self._sessions = sessions
+        self._conversations = conversations
+        self._transfers = transfers
         self._trusting = trusting
         self._bus = bus
         self._runner: web.AppRunner | None = None
@@ -62,6 +82,9 @@ class LocalApi:
             [
                 web.get("/v1/events", self._events),
                 web.get("/v1/models", self._models),
+                web.post("/v1/downloads", _taking(DownloadRequest, self._transfers.download)),
+                web.post("/v1/copies", _taking(CopyRequest, self._transfers.copy)),
+                web.delete("/v1/transfers", self._stop_transfers),
                 web.post("/v1/plan", self._plan),
                 web.post("/v1/load", self._load),
                 web.post("/v1/unload", self._unload),
@@ -69,6 +92,8 @@ class LocalApi:
                 web.post("/v1/chat", self._chat),
                 web.get("/v1/chat/{request_id}", self._attend),
                 web.delete("/v1/chat/{request_id}", self._cancel),
+                web.post("/v1/speedtest", _taking(SpeedRequest, self._commands.test_speed)),
+                web.delete("/v1/speedtest", self._stop_speed_test),
                 web.get("/v1/answers", self._unfinished),
                 web.post("/v1/answers/continue", self._go_on),
                 web.get("/v1/sessions", self._all_sessions),
@@ -76,7 +101,14 @@ class LocalApi:
                 web.post("/v1/sessions/save", _taking(SessionName, self._sessions.save)),
                 web.post("/v1/sessions/load", _taking(SessionName, self._sessions.load)),
                 web.post("/v1/sessions/delete", _taking(SessionName, self._sessions.delete)),
+                web.get("/v1/conversations", self._all_conversations),
+                web.post("/v1/conversations/read", _taking(ConversationId, self._conversations.read)),
+                web.post("/v1/conversations/write", _taking(Conversation, self._conversations.write)),
+                web.post("/v1/conversations/rename", _taking(ConversationTitle, self._conversations.rename)),
+                web.post("/v1/conversations/delete", _taking(ConversationId, self._conversations.delete)),
                 web.post("/v1/peers", self._know),
+                web.post("/v1/rescan", self._rescan),
+                web.get("/v1/check", self._check),
                 web.post("/v1/pairing", self._pair_with),
                 web.delete("/v1/pairing", self._stop_pairing),
                 web.post("/v1/pairing/open", self._open_pairing),
@@ -109,17 +141,13 @@ class LocalApi:
             await self._runner.cleanup()
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        reply = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
-        await reply.prepare(request)
-        try:
-            async for event in self._bus.follow():
-                await reply.write(b"data: " + encode_event(event) + b"\n\n")
-        except ConnectionError:
-            pass
-        return reply
+        return await _stream(request, self._bus.follow(), encode_event)
 
     async def _models(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._commands.models())
+
+    async def _stop_transfers(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._transfers.stop())
 
     async def _plan(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._commands.preview(await _body(request, PreviewRequest)))
@@ -145,6 +173,9 @@ class LocalApi:
         self._commands.cancel(request.match_info["request_id"])
         return _json(Done())
 
+    async def _stop_speed_test(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._commands.stop_speed_test())
+
     async def _unfinished(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._commands.unfinished())
 
@@ -154,9 +185,19 @@ class LocalApi:
     async def _all_sessions(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._sessions.all())
 
+    async def _all_conversations(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._conversations.all())
+
     async def _know(self, request: web.Request) -> web.StreamResponse:
         self._commands.know(await _body(request, Address))
         return _json(Done())
+
+    async def _rescan(self, request: web.Request) -> web.StreamResponse:
+        await self._commands.rescan()
+        return _json(Done())
+
+    async def _check(self, request: web.Request) -> web.StreamResponse:
+        return await _stream(request, self._commands.check(), msgspec.json.encode)
 
     async def _pair_with(self, request: web.Request) -> web.StreamResponse:
         self._commands.pair_with((await _body(request, PairWith)).device_id)
@@ -198,6 +239,18 @@ def _taking(kind: type[_B], command: Callable[[_B], Awaitable[Body]]) -> Handler
         return _json(await command(await _body(request, kind)))
 
     return handle
+
+
+async def _stream(
+    request: web.Request, values: AsyncIterator[_V], encode: Callable[[_V], bytes]
+) -> web.StreamResponse:
+    """Each value as a server-sent event, as soon as it is there."""
+    reply = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+    await reply.prepare(request)
+    with suppress(ConnectionError):
+        async for value in values:
+            await reply.write(b"data: " + encode(value) + b"\n\n")
+    return reply
 
 
 async def _body(request: web.Request, kind: type[_B]) -> _B:

@@ -132,6 +132,11 @@ class Mesh:
             raise LinkLost(f"Mac {device_id[:8]} is not linked.")
         return contact.link.remote_host
 
+    def local_host_of(self, device_id: str) -> str:
+        """This Mac's own address on the link to that one, "" where there is no link."""
+        contact = self.contacts.get(device_id)
+        return contact.link.local_host if contact else ""
+
     async def _send_roster(self, contact: Contact) -> None:
         await self._send_raw(contact, FrameType.ROSTER, self._store.bundle(contact.link.peer_epoch))
 

@@ -27,6 +27,7 @@ def opening_of(request: ChatRequest, prompt: list[int], eos: Collection[int], pl
         min_tokens=request.min_tokens,
         eos=sorted(eos),
         stop=request.stop,
+        keep=request.keep,
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import Problem, TrustError
+from core.errors import NodeError, Problem, TrustError, UsageError
 from core.events import Counters, Peer
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.mac.chip import chip_name
@@ -19,27 +19,34 @@ from core.node.addresses import AddressBook, read_proven, write_proven
 from core.node.anatomies import Anatomies
 from core.node.answers import Answers
 from core.node.bus import Bus
+from core.node.check import Check
 from core.node.cluster import Cluster
 from core.node.commands import Commands
+from core.node.conversations import Conversations
+from core.node.copying import Copying
 from core.node.discovery import Discovery, Sighting, addresses_of
 from core.node.following import Following
+from core.node.holdings import Holdings
 from core.node.introductions import Introductions, Network
 from core.node.journal import Journal
 from core.node.local_api import LocalApi
 from core.node.member import Member
 from core.node.mesh import Mesh
 from core.node.models import Models
+from core.node.paces import Paces
 from core.node.peers import Peers
 from core.node.planning import Planning
 from core.node.rescue import Rescue
 from core.node.sessions import Sessions
 from core.node.sightings import Place, Sightings, place_given
+from core.node.speed import Speed
 from core.node.standing import Standing
 from core.node.supervisor import Supervisor
 from core.node.switchboard import Switchboard
 from core.node.tasks import Tasks
+from core.node.transfers import Transfers
 from core.node.trusting import Trusting
-from core.settings import BEAT_S, CONTROL_PORT, Home
+from core.settings import BEAT_S, CONTROL_PORT, Home, hub_cache
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.roster import Member as RosterMember
@@ -127,6 +134,7 @@ class Node:
             on_down=lambda device_id, error: self._switchboard.down(device_id, error),
             key_limits=self._config.key_limits,
         )
+        self._speed = Speed(self._identity.text_id, self._mesh, self._bus, self._tasks)
 
     def _build_ring(self, home: Home) -> None:
         """The worker, the plans it serves, the plan this Mac leads, and its answers."""
@@ -166,11 +174,25 @@ class Node:
             home.sessions,
             self._identity.secret("session"),
         )
+        self._holdings = Holdings(own_id, self._models, self._mesh, self._bus)
+        self._transfers = Transfers(
+            own_id,
+            self._holdings,
+            Copying(self._models, self._mesh, home.models),
+            self._mesh,
+            hub_cache() if hub_cache() in config.model_roots else home.models,
+            bus=self._bus,
+            journal=self._journal,
+            tasks=self._tasks,
+        )
+        self._paces = Paces(self._bus, home.paces)
         self._planning = Planning(
             self._models,
             Anatomies(home.anatomies),
             self._peers,
             self._cluster,
+            self._holdings,
+            self._paces,
             lambda plan: self._following.check(plan),
         )
         self._rescue = Rescue(
@@ -201,10 +223,28 @@ class Node:
             config.host, lambda: addresses_of(config.host)[0], self._discovery.announce, self._sightings.windows
         )
         self._introductions = Introductions(self._identity, name, self._store, self._bus, network, self._on_paired)
-        commands = Commands(
-            self._planning, self._rescue, self._peers, self._answers, self._introductions, self._on_address
+        check = Check(
+            home,
+            config.host,
+            config.budget_bytes,
+            self._identity.storage,
+            self._bus,
+            self._discovery,
+            multicast=config.multicast,
         )
-        self._api = LocalApi(commands, self._sessions, self._trusting, self._bus)
+        commands = Commands(
+            self._planning,
+            self._rescue,
+            self._peers,
+            self._answers,
+            self._introductions,
+            self._speed,
+            self._on_address,
+            self._look_again,
+            check,
+        )
+        conversations = Conversations(home.conversations, self._identity.secret("conversation"))
+        self._api = LocalApi(commands, self._sessions, conversations, self._trusting, self._transfers, self._bus)
 
     def _build_trust(self, home: Home) -> None:
         """What follows from a roster, and what a person can do about it; and who hears what."""
@@ -240,6 +280,8 @@ class Node:
             sessions=self._sessions,
             rescue=self._rescue,
             trusting=self._trusting,
+            speed=self._speed,
+            transfers=self._transfers,
             peers=self._peers,
             bus=self._bus,
             journal=self._journal,
@@ -270,6 +312,8 @@ class Node:
         self._tasks.spawn(self._advertise(port))
         self._tasks.spawn(self._watch())
         self._tasks.spawn(self._rescue.watch())
+        self._tasks.spawn(self._paces.watch())
+        self._tasks.spawn(self._holdings.watch())
         self._journal.info(f"Node {self._identity.text_id[:8]} is up, key kept by {self._identity.storage}.")
         try:
             await self._stopping.wait()
@@ -289,6 +333,8 @@ class Node:
         problem = Problem(kind="NodeError", what="The node of this Mac was ended.")
         self._answers.stop_all(problem)
         self._sessions.stop(problem)
+        self._speed.close()
+        await self._transfers.close()
         await self._introductions.stop()
         await self._discovery.stop()
         await self._mesh.stop("Its node was ended.")
@@ -344,6 +390,16 @@ class Node:
             self._journal.warn(f"{who} is advertised at {sighting.host} and elsewhere: its key decides which it is.")
         self._mesh.dialling.reach(sighting.device_id)
 
+    async def _look_again(self) -> None:
+        """Every known address now, and Bonjour anew."""
+        self._mesh.dialling.roster_changed()
+        if not self._config.multicast:
+            raise UsageError("This node runs without Bonjour.", "Known addresses are looked at; add others by hand.")
+        try:
+            await self._discovery.look_again(self._port)
+        except OSError as error:
+            raise NodeError(f"Bonjour is not to be had here ({error}).", "Add Macs by address.") from error
+
     def _on_conflict(self) -> None:
         self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but others may need longer.")
 
@@ -362,6 +418,7 @@ class Node:
     def _on_change(self, device_id: str) -> None:
         self._peers.refresh(device_id)
         self._rescue.changed(device_id)
+        self._tasks.spawn(self._holdings.greet(device_id))
 
     def _on_report(self, report: Report) -> None:
         self._switchboard.report(report)

@@ -13,21 +13,38 @@ from core.node.messages import (
     AnyMessage,
     Bye,
     Checked,
+    CopyAsk,
+    CopyTold,
+    FilesAsk,
+    FilesTold,
+    Holds,
+    HoldsAsk,
     KeyChange,
     KeyRefused,
     LinkUp,
+    PartAsk,
+    PartSent,
     Prepare,
     Prepared,
+    Probe,
+    Probed,
     Release,
     Reported,
+    SpeedAsk,
+    SpeedMoved,
+    SpeedStop,
+    SpeedTold,
     StageLost,
 )
 from core.node.peers import Peers
 from core.node.rescue import Rescue
 from core.node.sessions import Sessions
+from core.node.speed import Speed
 from core.node.tasks import Tasks
+from core.node.transfers import Transfers
 from core.node.trusting import Trusting
 from core.worker.messages import (
+    Batching,
     Broken,
     Done,
     Failed,
@@ -60,6 +77,8 @@ class Switchboard:
         sessions: Sessions,
         rescue: Rescue,
         trusting: Trusting,
+        speed: Speed,
+        transfers: Transfers,
         peers: Peers,
         bus: Bus,
         journal: Journal,
@@ -67,7 +86,7 @@ class Switchboard:
     ) -> None:
         self._cluster, self._member, self._answers, self._trusting = cluster, member, answers, trusting
         self._rescue = rescue
-        self._sessions = sessions
+        self._sessions, self._speed, self._transfers = sessions, speed, transfers
         self._peers, self._bus, self._journal, self._tasks = peers, bus, journal, tasks
 
     async def message(self, device_id: str, message: AnyMessage) -> None:
@@ -85,6 +104,10 @@ class Switchboard:
                 self._tasks.spawn(self._member.head_left(device_id))
             case KeyChange() | KeyRefused():
                 self._tasks.spawn(self._trusting.heard(device_id, message))
+            case Probe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedTold() | SpeedStop():
+                await self._speed.heard(device_id, message)
+            case Holds() | HoldsAsk() | FilesAsk() | FilesTold() | PartAsk() | PartSent() | CopyAsk() | CopyTold():
+                await self._transfers.heard(device_id, message)
             case _:
                 return
 
@@ -96,6 +119,8 @@ class Switchboard:
         self._peers.went(device_id, error.what)
         problem = Problem(kind="LinkLost", what=f"{name} is gone: {error.what}", fix="Load the model again without it.")
         self._rescue.gone(device_id)
+        self._speed.gone(device_id)
+        self._transfers.gone(device_id)
         await self._cluster.lost(device_id, problem)
         self._member.head_lost(device_id, error.what)
 
@@ -105,6 +130,8 @@ class Switchboard:
             case Token() | Prefilled() | Done():
                 self._answers.heard(report)
                 self._rescue.heard(report)
+            case Batching(batch=batch):
+                self._answers.counted(batch)
             case SessionSaved() | SessionLoaded() | SessionFailed():
                 self._sessions.heard(report)
             case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):

@@ -40,7 +40,7 @@ _LENGTH = struct.Struct("<I")
 
 class Opening(msgspec.Struct, frozen=True, kw_only=True):
     """The first record: what was asked, and the device ids of the Macs that took part. `max_tokens` is 0 in a log that
-    is older than the rest of what it takes to continue an answer.
+    is older than the rest of what it takes to continue an answer. Without `keep` the log goes when the answer ends.
     """
 
     request_id: str
@@ -54,6 +54,7 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     min_tokens: int = 0
     eos: list[int] = []
     stop: tuple[str, ...] = ()
+    keep: bool = True
 
 
 class Macs(msgspec.Struct, frozen=True, tag=True):

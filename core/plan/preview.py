@@ -10,6 +10,7 @@ from core.models.anatomy import Anatomy
 from core.models.layout import Layout
 from core.plan.fit import draft_plan, shortage
 from core.plan.hops import hop_bytes
+from core.plan.notes import sees
 from core.plan.sizes import kv_bytes_of
 from core.plan.wish import how_of
 from core.requests import PlanPreview, PlanRequest
@@ -49,4 +50,5 @@ def preview_of(
         kv_bytes=kv_bytes_of(layout, range(layout.layers), request.context, request.kv_bits),
         cuts=anatomy.cuts if anatomy else None,
         hop_bytes=hop_bytes(plan, anatomy) if plan else (),
+        sees=tuple(sees(plan, stage.device_id) for stage in plan.stages) if plan else (),
     )

@@ -14,10 +14,10 @@ from core.engine.sampling import Picked, RowSampler, confirmed, pick_all, pick_d
 from core.engine.scheduler import Ended, Scheduler
 from core.engine.work import Chunk, Compose, Step, Work
 from core.errors import MaclusterError, Problem, StageFailed
-from core.events import FinishReason, Plan
+from core.events import Batch, FinishReason, Plan
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
 from core.worker.choosing import admission
-from core.worker.messages import Done, Prefilled, Report, Samples, StageSample, Token
+from core.worker.messages import Batching, Done, Prefilled, Report, Samples, StageSample, Token
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Answer, Pipeline
 from core.worker.sessions import Asked, Sessions
@@ -85,6 +85,8 @@ class Head:
         self._rows: dict[str, _Row] = {}
         self._last_words: list[Done] = []
         self._telemetry_due = 0.0
+        self._batch = Batch()  # as the node knows it
+        self._batch_due = 0.0
 
     @property
     def is_busy(self) -> bool:
@@ -143,6 +145,7 @@ class Head:
         words, self._last_words = self._last_words, []
         for word in words:
             self._report(word)
+        self._tell_batch()
 
     def fail_all(self, problem: Problem) -> None:
         """No answer can go on."""
@@ -159,6 +162,7 @@ class Head:
             return False
         self._put(work)
         self.sessions.put()
+        self._tell_batch()
         return True
 
     def _put(self, work: Work | None) -> None:
@@ -245,6 +249,7 @@ class Head:
     def _fail(self, requests: Sequence[str], problem: Problem) -> None:
         for request_id in requests:
             self._report(self._rows.pop(request_id).done("error", problem))
+        self._tell_batch()
 
     def _has_news(self) -> bool:
         """Figures that came are told; new ones are asked for now and then."""
@@ -253,11 +258,22 @@ class Head:
             self._adapt(samples)
             self.flush()
             return True
+        self._tell_batch()
         now = monotonic()
         if self._scheduler.running and now >= self._telemetry_due:
             self._telemetry_due = now + TELEMETRY_EVERY_S
             return self._pipeline.ask_samples()
         return False
+
+    def _tell_batch(self) -> None:
+        """Now and then while anything runs, and behind the last word when nothing does any more."""
+        now = monotonic()
+        if self._last_words or (self._rows and now < self._batch_due):
+            return
+        batch = self._scheduler.batch
+        if batch != self._batch:
+            self._batch, self._batch_due = batch, now + TELEMETRY_EVERY_S
+            self._report(Batching(batch=batch))
 
     def _adapt(self, samples: Sequence[StageSample]) -> None:
         """Chunk and window follow what a chunk showed that was alone on the ring."""

@@ -13,7 +13,7 @@ import msgspec
 
 from core.engine.requests import Request
 from core.errors import Problem
-from core.events import FinishReason, Plan, Sight
+from core.events import Batch, FinishReason, Plan, Sight
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.requests import Message as Turn
 from core.settings import MAX_DRAFT, TRY_S
@@ -217,6 +217,12 @@ class Worked(Message, frozen=True, kw_only=True):
     step: int
 
 
+class Batching(Message, frozen=True, kw_only=True):
+    """What the head runs and has queued: told twice a second while that changes, and when nothing runs any more."""
+
+    batch: Batch
+
+
 class SessionSaved(Message, frozen=True, kw_only=True):
     """The file is on disk."""
 
@@ -297,6 +303,7 @@ Report = (
     | Samples
     | Traced
     | Worked
+    | Batching
 )
 
 _encoder = msgspec.msgpack.Encoder()

@@ -18,6 +18,7 @@ class Terminal:
     """`macluster` with these words in a tmux server of its own with one window; `socket` is where it listens."""
 
     def __init__(self, socket: Path, width: int, height: int, *words: str) -> None:
+        self.socket = socket
         self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
         # readline, which pytest imports, exports COLUMNS and LINES behind Python's back; Textual would believe them
         # what is killed leaves its state folder, which goes with that of the socket

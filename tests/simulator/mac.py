@@ -13,18 +13,23 @@ from core.node.addresses import AddressBook
 from core.node.answers import Answers
 from core.node.bus import Bus
 from core.node.cluster import Cluster
+from core.node.copying import Copying
 from core.node.following import Following
+from core.node.holdings import Holdings
 from core.node.journal import Journal
 from core.node.member import Member
+from core.node.paces import Paces
 from core.node.peers import Peers
 from core.node.planning import Planning
 from core.node.rescue import Rescue
 from core.node.sessions import Sessions
 from core.node.sightings import Sightings
+from core.node.speed import Speed
 from core.node.standing import Standing
 from core.node.supervisor import Supervisor
 from core.node.switchboard import Switchboard
 from core.node.tasks import Tasks
+from core.node.transfers import Transfers
 from core.settings import GB
 from core.trust.seen import SeenMacs
 from tests.simulator.disk import Disk
@@ -119,6 +124,8 @@ class Node:
             models,  # type: ignore[arg-type]
             self.peers,
             self.cluster,
+            models,  # type: ignore[arg-type]
+            Paces(self.bus, NOWHERE),
             lambda plan: self.following.check(plan),
         )
         self.rescue = Rescue(
@@ -146,6 +153,17 @@ class Node:
             sessions=self.sessions,
             rescue=self.rescue,
             trusting=None,  # type: ignore[arg-type]
+            speed=Speed(own_id, self.mesh, self.bus, self.tasks),
+            transfers=Transfers(
+                own_id,
+                Holdings(own_id, models, self.mesh, self.bus),  # type: ignore[arg-type]
+                Copying(models, self.mesh, NOWHERE),  # type: ignore[arg-type]
+                self.mesh,
+                NOWHERE,
+                bus=self.bus,
+                journal=self.journal,
+                tasks=self.tasks,
+            ),
             peers=self.peers,
             bus=self.bus,
             journal=self.journal,

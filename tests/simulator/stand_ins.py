@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
+from core.events import Plan
 from core.models.catalog import ModelEntry
 from core.requests import Message
 from core.settings import GB
@@ -51,6 +52,9 @@ class Models:
 
     async def find_same(self, name: str, fingerprint: str) -> Path:
         return NOWHERE
+
+    async def check(self, plan: Plan) -> None:
+        """Nobody lacks them."""
 
 
 @cache

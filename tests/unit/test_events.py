@@ -7,6 +7,9 @@ from core.errors import LinkLost
 from core.events import (
     LOG_LINES_KEPT,
     AnyEvent,
+    Batch,
+    BatchLane,
+    BatchRow,
     HopSample,
     LogLine,
     PairingChanged,
@@ -78,6 +81,7 @@ events: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(lambda r: Progress(task="prefill", request_id=r), ids),
     st.builds(lambda r: Recovery(state="rebuild", text=".", requests=(r,)), ids),
     st.just(PairingChanged(state="failed", problem=PROBLEM)),
+    st.builds(lambda r: Batch(rows=(BatchRow(request_id=r, state="writing", lane=1),)), ids),
 )
 
 
@@ -121,6 +125,34 @@ def test_a_plan_from_proposal_to_unloading() -> None:
     assert (broken.plan_status, broken.plan_problem, broken.plan) == ("broken", PROBLEM, ready.plan)
     empty = apply(broken, PlanUnloaded(plan_gen=100))
     assert (empty.plan, empty.plan_status, empty.plan_problem, empty.stages, empty.hops) == (None, "none", None, (), ())
+
+
+def test_rows_stand_in_the_batch_from_their_start_to_their_end() -> None:
+    started: list[AnyEvent] = [RequestStarted(request_id=name, prompt_tokens=3) for name in "rs"]
+    waiting = (BatchRow(request_id="r", prompt_tokens=3), BatchRow(request_id="s", prompt_tokens=3))
+    now = fold(Snapshot(plan_status="ready"), started)
+    assert now.batch == Batch(rows=waiting)
+    told = Batch(
+        rows=(BatchRow(request_id="r", state="writing", written=2, lane=1), waiting[1]), lanes=(BatchLane(rows=1),)
+    )
+    assert apply(now, told).batch == told
+    ended = apply(apply(now, told), done("r")).batch
+    assert ended.rows == waiting[1:]
+
+
+def test_rows_wait_and_nothing_is_on_the_ring_while_the_plan_does_not_run() -> None:
+    row = BatchRow(request_id="r", state="writing", prompt_tokens=3, written=2, lane=1)
+    told = Batch(rows=(row,), lanes=(BatchLane(rows=1, in_flight=True),), chunks=1, used_tokens=5, parked_tokens=7)
+    now = apply(Snapshot(plan_status="ready"), told)
+    halted = Batch(rows=(BatchRow(request_id="r", prompt_tokens=3, written=2),))
+    for event in (
+        Recovery(state="hold", text="."),
+        PlanProposed(plan=plan_of(2)),
+        PlanFailed(plan_gen=1, problem=PROBLEM),
+        PlanUnloaded(plan_gen=1),
+    ):
+        assert apply(now, event).batch == halted
+    assert apply(now, Recovery(state="suspect", text=".")).batch == told
 
 
 def test_only_the_last_lines_of_the_log_are_kept() -> None:

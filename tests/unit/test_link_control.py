@@ -75,6 +75,7 @@ async def soon(work: Awaitable[Any]) -> Any:
 async def test_messages_flow_both_ways_at_once(house: House) -> None:
     near, far = await house.pair()
     assert (near.peer_id, far.peer_id, far.remote_host) == (mac(1).device_id, mac(0).device_id, HOST)
+    assert (near.local_host, far.local_host) == (HOST, HOST)
     assert not near.epochs_differ
     await asyncio.gather(*(near.send(FrameType.PING, b"%d" % n) for n in range(20)))
     await far.send(FrameType.PLAN, bytes(MAX_CONTROL_BODY))

@@ -68,6 +68,11 @@ def test_the_numbers_of_the_design() -> None:
         "TELEMETRY": 0x18,
         "KEY_CHANGE": 0x19,
         "STANDING": 0x1A,
+        "PROBE": 0x1B,
+        "SPEED": 0x1C,
+        "HOLDINGS": 0x1D,
+        "COPY": 0x1E,
+        "FILE_PART": 0x1F,
         "BYE": 0xFF,
     }
     assert (Flag.LAST_CHUNK, Flag.PREFILL, Flag.EVERY) == (1, 2, 4)

@@ -39,6 +39,16 @@ def test_layout_bytes_equal_file_bytes(made: Path) -> None:
     assert sum(halves) == layout.total_bytes + (layout.embed_bytes if layout.tied else 0)
 
 
+def test_a_token_needs_all_but_the_experts_that_it_does_not_pass(made: Path) -> None:
+    """Each of these families passes two of its four."""
+    layout = read_layout(made)
+    experts = sum(t.nbytes for n, t in read_tensors(made).items() if ".switch_mlp." in n or ".experts." in n)
+    assert sum(layout.layer_bytes) - sum(layout.token_bytes) == experts // 2
+    ends = layout.output_bytes + layout.tied * layout.embed_bytes
+    assert layout.read_bytes(0, 5, output=True) == sum(layout.token_bytes) + ends
+    assert layout.read_bytes(1, 3, output=False) == sum(layout.token_bytes[1:3])
+
+
 def test_kv_bytes_equal_the_bytes_of_real_caches(made: Path) -> None:
     layout = read_layout(made)
     model: Any = mlx_lm.load(str(made))[0]

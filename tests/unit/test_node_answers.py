@@ -18,6 +18,8 @@ from core.engine.requests import Request
 from core.errors import Busy, CachesLost, NodeError, NotLoaded, Problem, StageFailed, UsageError
 from core.events import (
     AnyEvent,
+    Batch,
+    BatchRow,
     FinishReason,
     Progress,
     Recovery,
@@ -247,6 +249,25 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
     assert desk.logged(two)[1] == second
     assert (desk.log_of(one).ended, desk.log_of(two).ended) == ("stop", None)
     assert desk.log_of(one).text == TEXT
+
+
+async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_other(desk: Desk) -> None:
+    one, two, three = [await desk.ask(text) for text in ("one", "two", "three")]
+    assert [row.request_id for row in desk.bus.now.batch.queue] == [r.request_id for r in (one, two, three)]
+    desk.writes(one, [1, 2, 3])
+    desk.answers.cancel(two.request_id)
+    asked = [BatchRow(request_id=r.request_id, state="writing", written=9, lane=1) for r in (one, two)]
+    desk.answers.counted(Batch(rows=tuple(asked), parked_tokens=7))
+    batch = desk.bus.now.batch
+    assert [row.request_id for row in batch.running] == [one.request_id], "a late word brings nothing back"
+    assert (batch.running[0].written, batch.running[0].lane, batch.parked_tokens) == (9, 1, 7)
+    assert (batch.running[0].tokens_per_s or 0) > 0
+    (waiting,) = batch.queue
+    assert (waiting.prompt_tokens, waiting.max_tokens) == (len(three.tokens), three.max_tokens)
+    desk.answers.suspend()
+    desk.answers.counted(Batch(rows=tuple(asked)))
+    assert [row.request_id for row in desk.bus.now.batch.queue] == [one.request_id, three.request_id]
+    assert desk.bus.now.batch.queue[0].written == 3
 
 
 @given(st.data())
@@ -604,6 +625,25 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, toke
     assert again.answers.conversation.messages[-1].content == begun.text + again.shown(request) == TEXT
     assert again.answers.conversation.tokens == [*request.tokens, *ids]
     assert await again.answers.unfinished() == []
+
+
+@pytest.mark.parametrize("end", ["ends", "fails", "cancelled", "crashes"])
+async def test_of_an_answer_that_is_not_to_be_kept_no_log_stays(desk: Desk, tokens: Tokens, end: str) -> None:
+    kept, request = await desk.ask("tell me"), await desk.ask("tell nobody", keep=False)
+    desk.writes(request, ids_of(tokens, TEXT)[:5])
+    logs = desk.folder / "tokens"
+    assert len(list(logs.iterdir())) == 2
+    match end:
+        case "ends":
+            desk.ends(request)
+        case "fails":
+            desk.ends(request, "error", LOST)
+        case "cancelled":
+            desk.answers.cancel(request.request_id)
+        case "crashes":
+            again = desk.crashes()
+            assert [each.request_id for each in await again.answers.unfinished()] == [kept.request_id]
+    assert [path.stem for path in logs.iterdir()] == [kept.request_id]
 
 
 @pytest.mark.parametrize(

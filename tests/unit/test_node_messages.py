@@ -6,26 +6,44 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import LinkLost, ProtocolError
+from core.events import Transfer
 from core.link.frames import FrameType
 from core.node.messages import (
     FRAMES,
     AnyMessage,
     Bye,
     Checked,
+    CopyAsk,
+    CopyTold,
+    FileFacts,
+    FilesAsk,
+    FilesTold,
+    HeldModel,
+    Holds,
+    HoldsAsk,
     KeyChange,
     KeyRefused,
     LinkUp,
+    PartAsk,
+    PartSent,
     Ping,
     Pong,
     Prepare,
     Prepared,
+    Probe,
+    Probed,
     Release,
     Reported,
+    SpeedAsk,
+    SpeedMoved,
+    SpeedStop,
+    SpeedTold,
     StageLost,
     Status,
     from_frame,
     to_frame,
 )
+from core.requests import SpeedResult
 from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import Broken, Failed, Linked, Loading
 from tests.unit.test_node_formation import FILES, held, mac_id, plan_of
@@ -43,6 +61,26 @@ STATUS = Status(
     has_model=True,
     step=2**40,
 )
+FOUND = SpeedResult(
+    source=mac_id(1),
+    target=mac_id(2),
+    rtt_s=0.002,
+    rtt_min_s=0.001,
+    round_trips=20,
+    loaded_rtt_s=0.01,
+    frames=2,
+    bytes=98304,
+    seconds=1.0,
+)
+HELD = HeldModel(
+    name="toy",
+    fingerprint="a" * 64,
+    model_type="llama",
+    layers=2,
+    total_bytes=1,
+    quantization="4-bit",
+    context_max=4096,
+)
 EVERY: list[AnyMessage] = [
     Ping(sent=12.5),
     Pong(sent=12.5, status=STATUS),
@@ -59,6 +97,24 @@ EVERY: list[AnyMessage] = [
     Release(plan_gen=100, reason="The person unloaded it."),
     KeyChange(request=(b"\x00" * 300, b"\xff")),
     KeyRefused(problem=PROBLEM),
+    Probe(number=7, size=0),
+    Probe(number=(1 << 32) - 1, size=64),
+    Probed(number=7),
+    SpeedAsk(test=1, target=mac_id(1)),
+    SpeedMoved(test=1, done=3),
+    SpeedTold(test=1, problem=PROBLEM),
+    SpeedTold(test=1, result=FOUND),
+    SpeedStop(test=1),
+    Holds(models=(HELD,), broken=("half",)),
+    HoldsAsk(),
+    FilesAsk(fingerprint="a" * 64),
+    FilesTold(fingerprint="a" * 64, files={"config.json": FileFacts(size=7, sha256="b" * 64)}),
+    FilesTold(fingerprint="a" * 64, problem=PROBLEM),
+    PartAsk(number=7, fingerprint="a" * 64, name="config.json", offset=1 << 40),
+    PartSent(number=7, data=b""),
+    PartSent(number=(1 << 53) - 1, data=b"\x00\xff" * 24),
+    CopyAsk(fingerprint="a" * 64, go_on=False),
+    CopyTold(transfer=Transfer(model="toy", mac=mac_id(1), state="failed", problem=PROBLEM)),
     Bye(reason="Its node was ended."),
 ]
 

@@ -216,6 +216,7 @@ def test_a_preview_has_the_split_that_does_not_fit_and_what_each_hop_carries() -
     layout = Layout(
         layers=4,
         layer_bytes=(GB,) * 4,
+        token_bytes=(GB,) * 4,
         embed_bytes=GB,
         output_bytes=GB,
         tied=False,

@@ -21,7 +21,7 @@ from core.events import (
     TokenEvent,
     apply,
 )
-from core.requests import Message, ModelChoice, PlanPreview, UnfinishedAnswer
+from core.requests import Forecast, Message, ModelChoice, PlanPreview, UnfinishedAnswer
 from core.settings import GB
 from core.text import clean_text
 from tests.unit.test_node_formation import mac_id, plan_of
@@ -330,3 +330,25 @@ def test_unfinished_answers_are_counted_and_how_they_go_on_is_said_without_their
     assert report.unfinished_lines([]) == []
     facts = json.loads(report.to_json(report.unfinished_facts(answers)))
     assert facts[1] == {"request_id": "ab" * 16, "model": "other", "tokens": 9, "max_tokens": 50, "at": 5.0}
+
+
+@pytest.mark.parametrize(
+    ("measured", "advice", "lines"),
+    [
+        pytest.param(True, "", ["from past runs here"], id="measured"),
+        pytest.param(False, "a alone is faster.", ["a guess by the chip", "a alone is faster."], id="guess"),
+    ],
+)
+def test_a_forecast_says_what_it_rests_on(measured: bool, advice: str, lines: list[str]) -> None:
+    told = Forecast(
+        stages_s=(0.03, 0.02), hops_s=(0.01, 0.02), prompt_s=2.5, load_s=40, measured=measured, advice=advice
+    )
+    preview = PlanPreview(plan=plan_of(2), forecast=told)
+    said = report.preview_lines(preview)
+    (expected,) = [line for line in said if line.startswith("Expected: 12.5 tokens/s for one request")]
+    assert "first token after 2.5 s for each 1000 tokens of prompt, loaded in 40 s." in expected
+    assert all(any(part in line for line in said) for part in lines)
+    facts = report.preview_facts(preview)["forecast"]
+    assert (facts["tokens_per_s"], facts["measured"]) == (pytest.approx(12.5), measured)
+    assert not [line for line in report.preview_lines(PlanPreview(plan=plan_of(2))) if "Expected" in line]
+    assert report.preview_facts(PlanPreview(plan=plan_of(2)))["forecast"] is None

@@ -20,8 +20,10 @@ from core.errors import LinkTimeout, Parked, UsageError
 from core.events import PlanLoaded, PlanProposed, Recovery
 from core.models.tokens import Tokens
 from core.node.commands import Commands
+from core.node.conversations import Conversations
 from core.node.local_api import LocalApi
 from core.node.sessions import Sessions
+from core.node.transfers import Transfers
 from core.node.trusting import Trusting
 from core.requests import ChatRequest, Message, Sampling
 from core.settings import Home
@@ -118,9 +120,9 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
     assert plan
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    rest: Any = dict.fromkeys(("planning", "rescue", "peers", "introductions", "know"))
-    parts = Sessions.__new__(Sessions), Trusting.__new__(Trusting)
-    api = LocalApi(Commands(answers=desk.answers, **rest), *parts, desk.bus)
+    rest: Any = dict.fromkeys(("planning", "rescue", "peers", "introductions", "speed", "know", "look_again", "check"))
+    parts = Sessions.__new__(Sessions), Conversations.__new__(Conversations), Trusting.__new__(Trusting)
+    api = LocalApi(Commands(answers=desk.answers, **rest), *parts, Transfers.__new__(Transfers), desk.bus)
     await api.start(desk.folder / "node.sock")
     yield desk
     desk.ends_all()

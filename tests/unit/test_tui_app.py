@@ -12,30 +12,70 @@ from textual.binding import Binding
 from textual.widget import Widget
 
 from core.events import AnyEvent, Peer, Snapshot
-from core.requests import ModelChoice, UnfinishedAnswer
+from core.requests import Conversation, ConversationInfo, ModelChoice, UnfinishedAnswer
 from tests.unit.test_tui_state import PLAN
 from tui import registry, themes
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.batch import BatchScreen
+from tui.screens.check import CheckScreen
+from tui.screens.conversations import ConversationsScreen
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
+from tui.screens.hop import HopScreen
+from tui.screens.logs import LogsScreen
 from tui.screens.models import ModelsScreen
 from tui.screens.pairing import PairingScreen
+from tui.screens.peer import PeerScreen
+from tui.screens.sampling import SamplingScreen
+from tui.screens.sessions import SessionsScreen
+from tui.screens.split import SplitScreen
 from tui.screens.trust import TrustScreen
 from tui.widgets.chat_log import ChatLog
+from tui.widgets.conversation_list import ConversationList
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.hop_pane import HopPane
-from tui.widgets.log_view import LogView
+from tui.widgets.log_view import LogPane, LogView
 from tui.widgets.mac_list import MacList
 from tui.widgets.model_list import ModelList
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryChoices
+from tui.widgets.row_list import RowList
+from tui.widgets.session_list import SessionList
 from tui.widgets.split_pane import SplitPane
+from tui.widgets.welcome import Welcome
 
 FORBIDDEN = ("mlx", "mlx_lm", "psutil", "zeroconf", "core.models", "core.link", "core.node", "core.plan", "core.trust")
-SCREENS = (Dashboard, ModelsScreen, PairingScreen, TrustScreen, ChoiceScreen, AskScreen, HelpScreen)
-OWN = (MaclusterApp, *SCREENS, ChatLog, LogView, ModelList, MacList, PeerPane, Prompt, RecoveryChoices)
+SCREENS = (
+    Dashboard,
+    ConversationsScreen,
+    SamplingScreen,
+    ModelsScreen,
+    PairingScreen,
+    TrustScreen,
+    ChoiceScreen,
+    AskScreen,
+    HelpScreen,
+    BatchScreen,
+    SplitScreen,
+)
+OWN = (
+    MaclusterApp,
+    *SCREENS,
+    CheckScreen,
+    HopScreen,
+    PeerScreen,
+    Welcome,
+    ChatLog,
+    LogView,
+    ModelList,
+    MacList,
+    PeerPane,
+    Prompt,
+    RecoveryChoices,
+    RowList,
+)
 PANES: tuple[type[Widget], ...] = (
     ChatLog,
     LogView,
@@ -46,7 +86,10 @@ PANES: tuple[type[Widget], ...] = (
     HopPane,
     FitPreview,
     Prompt,
+    ConversationList,
     RecoveryChoices,
+    RowList,
+    Welcome,
 )
 
 
@@ -67,6 +110,12 @@ class StillNode:
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
         return []
+
+    async def conversations(self) -> list[ConversationInfo]:
+        return []
+
+    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
+        return ConversationInfo(id=conversation.id)
 
 
 def app_with(snapshot: Snapshot) -> MaclusterApp:
@@ -92,16 +141,32 @@ def test_ids_are_unique_and_actions_exist() -> None:
     owners: dict[tuple[registry.Action, ...], type[object]] = {
         registry.APP: MaclusterApp,
         registry.DASHBOARD: Dashboard,
-        registry.PANE: PeerPane,
+        registry.PANE: SplitPane,
+        registry.PEERS: PeerPane,
+        registry.PEER: PeerScreen,
+        registry.WELCOME: Welcome,
+        registry.CHECK: CheckScreen,
         registry.CHAT: ChatLog,
         registry.PROMPT: Prompt,
         registry.RECOVERY: RecoveryChoices,
         registry.LOGS: LogView,
+        registry.LOG_PANE: LogPane,
+        registry.LOGS_SCREEN: LogsScreen,
+        registry.SESSION_LIST: SessionList,
+        registry.SESSIONS: SessionsScreen,
         registry.MODEL_LIST: ModelList,
         registry.MODELS: ModelsScreen,
+        registry.SPLIT: SplitScreen,
         registry.PAIRING: PairingScreen,
         registry.MAC_LIST: MacList,
         registry.TRUST: TrustScreen,
+        registry.CONVERSATION_LIST: ConversationList,
+        registry.CONVERSATIONS: ConversationsScreen,
+        registry.SAMPLING: SamplingScreen,
+        registry.ROW_LIST: RowList,
+        registry.BATCH: BatchScreen,
+        registry.HOPS: HopPane,
+        registry.HOP: HopScreen,
         registry.HELP: HelpScreen,
     }
     for group, owner in owners.items():
@@ -152,15 +217,18 @@ def _light(colour: object) -> float:
 
 
 async def test_help_is_made_from_the_bindings() -> None:
-    app = app_with(Snapshot(peers=(Peer(device_id="A", name="[b]x", is_self=True),)))
+    peers = (Peer(device_id="A", name="[b]x", is_self=True),)
+    app = app_with(Snapshot(peers=peers, plan=PLAN, plan_status="ready"))
     async with app.run_test(size=(120, 36)) as pilot:
-        await pilot.press("1")
+        await pilot.pause()
+        await pilot.press("escape", "1")
         topic = topic_of(app.screen)
         assert topic.title == "1 Peers"
         assert topic.purpose == PeerPane.HELP
-        told = {does for _, does in (*topic.here, *topic.everywhere)}
-        assert {a.title for a in (*registry.PANE, *registry.DASHBOARD)} <= told
-        assert {a.title for a in registry.APP if a.keys} <= told
+        told = {line.does for line in (*topic.here, *topic.everywhere)}
+        assert {a.title for a in (*registry.PEERS, *registry.DASHBOARD)} <= told
+        taken = {key for a in registry.PEERS for key in a.keys.split(",")}  # they mean this Mac there
+        assert {a.title for a in registry.APP if a.keys and not taken & set(a.keys.split(","))} <= told
 
 
 async def test_the_prompt_has_the_focus_when_a_model_is_loaded() -> None:
@@ -168,7 +236,7 @@ async def test_the_prompt_has_the_focus_when_a_model_is_loaded() -> None:
     async with app.run_test(size=(80, 24)) as pilot:
         await pilot.pause()
         assert app.focused is app.dashboard.prompt
-        titles = {does for _, does in topic_of(app.screen).everywhere}
+        titles = {line.does for line in topic_of(app.screen).everywhere}
         assert "Go to Peers" not in titles  # a digit is text here
 
 

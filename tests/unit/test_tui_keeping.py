@@ -12,6 +12,8 @@ from core.errors import SessionError
 from core.events import Snapshot
 from core.requests import Message, SavedSession, SessionName
 from tests.unit.test_tui_app import StillNode
+from tests.unit.test_tui_state import PLAN
+from tui import conversation
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen, ChoiceScreen
 
@@ -22,7 +24,7 @@ class Keeper(StillNode):
     """A node that keeps what it is given."""
 
     def __init__(self) -> None:
-        super().__init__(Snapshot())
+        super().__init__(Snapshot(plan=PLAN, plan_status="ready"))
         self.kept: dict[str, SavedSession] = {}
 
     async def save_session(self, wanted: SessionName) -> SavedSession:
@@ -42,6 +44,8 @@ async def opened() -> AsyncIterator[tuple[MaclusterApp, Pilot[None], Keeper]]:
     keeper = Keeper()
     app = MaclusterApp(keeper)  # type: ignore[arg-type]
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await until(pilot, lambda: app.state.attached)
+        await until(pilot, lambda: app.state.attached)
         yield app, pilot, keeper
 
 
@@ -58,10 +62,12 @@ async def test_a_conversation_is_kept_and_taken_up() -> None:
         await app.run_action("take_up")
         await until(pilot, lambda: len(app._notifications) == 1)
         assert not app.state.turns
+        app.set_state(conversation.taken_up(app.state, SAID, 1.0))
         await app.run_action("keep")
         await until(pilot, lambda: isinstance(app.screen, AskScreen))
         await pilot.press(*"trip", "enter")
         await until(pilot, lambda: "trip" in keeper.kept)
+        app.set_state(conversation.cleared(app.state))
         await app.run_action("take_up")
         await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
         await pilot.press("down", "enter")
@@ -71,11 +77,13 @@ async def test_a_conversation_is_kept_and_taken_up() -> None:
 
 async def test_who_says_no_changes_nothing() -> None:
     async with opened() as (app, pilot, keeper):
+        app.set_state(conversation.taken_up(app.state, SAID, 1.0))
         await app.run_action("keep")
         await until(pilot, lambda: isinstance(app.screen, AskScreen))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, AskScreen))
         assert not keeper.kept
+        app.set_state(conversation.cleared(app.state))
         await keeper.save_session(SessionName(name="trip"))
         await app.run_action("take_up")
         await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))

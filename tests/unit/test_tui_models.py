@@ -61,7 +61,7 @@ class ExaminingNode:
 def test_the_preview_has_the_notes_and_the_context_of_the_model() -> None:
     shown = fit_content(choice("toy", PlanPreview(plan=NOTED)), UiState(), 60).plain
     assert NOTE in shown
-    assert "of 131k" in shown
+    assert "of 128k" in shown
 
 
 def test_a_split_that_does_not_fit_is_drawn_all_the_same() -> None:

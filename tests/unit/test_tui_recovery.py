@@ -27,7 +27,7 @@ from core.events import (
 from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder, RequestAccepted, UnfinishedAnswer
 from tests.unit.test_tui_app import StillNode
 from tests.unit.test_tui_state import PLAN, done, stage, token
-from tui import markdown, recovery, state
+from tui import conversation, markdown, recovery, state
 from tui.app import MaclusterApp
 from tui.screens.help import topic_of
 from tui.state import UiState
@@ -56,7 +56,7 @@ def told(what: RecoveryState, **fields: object) -> Recovery:
 
 def writing() -> UiState:
     """In the middle of an answer, three tokens of which are written."""
-    now = state.accepted(state.sent(UiState(snapshot=READY, attached=True), "why?", NOW), "r1", 5, NOW)
+    now = conversation.accepted(conversation.sent(UiState(snapshot=READY, attached=True), "why?", NOW), "r1", 5, NOW)
     for index, word in enumerate(("one ", "t", "wo")):
         now = state.fold(now, token(index, word), NOW + index)
     return state.ticked(now, NOW)
@@ -112,7 +112,7 @@ def test_one_remark_stands_where_it_happened_and_is_no_part_of_the_text() -> Non
     assert answer.text == "one two three"
     assert [(r.at, r.words) for r in answer.remarks] == [(len("one two"), RECOVERED)]
     assert answer.tokens == 4
-    assert [m.content for m in state.conversation(now)] == ["why?", "one two three"]
+    assert [m.content for m in conversation.messages(now)] == ["why?", "one two three"]
 
 
 @pytest.mark.parametrize("event", [told("running", text=""), told("running", requests=("other",))])
@@ -150,9 +150,9 @@ def test_code_that_was_interrupted_goes_on_as_code() -> None:
 
 def test_an_answer_on_screen_goes_on_in_its_own_turn() -> None:
     now = after(done(finish_reason="error", problem=Parked("b is gone.").problem))
-    now = state.offered(now, [KEPT], NOW)
-    assert state.interrupted(now) == KEPT
-    now = state.continued(now, KEPT, NOW)
+    now = conversation.offered(now, [KEPT], NOW)
+    assert conversation.interrupted(now) == KEPT
+    now = conversation.continued(now, KEPT, NOW)
     assert (len(now.turns), now.problem, now.unfinished) == (2, None, ())
     now = state.fold(state.fold(now, token(2, "wo"), NOW), token(3, " three"), NOW)
     assert now.turns[-1].text == "one two three"
@@ -162,25 +162,25 @@ def test_an_answer_on_screen_goes_on_in_its_own_turn() -> None:
 
 def test_tokens_that_come_before_the_node_says_that_it_goes_on_are_kept() -> None:
     now = after(done(finish_reason="error"), RequestStarted(request_id="r1", prompt_tokens=5), token(3, " three"))
-    now = state.accepted(state.continued(now, KEPT, NOW), "r1", 5, NOW)
+    now = conversation.accepted(conversation.continued(now, KEPT, NOW), "r1", 5, NOW)
     assert (now.turns[-1].text, now.turns[-1].done) == ("one two three", False)
 
 
 def test_what_was_kept_may_be_more_than_the_screen_saw() -> None:
     more = msgspec.structs.replace(KEPT, text="one two three", tokens=4)
-    now = state.continued(after(done(finish_reason="error")), more, NOW)
+    now = conversation.continued(after(done(finish_reason="error")), more, NOW)
     assert (now.turns[-1].text, now.turns[-1].tokens) == ("one two three", 4)
 
 
 def test_an_empty_chat_shows_what_was_interrupted_and_another_one_does_not() -> None:
-    new = state.offered(UiState(), [KEPT], NOW)
+    new = conversation.offered(UiState(), [KEPT], NOW)
     assert [(t.role, t.text) for t in new.turns] == [("user", "why?"), ("assistant", "one two")]
     assert foot_content(new.turns[-1], NOW).plain.startswith("─── answer interrupted ───")
     other = msgspec.structs.replace(KEPT, request_id="r9")
-    busy = state.offered(after(done()), [other], NOW)
+    busy = conversation.offered(after(done()), [other], NOW)
     assert busy.turns == after(done()).turns
-    assert [t.text for t in state.continued(busy, other, NOW).turns] == ["why?", "one two"]
-    assert state.interrupted(state.offered(writing(), [KEPT], NOW)) is None
+    assert [t.text for t in conversation.continued(busy, other, NOW).turns] == ["why?", "one two"]
+    assert conversation.interrupted(conversation.offered(writing(), [KEPT], NOW)) is None
 
 
 class LosingNode(StillNode):
@@ -275,11 +275,12 @@ async def test_the_pane_says_what_is_kept_and_takes_a_choice(size: tuple[int, in
         if size[1] > 16:
             await someone.sees("paused at token 3", "one two", "(4 s ago)")
             await someone.sees("(5 s ago)")
-        await someone.sees("1  Re-plan on 1 Mac", "a 0–5", "2  Wait for b", "3  Save", "4  Stop here", "Enter Choose")
+        await someone.sees("1  Re-plan on 1 Mac", "a 0–5", "2  Wait for b", "3  Save", "4  Stop here")
+        await someone.sees("1 Re-plan", "4 Stop")
         assert max(map(len, someone.text.splitlines())) == size[0]
         assert someone.app.focused is someone.app.dashboard.recovery.choices
         assert someone.app.dashboard.recovery.choices.highlighted == 0
-        titles = {does for _, does in topic_of(someone.app.screen).here}
+        titles = {line.does for line in topic_of(someone.app.screen).here}
         assert "The first choice" in titles
         await someone.pilot.press("escape", "escape", "escape")
         assert not someone.node.cancelled
@@ -335,7 +336,7 @@ async def test_an_answer_that_was_interrupted_goes_on_with_a_key() -> None:
         await someone.sees("one two", "─── continued ───", "three")
         await someone.until(lambda: someone.app.state.answer is None)
         assert someone.app.state.turns[-1].text == "one two three"
-        await someone.until(lambda: "c Continue" not in someone.text)
+        await someone.until(lambda: bool(someone.app.why_not("go_on")))
 
 
 async def test_without_its_model_it_says_which_to_load() -> None:

@@ -22,7 +22,7 @@ from core.events import (
     TokenEvent,
 )
 from core.requests import Message
-from tui import state
+from tui import conversation, state
 from tui.hops import ring_of
 from tui.state import UiState
 
@@ -74,11 +74,11 @@ def sample(frames: int, ms: float, source: str = "A", target: str = "B") -> HopS
 
 
 def asked(text: str = "hi") -> UiState:
-    return state.sent(UiState(snapshot=Snapshot(plan=PLAN, plan_status="ready"), attached=True), text, 100.0)
+    return conversation.sent(UiState(snapshot=Snapshot(plan=PLAN, plan_status="ready"), attached=True), text, 100.0)
 
 
 def test_tokens_grow_the_answer_and_done_ends_it() -> None:
-    now = state.accepted(asked(), "r1", 5, 100.0)
+    now = conversation.accepted(asked(), "r1", 5, 100.0)
     for i, word in enumerate(("He", "llo")):
         now = state.fold(now, token(i, word), 101.0 + i)
     assert now.answer is not None
@@ -93,21 +93,21 @@ def test_tokens_that_come_before_the_id_is_known_are_kept() -> None:
     now = asked()
     for event in (RequestStarted(request_id="r1", prompt_tokens=5), token(0, "A"), token(0, "x", "other"), done()):
         now = state.fold(now, event, 101.0)
-    now = state.accepted(now, "r1", 5, 101.5)
+    now = conversation.accepted(now, "r1", 5, 101.5)
     assert now.turns[-1].text == "A"
     assert now.turns[-1].done
     assert now.early == ()
 
 
 def test_tokens_of_other_requests_leave_the_answer_alone() -> None:
-    now = state.fold(state.accepted(asked(), "r1", 5, 100.0), token(0, "x", "r2"), 101.0)
+    now = state.fold(conversation.accepted(asked(), "r1", 5, 100.0), token(0, "x", "r2"), 101.0)
     assert now.answer is not None
     assert now.answer.text == ""
     assert now.tokens_since_tick == 1
 
 
 def test_partial_text_stays_when_the_answer_fails() -> None:
-    now = state.fold(state.accepted(asked(), "r1", 5, 100.0), token(0, "partial"), 101.0)
+    now = state.fold(conversation.accepted(asked(), "r1", 5, 100.0), token(0, "partial"), 101.0)
     now = state.fold(now, Recovery(state="wait", text="waiting for b", requests=("r1",)), 101.5)
     assert now.snapshot.recovery is not None
     assert now.answer is not None
@@ -120,42 +120,42 @@ def test_partial_text_stays_when_the_answer_fails() -> None:
 
 @pytest.mark.parametrize(("reason", "word"), [("cancelled", "stopped"), ("length", "limit"), ("stop", "")])
 def test_why_an_answer_ended(reason: str, word: str) -> None:
-    now = state.fold(state.accepted(asked(), "r1", 5, 100.0), done(finish_reason=reason), 102.0)
+    now = state.fold(conversation.accepted(asked(), "r1", 5, 100.0), done(finish_reason=reason), 102.0)
     assert word in now.turns[-1].why
     assert bool(word) == bool(now.turns[-1].why)
 
 
 def test_a_refused_question_can_be_asked_again() -> None:
-    now = state.refused(asked("why?"), Problem(kind="Busy", what="The queue is full."))
+    now = conversation.refused(asked("why?"), Problem(kind="Busy", what="The queue is full."))
     assert now.turns[-1].done
     assert now.problem is not None
-    now, question = state.retried(now)
+    now, question = conversation.retried(now)
     assert question == "why?"
     assert now.turns == ()
 
 
 def test_nothing_is_retried_while_an_answer_is_written() -> None:
     now = asked()
-    assert state.retried(now) == (now, "")
+    assert conversation.retried(now) == (now, "")
 
 
 def test_the_conversation_alternates_roles() -> None:
-    now = state.fold(state.accepted(asked("one"), "r1", 5, 100.0), token(0, "first"), 101.0)
+    now = state.fold(conversation.accepted(asked("one"), "r1", 5, 100.0), token(0, "first"), 101.0)
     now = state.fold(now, done(), 102.0)
-    now = state.refused(state.sent(now, "lost", 103.0), Problem(kind="Busy", what="no"))
-    now = state.sent(now, "two", 104.0)
-    roles = [(m.role, m.content) for m in state.conversation(now)]
+    now = conversation.refused(conversation.sent(now, "lost", 103.0), Problem(kind="Busy", what="no"))
+    now = conversation.sent(now, "two", 104.0)
+    roles = [(m.role, m.content) for m in conversation.messages(now)]
     assert roles == [("user", "one"), ("assistant", "first"), ("user", "two")]
 
 
 def test_a_conversation_that_was_kept_takes_the_place_of_the_one_before() -> None:
-    before = state.sent(UiState(), "one", 1.0)
+    before = conversation.sent(UiState(), "one", 1.0)
     kept = (Message(role="user", content="a\x1b[2J"), Message(role="assistant", content="b"))
-    now = state.taken_up(state.stopped(before), kept, 2.0)
+    now = conversation.taken_up(conversation.stopped(before), kept, 2.0)
     assert [(turn.role, turn.text) for turn in now.turns] == [("user", "a[2J"), ("assistant", "b")]
     assert now.turns[0].number == before.next_number
     assert now.answer is None
-    assert state.conversation(state.sent(now, "c", 3.0)) == (
+    assert conversation.messages(conversation.sent(now, "c", 3.0)) == (
         Message(role="user", content="a[2J"),
         Message(role="assistant", content="b"),
         Message(role="user", content="c"),
@@ -164,12 +164,12 @@ def test_a_conversation_that_was_kept_takes_the_place_of_the_one_before() -> Non
 
 def test_numbers_never_repeat_so_views_cannot_be_mixed_up() -> None:
     first = asked()
-    again = state.sent(state.cleared(first), "again", 105.0)
+    again = conversation.sent(conversation.cleared(first), "again", 105.0)
     assert {t.number for t in first.turns}.isdisjoint(t.number for t in again.turns)
 
 
 def test_an_answer_ends_when_the_node_was_started_anew() -> None:
-    now = state.fold(state.accepted(asked(), "r1", 5, 100.0), token(0, "half"), 101.0)
+    now = state.fold(conversation.accepted(asked(), "r1", 5, 100.0), token(0, "half"), 101.0)
     now = state.detached(now, Problem(kind="NodeUnreachable", what="gone"))
     assert now.offline is not None
     assert now.answer is not None
@@ -180,7 +180,7 @@ def test_an_answer_ends_when_the_node_was_started_anew() -> None:
 
 
 def test_an_answer_goes_on_when_the_node_still_works_on_it() -> None:
-    now = state.accepted(asked(), "r1", 5, 100.0)
+    now = conversation.accepted(asked(), "r1", 5, 100.0)
     now = state.fold(state.detached(now, Problem(kind="x", what="y")), Snapshot(running=("r1",)), 105.0)
     assert now.answer is not None
 
@@ -204,7 +204,8 @@ def test_hop_times_come_from_differences_and_prefill_does_not_count() -> None:
     assert hop.transfer_s == pytest.approx(0.004)
     assert hop.compute_s == pytest.approx(0.002)
     assert back.transfer_s is None
-    assert ring_of(now).slowest == hop
+    assert ring_of(now).longest_s == hop.transfer_s
+    assert ring_of(now).slowest is None, "nobody knows yet how long the others take"
 
 
 def test_a_single_sample_is_shown_rather_than_nothing() -> None:
@@ -223,7 +224,7 @@ def test_a_new_request_starts_its_sums_anew() -> None:
 
 def test_the_tick_gives_a_rate_and_forgets_old_points() -> None:
     now = state.fold(state.ticked(asked(), 100.0), sample(4, 3.0), 100.0)
-    now = state.fold(state.accepted(now, "r1", 5, 100.0), token(0, "x"), 100.2)
+    now = state.fold(conversation.accepted(now, "r1", 5, 100.0), token(0, "x"), 100.2)
     now = state.ticked(now, 100.5)
     assert now.rates[-1] == pytest.approx(2.0)
     assert state.ticked(now, 200.0).points == ()
@@ -235,7 +236,7 @@ def test_hostile_text_is_clean_once_it_is_in_the_state() -> None:
     line = LogLine(at=0.0, level="INFO", source="b\x1b[2J", text=f"{ESCAPE}\u202eevil\nsecond")
     now = state.fold(now, line, 1.0)
     now = state.fold(now, PlanProposed(plan=msgspec.structs.replace(PLAN, model=f"m{ESCAPE}")), 1.0)
-    now = state.accepted(state.sent(now, f"q{ESCAPE}", 1.0), "r1", 1, 1.0)
+    now = conversation.accepted(conversation.sent(now, f"q{ESCAPE}", 1.0), "r1", 1, 1.0)
     now = state.fold(now, token(0, f"a{ESCAPE}\n\tb\x00"), 2.0)
     shown = [now.snapshot.peers[0].name, now.snapshot.peers[0].chip, now.snapshot.logs[0].source]
     shown += [now.snapshot.logs[0].text, now.snapshot.plan.model if now.snapshot.plan else ""]

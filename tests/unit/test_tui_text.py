@@ -16,16 +16,16 @@ from core.events import Peer, Snapshot, StageState, TrustChanged
 from core.requests import ModelChoice, PlanPreview
 from core.text import Clean
 from tests.unit.test_tui_state import PLAN, asked
-from tui import clipboard, format, markdown, state
+from tui import clipboard, conversation, format, markdown, state
 from tui.hops import ring_of
+from tui.logs import short_line
 from tui.state import UiState
 from tui.widgets.banner import banner_content
 from tui.widgets.chat_log import empty_content
 from tui.widgets.cluster_strip import strip_content
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.hop_pane import hops_content
-from tui.widgets.key_bar import keys_content
-from tui.widgets.log_view import log_line
+from tui.widgets.key_bar import Key, keys_content
 from tui.widgets.message_view import foot_content
 from tui.widgets.model_list import arranged, row_content
 from tui.widgets.peer_pane import peers_content
@@ -144,8 +144,8 @@ def test_lists_keep_their_margin_when_they_wrap() -> None:
 def test_code_keeps_its_spaces_and_can_be_copied_alone() -> None:
     text = Clean("before\n\n```python\ndef f():\n    return 1\n```\n\nafter")
     assert "│     return 1" in markdown.render(text, 60).plain
-    assert markdown.last_code(text) == "def f():\n    return 1"
-    assert markdown.last_code(Clean("none")) == ""
+    assert markdown.code_blocks(text)[-1] == "def f():\n    return 1"
+    assert markdown.code_blocks(Clean("none")) == []
 
 
 @given(st.text(max_size=200), st.integers(10, 100))
@@ -194,7 +194,7 @@ def broad(width: int) -> dict[str, Content]:
         "hops": hops_content(now, width, 100.0),
         "status": status_content(now, width, "demo: three simulated Macs"),
         "strip": strip_content(now, width, 100.0),
-        "keys": keys_content({"a": ("Enter", "Send"), "mc.quit": ("^q", "Quit")}, width),
+        "keys": keys_content({"a": Key("Enter", "Send"), "mc.quit": Key("^q", "Quit")}, width),
     }
 
 
@@ -211,8 +211,8 @@ def test_a_reverse_plan_is_drawn_in_the_order_of_its_layers() -> None:
     reverse = msgspec.structs.replace(PLAN, topology="reverse", stages=stages)
     now = UiState(snapshot=Snapshot(plan=reverse, plan_status="ready"))
     drawn = split_content(now, 60).plain.splitlines()
-    assert [line.split()[1:5] for line in drawn[2:4]] == [["1", "b", "0–2", "(3)"], ["2", "a", "(you)", "3–5"]]
-    assert drawn[4].startswith("reverse · ")
+    assert [line.split()[1:4] for line in drawn[1:3]] == [["1", "b", "0–2"], ["2", "a", "(you)"]]
+    assert drawn[3].startswith("reverse · ")
     assert [hop.label for hop in ring_of(now).hops] == ["a→b", "b→a"]
 
 
@@ -234,11 +234,11 @@ def test_states_are_words_too() -> None:
 def test_an_empty_chat_says_what_to_do() -> None:
     assert "Ctrl+O" in empty_content(UiState(attached=True), "").plain
     assert empty_content(UiState(attached=True), "demo").plain.startswith("demo")
-    assert "m is loaded" in empty_content(state.cleared(asked()), "").plain
+    assert "m is loaded" in empty_content(conversation.cleared(asked()), "").plain
 
 
 def test_the_foot_says_why_an_answer_stopped() -> None:
-    turn = state.refused(asked(), Problem(kind="Busy", what="The queue is full.")).turns[-1]
+    turn = conversation.refused(asked(), Problem(kind="Busy", what="The queue is full.")).turns[-1]
     assert foot_content(turn, 101.0).plain == "─── The queue is full. ───"
     assert "waiting for the node" in foot_content(asked().turns[-1], 100.0).plain
     assert "→ wait" in banner_content(Problem(kind="Busy", what="full", fix="wait")).plain
@@ -249,7 +249,7 @@ def test_log_lines_have_columns() -> None:
     assert snapshot.logs == ()
     from core.events import LogLine
 
-    line = log_line(LogLine(at=0.0, level="WARN", source="mini", text="thermal: fair"))
+    line = short_line(LogLine(at=0.0, level="WARN", source="mini", text="thermal: fair"))
     assert line[8:] == " WARN  mini     thermal: fair"
 
 
@@ -280,7 +280,7 @@ def test_models_are_ordered_by_fit_and_say_what_is_missing() -> None:
     preview = fit_content(choices[0], UiState(), 60).plain
     assert "needs 12 GB more on mini" in preview
     assert "tok/s" not in preview
-    assert cell_len(row_content(choices[0], 60).plain) < 60
+    assert cell_len(row_content(choices[0], Snapshot(), 60).plain) < 60
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,11 @@ import pytest
 
 from core.engine.requests import Request
 from core.errors import LinkLost
+from core.events import Batch, BatchLane, BatchRow
 from core.requests import Message, Sampling
 from core.worker.messages import (
     LENGTH,
+    Batching,
     Broken,
     Cancel,
     Command,
@@ -97,6 +99,7 @@ REPORTS: list[Report] = [
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[Span(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
     Worked(step=2**40),
+    Batching(batch=Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),))),
 ]
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.containers import Horizontal, Vertical
+from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
 from tui.actions import bindings
@@ -16,10 +16,11 @@ from tui.screens.base import SizedScreen
 from tui.state import UiState
 from tui.widgets.banner import Banner
 from tui.widgets.chat_log import ChatLog
+from tui.widgets.chat_title import ChatTitle
 from tui.widgets.cluster_strip import ClusterStrip
 from tui.widgets.hop_pane import HopPane
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.log_view import LogView
+from tui.widgets.log_view import LogPane
 from tui.widgets.messages import ProblemRead
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
@@ -27,6 +28,7 @@ from tui.widgets.recovery_pane import RecoveryPane
 from tui.widgets.split_pane import SplitPane
 from tui.widgets.status_line import StatusLine
 from tui.widgets.too_small import TooSmall
+from tui.widgets.welcome import Welcome, is_before_first_answer, is_first_run
 
 PANES = ("peers", "split", "hops", "logs", "chat")
 
@@ -49,6 +51,8 @@ class Dashboard(SizedScreen):
         self._has_sizes = False
         self._placed: Widget | None = None
         self._is_recovering = False
+        self._is_greeting = False
+        self._has_greeted = bool(note)  # the demo pairs and loads by itself
         self._focused_before: Widget | None = None
         self.status = StatusLine(note)
         self.offline = Banner(id="offline")
@@ -56,21 +60,25 @@ class Dashboard(SizedScreen):
         self.peers = PeerPane(id="peers")
         self.split = SplitPane(id="split")
         self.hops = HopPane(id="hops")
-        self.logs = LogView(id="logs")
+        self.logs = LogPane(id="logs")
         self.chat = ChatLog(fps=fps, note=note)
+        self.chat_title = ChatTitle()
         self.prompt = Prompt()
         self.strip = ClusterStrip()
         self.recovery = RecoveryPane()
+        self.welcome = Welcome(id="welcome")
 
     def compose(self) -> ComposeResult:
         """Panes at the left, chat at the right; the style sheet hides what the size has no room for."""
         yield self.status
+        yield self.chat_title
         yield self.offline
         with Horizontal(id="panes"):
             with Vertical(id="left"):
                 yield from (self.peers, self.split, self.hops, self.logs)
             with Vertical(id="right"):
                 yield from (self.chat, self.trouble, self.prompt)
+        yield Container(self.welcome, id="first-run")
         yield self.recovery
         yield self.strip
         yield KeyBar()
@@ -98,6 +106,7 @@ class Dashboard(SizedScreen):
             pane.show(state)
         self.strip.show(state)
         self.show_chat(state)
+        self._greet(state)
         self._make_room(held(state.snapshot) is not None)
         self.recovery.show(state)
         ready = state.snapshot.plan_status == "ready"
@@ -108,12 +117,32 @@ class Dashboard(SizedScreen):
     def show_chat(self, state: UiState) -> None:
         """The conversation changed."""
         self._state = state
+        self.chat_title.show(state)
         self.chat.show(state)
         self.prompt.show(state)
 
     def show_logs(self, state: UiState) -> None:
         """There are new log lines."""
         self.logs.show(state)
+
+    def _greet(self, state: UiState) -> None:
+        """A first run begins with the steps to the first answer. They give way for good, once there is more to see."""
+        if state.attached and not self._has_greeted:
+            self._has_greeted = True
+            if is_first_run(state):
+                self._is_greeting = True
+                self.set_class(True, "greeting")
+                self._place_focus(self.welcome)
+        elif self._is_greeting and state.attached and not is_before_first_answer(state):
+            self._end_greeting()
+        self.welcome.show(state)
+
+    def _end_greeting(self) -> None:
+        self._is_greeting = False
+        self.set_class(False, "greeting")
+        if self.focused in (None, self.welcome):
+            self._place_focus(self.chat)
+        self.call_after_refresh(self.laid_out)
 
     def _place_focus(self, widget: Widget) -> None:
         """Focus `widget` for the person, who has not chosen anything yet."""
@@ -139,14 +168,20 @@ class Dashboard(SizedScreen):
 
     def action_pane(self, number: int) -> None:
         """Go to a pane; where there is room for one only, it fills the screen."""
+        if self._is_greeting:
+            self._end_greeting()
         name = PANES[number - 1]
+        if name != "chat":
+            self._last_pane = name
         if self._zoomed or (self.has_class("narrow") and name != "chat"):
             self._zoom("" if name == "chat" and self.has_class("narrow") else name)
         self.query_one(f"#{name}").focus()
 
     def action_panes(self) -> None:
         """Back to the dashboard, or to the pane that was last open."""
-        if self._zoomed:
+        if self._is_greeting:
+            self._end_greeting()
+        elif self._zoomed:
             self._leave_zoom()
         else:
             self._zoom(self._last_pane)
@@ -154,7 +189,9 @@ class Dashboard(SizedScreen):
 
     def action_zoom(self) -> None:
         """Zoom the focused pane, or back."""
-        if self._zoomed:
+        if self._is_greeting:
+            self._end_greeting()
+        elif self._zoomed:
             self._zoom("")
         elif self.focused is not None:
             self._zoom("chat" if self.focused is self.prompt else self.focused.id or "")
@@ -165,8 +202,12 @@ class Dashboard(SizedScreen):
         """
         if self._is_recovering and self.focused is self.recovery.choices:
             self.chat.focus()
+        elif self._is_greeting:
+            self._end_greeting()
         elif self._state.answer is not None and not self._is_recovering:
             await self.run_action("app.stop_answer")
+        elif self._state.editing:
+            await self.run_action("app.end_edit")
         elif self._state.problem is not None:
             self.post_message(ProblemRead())
         elif self._zoomed:
@@ -185,6 +226,7 @@ class Dashboard(SizedScreen):
             self._last_pane = name
         self.set_class(bool(name) and name != "chat", "zoom-left")
         self.set_class(name == "chat", "zoom-chat")
+        self.chat.zoom(name == "chat")
         for pane in PANES:
             self.query_one(f"#{pane}").set_class(pane == name, "zoomed")
         self.call_after_refresh(self.laid_out)

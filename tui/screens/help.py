@@ -10,29 +10,40 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.dom import DOMNode
+from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 from textual.widgets import Static
 
-from tui.actions import bindings
+from tui.actions import bindings, why_not
 from tui.format import DIM, fit
+from tui.preferences import config_file
 from tui.registry import HELP, OUR_IDS
 
 COLUMN = 52
-NAMED_CHARACTERS = ("slash", "question_mark", "left_square_bracket", "right_square_bracket")
+NARROW_COLUMN = 36
+NAMED_CHARACTERS = ("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space")
+
+
+class Line(NamedTuple):
+    """The keys of an action, what it does, and why it cannot be done now."""
+
+    keys: str
+    does: str
+    hindrance: str = ""
 
 
 class Topic(NamedTuple):
-    """What the help says: the purpose of the pane, then (keys, what they do) of the pane and of everywhere."""
+    """What the help says: the purpose of the pane, then the keys of the pane and of everywhere."""
 
     title: str
     purpose: str
-    here: tuple[tuple[str, str], ...]
-    everywhere: tuple[tuple[str, str], ...]
+    here: tuple[Line, ...]
+    everywhere: tuple[Line, ...]
 
 
 class HelpScreen(ModalScreen[None]):
-    """A window over the screen that asked."""
+    """A window over the screen that asked. What is typed leaves only the keys that hold it."""
 
     CSS_PATH = "help.tcss"
     ACTIONS = HELP
@@ -41,22 +52,41 @@ class HelpScreen(ModalScreen[None]):
     def __init__(self, topic: Topic) -> None:
         super().__init__()
         self._topic = topic
+        self._typed = ""
         self._text = Static(markup=False)
+        self._box = VerticalScroll(self._text, id="help", classes="pane")
 
     def compose(self) -> ComposeResult:
-        """One scrollable text."""
-        box = VerticalScroll(self._text, id="help", classes="pane")
-        box.border_title = Content(f"Help · {self._topic.title}")
-        box.border_subtitle = Content("Esc close")
-        yield box
+        """One scrollable text; what is typed stands in its frame."""
+        self._box.border_title = Content(f"Help · {self._topic.title}")
+        yield self._box
 
     def on_resize(self) -> None:
         """Draw for the width there is."""
-        self.call_after_refresh(lambda: self._text.update(help_content(self._topic, self._text.size.width)))
+        self.call_after_refresh(self._draw)
+
+    def on_key(self, event: Key) -> None:
+        """Characters search; all other keys are left to what they do."""
+        if event.key == "backspace":
+            self._typed = self._typed[:-1]
+        elif event.is_printable and event.character:
+            self._typed += event.character
+        else:
+            return
+        event.stop()
+        self._draw()
+
+    def _draw(self) -> None:
+        self._text.update(help_content(searched(self._topic, self._typed), self._text.size.width))
+        say = f"/ {self._typed}▌ · Esc clears" if self._typed else "Esc close · type to search the keys"
+        self._box.border_subtitle = Content(say)
 
     def action_close(self) -> None:
-        """Back to where the person was; the focus there has not moved."""
-        self.dismiss()
+        """One step back; the focus where the person was has not moved."""
+        if not self._typed:
+            self.dismiss()
+        self._typed = ""
+        self._draw()
 
 
 def topic_of(screen: Screen[object]) -> Topic:
@@ -66,20 +96,30 @@ def topic_of(screen: Screen[object]) -> Topic:
     title = described.border_title if isinstance(described, Widget) and described.border_title else ""
     # keys that the focused input takes as text do nothing else there
     printable = {k for k, a in screen.active_bindings.items() if len(k) == 1 or k in NAMED_CHARACTERS}
-    here: dict[str, tuple[list[str], str]] = {}
-    everywhere: dict[str, tuple[list[str], str]] = {}
+    here: dict[str, Line] = {}
+    everywhere: dict[str, Line] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
         typed = focused is not None and binding.key in printable and focused.check_consume_key(binding.key, "x")
         if binding.id in OUR_IDS and not typed:
-            group = everywhere if isinstance(node, App | Screen) else here
-            keys, _ = group.setdefault(binding.id or "", ([], tooltip or binding.description))
-            keys.append(screen.app.get_key_display(binding))
+            group, does = everywhere if isinstance(node, App | Screen) else here, tooltip or binding.description
+            before = f"{group[does].keys} " if does in group else ""
+            key = screen.app.get_key_display(binding)
+            group[does] = Line(before + key, does, why_not(screen.app, node, binding.action))
     return Topic(
-        _plain(title) or _name(described),
-        described.HELP or "",
-        tuple((" ".join(keys), does) for keys, does in here.values()),
-        tuple((" ".join(keys), does) for keys, does in everywhere.values()),
+        _plain(title) or _name(described), described.HELP or "", tuple(here.values()), tuple(everywhere.values())
     )
+
+
+def searched(topic: Topic, typed: str) -> Topic:
+    """The keys in whose line every word of `typed` stands; no purpose then."""
+    if not typed.strip():
+        return topic
+    words = typed.casefold().split()
+
+    def found(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+        return tuple(line for line in lines if all(w in f"{line.keys} {line.does}".casefold() for w in words))
+
+    return Topic(topic.title, "", found(topic.here), found(topic.everywhere))
 
 
 def _plain(title: str) -> str:
@@ -93,19 +133,30 @@ def _name(node: DOMNode) -> str:
 
 def help_content(topic: Topic, width: int) -> Content:
     """Purpose, then the keys: in two columns if `width` cells hold both, else one list after the other."""
-    here, everywhere = _keys("In this pane", topic.here), _keys("Everywhere", topic.everywhere)
-    lines = [Content(topic.purpose), Content("")]
-    if width >= 2 * COLUMN:
+    column = COLUMN if width >= 2 * COLUMN else width // 2
+    here, everywhere = _keys("In this pane", topic.here, column), _keys("Everywhere", topic.everywhere, column)
+    lines = [Content(topic.purpose), Content("")] if topic.purpose else []
+    if not topic.here and not topic.everywhere:
+        lines.append(Content.styled("No key does that; Ctrl+P finds commands that have none.", DIM))
+    elif column >= NARROW_COLUMN:
         rows = zip_longest(here, everywhere, fillvalue=Content(""))
-        lines += [left.pad_right(max(0, COLUMN - left.cell_length)) + right for left, right in rows]
+        lines += [left.pad_right(max(0, column - left.cell_length)) + right for left, right in rows]
     else:
-        lines += [*here, Content(""), *everywhere]
+        lines += [
+            *_keys("In this pane", topic.here, width),
+            Content(""),
+            *_keys("Everywhere", topic.everywhere, width),
+        ]
     lines += [Content(""), Content.styled("Copy: drag with the mouse, then Ctrl+C; or y for what the pane shows.", DIM)]
+    lines += [Content.styled(f"Keys can be changed: [keys] in {config_file()}; `macluster keys` names them.", DIM)]
     return Content("\n").join(lines)
 
 
-def _keys(head: str, keys: tuple[tuple[str, str], ...]) -> list[Content]:
-    return [
-        Content.styled(head, "bold $primary"),
-        *(Content.assemble((fit(key, 11), "bold $accent"), does) for key, does in keys),
-    ]
+def _keys(head: str, lines: tuple[Line, ...], width: int) -> list[Content]:
+    return [Content.styled(head, "bold $primary"), *(_line(line, width) for line in lines)]
+
+
+def _line(line: Line, width: int) -> Content:
+    if line.hindrance:
+        return Content.styled(fit(f"{fit(line.keys, 11)}{line.does} (not now: {line.hindrance})", width - 2), DIM)
+    return Content.assemble((fit(line.keys, 11), "bold $accent"), fit(line.does, width - 13))

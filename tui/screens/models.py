@@ -1,30 +1,40 @@
-"""The model picker: the models of this Mac, and how each would fit."""
+"""The model picker: the models on the disks of the linked Macs, how each would fit, and how it is to be loaded."""
 
 from __future__ import annotations
 
-from typing import ClassVar, Final, get_args
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ClassVar
 
+import msgspec
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from core.events import Topology
-from core.requests import LoadRequest, ModelChoice, PreviewRequest
-from core.settings import DEFAULT_CONTEXT
+from core.requests import CopyRequest, LoadRequest, ModelChoice
 from tui.actions import bindings
+from tui.bridge import FAILURES, problem_of
+from tui.disks import Copies, copies_of, running_words, with_coming
 from tui.format import DIM, between, gigabytes_short, plural
 from tui.registry import MODELS
+from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
+from tui.screens.split import SplitScreen
 from tui.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import ModelChosen, ModelPointed, Noted
+from tui.widgets.messages import Failed, ModelChosen, ModelPointed, Noted
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
 from tui.widgets.too_small import TooSmall
+from tui.wishes import as_preview, context_words, contexts, download_of, with_bits, with_context, with_topology
 
-TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
+if TYPE_CHECKING:
+    from tui.catalog import Catalog
+    from tui.client import NodeClient
+
+_OF_A_MODEL = ("edit_split", "context", "longer", "topology", "bits")
+_LETTERS = ("filter", "sort", "topology", "edit_split", "download", "context", "fitting", "bits", "stop_transfer")
 
 
 class ModelsScreen(SizedScreen):
@@ -37,12 +47,11 @@ class ModelsScreen(SizedScreen):
 
     HELP = """Choose what to load over the paired Macs."""
 
-    def __init__(self, state: UiState, choices: tuple[ModelChoice, ...] | None) -> None:
+    def __init__(self, client: NodeClient, catalog: Catalog, state: UiState) -> None:
         super().__init__()
-        self._state = state
-        self._choices = choices
+        self._client, self._catalog, self._state = client, catalog, state
         self._order = 0
-        self._topologies: dict[str, Topology] = {}  # by the name of the model for which it was chosen
+        self._fitting = False
         self._loads_here = False
         self._title = Static(id="title", markup=False)
         self._filter = Input(id="filter", compact=True, placeholder="part of a name")
@@ -77,38 +86,46 @@ class ModelsScreen(SizedScreen):
         self.show(self._state)
         self._arrange()
 
-    def set_choices(self, choices: tuple[ModelChoice, ...]) -> None:
-        """What the node says is there."""
-        self._choices = choices
+    def show_choices(self) -> None:
+        """The node said what is there."""
         self._arrange()
 
     def show(self, state: UiState) -> None:
-        """Loading goes on, or a Mac changed. A load that was started here leads back to the chat."""
-        before, self._state = self._state.snapshot.plan_status, state
+        """Loading goes on, files come, or a Mac changed. A load that was started here leads back to the chat."""
+        before, self._state = self._state.snapshot, state
+        now = state.snapshot
         self._title.update(title_content(state, self._title.size.width))
+        if before.transfers != now.transfers or before.peers != now.peers:
+            self._arrange()
         self.preview.show(state)
-        if self._loads_here and state.snapshot.plan_status == "ready" and self.is_current:
+        if self._loads_here and now.plan_status == "ready" and self.is_current:
             self.dismiss()
-        elif state.snapshot.plan_status == "broken" and before != "broken":
+        elif now.plan_status == "broken" and before.plan_status != "broken":
             self._loads_here = False
 
     def _arrange(self) -> None:
-        shown = arranged(self._choices or (), self._filter.value, ORDERS[self._order])
+        now, known = self._state.snapshot, self._catalog.choices
+        choices = with_coming(known or (), now)
+        shown = arranged(choices, self._filter.value, ORDERS[self._order], fitting=self._fitting)
         self._head.update(head_content(self.list.scrollable_content_region.width))
-        self.list.show(shown)
-        whole = len(self._choices or ())
+        self.list.show(shown, now)
         self._box.border_title = Content("Models")
-        counted = f"{len(shown)} of {whole}" if self._filter.value else plural(whole, "model")
-        words = "asking the node" if self._choices is None else f"{counted} · by {ORDERS[self._order]}"
+        counted = f"{len(shown)} of {len(choices)}" if len(shown) < len(choices) else plural(len(choices), "model")
+        fitting = " · that fit" if self._fitting else ""
+        words = "asking the node" if known is None else f"{counted}{fitting} · by {ORDERS[self._order]}"
         self._box.border_subtitle = Content(words)
-        self.preview.point(self.list.pointed)
+        self._point()
+
+    def _point(self) -> None:
+        choice = self.list.pointed
+        self.preview.point(choice, self._catalog.wish(choice) if choice else None)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """The preview follows the cursor, and becomes exact for a model on which it rests."""
         choice = self.list.pointed
-        self.preview.point(choice)
+        self._point()
         if choice is not None and choice.preview.plan is not None and choice.preview.cuts is None:
-            self.post_message(ModelPointed(PreviewRequest(model=choice.name, context=choice.preview.plan.context)))
+            self.post_message(ModelPointed(as_preview(self._catalog.wish(choice))))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Load it, unless that cannot work."""
@@ -117,14 +134,11 @@ class ModelsScreen(SizedScreen):
             return
         if choice.loaded:
             self.post_message(Noted(f"{choice.name} is loaded already."))
-        elif choice.preview.plan is None:
+        elif choice.preview.plan is None or choice.preview.missing_on:
             self.post_message(Noted(f"{choice.name} cannot be loaded now; the preview says why."))
         else:
             self._loads_here = True
-            chosen = self._topologies.get(choice.name)
-            # the node plans the list anew without what was chosen here; what is loaded is what the preview shows
-            topology = chosen if chosen == choice.preview.plan.topology else None
-            self.post_message(ModelChosen(LoadRequest(model=choice.name, topology=topology)))
+            self.post_message(ModelChosen(self._catalog.wish(choice)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
@@ -136,7 +150,16 @@ class ModelsScreen(SizedScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Letters are text while the filter is written."""
-        return not (self._filter.has_focus and action in ("filter", "sort", "topology"))
+        return not (self._filter.has_focus and action in _LETTERS)
+
+    def why_not(self, run: str) -> str:
+        """Why an action of this screen cannot be done now; "" if it can."""
+        name = run.partition("(")[0]
+        if name in _OF_A_MODEL and not self._plannable:
+            return "that needs a model that is whole and on this Mac's disk"
+        if name == "stop_transfer" and not self._state.snapshot.transfers:
+            return "nothing is downloaded or copied"
+        return ""
 
     def action_filter(self) -> None:
         """Show the filter and go there."""
@@ -148,23 +171,66 @@ class ModelsScreen(SizedScreen):
         self._order = (self._order + 1) % len(ORDERS)
         self._arrange()
 
+    def action_fitting(self) -> None:
+        """Only those that fit, or all."""
+        self._fitting = not self._fitting
+        self._arrange()
+
     def action_topology(self) -> None:
-        """Preview the model under the cursor in the topology after the one that is shown or was asked for last."""
-        choice = self.list.pointed
-        if choice is None or not choice.layers:
+        """The next topology."""
+        if choice := self._plannable:
+            self._want(with_topology(self._catalog.wish(choice), choice))
+
+    def action_bits(self) -> None:
+        """Other bits of keys and values."""
+        if choice := self._plannable:
+            self._want(with_bits(self._catalog.wish(choice)))
+
+    def action_longer(self, step: int) -> None:
+        """The next longer context, or the next shorter one."""
+        if choice := self._plannable:
+            self._want(with_context(self._catalog.wish(choice), choice, step))
+
+    def action_context(self) -> None:
+        """Choose a length of context."""
+        if (choice := self._plannable) is None:
             return
-        split = choice.preview.plan or choice.preview.draft
-        last = self._topologies.get(choice.name) or (split.topology if split else TOPOLOGIES[-1])
-        wanted = self._topologies[choice.name] = TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)]
-        context = split.context if split else min(DEFAULT_CONTEXT, choice.context_max)
-        self.post_message(ModelPointed(PreviewRequest(model=choice.name, context=context, topology=wanted)))
+        wish = self._catalog.wish(choice)
+        others = [c for c in contexts(choice) if c != wish.context]
+        body = "Tokens of prompts and answers that are kept in memory. The preview shows what they take on each Mac."
+        answers = (f"{context_words(wish.context)}, as now", *(context_words(c) for c in others))
+        screen = ChoiceScreen(f"Context of {choice.name}", Content(body), answers)
+        self._ask(screen, lambda n: self._want(msgspec.structs.replace(wish, context=others[n - 1])))
+
+    def action_edit_split(self) -> None:
+        """Divide it by hand before it is loaded."""
+        if choice := self._plannable:
+            wish = self._catalog.wish(choice)
+            wish = msgspec.structs.replace(wish, model=self._catalog.name_of(wish.model))
+            self.app.push_screen(SplitScreen(self._client, self._state, wish))
+
+    def action_download(self) -> None:
+        """Copy the model to where it lacks, or download one."""
+        choice = self.list.pointed
+        copies = copies_of(choice, self._state.snapshot) if choice else None
+        if choice is None or copies is None:
+            self._ask_repository("" if choice is None or choice.layers else choice.name)
+            return
+        body = f"{choice.name} has {gigabytes_short(choice.total_bytes)} GB. It travels over the sealed links."
+        answers = ("Neither", f"Copy it to {copies.names}", "Download another model of the hub")
+        screen = ChoiceScreen("Copy or download", Content(body), answers)
+        self._ask(screen, lambda n: self._copy(choice, copies) if n == 1 else self._ask_repository(""))
+
+    def action_stop_transfer(self) -> None:
+        """Stop what is on its way."""
+        self._ask_stop("Let it go on", leave=False)
 
     def action_leave(self) -> None:
         """To the dashboard; what is being loaded goes on."""
         self.dismiss()
 
     async def action_back(self) -> None:
-        """One step back: cancel the load, clear the filter, leave."""
+        """One step back: cancel the load, clear the filter, ask about a transfer, leave."""
         if self._state.snapshot.plan_status == "loading":
             self._loads_here = False
             await self.run_action("app.unload")
@@ -172,8 +238,60 @@ class ModelsScreen(SizedScreen):
             self._filter.value = ""
             self._filter_line.display = False
             self.list.focus()
+        elif self._state.snapshot.transfers:
+            self._ask_stop("Let it go on, and leave", leave=True)
         else:
             self.dismiss()
+
+    @property
+    def _plannable(self) -> ModelChoice | None:
+        """The model under the cursor, if it can be planned here."""
+        choice = self.list.pointed
+        return choice if choice is not None and choice.path and choice.layers else None
+
+    def _want(self, wish: LoadRequest) -> None:
+        self._catalog.want(wish)
+        self._point()
+        self.post_message(ModelPointed(as_preview(wish), at_once=True))
+
+    def _ask_repository(self, name: str) -> None:
+        words = "The name of its repository on the hub, owner/name, such as mlx-community/Qwen3-4B-4bit:"
+        self.app.push_screen(AskScreen("Download a model", words, name), self._download)
+
+    def _download(self, repo: str | None) -> None:
+        if repo:
+            self._do(self._begin_download(repo))
+
+    async def _begin_download(self, repo: str) -> None:
+        await self._client.download(download_of(repo))
+
+    def _copy(self, choice: ModelChoice, copies: Copies) -> None:
+        self._do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))
+
+    def _ask_stop(self, no: str, *, leave: bool) -> None:
+        what = running_words(self._state.snapshot)
+        body = Content("What has come stays on the disk; the next try goes on with it.")
+        screen = ChoiceScreen(f"{what} is under way", body, (no, "Stop it; what is there is kept"))
+
+        def answered(number: int | None) -> None:
+            if number:
+                self._do(self._client.stop_transfers())
+            elif leave:
+                self.dismiss()
+
+        self.app.push_screen(screen, answered)
+
+    def _ask(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
+        self.app.push_screen(screen, lambda answer: then(answer) if answer else None)
+
+    def _do(self, call: Awaitable[None]) -> None:
+        self.run_worker(self._done(call), group="transfer", exit_on_error=False)
+
+    async def _done(self, call: Awaitable[None]) -> None:
+        try:
+            await call
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))
 
 
 def title_content(state: UiState, width: int) -> Content:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Awaitable
 from contextlib import suppress
@@ -22,6 +23,7 @@ from core.requests import Digits, PairingOffer, PairWith
 from tui.actions import bindings, keys_of
 from tui.bridge import FAILURES, problem_of
 from tui.format import digits, fit
+from tui.places import typed_place
 from tui.registry import PAIRING
 from tui.state import UiState, strangers, washed
 from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
@@ -30,6 +32,15 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
 
 SIX = 6
+
+
+class Line(Input):
+    """What it does not take is a key of the dialog."""
+
+    def check_consume_key(self, key: str, character: str | None) -> bool:
+        """Only what may stand in it."""
+        is_taken = not self.restrict or re.fullmatch(self.restrict, character or "") is not None
+        return is_taken and super().check_consume_key(key, character)
 
 
 class PairingScreen(ModalScreen[None]):
@@ -46,8 +57,17 @@ that the other screen shows.
 If they differ, somebody may be between the two Macs: stop. Nothing is kept unless both persons typed the right \
 digits. Where the Macs do not find each other, type the address that the other one shows."""
 
-    def __init__(self, client: NodeClient, state: UiState, chosen: Peer | None = None) -> None:
+    def __init__(
+        self,
+        client: NodeClient,
+        state: UiState,
+        chosen: Peer | None = None,
+        *,
+        offer: PairingOffer | None = None,
+    ) -> None:
         super().__init__()
+        self._offer = offer
+        self._whole_key = False
         self._client = client
         self._state = state
         self._chosen = chosen
@@ -60,7 +80,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._digits = BigDigits(id="digits")
         self._label = Static(markup=False)
         # one line for digits and address: hiding one that has the focus would take the focus from the other
-        self._line = Input(compact=True)
+        self._line = Line(compact=True)
         self._about = Static(id="about", markup=False)
         self._end = Static(id="end", markup=False)
         self._box = Vertical(id="pairing")
@@ -79,6 +99,8 @@ digits. Where the Macs do not find each other, type the address that the other o
             self._step = now
         elif self._chosen is not None:
             self._begin(self._chosen)
+        if self._offer is not None and (self._step is None or self._step.state == "waiting"):
+            self._knock(self._offer)
         self._draw()
 
     def show(self, state: UiState) -> None:
@@ -102,6 +124,12 @@ digits. Where the Macs do not find each other, type the address that the other o
             else self._client.pair_with(PairWith(device_id=chosen.device_id))
         )
         self._call(call)
+
+    def _knock(self, offer: PairingOffer) -> None:
+        """At the window of a Mac whose address a person gave."""
+        self._offer, self._problem, self._step = offer, None, self._step or PairingChanged(state="waiting")
+        self._line.value = ""
+        self._call(self._client.offer_pairing(offer))
 
     def _call(self, call: Awaitable[object]) -> None:
         self.run_worker(self._told(call), group="pairing", exit_on_error=False)
@@ -133,7 +161,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         if step is not None and state == "compare":
             self._digits.update(digits(step.digits))
         for part, content in (
-            (self._about, about_content(step, self._state)),
+            (self._about, about_content(step, self._state, whole=self._whole_key)),
             (self._end, end_content(step, self._problem, attached=self._state.attached)),
         ):
             part.display = bool(content.plain)
@@ -178,21 +206,33 @@ digits. Where the Macs do not find each other, type the address that the other o
         """Six digits, or an address; anything less does nothing."""
         event.stop()
         text = "".join(event.value.split())
-        host, _, port = text.rpartition(":")
         state = self._step.state if self._step else ""
         if state == "compare" and len(text) == SIX:
             self._is_typed = True
             self._call(self._client.type_digits(Digits(digits=text)))
-        elif state == "waiting" and host and port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535:
-            self._line.value = ""
-            self._call(self._client.offer_pairing(PairingOffer(host=host.strip("[]"), port=int(port))))
+        elif state == "waiting" and (place := typed_place(text)):
+            self._knock(PairingOffer(host=place.host, port=place.port))
         self._draw()
 
     def action_again(self) -> None:
         """Start anew with the same Mac."""
-        if self._step is not None and not _is_open(self._step):
+        if self._step is None or _is_open(self._step):
+            return
+        if self._offer is not None:
+            self._step = None
+            self._knock(self._offer)
+        else:
             self._begin(self._chosen)
-            self._draw()
+        self._draw()
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """A letter is a key only where digits are typed: a host's name may have it."""
+        return action != "fingerprint" or (self._step is not None and self._step.state == "compare")
+
+    def action_fingerprint(self) -> None:
+        """All of the other key's fingerprint, or its ends."""
+        self._whole_key = not self._whole_key
+        self._draw()
 
     def action_done(self) -> None:
         """Close what has ended."""

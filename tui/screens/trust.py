@@ -14,14 +14,14 @@ from textual.widgets import OptionList, Static
 from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from tui.actions import bindings
 from tui.bridge import FAILURES, problem_of
-from tui.powers import Power, question, why_not
+from tui.powers import POWERS, Power, question, why_not
 from tui.registry import TRUST
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
-from tui.widgets.messages import Failed, Noted
+from tui.widgets.messages import Failed
 from tui.widgets.too_small import TooSmall
 from tui.widgets.trust_text import cluster_content, mac_content, title_content
 
@@ -37,12 +37,13 @@ class TrustScreen(SizedScreen):
 
     CSS_PATH = "trust.tcss"
     AUTO_FOCUS = "MacList"
+    VERTICAL_BREAKPOINTS = [(0, "low"), (22, "high")]  # noqa: RUF012 - as Textual declares it
     ACTIONS = TRUST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TRUST)]
 
     HELP = """Who is trusted how far, and why."""
 
-    def __init__(self, client: NodeClient, state: UiState) -> None:
+    def __init__(self, client: NodeClient, state: UiState, device_id: str = "") -> None:
         super().__init__()
         self._client = client
         self._state = state
@@ -52,7 +53,7 @@ class TrustScreen(SizedScreen):
         self._cluster = Static(id="cluster", classes="pane", markup=False)
         self._head = Static(id="head", markup=False)
         self._box = Vertical(id="macs-box", classes="pane")
-        self.list = MacList()
+        self.list = MacList(device_id)
         self._about = Static(markup=False)
         self._mac = VerticalScroll(self._about, id="mac", classes="pane")
 
@@ -184,15 +185,14 @@ class TrustScreen(SizedScreen):
         """To the dashboard."""
         self.dismiss()
 
+    def why_not(self, run: str) -> str:
+        """Why a change cannot be made now; "" if it can."""
+        power = next((power for power in POWERS if power == run), None)
+        return why_not(self._view, self.list.pointed, power) if self._view and power else ""
+
     def _allowed(self, power: Power) -> TrustedMac | None:
-        """The Mac under the cursor, if the change can be made; else the person is told why not."""
-        view, mac = self._view, self.list.pointed
-        if view is None or mac is None:
-            return None
-        if why := why_not(view, mac, power):
-            self.post_message(Noted(f"Not now: {why}."))
-            return None
-        return mac
+        """The Mac under the cursor, if the change can be made."""
+        return None if self._view is None or self.why_not(power) else self.list.pointed
 
     def _change(self, power: Power, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
         if mac := self._allowed(power):

@@ -13,13 +13,14 @@ from textual.timer import Timer
 from textual.widgets import Static
 
 from tui.actions import bindings
+from tui.chats import option_words, title_of
 from tui.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
-from tui.markdown import last_code
+from tui.markdown import code_blocks
 from tui.recovery import held
 from tui.registry import CHAT
 from tui.state import UiState
 from tui.turns import Turn
-from tui.widgets.messages import Copied, Noted
+from tui.widgets.messages import Copied, Edited, Noted
 
 if TYPE_CHECKING:
     from tui.widgets.message_view import MessageView
@@ -32,8 +33,9 @@ class ChatLog(VerticalScroll, can_focus=True):
 
     HELP = """The conversation. It follows the answer until you scroll up; End follows it again.
 
-[ and ] mark a message, y copies it, Y copies its last code block. Everything that was written stays, \
-also when an answer breaks off."""
+[ and ] mark a message, y copies it. Y copies its last code block; again, the one before. e changes a marked \
+question and asks anew from there; what was there stays as a conversation of its own (F3). Everything that was \
+written stays, also when an answer breaks off."""
 
     ACTIONS = CHAT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
@@ -49,6 +51,8 @@ also when an answer breaks off."""
         self._empty_shown = Content("")
         self._seen_rows = 0
         self._title = ""
+        self._zoomed = False
+        self._code_copied: tuple[int, int] = (0, 0)  # of which message, and how many of its blocks, the last first
         self._flusher: Timer | None = None
 
     def compose(self) -> ComposeResult:
@@ -64,12 +68,25 @@ also when an answer breaks off."""
         if state.turns is not self._state.turns and self._flusher is not None:
             self._flusher.resume()
         self._state = state
-        plan = state.snapshot.plan
-        title = f"5 Chat · {plan.model}" if plan is not None else "5 Chat"
+        self._show_title()
+        self._show_empty()
+
+    def zoom(self, on: bool) -> None:
+        """It has the screen alone, or not: a line above it then has the title, and the heads have the figures."""
+        self._zoomed = on
+        with self.app.batch_update():
+            for view in self._views:
+                view.zoom(on)
+        self._show_title()
+
+    def _show_title(self) -> None:
+        state = self._state
+        title = title_of(state.chat, state.turns) if state.turns else ""
+        if not self._zoomed:
+            title = " · ".join(["5 Chat", *chat_words(state)])
         if title != self._title:
             self._title = title
-            self.border_title = Content(title)
-        self._show_empty()
+            self.border_title = Content(title) if title else None
 
     def _show_empty(self) -> None:
         self._empty.display = not self._state.turns
@@ -104,6 +121,8 @@ also when an answer breaks off."""
                 self.anchor(False)
         if fresh:
             self._views += fresh
+            for view in fresh:
+                view.zoom(self._zoomed)
             await self.mount(*(w for v in fresh for w in v.widgets))
             if self.is_anchored:
                 self.anchor()
@@ -154,10 +173,28 @@ also when an answer breaks off."""
             self.post_message(Noted("There is no answer to copy yet."))
 
     def action_copy_code(self) -> None:
-        """Copy the last code block of that message."""
+        """Copy the last code block of that message; pressed again, the one before it."""
         turn = self._chosen()
-        code = last_code(turn.text) if turn is not None else ""
-        self.post_message(Copied(code) if code else Noted("That message has no code block."))
+        blocks = code_blocks(turn.text) if turn is not None else []
+        if turn is None or not blocks:
+            self.post_message(Noted("That message has no code block."))
+            return
+        number, copied = self._code_copied
+        copied = copied % len(blocks) if number == turn.number else 0
+        self._code_copied = (turn.number, copied + 1)
+        if len(blocks) > 1:
+            self.post_message(Noted(f"Code block {len(blocks) - copied} of {len(blocks)}; Y takes the one before."))
+        self.post_message(Copied(blocks[-1 - copied]))
+
+    def action_edit_message(self) -> None:
+        """Change the marked question, else the last one."""
+        turn = self._marked.turn if self._marked is not None else None
+        if turn is None:
+            turn = next((t for t in reversed(self._state.turns) if t.role == "user"), None)
+        if turn is not None and turn.role == "user":
+            self.post_message(Edited(turn.number))
+        else:
+            self.post_message(Noted("Mark a question with [ and ]; then e changes it."))
 
     def _chosen(self) -> Turn | None:
         number = self._marked.turn.number if self._marked is not None else None
@@ -172,6 +209,13 @@ def _view_of(turn: Turn) -> MessageView:
     return QuestionView(turn) if turn.role == "user" else AnswerView(turn)
 
 
+def chat_words(state: UiState) -> list[str]:
+    """What is asked, and how, where that is not the usual way."""
+    plan, chat = state.snapshot.plan, state.chat
+    words = [plan.model] if plan is not None else []
+    return [*words, *option_words(chat.options), *(["private"] if chat.is_private else [])]
+
+
 def empty_content(state: UiState, note: str) -> Content:
     """What an empty conversation says: what is going on and what to do next."""
     snapshot = state.snapshot
@@ -182,8 +226,9 @@ def empty_content(state: UiState, note: str) -> Content:
         )
     if snapshot.plan_status == "ready" and snapshot.plan is not None:
         macs = plural(len(snapshot.plan.stages), "Mac")
-        text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F1 explains what you see."
-        return Content("\n").join([*head, Content(text)])
+        text = f"{snapshot.plan.model} is loaded on {macs}.\n\nWrite below; Enter sends. F3 has earlier conversations."
+        other = "\n\nAn answer that was asked for elsewhere is being written; its words are shown there."
+        return Content("\n").join([*head, Content(text + (other if snapshot.running else ""))])
     if snapshot.plan_status == "loading" and snapshot.plan is not None:
         return Content("\n").join(
             [*head, Content(f"Loading {snapshot.plan.model}"), Content(""), *loading_lines(state)]

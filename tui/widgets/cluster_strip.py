@@ -26,7 +26,7 @@ from tui.hops import ring_of
 from tui.recovery import mac_mark, part_mark
 from tui.state import HOP_WINDOW_S, UiState
 from tui.widgets.hop_pane import duration_short
-from tui.widgets.split_pane import split_bar
+from tui.widgets.layer_bar import layer_bar
 
 
 class ClusterStrip(Static):
@@ -76,7 +76,7 @@ def _split(snapshot: Snapshot, room: int) -> Content:
             layers = gauge(step.done_bytes, step.total_bytes or stage.weight_bytes, 6)
         legend += Content.assemble("  ", (TEXTURES[i % 4], TINTS[i % 4]), f" {stage.peer} ", (layers, DIM))
     bar = max(8, room - legend.cell_length)
-    return split_bar([s.stop - s.start for s in plan.owners], bar) + legend
+    return layer_bar([s.stop - s.start for s in plan.owners], bar) + legend
 
 
 def _macs(state: UiState) -> Content:
@@ -112,7 +112,7 @@ def _memory(peer: Peer) -> str:
 
 def _hops(state: UiState, room: int, now: float) -> Content:
     ring = ring_of(state)
-    if ring.slowest is None:
+    if ring.longest_s is None:
         return Content.styled("hops appear with the first answer", DIM)
     top = scale_top(max(v for h in ring.hops for _, v in h.samples))
     tail = f" ms (scale 0–{duration_short(top)})"

@@ -2,49 +2,63 @@
 
 from __future__ import annotations
 
+import time
+
 from textual.content import Content
 
 from core.events import Plan, Stage
-from core.requests import ModelChoice
-from tui.format import BAD, DIM, GOOD, WARN, count, fit, gauge, gigabytes, gigabytes_short, layer_range
+from core.requests import Forecast, ModelChoice, PlanRequest
+from tui.disks import copies_of, names_of, transfer_words, transfers_of
+from tui.format import BAD, DIM, GOOD, WARN, duration, fit, gauge, gigabytes, gigabytes_short, layer_range
 from tui.state import UiState
 from tui.survival import survival
 from tui.widgets.chat_log import loading_lines
 from tui.widgets.pane import Drawing, Pane
+from tui.wishes import context_words
+
+DENSE_ROWS = 16
 
 
 class FitPreview(Pane):
     """The right or lower half of the picker."""
 
     HELP = """How the model under the cursor would be divided. A bar is what it needs on a Mac of the budget there, \
-weights and KV together; the range is its layers."""
+weights and KV together; the range is its layers.
+
+What is expected comes from past answers on these Macs, or is a guess by their chips, and says which."""
 
     def __init__(self) -> None:
         super().__init__(id="preview")
         self._choice: ModelChoice | None = None
+        self._wish: PlanRequest | None = None
+        self._begun: tuple[int, float] | None = None  # the load that is shown, and since when
 
-    def point(self, choice: ModelChoice | None) -> None:
-        """Preview `choice`."""
-        self._choice = choice
+    def point(self, choice: ModelChoice | None, wish: PlanRequest | None) -> None:
+        """Preview `choice`, which is to be loaded as `wish` says."""
+        self._choice, self._wish = choice, wish
         self.show(self._state)
 
     def draw(self, state: UiState, width: int) -> Drawing:
         """Progress while something loads, else the fit."""
-        status = state.snapshot.plan_status
-        if status == "loading":
-            return Drawing("Loading", progress_content(state))
-        return Drawing("Fit preview", fit_content(self._choice, state, width))
+        plan = state.snapshot.plan
+        if state.snapshot.plan_status == "loading" and plan is not None:
+            if self._begun is None or self._begun[0] != plan.plan_gen:
+                self._begun = plan.plan_gen, time.monotonic()
+            return Drawing("Loading", progress_content(state, time.monotonic() - self._begun[1]))
+        dense = self.scrollable_content_region.height < DENSE_ROWS
+        return Drawing("Fit preview", fit_content(self._choice, state, width, self._wish, dense=dense))
 
 
-def progress_content(state: UiState) -> Content:
-    """How far every Mac is."""
+def progress_content(state: UiState, for_s: float = 0.0) -> Content:
+    """How far every Mac is, having loaded `for_s` seconds."""
     plan = state.snapshot.plan
     name = plan.model if plan is not None else ""
     done, total = (sum(getattr(s, f) for s in state.snapshot.stages) for f in ("done_bytes", "total_bytes"))
     share = f" · {100 * done // total} %" if total else ""
+    left = f" · about {duration(for_s * (total - done) / done)} left" if 0 < done < total and for_s >= 1 else ""
     return Content("\n").join(
         [
-            Content.assemble((name, "bold"), share),
+            Content.assemble((name, "bold"), share, left),
             Content(""),
             *loading_lines(state),
             Content(""),
@@ -53,36 +67,41 @@ def progress_content(state: UiState) -> Content:
     )
 
 
-def fit_content(choice: ModelChoice | None, state: UiState, width: int) -> Content:
-    """The preview of one model in `width` cells."""
+def fit_content(
+    choice: ModelChoice | None, state: UiState, width: int, wish: PlanRequest | None = None, *, dense: bool = False
+) -> Content:
+    """The preview of one model in `width` cells, as it is planned, or `wish`ed for where there is no plan; `dense`
+    leaves out empty lines.
+    """
     if choice is None:
-        return Content.styled("Nothing to show.", DIM)
-    plan, problem = choice.preview.plan, choice.preview.problem
-    split = plan or choice.preview.draft
-    lines = [Content.styled(choice.name, "bold"), *(_facts(choice, split) if choice.layers else []), Content("")]
-    if split is not None:
-        lines += [*(_stage_line(s, width) for s in split.owners), Content("")]
-    if plan is not None:
-        one = len(plan.stages) == 1
-        how = "One Mac, no hops." if one else f"{plan.topology}, {len(plan.stages)} hops a token."
-        lines += [Content.styled(line, DIM) for line in (how, *plan.notes, survival(plan)) if line]
-    if problem is not None:
-        lines.append(Content.assemble(("✗ ", BAD), problem.what))
-        if problem.fix:
-            lines.append(Content.styled(f"→ {problem.fix}", WARN))
-    broken = state.snapshot.plan_problem
-    if state.snapshot.plan_status == "broken" and broken is not None:
-        lines += [Content(""), Content.assemble(("✗ the last load failed: ", BAD), broken.what)]
-    lines += [Content(""), _next_step(choice)]
+        return Content.styled("Nothing to show. d downloads a model of the Hugging Face hub.", DIM)
+    loaded = state.snapshot.plan if choice.loaded else None
+    split = loaded or choice.preview.plan or choice.preview.draft
+    parts = [
+        [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or wish) if choice.layers else [])],
+        [_stage_line(s, width) for s in split.owners] if split is not None else [],
+        _forecast_lines(
+            choice.preview.forecast, fits=choice.preview.plan is not None, everywhere=_is_everywhere(choice)
+        ),
+        _disk_lines(choice, state, width),
+        _problem_lines(choice, state),
+        _next_step(choice),
+        _plan_lines(loaded or choice.preview.plan),
+    ]
+    blank = [] if dense else [Content("")]
+    lines = [line for part in parts if part for line in (*part, *blank)]
     return Content("\n").join(lines)
 
 
-def _facts(choice: ModelChoice, split: Plan | None) -> list[Content]:
+def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | None) -> list[Content]:
     kv = sum(s.kv_bytes for s in split.stages) if split is not None else choice.preview.kv_bytes
-    context = f"context {count(split.context) + ' of ' if split is not None else ''}{count(choice.context_max)}"
+    context = f"context {context_words(how.context) + ' of ' if how else ''}{context_words(choice.context_max)}"
+    size = f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights"
+    room = [f"{gigabytes(kv)} GB"] if kv else []
+    bits = [f"in {how.kv_bits} bits"] if how and how.kv_bits else []
     return [
-        Content(f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights · {choice.quantization}"),
-        Content(f"{context} · KV {gigabytes(kv)} GB" if kv else context),
+        Content(f"{size} · {choice.quantization}" if choice.quantization else size),
+        Content(" · ".join([context, *([" ".join(["KV", *room, *bits])] if room or bits else [])])),
     ]
 
 
@@ -99,9 +118,68 @@ def _stage_line(stage: Stage, width: int) -> Content:
     )
 
 
-def _next_step(choice: ModelChoice) -> Content:
+def _forecast_lines(forecast: Forecast | None, *, fits: bool, everywhere: bool) -> list[Content]:
+    if forecast is None or not fits:
+        return []
+    source = "from past runs here" if forecast.measured else "a guess by the chip"
+    disks = " (weights are on every disk)" if everywhere else ""
+    lines = [
+        Content.assemble("Expected    ", f"≈ {_rate(forecast.tokens_per_s)} tok/s ", (f" ({source})", DIM)),
+        Content(f"First token ≈ {duration(forecast.prompt_s)} per 1k tokens of prompt"),
+        Content.assemble("Load time   ", f"≈ {duration(forecast.load_s)}", (disks, DIM)),
+    ]
+    return [*lines, Content.styled(f"▲ {forecast.advice}", WARN)] if forecast.advice else lines
+
+
+def _rate(tokens_per_s: float) -> str:
+    return f"{tokens_per_s:.1f}" if tokens_per_s < 10 else f"{tokens_per_s:.0f}"
+
+
+def _is_everywhere(choice: ModelChoice) -> bool:
+    plan = choice.preview.plan
+    return plan is not None and all(stage.device_id in choice.held_by for stage in plan.stages)
+
+
+def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content]:
+    now = state.snapshot
+    if on_way := transfers_of(choice, now):
+        told = [transfer_words(each, now, width) for each in on_way]
+        lines = [[Content.assemble(("◌ ", WARN), f"{what} · x stops it"), Content(f"  {far}")] for what, far in told]
+        return [line for pair in lines for line in pair]
+    if choice.preview.plan is not None and choice.preview.missing_on:
+        names = names_of(now, choice.preview.missing_on)
+        return [Content.styled(f"▲ Not on the disk of {names}: d copies it there.", WARN)]
+    if choice.layers and not choice.path:
+        holders = names_of(now, choice.held_by)
+        return [Content.styled(f"○ On the disk of {holders}, not of this Mac: d copies it here.", WARN)]
+    if choice.layers and (lacking := copies_of(choice, now)) and choice.preview.plan is not None:
+        return [Content.styled(f"Not on the disk of {lacking.names} (d copies it there).", DIM)]
+    return []
+
+
+def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
+    lines = []
+    problem, broken = choice.preview.problem, state.snapshot.plan_problem
+    if problem is not None and (choice.path or not choice.layers):
+        lines.append(Content.assemble(("✗ ", BAD), problem.what))
+        if problem.fix:
+            lines.append(Content.styled(f"→ {problem.fix}", WARN))
+    if state.snapshot.plan_status == "broken" and broken is not None:
+        lines.append(Content.assemble(("✗ the last load failed: ", BAD), broken.what))
+    return lines
+
+
+def _plan_lines(plan: Plan | None) -> list[Content]:
+    if plan is None:
+        return []
+    one = len(plan.stages) == 1
+    how = "One Mac, no hops." if one else f"{plan.topology}, {len(plan.stages)} hops a token (t: another ring)."
+    return [Content.styled(line, DIM) for line in (how, *plan.notes, survival(plan)) if line]
+
+
+def _next_step(choice: ModelChoice) -> list[Content]:
     if choice.loaded:
-        return Content.styled("● loaded · u unloads it", GOOD)
-    if choice.preview.plan is not None:
-        return Content.styled("Enter loads it", DIM)
-    return Content.styled("It cannot be loaded now.", DIM)
+        return [Content.styled("● loaded · u unloads it", GOOD)]
+    if choice.preview.plan is not None and not choice.preview.missing_on:
+        return [Content.styled("Enter load · e edit split first · c context length", DIM)]
+    return []

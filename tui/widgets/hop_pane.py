@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import time
+from typing import ClassVar
 
+from textual.binding import BindingType
 from textual.content import Content
 
-from tui.format import DIM, WARN, columns, duration, fit, gauge, scale_top, spark
-from tui.hops import Hop, Ring, ring_of
+from tui.actions import bindings
+from tui.format import DIM, WARN, columns, duration, fit, scale_top, shares, spark
+from tui.hops import Hop, Ring, Shares, ring_of
+from tui.registry import HOPS, PANE
 from tui.state import HOP_WINDOW_S, UiState
 from tui.widgets.pane import Drawing, Pane
+
+_PARTS = (("compute", "▇", "$primary"), ("seal", "▅", "$stage-3"), ("wire", "▃", "$accent"), ("wait", "▁", DIM))
 
 
 class HopPane(Pane):
     """Every hop with its time per token, its rate and its last minute, all on one scale."""
 
+    ACTIONS = (*HOPS, *PANE)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOPS)]
+
     HELP = """A hop is the link from one stage to the next. Its time per token is what both ends spend on packing, \
 sealing, sending and opening, plus half the round trip.
 
 MB/s is the rate while a frame travels. All bars share the scale in the head line, so they can be compared. \
-For one user the time of a token is the sum of all hops and of what every Mac computes."""
+For one user the time of a token is a sum: what every Mac computes, what both ends of every hop spend on packing, \
+sealing and opening, how long frames are on the wire, and what is left, which is waiting."""
 
     def draw(self, state: UiState, width: int) -> Drawing:
         """The ring as it was lately."""
@@ -37,8 +47,9 @@ def hops_content(state: UiState, width: int, now: float) -> Content:
     label = min(max(len(h.label) for h in ring.hops), max(14, width - 30))
     bar = max(6, width - label - 18)
     top = scale_top(max((v for h in ring.hops for _, v in h.samples), default=0.001))
+    slowest = ring.slowest
     lines = [_head(label, bar, top)]
-    lines += [_line(hop, label, bar, top, now, slowest=hop is ring.slowest) for hop in ring.hops]
+    lines += [_line(hop, label, bar, top, now, slowest=hop is slowest) for hop in ring.hops]
     lines += [Content(""), *_sums(ring, width)]
     return Content("\n").join(lines)
 
@@ -75,16 +86,34 @@ def _megabytes(bytes_per_s: float | None) -> str:
 
 
 def _sums(ring: Ring, width: int) -> list[Content]:
-    """Where the token time goes, and the slowest hop by name."""
-    slowest = ring.slowest
-    if slowest is None or ring.token_s <= 0:
+    """Where the time of a token goes, and the slowest hop by name."""
+    spent = ring.shares
+    if spent is None or spent.token_s <= 0:
         return [Content.styled("Times appear with the first answer.", DIM)]
-    share = round(100 * ring.hops_s / ring.token_s)
-    first, second = f"token {duration(ring.token_s)}: hops {share} % ", f"compute {100 - share} % "
-    bar = min(12, (width - len(first) - len(second) - 1) // 2)
-    bars = [gauge(share, 100, bar), gauge(100 - share, 100, bar)] if bar > 1 else ["", ""]
-    rtt = "" if slowest.rtt_s is None else f" · rtt {duration(slowest.rtt_s)}"
-    return [
-        Content.assemble(first, (bars[0], "$accent"), " ", second, (bars[1], "$primary")),
-        Content.assemble("slowest: ", (slowest.label, WARN), rtt),
-    ]
+    return [*_shares(spent, ring.rows, width), _slowest(ring)]
+
+
+def _shares(spent: Shares, rows: int, width: int) -> list[Content]:
+    """A bar of the parts, and what they are in the same order."""
+    what = f"step of {rows} rows" if rows > 1 else "token"
+    head = f"{what} {duration(spent.token_s)}: "
+    parts = [(*part, seconds) for part, seconds in zip(_PARTS, spent, strict=True) if seconds is not None]
+    drawn = [part for part in parts if part[-1] > 0]
+    cells = shares([round(1e9 * seconds) + 1 for *_, seconds in drawn], max(0, width - len(head)))
+    bars = ((glyph * count, tint) for (_, glyph, tint, _), count in zip(drawn, cells, strict=True))
+    words = (Content.styled(f"{word} {percent(seconds, spent.token_s)}", tint) for word, _, tint, seconds in parts)
+    return [Content.assemble(head, *bars), Content(" ").join(words)]
+
+
+def percent(part: float, whole: float) -> str:
+    """ "77 %"; what is there, but less than one, is "<1 %"."""
+    share = 100 * part / whole
+    return "<1 %" if 0 < share < 0.5 else f"{share:.0f} %"
+
+
+def _slowest(ring: Ring) -> Content:
+    hop = ring.slowest
+    if hop is None:
+        return Content.styled("no hop is clearly the slowest", DIM)
+    rtt = "" if hop.rtt_s is None else f" · rtt {duration(hop.rtt_s)}"
+    return Content.assemble("slowest: ", (hop.label, WARN), rtt)

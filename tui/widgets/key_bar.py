@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from textual.app import App
+from textual.binding import Binding
 from textual.content import Content
+from textual.dom import DOMNode
 from textual.screen import Screen
 from textual.widgets import Static
 
+from tui.actions import why_not, word_of
 from tui.format import DIM
-from tui.registry import OUR_IDS
+from tui.registry import EVERYTHING
 
-_LAST = "mc.quit"
+# these are always there: the way to all other keys, and the way out
+_HELP, _QUIT = "mc.help", "mc.quit"
+_ORDER = {action.id: n for n, action in enumerate(EVERYTHING)}
+
+
+class Key(NamedTuple):
+    """A key of the footer; one that can do nothing now stays in its place."""
+
+    key: str
+    word: str
+    possible: bool = True
 
 
 class KeyBar(Static):
-    """One line of keys; Quit stands at the right end."""
+    """One line of keys: those of what has the focus first, then those of the screen and the app; Quit stands at the
+    right end.
+    """
 
     def __init__(self) -> None:
         super().__init__(id="keys", markup=False)
         self._shown = Content("")
 
     def on_mount(self) -> None:
-        """Follow the focus."""
+        """Follow the focus, and what can be done."""
         self.screen.bindings_updated_signal.subscribe(self, self._bindings_changed)
         self.call_after_refresh(self._draw)
 
@@ -34,26 +52,37 @@ class KeyBar(Static):
     def _draw(self) -> None:
         if not self.is_attached or self.size.width <= 0:
             return
-        keys: dict[str, tuple[str, str]] = {}
-        for _, binding, enabled, _ in self.screen.active_bindings.values():
-            if binding.show and enabled and binding.id in OUR_IDS:
-                keys.setdefault(binding.id or "", (self.app.get_key_display(binding), binding.description))
+        keys: dict[str, Key] = {}
+        for node, binding, enabled, _ in sorted(self.screen.active_bindings.values(), key=_place):
+            if binding.show and enabled and binding.id in _ORDER:
+                possible = not why_not(self.app, node, binding.action)
+                word = word_of(node, binding.action) or binding.description
+                key = Key(self.app.get_key_display(binding), word, possible)
+                keys.setdefault(binding.id or "", key)
         line = keys_content(keys, self.size.width)
         if not line.is_same(self._shown):
             self._shown = line
             self.update(line)
 
 
-def keys_content(keys: dict[str, tuple[str, str]], width: int) -> Content:
-    """(key, word) by binding id as one line of `width` cells; keys that do not fit are left to the help."""
-    last = _key(*keys[_LAST]) if _LAST in keys else Content("")
+def _place(active: tuple[DOMNode, Binding, bool, str]) -> tuple[int, int]:
+    """The nearer to the focus, the further to the left; beside each other in the order of the registry."""
+    node, binding = active[:2]
+    return 2 if isinstance(node, App) else 1 if isinstance(node, Screen) else 0, _ORDER.get(binding.id or "", 0)
+
+
+def keys_content(keys: dict[str, Key], width: int) -> Content:
+    """Keys by binding id as one line of `width` cells; those that do not fit are left to the help."""
+    help_key, last = (_key(keys[name]) if name in keys else Content("") for name in (_HELP, _QUIT))
+    room = width - help_key.cell_length - last.cell_length - 3
     line = Content("")
-    for name, pair in keys.items():
-        grown = line + " " + _key(*pair) + " "
-        if name != _LAST and grown.cell_length + last.cell_length + 1 <= width:
+    for name, key in keys.items():
+        grown = line + " " + _key(key) + " "
+        if name not in (_HELP, _QUIT) and grown.cell_length <= room:
             line = grown
+    line = line + " " + help_key
     return Content.assemble(line, " " * max(0, width - line.cell_length - last.cell_length - 1), last)
 
 
-def _key(key: str, word: str) -> Content:
-    return Content.assemble((key, "bold $accent"), " ", (word, DIM))
+def _key(key: Key) -> Content:
+    return Content.assemble((key.key, "bold $accent" if key.possible else DIM), " ", (key.word, DIM))

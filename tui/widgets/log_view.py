@@ -1,99 +1,141 @@
-"""Pane 4: what the nodes report, line by line."""
+"""What the nodes report, line by line: as pane 4, and in full on the screen of the logs."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import ClassVar
 
 from rich.text import Text
 from textual.binding import BindingType
 from textual.content import Content
+from textual.message import Message
 from textual.widgets import Log
 
-from core.events import LOG_LINES_KEPT, LogLine
+from core.events import LogLine
 from tui.actions import bindings
-from tui.format import clock, fit
-from tui.registry import LOGS
-from tui.state import UiState
+from tui.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_line
+from tui.registry import LOG_PANE, LOGS, Action
+from tui.state import LOGS_KEPT, UiState
 from tui.widgets.messages import Copied
 
-_LEVELS = ("DEBUG", "INFO", "WARN", "ERROR")
-_COLOURS = {" WARN ": "text-warning", " ERROR": "text-error"}
+_COLOURS = {"WARN ": "text-warning", "ERROR": "text-error"}
 
 
 class LogView(Log):
-    """Log lines that can be selected, with a level filter and a flag to follow."""
+    """Log lines that can be selected, with filters and a flag to follow. Rows that do not fit go on below."""
 
     HELP = """What the nodes report, newest at the bottom. "follow" stays with the newest line; it stops while you \
 look at earlier ones.
 
-The level hides lines of less weight. The whole log is also in the file node.log of the state folder."""
+The level hides lines of less weight. The whole log is also in a file; o on the screen of the logs says where."""
 
-    ACTIONS = LOGS
+    ACTIONS: ClassVar[tuple[Action, ...]] = LOGS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOGS)]
 
-    def __init__(self, *, id: str) -> None:
-        super().__init__(highlight=True, max_lines=LOG_LINES_KEPT * 4, id=id, classes="pane")
-        self.highlighter = self._colour  # type: ignore[assignment]
-        self.border_title = Content("4 Logs")
-        self._least = "INFO"
-        self._lines_seen: tuple[LogLine, ...] = ()
+    @dataclass
+    class Described(Message):
+        """The filter, the number of lines or the flag to follow is another."""
 
-    def on_mount(self) -> None:
-        """Say what the filter is."""
-        self._describe()
+    def __init__(self, *, id: str) -> None:
+        # a line can take several rows
+        super().__init__(highlight=True, max_lines=LOGS_KEPT * 4, id=id, classes="pane")
+        self.highlighter = self._colour  # type: ignore[assignment]
+        self.chosen = LogFilter()
+        self.count = 0
+        self._seen: tuple[LogLine, ...] = ()
+        self._room = 0
+
+    def rows(self, line: LogLine) -> list[str]:
+        """A line as it stands here."""
+        return long_lines(line, self._room)
 
     def on_resize(self) -> None:
-        """A lower pane would otherwise leave the newest lines below its edge."""
-        if self.auto_scroll:
+        """Another width wraps otherwise, and a lower pane would leave the newest lines below its edge."""
+        self.call_after_refresh(self._fit)
+
+    def _fit(self) -> None:
+        width = self.size.width - 1  # a scrollbar comes
+        if width != self._room:
+            self._room = width
+            self._write_all()
+        elif self.auto_scroll:
             self.scroll_end(animate=False)
 
     def show(self, state: UiState) -> None:
         """Write the lines that are new in `state`."""
-        lines, seen = state.snapshot.logs, self._lines_seen
+        lines, seen = state.logs, self._seen
         if lines is seen:
             return
-        self._lines_seen = lines
-        if seen and seen[-1] in lines:
-            fresh = lines[len(lines) - lines[::-1].index(seen[-1]) :]
+        self._seen = lines
+        if self._room > 0 and seen and seen[-1] in lines:
+            self._write(lines[len(lines) - lines[::-1].index(seen[-1]) :])
         else:
-            self.clear()
-            fresh = lines
-        self.write_lines([log_line(line) for line in fresh if self._wanted(line)])
+            self._write_all()
 
-    def _wanted(self, line: LogLine) -> bool:
-        return _LEVELS.index(line.level) >= _LEVELS.index(self._least)
+    def choose(self, chosen: LogFilter) -> None:
+        """Show what passes `chosen`."""
+        self.chosen = chosen
+        self._write_all()
+
+    def _write_all(self) -> None:
+        if self._room > 0:
+            self.clear()
+            self.count = 0
+            self._write(self._seen)
+
+    def _write(self, lines: tuple[LogLine, ...]) -> None:
+        fresh = [line for line in lines if is_wanted(line, self.chosen)]
+        self.count += len(fresh)
+        self.write_lines([row for line in fresh for row in self.rows(line)])
+        self.post_message(self.Described())
 
     def _colour(self, text: Text) -> Text:
         """Colour the level word. Rich needs the colour itself, since it knows no theme."""
-        for word, name in _COLOURS.items():
-            if text.plain[8:14] == word:
-                text.stylize(self.app.theme_variables.get(name, ""), 9, 14)
-        text.stylize("dim", 0, 8)
+        stamp = text.plain.find(" ")
+        if stamp <= 0:
+            return text
+        if name := _COLOURS.get(text.plain[stamp + 1 : stamp + 6]):
+            text.stylize(self.app.theme_variables.get(name, ""), stamp + 1, stamp + 6)
+        text.stylize("dim", 0, stamp)
         return text
-
-    def _describe(self) -> None:
-        follow = "● on" if self.auto_scroll else "○ off"
-        self.border_subtitle = Content(f"follow {follow} · level {self._least}")
 
     def action_follow(self) -> None:
         """Follow new lines, or stop."""
         self.auto_scroll = not self.auto_scroll
         if self.auto_scroll:
             self.scroll_end(animate=False)
-        self._describe()
+        self.post_message(self.Described())
 
     def action_level(self) -> None:
-        """The next least level; after the highest comes the lowest."""
-        self._least = _LEVELS[(_LEVELS.index(self._least) + 1) % len(_LEVELS)]
-        self.clear()
-        self.write_lines([log_line(line) for line in self._lines_seen if self._wanted(line)])
-        self._describe()
+        """The next least level."""
+        self.choose(next_level(self.chosen))
+
+    def action_mac(self) -> None:
+        """The lines of the next Mac."""
+        self.choose(next_mac(self.chosen, self._seen))
 
     def action_copy_lines(self) -> None:
         """Copy all lines that are shown."""
         self.post_message(Copied("\n".join(self.lines)))
 
 
-def log_line(line: LogLine) -> str:
-    """A line as it stands in the pane: time, level, Mac, text."""
-    return f"{clock(line.at, seconds=True)} {line.level:<5} {fit(line.source, 8)} {line.text}"
+class LogPane(LogView):
+    """Pane 4: a row a line, however long it is."""
+
+    ACTIONS = (*LOG_PANE, *LOGS)
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(LOG_PANE)]
+
+    def on_mount(self) -> None:
+        """Its name among the panes."""
+        self.border_title = Content("4 Logs")
+
+    def rows(self, line: LogLine) -> list[str]:
+        """The seconds are enough here."""
+        return [short_line(line)]
+
+    def on_log_view_described(self, event: LogView.Described) -> None:
+        """Say what is shown."""
+        event.stop()
+        follow = "● on" if self.auto_scroll else "○ off"
+        mac = f" · {self.chosen.mac}" if self.chosen.mac else ""
+        self.border_subtitle = Content(f"follow {follow} · level {self.chosen.least}{mac}")

@@ -26,16 +26,18 @@ to paired Macs only, and a plan is trusted as far as its weakest Mac.
     ACTIONS = MAC_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MAC_LIST)]
 
-    def __init__(self) -> None:
+    def __init__(self, device_id: str = "") -> None:
+        """The cursor begins on the Mac with that id."""
         super().__init__(id="macs", markup=False)
         self._macs: tuple[TrustedMac, ...] = ()
+        self._first_id = device_id
 
     def show(self, macs: tuple[TrustedMac, ...]) -> None:
         """List `macs`; the cursor stays on the Mac it was on."""
         if macs != self._macs:
             pointed = self.pointed
             self._macs = macs
-            self._draw(pointed.device_id if pointed else "")
+            self._draw(pointed.device_id if pointed else self._first_id)
 
     @property
     def pointed(self) -> TrustedMac | None:
@@ -46,7 +48,7 @@ to paired Macs only, and a plan is trusted as far as its weakest Mac.
     def on_resize(self) -> None:
         """Another width: draw again."""
         pointed = self.pointed
-        self._draw(pointed.device_id if pointed else "")
+        self._draw(pointed.device_id if pointed else self._first_id)
 
     def _draw(self, device_id: str) -> None:
         width = self.scrollable_content_region.width

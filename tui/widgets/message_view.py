@@ -12,11 +12,11 @@ from textual.widgets import Markdown, Static
 from core.events import Recovery
 from core.text import Clean
 from tui.format import DIM, WARN, clock, count, duration
-from tui.markdown import TAIL_LIMIT, cut_at, new_parser, open_fence, render
+from tui.markdown import TAIL_LIMIT, cut_at, new_parser, open_fence, pieces, render
 from tui.recovery import STOPS, since
 from tui.turns import Remark, Turn
 
-FOOT_S = 0.25
+FIGURES_S = 0.25
 
 
 class MessageView:
@@ -40,6 +40,9 @@ class MessageView:
 
     async def advance(self, turn: Turn, now: float, recovery: Recovery | None) -> None:
         """Show what `turn` has more than before; a question, which is finished at once, never has."""
+
+    def zoom(self, on: bool) -> None:
+        """Zoomed, an answer has its figures in its head and not below it; a question has none."""
 
 
 class QuestionView(MessageView):
@@ -81,13 +84,19 @@ class AnswerView(MessageView):
         self._head = Static(self._head_shown, markup=False, classes="head")
         self._tail = _new_tail()
         self._foot = Static(markup=False, classes="message")
-        super().__init__(turn, self._head, self._tail, self._foot)
-        self._taken = 0
+        self._foot_shown = Content("")
+        self._drawn_at = 0.0
+        self._zoomed = False
+        # one that is whole already, as in a conversation that was reopened, needs no tail
+        is_whole = turn.done and not turn.remarks
+        body = [Piece(text) for text in pieces(turn.text)] if is_whole else [self._tail]
+        super().__init__(turn, self._head, *body, self._foot)
+        self._taken = len(turn.text) if is_whole else 0
         self._remarks = 0
         self._tail_text = ""
-        self._foot_shown = Content("")
-        self._foot_at = 0.0
-        self.finished = False
+        self.finished = is_whole
+        if is_whole:
+            self._draw_figures(turn.at, None)
 
     async def advance(self, turn: Turn, now: float, recovery: Recovery | None) -> None:
         """Show what `turn` has more than before, and the time; called 30 times a second while it is written."""
@@ -100,8 +109,15 @@ class AnswerView(MessageView):
         await self._grow(turn.text[self._taken :])
         if turn.done:
             await self._finish()
-        self._draw_head(recovery)
-        self._draw_foot(now, recovery)
+        self._draw_figures(now, recovery)
+
+    def zoom(self, on: bool) -> None:
+        """Move the figures, at once where nothing else will."""
+        if on == self._zoomed:
+            return
+        self._zoomed, self._drawn_at = on, 0.0
+        if self.finished:
+            self._draw_figures(self.turn.at, None)
 
     async def _grow(self, more: str) -> None:
         if not more:
@@ -153,50 +169,65 @@ class AnswerView(MessageView):
         if isinstance(self._tail.parent, Widget):
             await self._tail.parent.mount(widget, before=self._tail)
 
-    def _draw_head(self, recovery: Recovery | None) -> None:
-        head = head_content(self.turn, recovery)
-        if not head.is_same(self._head_shown):
-            self._head_shown = head
-            self._head.update(head)
-
-    def _draw_foot(self, now: float, recovery: Recovery | None) -> None:
-        # figures need no 30 frames a second, and a line that stays one line needs no new layout
-        if now - self._foot_at < FOOT_S and not self.finished:
+    def _draw_figures(self, now: float, recovery: Recovery | None) -> None:
+        # they need no 30 frames a second
+        if now - self._drawn_at < FIGURES_S and not self.finished:
             return
-        self._foot_at = now
-        foot, shown = foot_content(self.turn, now, recovery), self._foot_shown
-        if not foot.is_same(shown):
-            self._foot_shown = foot
-            short = max(foot.cell_length, shown.cell_length) < self._foot.size.width and "\n" not in foot.plain
-            self._foot.update(foot, layout=not (short and shown.plain))
+        self._drawn_at = now
+        self._head_shown = _redrawn(
+            self._head, head_content(self.turn, recovery, zoomed=self._zoomed), self._head_shown
+        )
+        foot = foot_content(self.turn, now, recovery, zoomed=self._zoomed)
+        self._foot.display = bool(foot.plain)
+        self._foot_shown = _redrawn(self._foot, foot, self._foot_shown)
+
+
+def _redrawn(widget: Static, line: Content, shown: Content) -> Content:
+    """Draw `line` if `shown` is another one; what stays a single line needs no new layout."""
+    if not line.is_same(shown):
+        short = max(line.cell_length, shown.cell_length) < widget.size.width and "\n" not in line.plain
+        widget.update(line, layout=not (short and shown.plain))
+    return line
 
 
 def _new_tail() -> Markdown:
     return Markdown(parser_factory=new_parser, open_links=False, classes="tail")
 
 
-def head_content(turn: Turn, recovery: Recovery | None) -> Content:
-    """Who wrote it and when, and where it stands still."""
+def head_content(turn: Turn, recovery: Recovery | None, *, zoomed: bool = False) -> Content:
+    """Who wrote it and when, and where it stands still; zoomed also the figures."""
     paused = not turn.done and recovery is not None and recovery.state in STOPS
     where = f" · paused at token {turn.tokens}" if paused else ""
-    return Content.assemble(("model", "bold $accent"), (f" · {clock(turn.at)}", DIM), (where, WARN))
+    words = [clock(turn.at), *(_head_figures(turn) if zoomed and not paused else ())]
+    return Content.assemble(("model", "bold $accent"), ("".join(f" · {word}" for word in words), DIM), (where, WARN))
 
 
-def foot_content(turn: Turn, now: float, recovery: Recovery | None = None) -> Content:
-    """The figures under an answer; above them why it stopped, if it did not simply end."""
+def _head_figures(turn: Turn) -> list[str]:
+    if turn.done:
+        return figures(turn) if turn.tokens else []
+    if not turn.tokens:
+        return [_waiting(turn)]
+    return [f"writing {turn.rate:.1f} tok/s" if turn.rate is not None else "writing"]
+
+
+def _waiting(turn: Turn) -> str:
+    return f"reading {count(turn.prompt_tokens)} tokens" if turn.prompt_tokens else "waiting for the node"
+
+
+def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zoomed: bool = False) -> Content:
+    """The figures under an answer; above them why it stopped, if it did not simply end. Zoomed, the head has them."""
     if not turn.done and recovery is not None:
         if recovery.state in STOPS:
             return Content.styled(f"─── paused · {since(recovery, now)} ───", WARN)
         return Content.styled(f"{recovery.text} · {since(recovery, now)} · Esc stop", WARN)
+    if not turn.done and zoomed:
+        return Content("")
     if not turn.done:
-        waiting = f"reading {count(turn.prompt_tokens)} tokens" if turn.prompt_tokens else "waiting for the node"
-        words = [] if turn.tokens else [waiting]
-        if turn.tokens:
-            words += figures(turn)
+        words = figures(turn) if turn.tokens else [_waiting(turn)]
         words += [duration(max(0.0, float(round(now - turn.at)))) if now - turn.at >= 1 else "", "Esc stop"]
         return Content.styled(" · ".join(w for w in words if w), DIM)
     lines = [f"─── {turn.why} ───"] if turn.why else []
-    if turn.tokens:
+    if turn.tokens and not zoomed:
         words = figures(turn)
         if turn.last_at is not None and turn.last_at - turn.at >= 1:
             words.append(duration(float(round(turn.last_at - turn.at))))

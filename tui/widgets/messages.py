@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from textual.message import Message
 
 from core.errors import Problem
 from core.events import RecoveryChoice
 from core.requests import LoadRequest, PreviewRequest
+from core.requests import Message as Said
 
 
 @dataclass
@@ -16,6 +18,13 @@ class Copied(Message):
     """The person copied `text`."""
 
     text: str
+
+
+@dataclass
+class Edited(Message):
+    """The person wants to change the question of that number."""
+
+    number: int
 
 
 @dataclass
@@ -48,11 +57,12 @@ class ModelChosen(Message):
 
 @dataclass
 class ModelPointed(Message):
-    """This is to be planned: the cursor is on the model and nobody has examined it yet, or something else about it was
-    chosen; `wish.model` is a name of the list.
+    """This is to be planned: the cursor is on the model and nobody has examined it yet, or, `at_once`, something else
+    about it was chosen; `wish.model` is a name of the list.
     """
 
     wish: PreviewRequest
+    at_once: bool = False
 
 
 @dataclass
@@ -60,6 +70,24 @@ class RecoveryChosen(Message):
     """What the person wants of a plan that lost a Mac."""
 
     choice: RecoveryChoice
+
+
+@dataclass
+class TakenUp(Message):
+    """A kept conversation takes the place of the one before."""
+
+    said: tuple[Said, ...]
+
+
+MacWish = Literal["details", "pair", "trust", "skip", "add", "forget"]
+
+
+@dataclass
+class MacAsked(Message):
+    """The person wants this of the Mac with that device id, "" where it is none in particular."""
+
+    device_id: str
+    wish: MacWish
 
 
 @dataclass

@@ -9,9 +9,11 @@ from textual.content import Content
 from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
+from core.events import Plan, Snapshot
 from core.requests import ModelChoice
 from tui.actions import bindings
-from tui.format import BAD, DIM, GOOD, Mark, fit, gigabytes_short, plural
+from tui.disks import disk_words, left_words, names_of, own_id, transfers_of
+from tui.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
 from tui.registry import MODEL_LIST
 
 Order = Literal["best fit", "size", "name"]
@@ -21,9 +23,11 @@ ORDERS: tuple[Order, ...] = ("best fit", "size", "name")
 class ModelList(OptionList):
     """A line a model; the cursor decides what the preview shows."""
 
-    HELP = """Models on this Mac, and how each would fit the paired Macs. ✓ fits, ● is loaded, ✗ does not fit.
+    HELP = """Models on the disks of the linked Macs, and how each would fit. ✓ fits, ▲ fits but is not on every disk \
+where it is needed (d copies it), ● is loaded, ✗ does not fit, ○ is not on this Mac.
 
-The preview shows where its layers would go, computed from the budgets of the Macs."""
+The preview shows where its layers would go, computed from the budgets of the Macs. What is chosen there (context, \
+ring, bits of keys and values) is what Enter loads."""
 
     ACTIONS = MODEL_LIST
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODEL_LIST)]
@@ -31,13 +35,13 @@ The preview shows where its layers would go, computed from the budgets of the Ma
     def __init__(self) -> None:
         super().__init__(id="models", markup=False)
         self._choices: tuple[ModelChoice, ...] = ()
+        self._rows: list[Content] = []
+        self._now = Snapshot()
 
-    def show(self, choices: tuple[ModelChoice, ...]) -> None:
+    def show(self, choices: tuple[ModelChoice, ...], now: Snapshot) -> None:
         """List `choices`; the cursor stays on the model it was on."""
-        if choices == self._choices:
-            return
         pointed = self.pointed
-        self._choices = choices
+        self._choices, self._now = choices, now
         self._draw(pointed.name if pointed is not None else "")
 
     @property
@@ -55,46 +59,76 @@ The preview shows where its layers would go, computed from the budgets of the Ma
         width = self.scrollable_content_region.width
         if width <= 0:
             return
-        self.clear_options()
-        self.add_options([Option(row_content(c, width)) for c in self._choices])
-        names = [c.name for c in self._choices]
+        rows = [row_content(choice, self._now, width) for choice in self._choices]
+        if len(rows) == len(self._rows):
+            for at, (new, old) in enumerate(zip(rows, self._rows, strict=True)):
+                if not new.is_same(old):
+                    self.replace_option_prompt_at_index(at, new)
+        else:
+            self.clear_options()
+            self.add_options([Option(row) for row in rows])
+        self._rows = rows
+        names = [choice.name for choice in self._choices]
         self.highlighted = names.index(name) if name in names else 0 if names else None
 
 
-def fit_mark(choice: ModelChoice) -> Mark:
+def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     """Whether a model fits; the word is the sentence of the list."""
     plan, problem = choice.preview.plan, choice.preview.problem
     if choice.loaded:
-        return Mark("●", "loaded" + (f" on {plural(len(plan.stages), 'Mac')}" if plan else ""), GOOD)
+        return Mark("●", "loaded" + (f" on {plural(len(now.plan.stages), 'Mac')}" if now.plan else ""), GOOD)
+    if on_way := transfers_of(choice, now):
+        what = "coming" if on_way[0].mac == own_id(now) else "going out"
+        return Mark("◌", f"{what}, {left}" if (left := left_words(on_way[0])) else what, WARN)
+    if choice.layers and not choice.path:
+        return Mark("○", "d copies it here", WARN)
+    if plan is not None and choice.preview.missing_on:
+        lacking = choice.preview.missing_on
+        where = names_of(now, lacking) if len(lacking) == 1 else plural(len(lacking), "Mac")
+        return Mark("▲", f"copy to {where} first", WARN)
     if plan is not None:
         macs = len(plan.stages)
         return Mark("✓", "1 Mac, no hops" if macs == 1 else plural(macs, "Mac"), GOOD)
+    if choice.preview.draft is not None and (missing := missing_bytes(choice.preview.draft)) > 0:
+        return Mark("✗", f"needs {gigabytes_short(missing)} GB more", BAD)
+    if not choice.layers:
+        return Mark("✗", "cannot be used", BAD)
     return Mark("✗", problem.what if problem is not None else "does not fit", BAD)
+
+
+def missing_bytes(draft: Plan) -> int:
+    """By how much the stages of a split exceed their Macs, all together."""
+    return sum(max(0, s.weight_bytes + s.kv_bytes - s.budget_bytes) for s in draft.stages)
 
 
 def head_content(width: int) -> Content:
     """The head line above the rows."""
-    return Content.styled("  " + _cells("model", "size", "fit", width), DIM)
+    return Content.styled("  " + _cells("model", "size", "on disk", "fit", width), DIM)
 
 
-def row_content(choice: ModelChoice, width: int) -> Content:
+def row_content(choice: ModelChoice, now: Snapshot, width: int) -> Content:
     """A row of exactly `width` cells."""
-    mark = fit_mark(choice)
-    size = f"{gigabytes_short(choice.total_bytes)} GB" if choice.layers else "–"
-    text = _cells(choice.name, size, mark.word, width)
-    return Content.assemble((mark.glyph + " ", mark.style), (text, DIM if mark.glyph == "✗" else ""))
+    mark = fit_mark(choice, now)
+    size = f"{gigabytes_short(choice.total_bytes)} GB" if choice.total_bytes else "–"
+    # whose repository it is stands in the preview
+    text = _cells(choice.name.rpartition("/")[2], size, disk_words(choice, now), mark.word, width)
+    return Content.assemble((mark.glyph + " ", mark.style), (text, DIM if mark.glyph in "✗○" else ""))
 
 
-def _cells(name: str, size: str, verdict: str, width: int) -> str:
+def _cells(name: str, size: str, disk: str, verdict: str, width: int) -> str:
     # of the cells, two are the mark's and one is left free at the end
-    room = width - 2 - 8 - 2 - 1
-    last = min(40, max(16, room // 2))
-    return fit(name, room - last) + fit(size, 8, right=True) + "  " + fit(verdict, last)
+    room = width - 2 - 8 - 2 - 10 - 1
+    last = min(34, max(18, room // 2), max(0, room - 8))
+    return fit(name, room - last) + fit(size, 8, right=True) + "  " + fit(disk, 10) + fit(verdict, last)
 
 
-def arranged(choices: tuple[ModelChoice, ...], text: str, order: Order) -> tuple[ModelChoice, ...]:
-    """The models whose name holds `text`, in `order`. Best fit: loaded, then few Macs, then large ones first."""
-    wanted = [c for c in choices if text.casefold() in c.name.casefold()]
+def arranged(
+    choices: tuple[ModelChoice, ...], text: str, order: Order, *, fitting: bool = False
+) -> tuple[ModelChoice, ...]:
+    """The models whose name holds `text`, in `order`; with `fitting` only those that fit. Best fit: loaded, then few
+    Macs, then large ones first.
+    """
+    wanted = [c for c in choices if text.casefold() in c.name.casefold() and (not fitting or c.preview.plan)]
     match order:
         case "size":
             return tuple(sorted(wanted, key=lambda c: -c.total_bytes))
@@ -106,5 +140,5 @@ def arranged(choices: tuple[ModelChoice, ...], text: str, order: Order) -> tuple
 
 def _by_fit(choice: ModelChoice) -> tuple[int, int, int]:
     plan = choice.preview.plan
-    rank = 0 if choice.loaded else 1 if plan is not None else 2
+    rank = 0 if choice.loaded else 3 if plan is None else 2 if choice.preview.missing_on else 1
     return rank, len(plan.stages) if plan is not None else 0, -choice.total_bytes

@@ -6,7 +6,7 @@ from textual.content import Content
 
 from core.errors import Problem
 from core.events import PairingChanged, Peer
-from tui.format import BAD, DIM, GOOD, WARN, digits, fingerprint_short, fit, trust_mark
+from tui.format import BAD, DIM, GOOD, WARN, digits, fingerprint, fingerprint_short, fit, trust_mark
 from tui.state import UiState
 
 ANYBODY = "· whoever comes: show this Mac's address, and wait"
@@ -49,8 +49,8 @@ def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, 
             return mark
 
 
-def about_content(step: PairingChanged | None, state: UiState) -> Content:
-    """Who the other one says it is, or where this Mac can be found."""
+def about_content(step: PairingChanged | None, state: UiState, *, whole: bool = False) -> Content:
+    """Who the other one says it is, its fingerprint `whole` or its ends, or where this Mac can be found."""
     if step is None:
         return Content("")
     if step.state == "waiting" and step.address:
@@ -62,8 +62,14 @@ def about_content(step: PairingChanged | None, state: UiState) -> Content:
     return Content.assemble(
         f"{fit(step.peer, 24).rstrip()}   {step.device_id[:8]}   {step.address}{chip}\n",
         ("key SHA-256  ", DIM),
-        fingerprint_short(step.fingerprint),
+        _whole(step.fingerprint) if whole else fingerprint_short(step.fingerprint),
+        ("" if whole else "  (f: all)", DIM),
     )
+
+
+def _whole(sha256: str) -> str:
+    groups = fingerprint(sha256).split()
+    return ("\n" + " " * 13).join(" ".join(groups[i : i + 8]) for i in range(0, len(groups), 8))
 
 
 def end_content(step: PairingChanged | None, problem: Problem | None, *, attached: bool) -> Content:

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.widgets import Static
 
 from tui.actions import bindings
-from tui.registry import PANE
+from tui.registry import PANE, Action
 from tui.state import UiState
 from tui.widgets.messages import Copied
 
@@ -27,7 +27,7 @@ class Drawing(NamedTuple):
 class Pane(VerticalScroll, can_focus=True):
     """Base of the panes; a subclass says what is drawn for a state and a width."""
 
-    ACTIONS = PANE
+    ACTIONS: ClassVar[tuple[Action, ...]] = PANE
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(PANE)]
 
     def __init__(self, *, id: str) -> None:

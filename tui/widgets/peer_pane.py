@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+from typing import ClassVar
+
+from textual.actions import parse
+from textual.binding import BindingType
 from textual.content import Content
+from textual.geometry import Region
 
 from core.events import Peer, Plan
+from tui.actions import bindings
 from tui.format import (
     BAD,
     DIM,
+    WARN,
     Mark,
     duration,
     fit,
@@ -18,8 +26,11 @@ from tui.format import (
     plural,
     trust_mark,
 )
+from tui.hindrances import why_not_mac
 from tui.recovery import mac_mark
-from tui.state import UiState
+from tui.registry import PEERS
+from tui.state import Departure, UiState
+from tui.widgets.messages import MacAsked, MacWish
 from tui.widgets.pane import Drawing, Pane
 
 _NO_PEERS = (
@@ -27,32 +38,105 @@ _NO_PEERS = (
     "Run macluster on another Mac; it appears here. Press p on both to pair them.\n"
     "You can also start alone: Ctrl+O shows the models of this Mac."
 )
+_CURSOR = "$primary 30%"
 
 
 class PeerPane(Pane):
-    """The Macs with their memory, their layers and how far they are trusted."""
+    """The Macs with their memory, their layers and how far they are trusted; the cursor decides whom a key is about."""
 
     HELP = """Macs that this Mac knows. ● ready, ◌ connecting, ◐ slow or stuck, ✗ lost or blocked, ↻ rebuilding, \
 ○ not paired: only paired Macs can hold layers.
 
 The bar is memory in use of the budget that macluster may use there, in GB. The dim line has the state, \
 the trust level (◆ paired, ■ hardware-bound, ○ not paired, ◇ seen, ✗ blocked), the first 8 characters of the \
-device id and the round trip time."""
+device id and the round trip time. A skipped Mac holds no layers of what is loaded next."""
+
+    ACTIONS = PEERS
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEERS)]
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._pointed_id = ""
+
+    @property
+    def pointed(self) -> Peer | None:
+        """The Mac under the cursor."""
+        peers = self._state.snapshot.peers
+        return next((p for p in peers if p.device_id == self._pointed_id), peers[0] if peers else None)
 
     def draw(self, state: UiState, width: int) -> Drawing:
-        """A head line, then two lines a Mac."""
+        """A head line, then two lines a Mac, three where it was not reached."""
         peers = state.snapshot.peers
         ready = sum(map(is_ready, peers))
         known = len(peers) + len(state.departures)
         subtitle = f"{ready} of {plural(known, 'Mac')} ready" if known else "none seen yet"
-        return Drawing("1 Peers", peers_content(state, width), subtitle)
+        pointed = self.pointed.device_id if self.has_focus and self.pointed else ""
+        return Drawing("1 Peers", peers_content(state, width, pointed), subtitle)
+
+    def on_focus(self) -> None:
+        """The cursor is shown."""
+        self.show(self._state)
+
+    def on_blur(self) -> None:
+        """It is hidden again."""
+        self.show(self._state)
+
+    def action_cursor_down(self) -> None:
+        """The next Mac."""
+        self._move(1)
+
+    def action_cursor_up(self) -> None:
+        """The one before."""
+        self._move(-1)
+
+    def action_cursor_first(self) -> None:
+        """The first Mac."""
+        self._move(-len(self._state.snapshot.peers))
+
+    def action_cursor_last(self) -> None:
+        """The last Mac."""
+        self._move(len(self._state.snapshot.peers))
+
+    def why_not(self, run: str) -> str:
+        """Why the Mac under the cursor cannot be asked for something; "" if it can."""
+        _, name, words = parse(run)
+        return why_not_mac(self._state, self.pointed, str(words[0])) if name == "ask" else ""
+
+    def action_ask(self, wish: MacWish) -> None:
+        """Something of the Mac under the cursor."""
+        pointed = self.pointed
+        self.post_message(MacAsked(pointed.device_id if pointed else "", wish))
+
+    def _move(self, rows: int) -> None:
+        peers, pointed = self._state.snapshot.peers, self.pointed
+        if pointed is None:
+            return
+        at = max(0, min(len(peers) - 1, peers.index(pointed) + rows))
+        self._pointed_id = peers[at].device_id
+        self.show(self._state)
+        top = 1 + sum(map(_height, peers[:at])) if at else 0  # the head line is seen again with the first Mac
+        self.scroll_to_region(Region(0, top, 1, _height(peers[at]) + (at == 0)), animate=False)
 
 
-def peers_content(state: UiState, width: int) -> Content:
-    """The table of the Macs in `width` cells (at least 40)."""
+def peers_content(state: UiState, width: int, pointed: str = "") -> Content:
+    """The table of the Macs in `width` cells (at least 40); the cursor is on the device id `pointed`."""
     snapshot = state.snapshot
     if not snapshot.peers and not state.departures:
         return Content(_NO_PEERS)
+    marks = tuple(mac_mark(state, peer) for peer in snapshot.peers)
+    return _table(snapshot.peers, marks, snapshot.plan, state.departures, state.skipped, width, pointed)
+
+
+@lru_cache(maxsize=2)  # asked twice a second, and of a hundred Macs it takes a while to draw
+def _table(
+    peers: tuple[Peer, ...],
+    marks: tuple[Mark, ...],
+    plan: Plan | None,
+    departures: tuple[Departure, ...],
+    skipped: tuple[str, ...],
+    width: int,
+    pointed: str,
+) -> Content:
     name_width = min(max(9, width - 35), 24)
     bar_width = max(4, min(24, width - name_width - 27))
     head = (
@@ -63,12 +147,14 @@ def peers_content(state: UiState, width: int) -> Content:
         + fit("layers", 7, right=True)
     )
     lines = [Content.styled(head.rstrip(), DIM)]
-    for peer in snapshot.peers:
-        lines += [
-            _peer_line(peer, mac_mark(state, peer), snapshot.plan, name_width, bar_width),
-            _details(peer, mac_mark(state, peer).word, width),
-        ]
-    for gone in state.departures:
+    for peer, mark in zip(peers, marks, strict=True):
+        is_pointed = peer.device_id == pointed
+        row = _peer_line(peer, mark, plan, name_width, bar_width, is_pointed=is_pointed)
+        lines.append(row.pad_right(max(0, width - row.cell_length)).stylize(f"on {_CURSOR}") if is_pointed else row)
+        lines.append(_details(peer, mark.word, width, is_skipped=peer.device_id in skipped))
+        if peer.problem:
+            lines.append(Content.styled(fit(f"  ✗ {peer.problem}", width).rstrip(), BAD))
+    for gone in departures:
         lines += [
             Content.assemble(("✗ ", BAD), fit(gone.name, name_width), ("left", BAD)),
             Content.styled(fit(f"  ↳ {gone.reason or 'it went away'}", width).rstrip(), DIM),
@@ -76,13 +162,21 @@ def peers_content(state: UiState, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _peer_line(peer: Peer, mark: Mark, plan: Plan | None, name_width: int, bar_width: int) -> Content:
+def _height(peer: Peer) -> int:
+    """How many lines a Mac takes."""
+    return 3 if peer.problem else 2
+
+
+def _peer_line(
+    peer: Peer, mark: Mark, plan: Plan | None, name_width: int, bar_width: int, *, is_pointed: bool
+) -> Content:
     stage = next((s for s in plan.stages if s.device_id == peer.device_id), None) if plan else None
     budget = max(peer.budget_bytes, 0)
     used = f"{gigabytes_short(peer.used_bytes)}/{gigabytes_short(budget)}" if budget else "–"
     return Content.assemble(
-        (mark.glyph + " ", mark.style),
-        (fit(peer.name, name_width - 1) + " ", "bold" if peer.is_self else ""),
+        (mark.glyph, mark.style),
+        ("▸" if is_pointed else " ", "bold"),
+        (fit(peer.name, name_width - 1) + " ", "bold" if peer.is_self or is_pointed else ""),
         fit(peer.chip, 8) + " ",
         (gauge(peer.used_bytes, budget, bar_width), "$primary"),
         fit(used, 8, right=True) + " ",
@@ -90,7 +184,7 @@ def _peer_line(peer: Peer, mark: Mark, plan: Plan | None, name_width: int, bar_w
     )
 
 
-def _details(peer: Peer, state: str, width: int) -> Content:
+def _details(peer: Peer, state: str, width: int, *, is_skipped: bool) -> Content:
     mark = trust_mark(peer.trust)
     words = ["not paired", "press p"] if state == "not paired" else [state]
     if mark.word in ("unpaired", state):  # the level says the same
@@ -99,7 +193,8 @@ def _details(peer: Peer, state: str, width: int) -> Content:
     if peer.is_self:
         words.append("this Mac")
     elif peer.rtt_s is not None:
-        words.append(f"rtt {duration(peer.rtt_s)}")
+        words.append(duration(peer.rtt_s))
+    skipped = "– skipped · " if is_skipped else ""
     trust = f"{mark.glyph} {'not paired' if mark.word == 'unpaired' else mark.word}"
-    rest = fit(" · " + " · ".join(words), width - 4 - len(trust)).rstrip()
-    return Content.assemble(("  ↳ ", DIM), (trust, mark.style), (rest, DIM))
+    rest = fit(" · " + " · ".join(words), width - 4 - len(skipped) - len(trust)).rstrip()
+    return Content.assemble(("  ↳ ", DIM), (skipped, WARN), (trust, mark.style), (rest, DIM))

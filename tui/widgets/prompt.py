@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -10,6 +11,7 @@ from textual.events import Key
 from textual.widgets import TextArea
 
 from tui.actions import bindings
+from tui.chats import Chat
 from tui.format import count
 from tui.recovery import held
 from tui.registry import PROMPT
@@ -37,16 +39,20 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         )
         self._history: list[str] = []
         self._at = 0
+        self._chat = Chat()
+        self._draft = ""
         self._hint = ""
 
     def show(self, state: UiState) -> None:
         """Say what Enter and Esc do now, and how full the context is."""
-        plan = state.snapshot.plan
-        stops = state.answer is not None and held(state.snapshot) is None
-        words = ["Enter send", "Ctrl+J new line", "Esc stop" if stops else "↑ history"]
-        if plan is not None:
-            words.append(f"context {count(_context_used(state))}/{count(plan.context)}")
-        hint = " · ".join(words)
+        before, self._chat = self._chat, state.chat
+        if before.id != state.chat.id:
+            if before.id and before.is_private:
+                self._history.clear()
+            self._remember(turn.text for turn in state.turns if turn.role == "user")
+        hint = hint_words(state)
+        if (words := context_words(state)) and not state.editing and not self.screen.has_class("zoom-chat"):
+            hint += f" · {words}"
         if hint != self._hint:
             self._hint = hint
             self.border_subtitle = Content(hint)
@@ -68,11 +74,20 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
 
     def taken(self) -> None:
         """The text was sent: remember it and start anew."""
-        text = self.text.strip()
-        if text and text not in self._history[-1:]:
-            self._history.append(text)
-        self._at = len(self._history)
+        self._remember([self.text.strip()])
+        self._draft = ""
         self.clear()
+
+    def lend(self, text: str) -> None:
+        """Write `text` here to be changed; what was here comes back by `give_back`."""
+        self._draft, self.text = self.text, text
+        self.move_cursor(self.document.end)
+        self.focus()
+
+    def give_back(self) -> None:
+        """What was here before `lend`."""
+        self.text, self._draft = self._draft, ""
+        self.move_cursor(self.document.end)
 
     def action_new_line(self) -> None:
         """A line break at the cursor."""
@@ -92,6 +107,12 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
             return
         self._recall(self._at + 1)
 
+    def _remember(self, questions: Iterable[str]) -> None:
+        """Questions that come back with ↑, each one once, the last one first."""
+        fresh = list(dict.fromkeys(q for q in questions if q))
+        self._history = [q for q in self._history if q not in fresh] + fresh
+        self._at = len(self._history)
+
     def _browses(self) -> bool:
         return not self.text or (self._at < len(self._history) and self.text == self._history[self._at])
 
@@ -101,6 +122,16 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         self.move_cursor(self.document.end)
 
 
-def _context_used(state: UiState) -> int:
+def hint_words(state: UiState) -> str:
+    """What Enter and Esc do now."""
+    if state.editing:
+        return "Enter asks this instead · Esc gives up, nothing changes"
+    stops = state.answer is not None and held(state.snapshot) is None
+    return " · ".join(["Enter send", "Ctrl+J new line", "Esc stop" if stops else "↑ history"])
+
+
+def context_words(state: UiState) -> str:
+    """How much of the context the conversation takes: "context 3.1k/32k"; "" without a model."""
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
-    return answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
+    used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
+    return f"context {count(used)}/{count(state.snapshot.plan.context)}" if state.snapshot.plan else ""

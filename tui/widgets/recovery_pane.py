@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from textual.app import ComposeResult
 from textual.binding import BindingType
@@ -11,11 +11,14 @@ from textual.content import Content
 from textual.widgets import OptionList, Static
 from textual.widgets.option_list import Option
 
+from core.events import RecoveryChoice
 from tui.actions import bindings
 from tui.recovery import Choice, choice_content, choices, facts, held, title
 from tui.registry import RECOVERY
 from tui.state import UiState
 from tui.widgets.messages import RecoveryChosen
+
+_WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Re-plan", "wait": "Wait", "save": "Save", "stop": "Stop"}
 
 
 class RecoveryPane(VerticalScroll, can_focus=False):
@@ -82,8 +85,18 @@ Ctrl+O loads another model, such as a smaller one; the answer can then be contin
         self._choices, self._width = now, width
         self.clear_options()
         self.add_options([Option(choice_content(n, choice, width)) for n, choice in enumerate(now, 1)])
+        self.refresh_bindings()
         orders = [choice.order for choice in now]
         self.highlighted = orders.index(pointed) if pointed in orders else 0 if orders else None
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """No number has more choices than there are."""
+        return action != "choose" or parameters[0] in range(1, len(self._choices) + 1)
+
+    def word_of(self, run: str) -> str:
+        """What a digit means now."""
+        numbers = {f"choose({n})": choice for n, choice in enumerate(self._choices, 1)}
+        return _WORDS[numbers[run].order] if run in numbers else ""
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """That is the choice."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from textual.app import ComposeResult
 from textual.content import Content
 
 from core.events import Stage, StageState
@@ -19,33 +20,51 @@ from tui.format import (
     gigabytes,
     gigabytes_short,
     layer_range,
-    shares,
 )
 from tui.recovery import held, part_mark
 from tui.state import UiState
 from tui.survival import survival
+from tui.widgets.journey_bar import JourneyBar
 from tui.widgets.pane import Drawing, Pane
 
 _NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by\nthe memory of the paired Macs."
+_RANGE, _MEMORY, _GAUGE = 8, 19, 7
 
 
 class SplitPane(Pane):
     """The plan as a bar, and a line for every stage."""
 
-    HELP = """Which Mac holds which layers, in the order of the layers. Every stage has its own texture.
+    HELP = """Which Mac holds which layers, in the order of the layers. Every stage has its own texture. While an \
+answer is written ▸ shows one token on its way, on every Mac and hop as long as was measured, but slowed down.
 
-GB is what a stage holds: weights and room for the conversation (KV). "free" is what is left of its budget then. \
-Splitting buys capacity: a model that fits one Mac is fastest there."""
+GB held are weights and room for the conversation (KV), of what the Mac may use. Splitting buys capacity: \
+a model that fits one Mac is fastest there."""
+
+    def __init__(self, *, id: str) -> None:
+        super().__init__(id=id)
+        self._journey = JourneyBar()
+        self._advice = ""
+
+    def compose(self) -> ComposeResult:
+        """The bar, and the text below it."""
+        yield self._journey
+        yield from super().compose()
+
+    def advise(self, advice: str) -> None:
+        """What to think of the split that is loaded, "" if nothing."""
+        self._advice = advice
+        self.show(self._state)
 
     def draw(self, state: UiState, width: int) -> Drawing:
         """The plan, or why there is none."""
+        self._journey.show(state)
         plan = state.snapshot.plan
         title = (
             f"2 Layer split · {fit(plan.model, width - 28).rstrip()} ({plan.layers} layers)"
             if plan
             else "2 Layer split"
         )
-        return Drawing(title, split_content(state, width), _subtitle(state))
+        return Drawing(title, split_content(state, width, self._advice), self._journey.caption or _subtitle(state))
 
 
 def _subtitle(state: UiState) -> str:
@@ -62,8 +81,8 @@ def _subtitle(state: UiState) -> str:
             return status
 
 
-def split_content(state: UiState, width: int) -> Content:
-    """The split in `width` cells."""
+def split_content(state: UiState, width: int, advice: str = "") -> Content:
+    """What stands below the bar, in `width` cells."""
     snapshot = state.snapshot
     lines: list[Content] = []
     if snapshot.plan_status == "broken" and snapshot.plan_problem is not None:
@@ -74,7 +93,6 @@ def split_content(state: UiState, width: int) -> Content:
     plan = snapshot.plan
     if plan is None:
         return Content("\n").join(lines) if lines else Content(_NO_PLAN)
-    lines.append(split_bar([s.stop - s.start for s in plan.owners], width))
     lines.append(_head(width))
     states = {s.device_id: s for s in snapshot.stages}
     lines += [
@@ -83,46 +101,41 @@ def split_content(state: UiState, width: int) -> Content:
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
     lines.append(Content.styled(f"{plan.topology} · context {count(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM))
+    if advice and snapshot.plan_status == "ready":
+        lines.append(Content.styled(f"▲ {advice}", WARN))
     if words := survival(plan):
         lines.append(Content.styled(words, DIM))
     return Content("\n").join(lines)
 
 
-def split_bar(layers: list[int], width: int) -> Content:
-    """One bar of `width` cells, a texture and a colour a stage."""
-    return Content.assemble(
-        *((TEXTURES[i % len(TEXTURES)] * cells, TINTS[i % len(TINTS)]) for i, cells in enumerate(shares(layers, width)))
-    )
-
-
 def _head(width: int) -> Content:
-    text = (
-        "  "
-        + fit("Mac", _name_width(width))
-        + fit("layers", 12)
-        + fit("GB", 5, right=True)
-        + fit("free", 9, right=True)
-    )
+    text = "  " + fit("Mac", _name_width(width)) + fit("layers", _RANGE) + fit("GB held/budget", _MEMORY, right=True)
     return Content.styled(text, DIM)
 
 
 def _name_width(width: int) -> int:
-    return max(8, width - 28)
+    return max(8, min(28, width - 2 - _RANGE - _MEMORY))
 
 
 def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, width: int, *, is_head: bool) -> Content:
-    size = stage.weight_bytes + stage.kv_bytes
     label = f"{index + 1} {stage.peer}" + (" (you)" if is_head else "")
-    free = f"{gigabytes_short(max(0, stage.budget_bytes - size))} GB"
-    tail = Content(fit(gigabytes_short(size), 5, right=True) + fit(free, 9, right=True))
-    if mark.word != "ready":
+    if mark.word == "ready":
+        tail = _memory(stage)
+    else:
         loading = now is not None and mark.word == "loading"
         bar = gauge(now.done_bytes, now.total_bytes or stage.weight_bytes, 5) if now and loading else mark.glyph
-        tail = Content.styled(fit(f"{bar} {mark.word}", 14, right=True), mark.style)
+        tail = Content.styled(fit(f"{bar} {mark.word}", _MEMORY, right=True), mark.style)
     return Content.assemble(
         (TEXTURES[index % len(TEXTURES)] + " ", TINTS[index % len(TINTS)]),
         fit(label, _name_width(width)),
-        fit(layer_range(stage.start, stage.stop), 7),
-        (fit(f"({stage.stop - stage.start})", 5), DIM),
+        fit(layer_range(stage.start, stage.stop), _RANGE),
         tail,
     )
+
+
+def _memory(stage: Stage) -> Content:
+    """What the stage holds of what its Mac may use."""
+    size = stage.weight_bytes + stage.kv_bytes
+    text = f"{gigabytes_short(size)}/{gigabytes_short(stage.budget_bytes)}"
+    style = "$primary" if size <= stage.budget_bytes else BAD
+    return Content.assemble((gauge(size, stage.budget_bytes, _GAUGE), style), fit(text, _MEMORY - _GAUGE, right=True))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 from textual.widgets import Static
 
-from tui.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, spark, trust_mark
+from tui.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, plural, spark, trust_mark
 from tui.hops import ring_of
 from tui.recovery import lost_name, readiness
 from tui.state import UiState, strangers
@@ -41,7 +41,7 @@ def status_content(state: UiState, width: int, note: str = "") -> Content:
     wide = width >= 100
     right = _right(state, wide)
     must = [_macs(state, wide), _model(state)]
-    may = [_speed(state, wide), _hop(state, wide), Content.styled(note, DIM)]
+    may = [_rows(state), _speed(state, wide), _hop(state, wide), Content.styled(note, DIM)]
     left = Content.assemble((" macluster ", "bold"), " ") if wide else Content(" ")
     bar = Content.styled(" │ ", DIM)
     for i, part in enumerate([*must, *may]):
@@ -71,6 +71,12 @@ def _model(state: UiState) -> Content:
     return Content(plan.model) if plan is not None else Content.styled("no model", DIM)
 
 
+def _rows(state: UiState) -> Content:
+    """Only where the speed of one answer is not all there is to know."""
+    running = len(state.snapshot.batch.running)
+    return Content(plural(running, "row") if running > 1 else "")
+
+
 def _speed(state: UiState, wide: bool) -> Content:
     answers = [t for t in state.turns if t.role == "assistant" and t.rate is not None]
     last = state.snapshot.last_done
@@ -82,10 +88,11 @@ def _speed(state: UiState, wide: bool) -> Content:
 
 
 def _hop(state: UiState, wide: bool) -> Content:
-    slowest = ring_of(state).slowest
-    if slowest is None or slowest.transfer_s is None:
+    ring = ring_of(state)
+    if ring.longest_s is None:
         return Content("")
-    return Content(f"{'slowest hop' if wide else 'hop'} {duration(slowest.transfer_s)}")
+    word = "hop" if not wide else "slowest hop" if ring.slowest else "hops up to"
+    return Content(f"{word} {duration(ring.longest_s)}")
 
 
 def _right(state: UiState, wide: bool) -> Content:
@@ -110,7 +117,7 @@ def _readiness(state: UiState) -> tuple[str, str]:
         return told
     match snapshot.plan_status:
         case "ready":
-            return ("● writing" if state.answer is not None else "● ready"), GOOD
+            return ("● writing" if state.answer is not None or snapshot.running else "● ready"), GOOD
         case "loading":
             done, total = (sum(getattr(s, f) for s in snapshot.stages) for f in ("done_bytes", "total_bytes"))
             return f"◌ loading {100 * done // total} %" if total else "◌ loading", WARN

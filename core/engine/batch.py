@@ -1,0 +1,49 @@
+"""What the scheduler works on, as the person is shown it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from core.engine.lanes import Lane
+from core.engine.requests import Request
+from core.engine.running import Row
+from core.events import BatchLane, BatchRow
+
+
+def rows_told(rows: Mapping[str, Row], waiting: Iterable[Request], lanes: Sequence[Lane]) -> tuple[BatchRow, ...]:
+    """Those that run, in the order of their admission, then those that wait, in the order of the queue."""
+    numbers = {name: number for number, lane in enumerate(_ordered(lanes), 1) for name in lane.rows}
+    running = (_running(row, numbers.get(name)) for name, row in rows.items())
+    return (*running, *(_row(request) for request in waiting))
+
+
+def lanes_told(lanes: Sequence[Lane], gone: Mapping[str, Row]) -> tuple[BatchLane, ...]:
+    """The lanes by number, without the rows in `gone`, which leave when their step has come back."""
+    return tuple(BatchLane(rows=lane.size(gone), in_flight=lane.flying) for lane in _ordered(lanes))
+
+
+def _ordered(lanes: Sequence[Lane]) -> list[Lane]:
+    """By their handles: the order of their turns changes with every step, and nobody could follow that."""
+    return sorted(lanes, key=lambda lane: lane.handle)
+
+
+def _running(row: Row, lane: int | None) -> BatchRow:
+    return BatchRow(
+        request_id=row.request.request_id,
+        state="writing" if row.is_in_lane else "reading",
+        prompt_tokens=len(row.request.tokens),
+        read=row.read,
+        reused=row.reused,
+        written=len(row.history) - len(row.request.tokens),
+        max_tokens=row.request.max_tokens,
+        lane=lane,
+    )
+
+
+def _row(request: Request) -> BatchRow:
+    return BatchRow(
+        request_id=request.request_id,
+        prompt_tokens=len(request.tokens),
+        written=len(request.written),
+        max_tokens=request.max_tokens,
+    )

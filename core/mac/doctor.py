@@ -1,0 +1,143 @@
+"""What can be wrong with this machine so that no other Mac is found, or no model runs: what is so, and the cure.
+
+The functions that end in `_finding` are pure. Those that begin with `examine` ask the machine, and give each finding as
+soon as it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import platform
+import shutil
+import sys
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Final
+
+from core.mac.firewall import Firewall, firewall
+from core.mac.interfaces import Interface, interfaces
+from core.mac.memory import physical_bytes, used_bytes
+from core.mac.multicast import Echo, echo
+from core.requests import Finding
+from core.settings import CONTROL_PORT, GB
+
+DISK_LOW_BYTES: Final = 10 * GB
+DISK_FULL_BYTES: Final = GB
+PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
+ANYWHERE: Final = ("0.0.0.0", "::")
+LOCAL_NETWORK: Final = (
+    "Allow this terminal in System Settings > Privacy & Security > Local Network, then start macluster again."
+)
+
+
+async def examine_network(host: str) -> AsyncIterator[Finding]:
+    """Can others meet this machine? `host` is what its node listens on: nothing is sent on any other interface."""
+    found = usable(interfaces(), host)
+    yield network_finding(found, host)
+    if found:
+        echoes = await asyncio.gather(*(asyncio.to_thread(echo, each.address) for each in found))
+        yield multicast_finding(dict(zip((each.name for each in found), echoes, strict=True)), sys.platform)
+    yield firewall_finding(await asyncio.to_thread(firewall))
+
+
+async def examine_machine(folder: Path, budget_bytes: int) -> AsyncIterator[Finding]:
+    """Can it run a model? `folder` is the state folder of its node, `budget_bytes` what the worker may use."""
+    yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
+    yield memory_finding(physical_bytes(), used_bytes(), budget_bytes)
+    yield programs_finding(platform.python_version(), {name: _version(name) for name in PACKAGES})
+
+
+def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
+    """The interfaces on which a node that listens on `host` can meet others."""
+    if host in ANYWHERE:
+        return tuple(each for each in found if each.is_up and not each.is_loopback)
+    return tuple(each for each in found if each.is_up and each.address == host)
+
+
+def network_finding(found: Sequence[Interface], host: str) -> Finding:
+    """On which networks others can meet this Mac. `found` are the usable interfaces."""
+    told = ", ".join(f"{each.name} {each.address} ({each.subnet})" for each in found)
+    if not found:
+        what = "This Mac is on no network." if host in ANYWHERE else f"No interface that is up has the address {host}."
+        return Finding(
+            name="network", state="bad", what=what, fix="Join the Wi-Fi or plug in a cable, then check again."
+        )
+    if all(each.is_loopback for each in found):
+        fix = "Right for Macs simulated on this one. For others, start the node without --host."
+        return Finding(name="network", state="warn", what=f"Loopback only: {told}.", fix=fix)
+    if all(each.is_tunnel for each in found):
+        fix = "Bonjour does not pass a VPN: join the other Mac's network, or add it by address."
+        return Finding(name="network", state="warn", what=f"VPN only: {told}.", fix=fix)
+    return Finding(name="network", state="ok", what=f"{told}.")
+
+
+def multicast_finding(echoes: Mapping[str, Echo], system: str) -> Finding:
+    """Whether Bonjour can send and hear, by interface; `system` is `sys.platform`."""
+    heard = [name for name, each in echoes.items() if each == "heard"]
+    if heard:
+        return Finding(name="multicast", state="ok", what=f"Sent and heard on {', '.join(heard)}.")
+    names = ", ".join(echoes)
+    if "denied" in echoes.values():
+        cure = LOCAL_NETWORK if system == "darwin" else "A firewall or a rule of this machine forbids it."
+        return Finding(name="multicast", state="bad", what=f"The system refuses to send on {names}.", fix=cure)
+    if "silent" in echoes.values():
+        cure = "A firewall or a VPN swallows it: switch that off for a moment, or add Macs by address."
+        return Finding(name="multicast", state="bad", what=f"Sent on {names}, but not heard.", fix=cure)
+    return Finding(name="multicast", state="bad", what=f"Not to be had on {names}.", fix="Add Macs by address.")
+
+
+def firewall_finding(state: Firewall) -> Finding:
+    """Whether other Macs may come in."""
+    match state:
+        case "off":
+            return Finding(name="firewall", state="ok", what="The firewall of macOS is off.")
+        case "on":
+            cure = "If nothing links: allow python3 in System Settings > Network > Firewall > Options."
+            return Finding(name="firewall", state="warn", what="On: programs need to be allowed.", fix=cure)
+        case "closed":
+            cure = "System Settings > Network > Firewall > Options: do not block all incoming connections."
+            return Finding(name="firewall", state="bad", what="It blocks all incoming connections.", fix=cure)
+        case _:
+            cure = f"If nothing links: let TCP port {CONTROL_PORT} and UDP port 5353 in."
+            return Finding(name="firewall", state="unknown", what="It cannot be asked on this system.", fix=cure)
+
+
+def disk_finding(free_bytes: int) -> Finding:
+    """Room for conversations and models where the state folder is."""
+    what = f"{free_bytes / GB:.0f} GB free for models and conversations."
+    if free_bytes >= DISK_LOW_BYTES:
+        return Finding(name="disk", state="ok", what=what)
+    cure = "Delete what is not needed: a model takes 4 to 400 GB."
+    return Finding(name="disk", state="bad" if free_bytes < DISK_FULL_BYTES else "warn", what=what, fix=cure)
+
+
+def memory_finding(physical: int, used: int, budget: int) -> Finding:
+    """How much of the memory a worker may use, in bytes."""
+    what = f"A model may take {budget / GB:.0f} GB here; {used / GB:.0f} of {physical / GB:.0f} GB are in use now."
+    if physical - used >= min(budget, physical) / 2:
+        return Finding(name="memory", state="ok", what=what)
+    return Finding(name="memory", state="warn", what=what, fix="Close large programs before a model is loaded.")
+
+
+def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding:
+    """Which programs this installation is made of; None where one is missing."""
+    missing = [name for name, found in packages.items() if found is None]
+    if missing:
+        cure = "Install macluster anew, in an environment of its own."
+        return Finding(name="programs", state="bad", what=f"Not installed: {', '.join(missing)}.", fix=cure)
+    told = ", ".join(f"{name} {found}" for name, found in packages.items())
+    return Finding(name="programs", state="ok", what=f"Python {python}, {told}.")
+
+
+def _free_bytes(folder: Path) -> int:
+    """On the disk of the nearest folder that exists."""
+    exists = next(each for each in (folder, *folder.parents) if each.exists())
+    return shutil.disk_usage(exists).free
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

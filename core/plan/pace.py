@@ -1,0 +1,79 @@
+"""How long work takes by its amount, from what was measured: a few points, and straight lines between them.
+
+Every kind of work is measured in what it costs whatever the model: a token in bytes of weights read, a chunk of a
+prompt in such bytes times its tokens, a hop in bytes of its frame. So a point of one model says something about
+another, as long as their sizes are not too far apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Final, Literal, NamedTuple
+
+Kind = Literal["token", "prompt", "load", "hop", "lead", "join"]
+
+MOST_POINTS: Final = 8
+# amounts that differ by less are one point
+ALIKE: Final = 1.25
+# of a newer measurement in its point
+WEIGHT: Final = 0.5
+# How many times larger or smaller than all that was measured an amount may be. Chunks of a prompt differ more than
+# stages do, whose fixed costs tell little of large ones.
+REACH: Final[Mapping[Kind, float]] = {"token": 8, "prompt": 128, "load": 8, "hop": 128, "lead": 1, "join": 1}
+
+
+class Point(NamedTuple):
+    """Work of `amount` took so many `seconds`."""
+
+    amount: float
+    seconds: float
+
+
+# by amount, ascending
+Curve = tuple[Point, ...]
+# by `curve_name`
+Curves = Mapping[str, Curve]
+
+
+def curve_name(kind: Kind, *macs: str) -> str:
+    """What a curve is kept under. Of the Macs' device ids, a hop has two, from and to.
+
+    "token": bytes of weights that a Mac reads for a token. "prompt": such bytes times the tokens of a chunk. "load":
+    bytes of weights. "hop": bytes of a frame. Once each: "lead", what a head adds to a token beside its layers, such as
+    to choose it; "join", what it adds to a load beside reading the weights, such as to link and to prove the ring.
+    """
+    return " ".join((kind, *macs))
+
+
+def learned(curve: Curve, amount: float, seconds: float) -> Curve:
+    """`curve` after a measurement of an `amount` above zero. A point of much the same amount moves half the way; of too
+    many points the one nearest to its neighbour goes.
+    """
+    alike = [p for p in curve if amount / ALIKE <= p.amount <= amount * ALIKE]
+    near = min(alike, key=lambda p: abs(p.amount - amount), default=None)
+    if near is not None:
+        moved = Point(*(old + WEIGHT * (new - old) for old, new in zip(near, (amount, seconds), strict=True)))
+        return tuple(sorted(moved if p is near else p for p in curve))
+    points = sorted((*curve, Point(amount, seconds)))
+    if len(points) > MOST_POINTS:
+        _, crowded = min((after.amount / before.amount, before) for before, after in pairwise(points))
+        points.remove(crowded)
+    return tuple(points)
+
+
+def seconds_for(curve: Curve, amount: float, reach: float) -> float | None:
+    """What `amount` would take; None where it is not within `reach` of what was measured.
+
+    Straight between two points, and on beyond them; in proportion where there is one, or where more took less time.
+    """
+    if not curve or not curve[0].amount / reach <= amount <= curve[-1].amount * reach:
+        return None
+    above = next((at for at, p in enumerate(curve) if p.amount >= amount), len(curve) - 1)
+    near, other = curve[above], curve[max(0, above - 1)] if above else curve[min(1, len(curve) - 1)]
+    if other.amount != near.amount:
+        slope = (near.seconds - other.seconds) / (near.amount - other.amount)
+        straight = near.seconds + slope * (amount - near.amount)
+        if slope > 0 and straight > 0:
+            return straight
+    return near.seconds * amount / near.amount

@@ -1,0 +1,184 @@
+"""What a plan would be worth to one person who asks: seconds a token, seconds of a prompt, seconds to load.
+
+With one request a token is worked on by one Mac after the other, so its time is the sum of all stages and all hops.
+What was measured on these Macs counts; where there is nothing, the memory bandwidth of the chip and the round trip
+between two Macs give a guess. Attention to what was said before is left out: the figures are of a short conversation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.events import Plan
+from core.models.layout import Layout
+from core.plan.chips import memory_bytes_per_s
+from core.plan.pace import REACH, Curves, Kind, curve_name, seconds_for
+from core.requests import Forecast
+
+PROMPT_TOKENS: Final = 1000
+# Of the bandwidth, decoding reaches 0.45 to 0.85 by llama.cpp's public figures for a 7B model (its discussion #4167).
+EFFICIENCY: Final = 0.6
+# There, a token of a prompt in 4 bits takes a sixth of what the bandwidth alone would need.
+PROMPT_GAIN: Final = 6.0
+LEAD_S: Final = 0.001
+# sealing, copying and waking up, at both ends
+HOP_WORK_S: Final = 0.0005
+HOP_RTT_S: Final = 0.003
+HOP_BYTES_PER_S: Final = 100e6
+ACK_BYTES: Final = 64
+# of a hidden state, where nobody has examined the model
+HIDDEN_BYTES: Final = 8192
+DISK_BYTES_PER_S: Final = 2e9
+JOIN_S: Final = 3.0
+# less is noise
+CLEARLY_FASTER: Final = 1.15
+
+
+class Estimate(NamedTuple):
+    """Seconds, and whether they were measured."""
+
+    seconds: float
+    measured: bool
+
+
+class Work(NamedTuple):
+    """What a plan asks of its Macs, stage by stage in ring order: `reads`, bytes of weights that a token needs, and
+    `hop_bytes`, what is sent of it; empty where that is not known. `whole_reads`: what the head alone would read; None
+    where it has no room for the whole model, or has all of it already.
+    """
+
+    plan: Plan
+    reads: Sequence[int]
+    hop_bytes: Sequence[int]
+    whole_reads: int | None
+
+
+def work_of(plan: Plan, layout: Layout, hop_bytes: Sequence[int], whole_bytes: int) -> Work:
+    """What `plan` asks for; the whole model takes `whole_bytes` with its caches."""
+    has_room = len(plan.stages) > 1 and whole_bytes <= plan.head.budget_bytes
+    whole_reads = layout.read_bytes(0, layout.layers, output=True) if has_room else None
+    return Work(plan, reads_of(plan, layout), hop_bytes, whole_reads)
+
+
+def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
+    """Bytes of weights that a token needs of each stage of `plan`, in ring order."""
+    return tuple(layout.read_bytes(s.start, s.stop, output=s.device_id == plan.output) for s in plan.stages)
+
+
+class Macs(NamedTuple):
+    """What is known of the Macs, by device id: the names of their chips, the round trips between them in seconds, and
+    the curves that were measured.
+    """
+
+    chips: Mapping[str, str]
+    rtt: Callable[[str, str], float | None]
+    curves: Curves
+
+    def measured(self, kind: Kind, amount: float, *macs: str) -> Estimate | None:
+        """By what was measured, if anything near it was."""
+        seconds = seconds_for(self.curves.get(curve_name(kind, *macs), ()), amount, REACH[kind])
+        return None if seconds is None else Estimate(seconds, True)
+
+    def by_chip(self, kind: Kind, amount: float, mac: str, gain: float) -> Estimate | None:
+        """Measured, else by `gain` times the bandwidth of the chip; None where nothing says anything."""
+        bytes_per_s = memory_bytes_per_s(self.chips.get(mac, ""))
+        guess = None if bytes_per_s is None else Estimate(amount / (gain * bytes_per_s), False)
+        return self.measured(kind, amount, mac) or guess
+
+    def hop(self, size: float, source: str, target: str) -> Estimate:
+        """What a frame of `size` bytes adds. One direction says what the other does, and the smallest frame what those
+        take that are smaller still.
+        """
+        for pair in ((source, target), (target, source)):
+            curve = self.curves.get(curve_name("hop", *pair), ())
+            if curve and (found := self.measured("hop", max(size, curve[0].amount), *pair)):
+                return found
+        rtt_s = self.rtt(source, target)
+        guess = HOP_WORK_S + (HOP_RTT_S if rtt_s is None else rtt_s) / 2 + size / HOP_BYTES_PER_S
+        return Estimate(guess, False)
+
+    def flat(self, kind: Kind, mac: str, guess_s: float) -> Estimate:
+        """Work that is the same every time."""
+        return self.measured(kind, 1, mac) or Estimate(guess_s, False)
+
+
+def forecast(work: Work, macs: Macs) -> Forecast | None:
+    """What one request would get; None where a Mac has a chip that is not known, and nothing was measured on it."""
+    plan, head = work.plan, work.plan.head.device_id
+    owners = [stage.device_id for stage in plan.stages]
+    lead = macs.flat("lead", head, LEAD_S)
+    pairs = list(zip(owners, [*owners[1:], owners[0]], strict=True)) if len(owners) > 1 else []
+    sizes = list(work.hop_bytes) or [HIDDEN_BYTES] * len(pairs)
+    hops = [macs.hop(size, *pair) for size, pair in zip(sizes, pairs, strict=True)]
+    stages, prompt = _computed(work, macs, 1), _prompt(work, macs, pairs, sizes)
+    if stages is None or prompt is None:
+        return None
+    stages = [Estimate(stages[0].seconds + lead.seconds, stages[0].measured and lead.measured), *stages[1:]]
+    load = _load(plan, macs)
+    alone = macs.by_chip("token", work.whole_reads, head, EFFICIENCY) if work.whole_reads else None
+    figures = [*stages, *hops, prompt, load, *([alone] if alone else [])]
+    told = Forecast(
+        stages_s=tuple(each.seconds for each in stages),
+        hops_s=tuple(each.seconds for each in hops),
+        prompt_s=prompt.seconds,
+        load_s=load.seconds,
+        measured=all(each.measured for each in figures),
+        alone_tokens_per_s=1 / (alone.seconds + lead.seconds) if alone else None,
+    )
+    is_like = alone is not None and alone.measured == all(each.measured for each in (*stages, *hops))
+    return _advised(told, plan.head.peer) if is_like else told
+
+
+def _computed(work: Work, macs: Macs, tokens: int) -> list[Estimate] | None:
+    """What each stage computes for so many tokens at once."""
+    kind: Kind = "token" if tokens == 1 else "prompt"
+    gain = EFFICIENCY if tokens == 1 else PROMPT_GAIN
+    found = [
+        macs.by_chip(kind, read * tokens, stage.device_id, gain)
+        for read, stage in zip(work.reads, work.plan.stages, strict=True)
+    ]
+    known = [each for each in found if each is not None]
+    return known if len(known) == len(found) else None
+
+
+def _prompt(work: Work, macs: Macs, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Estimate | None:
+    """Reading `PROMPT_TOKENS` tokens. Stages and wires work at once on the chunks of the window: the first chunk goes
+    all the way, and the slowest of them takes one after the other.
+    """
+    tokens = min(work.plan.chunk, PROMPT_TOKENS)
+    stages = _computed(work, macs, tokens)
+    if stages is None:
+        return None
+    frames = [size * tokens for size in sizes]
+    if frames and work.plan.topology != "reverse":
+        frames[-1] = (
+            ACK_BYTES  # of a chunk that is not the last, nothing else comes back to a head with the first layers
+        )
+    steps = [*stages, *(macs.hop(size, *pair) for size, pair in zip(frames, pairs, strict=True))]
+    seconds, chunks = [each.seconds for each in steps], PROMPT_TOKENS / tokens
+    every_s = sum(seconds) if work.plan.window == 1 else max(seconds)
+    return Estimate(sum(seconds) + (chunks - 1) * every_s, all(each.measured for each in steps))
+
+
+def _load(plan: Plan, macs: Macs) -> Estimate:
+    """The Macs read their weights at the same time; then the ring is joined."""
+    join = macs.flat("join", plan.head.device_id, JOIN_S)
+    reads = [
+        macs.measured("load", stage.weight_bytes, stage.device_id)
+        or Estimate(stage.weight_bytes / DISK_BYTES_PER_S, False)
+        for stage in plan.stages
+    ]
+    slowest = max(each.seconds for each in reads)
+    return Estimate(slowest + join.seconds, join.measured and all(each.measured for each in reads))
+
+
+def _advised(told: Forecast, head: str) -> Forecast:
+    """With a sentence where the head alone is clearly faster."""
+    ratio = (told.alone_tokens_per_s or 0.0) * told.token_s
+    if ratio < CLEARLY_FASTER:
+        return told
+    advice = f"{head} alone would be about {ratio:.1f}x as fast: the model fits it. Splitting buys capacity."
+    return msgspec.structs.replace(told, advice=advice)

@@ -1,0 +1,168 @@
+"""Runs real demos, leads the app through its screens over them, and keeps what the nodes said."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import psutil
+from textual.pilot import Pilot
+
+from core.events import Peer
+from core.requests import ChatRequest, LoadRequest, Message, PairWith, SessionName
+from screenshots import recording
+from screenshots.recording import Recording, RecordingClient
+from screenshots.scenes import NOTE, SCENES, lead, settled, until
+from tui.app import MaclusterApp
+from tui.cli import DEMO_PROMPT
+from tui.demo import DEMO_MODEL, START_S, Demo, DemoConfig, pair
+from tui.state import UiState
+from tui.watch import Watch
+
+PAIRED: Final = 3
+QUESTIONS: Final = (DEMO_PROMPT, "Give me a table of the keys.")
+LONG_PROMPT: Final = "Tell me a story about a fox."
+TOO_SMALL_GB: Final = (0.03, 0.02)
+SIZE: Final = (120, 36)
+AT_ONCE: Final = 7
+
+
+async def everything() -> None:
+    """All recordings."""
+    await alone()
+    await together()
+    await losing()
+
+
+async def alone() -> None:
+    """A Mac that has found no other one yet."""
+    async with running(Demo(DemoConfig(budgets_gb=(64,), multicast=False), print)) as demo:
+        await demo.start()
+        async with app_over(demo) as (app, pilot):
+            await until(lambda: app.state.attached, pilot)
+            await settled(app, pilot)
+            await keep("alone", demo, app, pilot)
+
+
+async def together() -> None:
+    """Three Macs with a model, and a fourth one that is not paired: at rest, busy, and pairing."""
+    async with running(Demo(DemoConfig(budgets_gb=(64, 32, 16, 24)), print)) as demo:
+        await demo.start()
+        await demo.find_each_other()
+        for other in demo.watches[1:PAIRED]:  # the last one is there to be paired
+            await pair(demo.head, other)
+        await demo.head.until(lambda w: len(_linked(w)) == PAIRED, START_S, "Linking the nodes")
+        await demo.load()
+        async with app_over(demo) as (app, pilot):
+            await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
+            for question in QUESTIONS:
+                await ask(app, pilot, question)
+            await demo.head.client.save_session(SessionName(name="keys"))
+            await keep("main", demo, app, pilot)
+            await keep_busy(demo, app, pilot)
+            stranger = _own_id(demo.watches[PAIRED])
+            app.action_pair(stranger)
+            await demo.watches[PAIRED].client.pair_with(PairWith(device_id=_own_id(demo.head)))
+            await until(lambda: bool((step := app.state.snapshot.pairing) and step.state == "compare"), pilot)
+            state = app.state
+            await pilot.press("escape")
+            await keep("pairing", demo, app, pilot, state)
+
+
+async def keep_busy(demo: Demo, app: MaclusterApp, pilot: Pilot[None]) -> None:
+    """More requests than rows."""
+    await demo.head.client.load(LoadRequest(model=demo.model, rows=4, context=4096))
+    await until(lambda: app.state.snapshot.plan_status == "loading", pilot)
+    await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
+    message = Message(role="user", content=LONG_PROMPT)
+    request = ChatRequest(messages=(message,), min_tokens=900, max_tokens=900)
+    ids = [(await demo.head.client.chat(request)).request_id for _ in range(AT_ONCE)]
+    await until(lambda: sum(row.written for row in app.state.snapshot.batch.rows) > 200, pilot, every_s=0.05)
+    await keep("busy", demo, app, pilot)
+    for request_id in ids:
+        await demo.head.client.cancel(request_id)
+    await until(lambda: not app.state.snapshot.running, pilot)
+
+
+async def losing() -> None:
+    """Two Macs of which neither could go on alone, and one of them stands still in the middle of an answer."""
+    async with running(Demo(DemoConfig(budgets_gb=TOO_SMALL_GB), print)) as demo:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        async with app_over(demo) as (app, pilot):
+            await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
+            await settled(app, pilot)
+            await pilot.press(*LONG_PROMPT, "enter")
+            await until(lambda: (said := app.state.answer) is not None and said.tokens >= 12, pilot, every_s=0.01)
+            node = psutil.Process(demo.pid_of(1))
+            frozen = [node, *node.children()]
+            try:
+                for process in frozen:
+                    process.suspend()
+                await until(lambda: (told := app.state.snapshot.recovery) is not None and told.state == "wait", pilot)
+                await pilot.pause(1.0)
+                await keep("lost", demo, app, pilot)
+            finally:
+                for process in frozen:
+                    process.resume()
+
+
+@asynccontextmanager
+async def running(demo: Demo) -> AsyncIterator[Demo]:
+    """The demo, which ends with the block."""
+    try:
+        yield demo
+    finally:
+        await demo.stop()
+
+
+@asynccontextmanager
+async def app_over(demo: Demo) -> AsyncIterator[tuple[MaclusterApp, Pilot[None]]]:
+    """The app over the head's node."""
+    async with RecordingClient(demo.home) as client:
+        with TemporaryDirectory() as folder:
+            app = MaclusterApp(client, note=NOTE, folder=Path(folder))
+            async with app.run_test(size=SIZE) as pilot:
+                yield app, pilot
+
+
+async def ask(app: MaclusterApp, pilot: Pilot[None], question: str) -> None:
+    """Type it, and wait for the end of the answer."""
+    await until(lambda: app.focused is app.dashboard.prompt, pilot)
+    await pilot.press(*question, "enter")
+    await until(lambda: app.state.answer is not None, pilot, every_s=0.01)
+    await until(lambda: app.state.answer is None, pilot)
+    await settled(app, pilot)
+
+
+async def keep(name: str, demo: Demo, app: MaclusterApp, pilot: Pilot[None], state: UiState | None = None) -> None:
+    """Lead the app through the scenes of that recording, and write what it saw."""
+    state, at = state or app.state, time.time()
+    client = app.client
+    assert isinstance(client, RecordingClient)
+    for scene in SCENES.values():
+        if scene.recording == name and name != "pairing":
+            await lead(app, pilot, scene)
+            await until(lambda: app.screen is app.dashboard or _left(app), pilot)
+            app.dashboard.action_panes() if app.dashboard.has_class("zoom-left", "zoom-chat") else None
+    hidden = {str(DEMO_MODEL): "/models/macluster-demo", str(demo.home.root): "/Users/you/.macluster"}
+    recording.save(name, Recording(state=state, at=at, replies=dict(client.replies)), hidden)
+    print(f"{name}: {len(client.replies)} answers")
+
+
+def _left(app: MaclusterApp) -> bool:
+    app.pop_screen()
+    return app.screen is app.dashboard
+
+
+def _linked(watch: Watch) -> list[Peer]:
+    return [p for p in watch.now.peers if p.state == "connected" and p.budget_bytes]
+
+
+def _own_id(watch: Watch) -> str:
+    return next(p.device_id for p in watch.now.peers if p.is_self)

@@ -1,0 +1,87 @@
+"""What a node said to the UI once, so that a picture of it can be drawn again, to the letter, without the node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from core.errors import NodeError
+from core.events import AnyEvent
+from core.requests import Body, Done
+from core.settings import Home
+from tui.client import ANSWER_S, NodeClient
+from tui.state import UiState
+
+RECORDINGS = Path(__file__).parent / "recordings"
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """The state of the UI at `at`, seconds since the epoch, and the node's answers by what was asked."""
+
+    state: UiState
+    at: float
+    replies: dict[str, msgspec.Raw]
+
+
+def asked(method: str, path: str, body: Body | None) -> str:
+    """What was asked, as the key of its answer. What is written to disk has the time of writing in it."""
+    if path.endswith("/write"):
+        body = None
+    return " ".join([method, path, msgspec.json.encode(body).decode() if body is not None else ""]).strip()
+
+
+class RecordingClient(NodeClient):
+    """A client that remembers what the node answered."""
+
+    def __init__(self, home: Home) -> None:
+        super().__init__(home)
+        self.replies: dict[str, msgspec.Raw] = {}
+
+    async def _call(
+        self, method: str, path: str, body: Body | None, kind: type[Any], timeout_s: float | None = ANSWER_S
+    ) -> Any:
+        reply = await super()._call(method, path, body, kind, timeout_s)
+        self.replies[asked(method, path, body)] = msgspec.Raw(msgspec.json.encode(reply))
+        return reply
+
+
+class ReplayingClient(NodeClient):
+    """Answers as the node did then, and says nothing of its own accord. `missing` is what was never asked then."""
+
+    def __init__(self, recording: Recording) -> None:
+        super().__init__(Home(Path("/nowhere")))
+        self._recording = recording
+        self.missing: list[str] = []
+
+    async def events(self) -> AsyncIterator[AnyEvent]:
+        yield self._recording.state.snapshot
+        await asyncio.Event().wait()
+
+    async def _call(
+        self, method: str, path: str, body: Body | None, kind: type[Any], timeout_s: float | None = ANSWER_S
+    ) -> Any:
+        key = asked(method, path, body)
+        if kind is Done:
+            return Done()
+        if key not in self._recording.replies:
+            self.missing.append(key)
+            raise NodeError(f"Nobody recorded {key}.")
+        return msgspec.json.decode(self._recording.replies[key], type=kind)
+
+
+def load(name: str) -> Recording:
+    """A recording by its name."""
+    return msgspec.json.decode((RECORDINGS / f"{name}.json").read_bytes(), type=Recording)
+
+
+def save(name: str, recording: Recording, hidden: dict[str, str]) -> None:
+    """Write it, with the paths of this machine replaced as `hidden` says."""
+    text = msgspec.json.format(msgspec.json.encode(recording), indent=1).decode()
+    for path, shown in hidden.items():
+        text = text.replace(path, shown)
+    RECORDINGS.mkdir(exist_ok=True)
+    (RECORDINGS / f"{name}.json").write_text(text)

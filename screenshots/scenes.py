@@ -1,0 +1,145 @@
+"""Every screen of the UI as keys that lead to it: the same for recording it over real nodes and for drawing it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final, NamedTuple
+from unittest.mock import patch
+
+from textual.pilot import Pilot
+from textual.widgets import Input, TextArea
+
+from screenshots.recording import Recording, ReplayingClient
+from tui.app import MaclusterApp
+
+SIZES: Final = ((120, 36), (80, 24))
+THEMES: Final = ("macluster-dark", "macluster-colour-blind", "textual-light")
+NOTE: Final = "demo: simulated Macs on this one"
+SETTLED: Final = 4  # equal looks, one after the other
+LOOK_S: Final = 0.15
+PATIENCE_S: Final = 60.0
+
+
+class Scene(NamedTuple):
+    """A picture: the recording it is drawn from, and the keys and actions (in brackets) that lead to it."""
+
+    recording: str
+    steps: tuple[str, ...] = ()
+
+
+SCENES: Final[dict[str, Scene]] = {
+    "welcome": Scene("alone"),
+    "check": Scene("alone", ("[open('check')]",)),
+    "dashboard": Scene("main"),
+    "chat": Scene("main", ("escape", "z")),
+    "models": Scene("main", ("ctrl+o",)),
+    "split": Scene("main", ("f4", "left", "left")),
+    "topology": Scene("main", ("[open('topology')]",)),
+    "trust": Scene("main", ("[open('trust')]",)),
+    "peer": Scene("main", ("escape", "1", "down", "enter")),
+    "hop": Scene("main", ("[open('hop')]",)),
+    "logs": Scene("main", ("[open('logs')]",)),
+    "sampling": Scene("main", ("[open('sampling')]",)),
+    "conversations": Scene("main", ("[open('conversations')]",)),
+    "sessions": Scene("main", ("[open('sessions')]",)),
+    "help": Scene("main", ("escape", "1", "f1")),
+    "batch": Scene("busy", ("[open('batch')]",)),
+    "pairing": Scene("pairing", ("[pair('STRANGER')]",)),
+    "lost": Scene("lost"),
+}
+
+
+async def lead(app: MaclusterApp, pilot: Pilot[None], scene: Scene) -> None:
+    """Press the keys of `scene`, each when the one before has been drawn."""
+    for step in scene.steps:
+        if step.startswith("["):
+            await app.run_action(step.strip("[]").replace("STRANGER", _stranger(app)))
+        else:
+            await pilot.press(step)
+        await settled(app, pilot)
+
+
+def _stranger(app: MaclusterApp) -> str:
+    return next((p.device_id for p in app.state.snapshot.peers if p.trust in ("unpaired", "seen")), "")
+
+
+async def settled(app: MaclusterApp, pilot: Pilot[None], *, looks: int = SETTLED) -> None:
+    """Until the screen has looked the same for so many looks."""
+    seen: list[str] = []
+    async with asyncio.timeout(PATIENCE_S):
+        while len(seen) < looks or len(set(seen[-looks:])) > 1:
+            await pilot.pause(LOOK_S)
+            seen.append(text_of(app))
+
+
+def text_of(app: MaclusterApp) -> str:
+    """What stands on the screen, without what only fills the lines."""
+    strips = app.screen._compositor.render_strips()
+    return "\n".join("".join(segment.text for segment in strip).rstrip() for strip in strips) + "\n"
+
+
+def colours_of(app: MaclusterApp) -> str:
+    """How many cells have which colours: foreground on background."""
+    cells: dict[str, int] = {}
+    for strip in app.screen._compositor.render_strips():
+        for text, style, _ in strip:
+            fore, back = (
+                c.get_truecolor().hex if c else "default" for c in (style and style.color, style and style.bgcolor)
+            )
+            cells[f"{fore} on {back}"] = cells.get(f"{fore} on {back}", 0) + len(text)
+    return "".join(f"{count:5} {pair}\n" for pair, count in sorted(cells.items()))
+
+
+async def drawn(
+    name: str, recording: Recording, size: tuple[int, int], then: Callable[[MaclusterApp], None]
+) -> list[str]:
+    """Draw a scene from its recording and hand the app to `then`, once for each theme; returns what the recording had
+    no answer for.
+    """
+    client = ReplayingClient(recording)
+    with standing_still(recording.at), TemporaryDirectory() as folder:
+        app = MaclusterApp(client, note=NOTE, folder=Path(folder))
+        app.animation_level = "none"
+        async with app.run_test(size=size) as pilot:
+            await until(lambda: app.state.attached, pilot)
+            app.set_state(recording.state)
+            still(app)
+            await settled(app, pilot)
+            await lead(app, pilot, SCENES[name])
+            app.set_state(recording.state)
+            still(app)
+            for theme in THEMES:
+                app.theme = theme
+                await settled(app, pilot, looks=2)
+                then(app)
+    return client.missing
+
+
+@contextmanager
+def standing_still(at: float) -> Iterator[None]:
+    """The time of day is `at`, in UTC; clocks that measure go on."""
+    with patch.dict("os.environ", TZ="UTC"), patch("time.time", lambda: at):
+        time.tzset()
+        try:
+            yield
+        finally:
+            time.tzset()
+
+
+def still(app: MaclusterApp) -> None:
+    """No cursor blinks."""
+    for field in app.screen.query("Input, TextArea"):
+        if isinstance(field, Input | TextArea):
+            field.cursor_blink = False
+
+
+async def until(reached: Callable[[], bool], pilot: Pilot[None], *, every_s: float = 0.1) -> None:
+    """Until that is so."""
+    async with asyncio.timeout(PATIENCE_S):
+        while not reached():
+            await pilot.pause(every_s)

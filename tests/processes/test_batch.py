@@ -1,0 +1,152 @@
+"""Ten people ask a cluster that runs four rows: what the node tells of it, and what the batch screen shows and does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from time import monotonic
+from typing import Final
+
+import pytest
+import pytest_asyncio
+from textual.pilot import Pilot
+
+from core.events import Batch
+from core.requests import ChatRequest, LoadRequest, Message
+from tests.cluster import ANSWER_S, Make
+from tui.app import MaclusterApp
+from tui.demo import Demo, DemoConfig
+from tui.report import status_facts, status_lines
+from tui.screens.batch import BatchScreen
+from tui.watch import Watch
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+ROWS: Final = 4
+ASKED: Final = 10
+TOKENS: Final = 900  # four of them fit the context, and nobody has to hurry
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    said: list[str] = []
+    load = LoadRequest(model="", rows=ROWS)
+    config = DemoConfig(budgets_gb=(64, 32), model=made("llama"), load=load, multicast=False)
+    demo = Demo(config, said.append)
+    try:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        yield demo
+    finally:
+        await demo.stop()
+
+
+@pytest.fixture
+def head(demo: Demo) -> Watch:
+    return demo.head
+
+
+async def begin(head: Watch, name: str, tokens: int = TOKENS) -> str:
+    message = Message(role="user", content=f"Tell me about {name}")
+    request = ChatRequest(messages=(message,), max_tokens=tokens, min_tokens=tokens)
+    return (await head.client.chat(request)).request_id
+
+
+async def stop_all(head: Watch) -> None:
+    for request_id in head.now.running:
+        await head.client.cancel(request_id)
+    await head.until(lambda w: not w.now.batch.rows and not w.now.batch.lanes, ANSWER_S, "Stopping")
+
+
+async def test_four_write_and_six_wait_until_all_are_done(head: Watch) -> None:
+    started, before = monotonic(), len(head.seen)
+    ids = [await begin(head, f"hop {number}") for number in range(ASKED)]
+    assert [row.request_id for row in head.now.batch.rows] == ids, "those that start are told at once"
+
+    def is_full(w: Watch) -> bool:
+        batch = w.now.batch
+        return len(batch.queue) == ASKED - ROWS and all(r.tokens_per_s for r in batch.running)
+
+    await head.until(is_full, ANSWER_S, "Filling the rows")
+    batch = head.now.batch
+    assert [row.request_id for row in batch.running] == ids[:ROWS]
+    assert [row.request_id for row in batch.queue] == ids[ROWS:]
+    assert {row.state for row in batch.running} == {"writing"}
+    assert [lane.rows for lane in batch.lanes] == [2, 2], "as many lanes as there are Macs"
+    assert all(0 < row.written < TOKENS and row.prompt_tokens for row in batch.running)
+    assert batch.used_tokens <= batch.reserved_tokens <= 4096
+    lines = "\n".join(status_lines(head.now))
+    assert f"Rows: 4 of 4 rows · {batch.in_flight} lane" in lines
+    assert ids[-1][:8] in lines
+    assert status_facts(head.now)["batch"]["waiting"] == ASKED - ROWS
+    for request_id in ids[1:]:
+        await head.client.cancel(request_id)
+    await head.until(lambda w: not w.now.batch.rows and not w.now.batch.lanes, ANSWER_S, "Ending")
+    batch = head.now.batch
+    assert (batch.chunks, batch.used_tokens, batch.reserved_tokens) == (0, 0, 0)
+    assert batch.parked_tokens > TOKENS
+    told = [event for event in head.seen[before:] if isinstance(event, Batch)]
+    assert len(told) <= 2 * (monotonic() - started) + 2, "twice a second, and at the end"
+
+
+class Person:
+    def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    @property
+    def text(self) -> str:
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        deadline = monotonic() + ANSWER_S
+        while not reached():
+            if monotonic() > deadline:
+                pytest.fail(self.text)
+            await self.pilot.pause(0.02)
+
+    async def sees(self, *words: str) -> None:
+        await self.until(lambda: all(word in self.text for word in words))
+
+
+@pytest.mark.parametrize("size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")])
+async def test_the_screen_shows_them_and_stops_one(head: Watch, size: tuple[int, int]) -> None:
+    app = MaclusterApp(head.client)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        person = Person(app, pilot)
+        await person.until(lambda: app.focused is app.dashboard.prompt)
+        await pilot.press("escape", "B")
+        await person.sees("Nothing is being asked")
+        ids = [await begin(head, f"lane {number}") for number in range(ASKED)]
+        await person.sees("4 of 4 rows", "6 wait", "● writing", "1 of 6 in the queue", "6 of 6", "lane 2", "All 4 rows")
+        assert all(name[:8] in person.text for name in ids)
+        assert "this chat" not in person.text
+        assert max(map(len, person.text.splitlines())) <= size[0]
+        await pilot.press("j", "j", "x")
+        await person.sees("another client", "Let it go on", ids[2][:8])
+        await pilot.press("enter")
+        assert isinstance(app.screen, BatchScreen)
+        assert ids[2] in head.now.running, "the answer that is chosen first changes nothing"
+        await pilot.press("x", "down", "enter")
+        await person.until(lambda: ids[2][:8] not in person.text)
+        await person.sees("5 wait")
+        await stop_all(head)
+        await person.sees("Nothing is being asked", "tokens of earlier answers are kept")
+        await pilot.press("escape")
+        await person.until(lambda: app.screen is app.dashboard)
+
+
+async def test_the_answer_of_the_chat_is_marked_and_stopped_without_a_question(head: Watch) -> None:
+    app = MaclusterApp(head.client)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        person = Person(app, pilot)
+        await person.until(lambda: app.focused is app.dashboard.prompt)
+        others = [await begin(head, "others") for _ in range(ROWS)]
+        await pilot.press(*"why", "enter")
+        await person.until(lambda: bool(app.state.answer and app.state.answer.request_id))
+        await pilot.press("shift+tab", "B")
+        await person.sees("this chat", "1 of 1 in the queue")
+        await pilot.press("end", "x")
+        await person.until(lambda: app.state.answer is None)
+        assert set(head.now.running) == set(others)
+        await stop_all(head)

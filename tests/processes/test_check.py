@@ -1,0 +1,90 @@
+"""The check and the rescan of real nodes, and the command that prints the check."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.errors import UsageError
+from core.node.discovery import Discovery
+from core.requests import Finding
+from core.settings import Home
+from tests.network.nodes import HOST, advertise, paired_home, responder, running_node
+from tests.unit.macs import mac
+
+SEEN_S = 15.0
+
+
+async def doctor(home: Path, *words: str) -> tuple[int, str]:
+    """Exit status and output of `macluster doctor`."""
+    command = [sys.executable, "-m", "tui.cli", "--home", str(home), "doctor", "--host", HOST, *words]
+    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, out.decode()
+
+
+async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path) -> None:
+    home = paired_home(tmp_path, 0)
+    async with running_node(home, "--no-multicast") as node:
+        found = {f.name: f async for f in node.client.check()}
+        assert list(found)[:2] == ["node", "network"]
+        assert found["node"].what.startswith("It listens at 127.0.0.1:")
+        assert found["network"].what.startswith("Loopback only: ")
+        assert found["Bonjour"].state == "warn"
+        assert found["key"].what.startswith("Kept")
+        assert "other Macs" in found
+        assert not any("eth" in f.what for f in found.values())
+        with pytest.raises(UsageError, match="without Bonjour"):
+            await node.client.rescan()
+        status, printed = await doctor(home.root)
+        assert "▲ beware    Bonjour: This node runs without it." in printed
+        status, as_json = await doctor(home.root, "--json")
+        assert [f.name for f in msgspec.json.decode(as_json, type=list[Finding])] == list(found)
+        assert status == (1 if any(f.state == "bad" for f in found.values()) else 0)
+
+
+async def test_without_a_node_it_says_what_can_be_said(tmp_path: Path) -> None:
+    status, printed = await doctor(tmp_path / "none")
+    assert status == 1
+    assert printed.startswith("✗ wrong     node: No node runs on this Mac.")
+    assert "Loopback only" in printed
+    assert not (tmp_path / "none").exists()
+
+
+@pytest.mark.usefixtures("bonjour")
+async def test_a_node_with_bonjour_hears_itself_and_looks_again_when_asked(tmp_path: Path) -> None:
+    home = Home(tmp_path / "solo")
+    home.root.mkdir(mode=0o700)
+    async with running_node(home) as node, asyncio.timeout(SEEN_S):
+        while "hears its advertisement" not in " ".join([f.what async for f in node.client.check()]):
+            await node.client.rescan()
+        await asyncio.gather(*(node.client.rescan() for _ in range(3)))
+        assert {f.name: f.state async for f in node.client.check()}["Bonjour"] == "ok"
+
+
+@pytest.mark.usefixtures("bonjour")
+async def test_looking_again_finds_what_was_found_before() -> None:
+    """Whoever was lost from the table, for whatever reason, is told of again."""
+    seen: asyncio.Queue[str] = asyncio.Queue()
+    own, other = (mac(number).text_id for number in (0, 1))
+    discovery = Discovery(own, "studio", HOST, lambda sighting: seen.put_nowait(sighting.device_id))
+
+    async def sighted() -> None:
+        async with asyncio.timeout(SEEN_S):
+            while await seen.get() != other:
+                pass
+
+    async with responder() as bonjour:
+        await advertise(bonjour, other, "mini", 4717)
+        try:
+            await discovery.start(4717)
+            await sighted()
+            await discovery.look_again(4717)
+            await sighted()
+        finally:
+            await discovery.stop()

@@ -1,0 +1,257 @@
+"""Conversations in front of a person, on real nodes: asked, edited, asked again, left, found, exported, deleted."""
+
+from __future__ import annotations
+
+import stat
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from time import monotonic
+
+import msgspec
+import pytest
+import pytest_asyncio
+from textual.pilot import Pilot
+from textual.widgets import Input
+
+from core.requests import ChatOptions, Conversation, ConversationId, ConversationInfo
+from tests.cluster import ANSWER_S, Make, running_demo
+from tui.app import MaclusterApp
+from tui.demo import Demo
+from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.conversations import ConversationsScreen
+from tui.screens.sampling import SamplingScreen
+
+pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
+
+TOKENS = 12
+SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (64, 32)) as demo:
+        yield demo
+
+
+class Person:
+    def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    @property
+    def text(self) -> str:
+        strips = self.app.screen._compositor.render_strips()
+        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        deadline = monotonic() + ANSWER_S
+        while not reached():
+            assert monotonic() < deadline, self.text
+            await self.pilot.pause(0.02)
+
+    async def sees(self, *words: str) -> None:
+        await self.until(lambda: all(word in self.text for word in words))
+        assert max(map(len, self.text.splitlines())) <= self.app.size.width
+
+    async def answered(self, messages: int) -> None:
+        await self.until(lambda: len(self.app.state.turns) == messages and self.app.state.answer is None)
+
+    async def asks(self, text: str) -> None:
+        before = len(self.app.state.turns)
+        self.app.dashboard.prompt.focus()
+        self.app.dashboard.prompt.text = text
+        await self.pilot.press("enter")
+        await self.answered(before + 2)
+
+    async def kept(self, count: int) -> list[ConversationInfo]:
+        """The conversations that the node keeps, once they are so many and none waits to be saved."""
+        deadline = monotonic() + ANSWER_S
+        while True:
+            await self.app.archive.settle()
+            found = await self.app.client.conversations()
+            if len(found) == count and not self.app.archive._waiting:
+                return found
+            assert monotonic() < deadline, found
+            await self.pilot.pause(0.02)
+
+    async def opens(self, key: str, kind: type[object]) -> None:
+        await self.pilot.press(key)
+        await self.until(lambda: isinstance(self.app.screen, kind))
+
+
+@asynccontextmanager
+async def person(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
+    for info in await demo.head.client.conversations():
+        await demo.head.client.delete_conversation(ConversationId(id=info.id))
+    app = MaclusterApp(demo.head.client)
+    async with app.run_test(size=size, notifications=True) as pilot:
+        someone = Person(app, pilot)
+        await someone.until(lambda: app.state.snapshot.plan_status == "ready")
+        app.talk.ask_with(ChatOptions(max_tokens=TOKENS))
+        yield someone
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
+    demo: Demo, size: tuple[int, int], tmp_path: Path
+) -> None:
+    async with person(demo, size) as someone:
+        app, pilot = someone.app, someone.pilot
+        await someone.asks("first question")
+        await someone.asks("second question")
+        (info,) = await someone.kept(1)
+        assert (info.title, info.messages, info.tokens) == ("first question", 4, 2 * TOKENS)
+
+        app.dashboard.chat.focus()
+        await pilot.press("left_square_bracket", "left_square_bracket", "e")
+        await someone.until(lambda: app.dashboard.prompt.text == "second question")
+        await someone.sees("Esc gives up")
+        await pilot.press("escape")
+        await someone.until(lambda: app.state.editing == 0)
+        assert (len(app.state.turns), app.dashboard.prompt.text) == (4, ""), "nothing is lost"
+
+        app.dashboard.chat.focus()
+        await pilot.press("e")
+        await someone.until(lambda: app.state.editing != 0)
+        app.dashboard.prompt.text = "second, better"
+        await pilot.press("enter")
+        await someone.until(lambda: app.state.turns[2].text == "second, better")
+        await someone.answered(4)
+        assert len(await someone.kept(2)) == 2
+        assert app.state.chat.id != info.id
+
+        await pilot.press("ctrl+r")
+        await someone.answered(4)
+        await someone.kept(3)
+
+        await someone.opens("f3", ConversationsScreen)
+        await someone.sees("●", "first question", "3 conversations", "4 messages")
+        await pilot.press("slash", *"no such")
+        await someone.sees("No conversation holds that text")
+        await pilot.press("escape")
+        await someone.sees("3 conversations")
+        # the oldest one is the one that was there before the edit
+        await pilot.press("down", "down", "enter")
+        await someone.until(lambda: app.state.chat.id == info.id and app.screen is app.dashboard)
+        assert [t.text for t in app.state.turns if t.role == "user"] == ["first question", "second question"]
+        assert app.state.turns[-1].rate
+        app.dashboard.prompt.focus()
+        await pilot.press("up", "up")
+        assert app.dashboard.prompt.text == "first question"
+        await someone.asks("third question")
+        assert [i.messages for i in await someone.kept(3) if i.id == info.id] == [6]
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_path: Path) -> None:
+    async with person(demo, size) as someone:
+        app, pilot = someone.app, someone.pilot
+        await someone.opens("f3", ConversationsScreen)
+        await someone.sees("No conversation is kept on this Mac yet", "Esc")
+        await pilot.press("escape")
+        await someone.asks("to be named")
+        (info,) = await someone.kept(1)
+        await someone.opens("f3", ConversationsScreen)
+        await someone.sees("to be named")
+
+        await someone.opens("r", AskScreen)
+        app.screen.query_one(Input).value = "Rings"
+        await pilot.press("enter")
+        await someone.until(lambda: app.state.chat.title == "Rings")
+        await someone.sees("● Rings")
+
+        for path in (tmp_path / "said.md", tmp_path / "said.json"):
+            await someone.opens("e", AskScreen)
+            assert app.screen.query_one(Input).value == "~/macluster-Rings.md"
+            app.screen.query_one(Input).value = str(path)
+            await pilot.press("enter")
+            await someone.until(path.exists)
+            await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
+            assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        markdown = (tmp_path / "said.md").read_text()
+        assert markdown.startswith("# Rings\n")
+        assert "to be named" in markdown
+        assert f"{TOKENS} tokens · " in markdown
+        said = msgspec.json.decode((tmp_path / "said.json").read_bytes(), type=Conversation)
+        assert (said.id, said.options.max_tokens, len(said.turns)) == (info.id, TOKENS, 2)
+
+        (tmp_path / "said.md").write_text("mine")
+        await someone.opens("e", AskScreen)
+        app.screen.query_one(Input).value = str(tmp_path / "said.md")
+        await someone.opens("enter", ChoiceScreen)
+        await pilot.press("enter")
+        await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
+        assert (tmp_path / "said.md").read_text() == "mine", "the safe answer comes first"
+
+        await someone.opens("x", ChoiceScreen)
+        await pilot.press("enter")
+        await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
+        await someone.kept(1)
+        await someone.opens("x", ChoiceScreen)
+        await pilot.press("down", "enter")
+        await someone.kept(0)
+        await someone.sees("No conversation is kept on this Mac yet")
+        assert app.state.turns == ()
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(demo: Demo, size: tuple[int, int]) -> None:
+    async with person(demo, size) as someone:
+        app, pilot = someone.app, someone.pilot
+        folder = demo.home.root
+        await someone.asks("the canary sings")
+        await pilot.press("ctrl+n")
+        await someone.until(lambda: app.state.turns == ())
+        await someone.kept(1)
+        await app.run_action("private")
+        await someone.until(lambda: app.state.chat.is_private)
+        logs = set((folder / "tokens").glob("*.mct"))
+        await someone.asks("the cuckoo whispers")
+        await someone.sees("private")
+        await someone.kept(1)
+        assert set((folder / "tokens").glob("*.mct")) <= logs, "its token log goes with its end"
+        await someone.opens("ctrl+n", ChoiceScreen)
+        await pilot.press("enter")
+        await someone.until(lambda: app.screen is app.dashboard)
+        assert len(app.state.turns) == 2, "the safe answer comes first"
+        await app.run_action("private")
+        await someone.kept(2)
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        assert any(path.suffix == ".mcv" for path in files)
+        for path in files:
+            data = path.read_bytes()
+            assert b"canary" not in data, path
+            assert b"cuckoo" not in data, path
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: tuple[int, int]) -> None:
+    async with person(demo, size) as someone:
+        app, pilot = someone.app, someone.pilot
+        app.dashboard.prompt.focus()
+        await someone.opens("f6", SamplingScreen)
+        fields = {field.id: field for field in app.screen.query(Input)}
+        fields["temperature"].value = "9"
+        fields["seed"].value = "many"
+        await someone.sees("✗ at most 5", "✗ this is no whole number")
+        await pilot.press("enter")
+        assert isinstance(app.screen, SamplingScreen), "what is wrong is not used"
+        app.screen.query_one("#presets").focus()
+        await pilot.press("down", "enter")
+        assert (fields["temperature"].value, fields["top-p"].value) == ("0.7", "0.9")
+        fields["seed"].value, fields["system"].value = "4", "Be brief."
+        await pilot.press("enter")
+        await someone.until(lambda: app.screen is app.dashboard)
+        await someone.asks("how?")
+        assert app.dashboard.chat.border_title is not None
+        assert "temp 0.7 · top-p 0.9 · seed 4" in str(app.dashboard.chat.border_title)
+        first = app.state.turns[-1].text
+        await pilot.press("ctrl+r")
+        await someone.answered(2)
+        assert app.state.turns[-1].text != first, "another seed"
+        assert app.state.chat.options.sampling.seed == 5
+        chat = app.state.chat
+        (kept,) = [i for i in await someone.kept(2) if i.id == chat.id]
+        found = await app.client.conversation(ConversationId(id=kept.id))
+        assert found.options == chat.options
+        assert found.options.system == "Be brief."

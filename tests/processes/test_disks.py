@@ -1,0 +1,104 @@
+"""Models come to the disks of Macs: from the hub, with an interruption in the middle, and from each other."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from core.errors import Busy, ModelNotFound
+from core.events import ModelsChanged, Transfer
+from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice
+from tests.cluster import Make, ask, begin, finish, reference, running_demo
+from tests.hub import PIECE, Hub, running_hub
+from tui.demo import Demo
+from tui.watch import Watch
+
+WAIT_S = 60.0
+PROMPT = "a hop is"
+
+
+def transfers(watch: Watch, mark: int = 0) -> list[Transfer]:
+    return [event for event in watch.seen[mark:] if isinstance(event, Transfer)]
+
+
+async def ended(watch: Watch, mark: int) -> Transfer:
+    await watch.until(lambda w: any(t.is_over for t in transfers(w, mark)), WAIT_S, "The transfer")
+    return next(t for t in transfers(watch, mark) if t.is_over)
+
+
+async def load(demo: Demo, model: str) -> None:
+    await demo.head.client.load(LoadRequest(model=model))
+    await demo.head.until(
+        lambda w: w.now.plan_status == "ready" and w.now.plan is not None and w.now.plan.model == model, WAIT_S, model
+    )
+
+
+async def listed(watch: Watch, name: str) -> ModelChoice:
+    """The model as the node lists it, once it is there to be listed."""
+    mark = 0
+    while not (found := [c for c in await watch.client.models() if c.name == name and c.layers]):
+        await watch.until(lambda w: ModelsChanged() in w.seen[mark:], WAIT_S, name)  # noqa: B023
+        mark = len(watch.seen)
+    return found[0]
+
+
+async def test_models_come_to_the_disks_where_they_are_missing(made: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    repo, solo = made("qwen3"), made("llama", layers=6)
+    (repo / "modeling.py").write_text("raise SystemExit")
+    async with running_hub(repo, "acme/toy") as hub:
+        monkeypatch.setenv("HF_ENDPOINT", hub.url)
+        async with running_demo(made("llama"), (64, 32)) as demo:
+            own, other = (next(p.device_id for p in w.now.peers if p.is_self) for w in demo.watches)
+            await copied(demo, solo, own, other)
+            await downloaded(demo, hub, own, other)
+
+
+async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
+    head, mbp = demo.watches
+    shutil.copytree(solo, demo.home.models / "solo")
+    there = await listed(mbp, "solo")
+    assert (there.path, there.held_by, there.preview.plan) == ("", (own,), None)
+    here = await listed(head, "solo")
+    assert (here.held_by, here.preview.missing_on) == ((own,), (other,))
+    before = head.now.plan
+    with pytest.raises(ModelNotFound, match="solo is not on mbp"):
+        await head.client.load(LoadRequest(model="solo"))
+    assert head.now.plan == before, "what was loaded stays"
+    (expected,) = reference(Path(demo.model), [PROMPT], 200)
+    running, mark = await begin(head, PROMPT, 200), len(head.seen)
+    await head.client.copy(CopyRequest(fingerprint=here.fingerprint, to=(other,)))
+    assert (await ended(head, mark)).state == "done"
+    assert {t.mac for t in transfers(head, mark)} == {other}
+    assert (await finish(head, running)).tokens == expected, "an answer goes on meanwhile"
+    assert (await listed(head, "solo")).preview.missing_on == ()
+    await load(demo, "solo")
+    assert (await ask(head, PROMPT, 24)).tokens == reference(solo, [PROMPT], 24)[0]
+
+
+async def downloaded(demo: Demo, hub: Hub, own: str, other: str) -> None:
+    head, wish = demo.head, DownloadRequest(repo=hub.repo)
+    hub.slow_s = 0.4
+    mark = len(head.seen)
+    await head.client.download(wish)
+    await head.until(lambda w: any(t.done > PIECE or t.is_over for t in transfers(w, mark)), WAIT_S, "The download")
+    assert [(t.mac, t.problem) for t in transfers(head, mark)[-1:]] == [(own, None)]
+    with pytest.raises(Busy):
+        await head.client.download(wish)
+    await head.client.stop_transfers()
+    assert (await ended(head, mark)).state == "stopped"
+    assert head.now.transfers == ()
+    hub.slow_s = 0.0
+    mark = len(head.seen)
+    await head.client.download(wish)
+    last = await ended(head, mark)
+    assert (last.state, last.problem) == ("done", None)
+    assert hub.ranges, "it went on where it was stopped"
+    assert (await listed(head, hub.repo)).preview.missing_on == (other,)
+    assert not list(demo.home.models.rglob("*.py")), "nothing that can run code"
+    mark = len(head.seen)
+    await head.client.download(DownloadRequest(repo="acme/none"))
+    problem = (await ended(head, mark)).problem
+    assert problem
+    assert "no model acme/none" in problem.what

@@ -1,0 +1,87 @@
+"""Two real Macs answer once; what is foretold of them then comes of that answer. And Macs can be left out of a plan."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from time import monotonic
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.errors import UsageError
+from core.requests import Forecast, LoadRequest, PreviewRequest
+from tests.cluster import Make, ask, running_demo
+from tests.processes.test_topology_commands import macluster
+from tui.demo import Demo
+
+LEARNED_S = 10.0
+FACTOR = 3.0
+
+
+async def foretold(demo: Demo, **how: Any) -> Forecast:
+    told = (await demo.head.client.plan(PreviewRequest(model=demo.model, **how))).forecast
+    assert told
+    return told
+
+
+async def learned(demo: Demo) -> Forecast:
+    """What is foretold once the answer is evaluated, which is soon after its end."""
+    deadline = monotonic() + LEARNED_S
+    while not (told := await foretold(demo)).measured:
+        assert monotonic() < deadline, demo.home.paces.read_text()
+        await asyncio.sleep(0.05)
+    return told
+
+
+async def test_after_an_answer_the_forecast_is_measured_and_near_it(made: Make) -> None:
+    async with running_demo(made("llama"), (64, 32)) as demo:
+        before = await foretold(demo)
+        assert not before.measured
+        answer = await ask(demo.head, " ".join(["one two three four"] * 12), 48)
+        now = await learned(demo)
+        assert answer.done.decode_tokens_per_s
+        ratio = now.tokens_per_s / answer.done.decode_tokens_per_s
+        print(f"foretold {now.tokens_per_s:.1f} tokens/s, {ratio:.2f} of the measured rate")
+        assert 1 / FACTOR < ratio < FACTOR
+        assert (len(now.stages_s), len(now.hops_s)) == (2, 2)
+        assert now.alone_tokens_per_s
+
+        forward = await foretold(demo, topology="forward")
+        assert forward.measured, "the same two Macs in another order of work"
+        single = await foretold(demo, topology="single")
+        assert (single.hops_s, single.alone_tokens_per_s, single.advice) == ((), None, "")
+
+        said = await macluster(demo.home.root, "plan", demo.model)
+        assert json.loads(said.stdout)["forecast"]["tokens_per_s"] == pytest.approx(now.tokens_per_s)
+        assert demo.home.paces.stat().st_mode & 0o777 == 0o600
+
+
+async def test_macs_are_left_out_also_of_the_plan_that_follows_a_loss(made: Make) -> None:
+    async with running_demo(made("llama"), (64, 32, 16)) as demo:
+        client, names = demo.head.client, {p.name: p.device_id for p in demo.head.now.peers}
+        with pytest.raises(UsageError, match="studio leads here"):
+            await client.plan(PreviewRequest(model=demo.model, without=(names["studio"],)))
+
+        planned = await macluster(demo.home.root, "plan", demo.model, "--without", "mbp")
+        stages = json.loads(planned.stdout)["plan"]["stages"]
+        assert [stage["peer"] for stage in stages] == ["studio", "mini"]
+        unknown = await macluster(demo.home.root, "plan", demo.model, "--without", "nobody")
+        assert (unknown.returncode, "No Mac is called 'nobody'" in unknown.stderr) == (2, True)
+
+        run = ("run", demo.model, "-p", "a hop is", "--max-tokens", "8", "--without", names["mini"][:8])
+        told = json.loads((await macluster(demo.home.root, *run)).stdout)
+        assert [stage["peer"] for stage in told["plan"]["stages"]] == ["studio", "mbp"]
+
+        request = LoadRequest(model=demo.model, without=(names["mini"],))
+        await client.load(request)
+        await demo.head.until(lambda w: w.now.plan_status == "ready", 60, "Loading")
+        mark = len(demo.head.seen)
+        demo._nodes[1].kill()
+        await demo.head.until(lambda w: any(_is_single(e) for e in w.seen[mark:]), 60, "Going on without it")
+
+
+def _is_single(event: object) -> bool:
+    plan = getattr(event, "plan", None)
+    return isinstance(event, msgspec.Struct) and plan is not None and [s.peer for s in plan.stages] == ["studio"]

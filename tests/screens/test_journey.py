@@ -1,0 +1,141 @@
+"""From the first start to the last key: the real app in a real terminal over real nodes, as a person lives with it."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import shutil
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.models.maker import make_model
+from core.settings import Home
+from tests.network.nodes import running_node
+from tests.screens.conftest import Open
+from tests.screens.terminals import Terminal, assert_gone
+from tests.screens.test_pairing import compare
+from tests.screens.test_recovery import paused_at, tokens
+
+pytestmark = [
+    pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"),
+    pytest.mark.slow,
+    pytest.mark.usefixtures("bonjour"),
+]
+
+SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
+FINDINGS = ("node", "network", "multicast", "firewall", "Bonjour", "other Macs", "key", "disk", "memory")
+LOFT, PORCH = "loft", "porch"
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Open, size: tuple[int, int]) -> None:
+    model = tmp_path / "endless"  # it never ends an answer by itself
+    make_model(model, "llama")
+    loft, porch = (Home(tmp_path / name) for name in (LOFT, PORCH))
+    for home in (loft, porch):
+        home.root.mkdir(mode=0o700)
+    async with running_node(loft, "--models", str(model)):
+        mine = terminal(*size, "--home", str(loft.root))
+        await asyncio.to_thread(first_run, mine)
+        async with running_node(porch, "--models", str(model)):
+            theirs = terminal(*size, "--home", str(porch.root))
+            await asyncio.to_thread(meet, mine, theirs)
+            await asyncio.to_thread(ask_and_stop, mine)
+            await asyncio.to_thread(edit, mine)
+            await asyncio.to_thread(lose, mine, theirs, porch)
+        await asyncio.to_thread(quit_after_recovery, mine)
+
+
+def first_run(mine: Terminal) -> None:
+    """Nothing is there yet: the screen says what to do, and checks why."""
+    mine.shows("Welcome", "This Mac is ready", LOFT, "Looking for other Macs…  0 found", "Nothing found?", "^q Quit")
+    mine.type("c")
+    checked = mine.shows("Check of this Mac", "programs", "to beware of")
+    assert [word for word in FINDINGS if f" {word} " not in checked] == []
+    mine.shows("Run macluster there", "Right for Macs simulated on this one.")
+    mine.type("Escape")
+    mine.shows("Welcome", "Nothing found?")
+
+
+def meet(mine: Terminal, theirs: Terminal) -> None:
+    """Both choose each other and type the digits of the other screen."""
+    mine.shows(f"○ {PORCH}", "press p")
+    theirs.shows(f"○ {LOFT}", "press p", "^q Quit")
+    shown = compare((mine, theirs), (LOFT, PORCH))
+    for screen in (mine, theirs):
+        screen.type(shown, "Enter")
+    for screen in (mine, theirs):
+        screen.shows("◆ paired", "is one of your Macs now")
+        screen.type("Enter")
+        screen.until(lambda s: "is one of your Macs now" not in s, "the dialog did not close")
+
+
+def ask_and_stop(mine: Terminal) -> None:
+    """The first model, the first answer, the first Esc."""
+    mine.type("C-o")
+    mine.shows("Choose a model", "endless")
+    mine.type("Enter")
+    mine.shows("is loaded on 2 Macs")
+    mine.type("what is a layer?", "Enter")
+    mine.shows("what is a layer?")
+    mine.until(lambda s: tokens(s) >= 5, "no answer began")
+    mine.type("Escape")
+    mine.shows("─── stopped by you ───")
+
+
+def edit(mine: Terminal) -> None:
+    """One layer moves from this Mac to the other one."""
+    mine.type("F4")
+    before = layers(mine.shows("Edit split", "moving boundary ①", f"{LOFT} | {PORCH}", "as loaded"))
+    assert sum(before) == 8
+    after = before[0] - 1, before[1] + 1
+    mine.type("Left")
+    mine.until(lambda s: layers(s) == after and "not applied" in s, "the boundary did not move")
+    mine.type("Enter")
+    mine.shows("Apply this split?", "unloads the model and loads it anew on 2 Macs", "Leave all as it is")
+    mine.type("Down", "Enter")
+    mine.until(lambda s: "Edit split" not in s and "● ready" in s, "it was not loaded anew")
+    mine.type("F4")
+    assert layers(mine.shows("Edit split", "This is the split that is loaded")) == after
+    mine.type("Escape")
+    mine.until(lambda s: "Edit split" not in s, "the editor did not close")
+
+
+def layers(screen: str) -> tuple[int, int]:
+    """Of the two Macs, as the editor writes them under its bar; zeros while it does not."""
+    found = re.search(rf"{LOFT} · (\d+)(?: layers?)?\s+{PORCH} · (\d+)", screen)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
+def lose(mine: Terminal, theirs: Terminal, porch: Home) -> None:
+    """The other Mac dies in the middle of an answer, which goes on here."""
+    mine.type("and what is a hop?", "Enter")
+    mine.until(lambda s: "and what is a hop?" in s and tokens(s) >= 5, "no answer began")
+    node_of(porch).kill()
+    held = mine.shows(f"{PORCH} is gone", "Nothing is lost on this Mac.", "1  Re-plan", "Stop here", "paused at token")
+    mine.shows(f"─── recovered: {PORCH} left")
+    went_on = mine.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
+    assert went_on.count("─── recovered:") == 1
+    assert "Stop here" not in went_on
+    theirs.shows("✗ node stopped", "The node of this Mac stopped.")
+    quit_from(theirs)
+
+
+def quit_after_recovery(mine: Terminal) -> None:
+    """The answer is stopped, and nothing stays behind but the node."""
+    mine.type("Escape")
+    mine.shows("─── stopped by you ───")
+    quit_from(mine)
+
+
+def quit_from(screen: Terminal) -> None:
+    processes = screen.processes()
+    screen.type("C-q")
+    assert_gone(processes)
+
+
+def node_of(home: Home) -> psutil.Process:
+    """The node over that folder, which this test started."""
+    return next(p for p in psutil.Process().children(recursive=True) if str(home.root) in p.cmdline())

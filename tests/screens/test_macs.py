@@ -1,0 +1,146 @@
+"""The first run over a real node that knows nobody, and the peers pane over a real cluster."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from textual.widgets import Input
+
+from core.settings import Home
+from tests.cluster import running_demo
+from tests.network.nodes import own_port, running_node
+from tests.screens.test_trust import Viewer
+from tui.app import MaclusterApp
+from tui.client import NodeClient
+from tui.demo import DEMO_MODEL, pair
+from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.check import CheckScreen
+from tui.screens.dashboard import Dashboard
+from tui.screens.pairing import PairingScreen
+from tui.screens.peer import PeerScreen
+from tui.screens.trust import TrustScreen
+from tui.widgets.peer_pane import PeerPane
+
+SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
+LEAST = (60, 16)
+
+
+@asynccontextmanager
+async def viewer(home: Home, size: tuple[int, int]) -> AsyncIterator[Viewer]:
+    async with NodeClient(home) as client:
+        app = MaclusterApp(client)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            someone = Viewer(app, pilot)
+            await someone.until(lambda: app.state.attached)
+            yield someone
+
+
+def new_home(folder: Path, name: str) -> Home:
+    home = Home(folder / name)
+    home.root.mkdir(mode=0o700)
+    return home
+
+
+def pointed(app: MaclusterApp) -> str:
+    """The Mac under the cursor of the trust screen."""
+    mac = app.screen.list.pointed if isinstance(app.screen, TrustScreen) else None
+    return mac.device_id if mac else ""
+
+
+async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
+    homes = new_home(tmp_path, "studio"), new_home(tmp_path, "air")
+    async with running_node(homes[0], "--no-multicast") as one, viewer(homes[0], (120, 36)) as someone:
+        for size in ((120, 36), (80, 24)):
+            await someone.pilot.resize_terminal(*size)
+            await someone.shows("Welcome", "This Mac is ready:  studio · M1 · 8.0 GB", "0 found in", "Nothing found?")
+            await someone.shows("a Add", "r Rescan", "c Check")
+            assert max(map(len, someone.text.splitlines())) == size[0]
+        await someone.pilot.resize_terminal(*LEAST)
+        await someone.shows("Welcome", "This Mac is ready")
+        await someone.pilot.resize_terminal(80, 24)
+        await someone.press("c", until=CheckScreen)
+        await someone.shows("Check of this Mac", "✓ ok", "▲ beware", "Loopback only", "r Again")
+        await someone.press("escape", until=Dashboard)
+        await someone.pilot.press("r")
+        await someone.shows("This node runs without Bonjour")
+        async with running_node(homes[1], "--no-multicast") as two:
+            window = await two.client.open_pairing()
+            await someone.press("a", until=AskScreen)
+            await someone.pilot.press(*f"127.0.0.1:{window.port}", "enter")
+            await someone.until(lambda: isinstance(someone.app.screen, PairingScreen))
+            await someone.shows("◍ compare", "air", "They differ?", "(f: all)")
+            await someone.pilot.press("f")
+            await someone.until(lambda: "(f: all)" not in someone.text)
+            assert someone.app.screen.query_one(Input).value == ""
+            await someone.press("escape", until=Dashboard)
+            await pair(one, two)
+            await someone.shows("✓ 2  It appears here", "● paired with air", "3  Press Ctrl+O")
+            await someone.pilot.press("escape")
+            await someone.shows("5 Chat")
+            assert "Welcome" not in someone.text
+            await someone.pilot.press("1")
+            await someone.shows("1 Peers", "studio", "air")
+            assert own_port(two)
+
+
+@pytest.mark.parametrize("size", SIZES)
+async def test_who_has_looked_once_is_not_welcomed_again(tmp_path: Path, size: tuple[int, int]) -> None:
+    home = new_home(tmp_path, "studio")
+    async with running_node(home, "--no-multicast"), viewer(home, size) as someone:
+        await someone.shows("Welcome")
+        await someone.pilot.press("f2")
+        await someone.shows("5 Chat", "No model is loaded")
+        await someone.press("ctrl+o", until=object)
+        await someone.press("escape", until=Dashboard)
+        await someone.shows("5 Chat")
+        assert not someone.app.dashboard.welcome.region.area
+
+
+async def test_the_keys_of_the_peers_pane() -> None:
+    async with running_demo(DEMO_MODEL, (8, 6, 4)) as demo, viewer(demo.home, (120, 36)) as someone:
+        app, macs = someone.app, {p.name: p for p in demo.head.now.peers}
+        await someone.shows("mbp", "mini", "loaded")
+        await someone.pilot.press("escape", "1")
+        await someone.shows("●▸studio", "Enter Details", "Space Use/skip")
+        await someone.pilot.press("space")
+        await someone.shows("Not now: this Mac leads what it loads")
+        await someone.pilot.press("G", "k", "down", "up")
+        pane = app.dashboard.peers
+        assert isinstance(pane, PeerPane)
+        name = [p.name for p in app.state.snapshot.peers][-2]
+        other = macs[name]
+        await someone.shows(f"●▸{name}")
+        await someone.pilot.press("space")
+        await someone.shows("– skipped ·", "holds no layers of what is loaded from now on")
+
+        for size in ((120, 36), (80, 24), LEAST):
+            await someone.pilot.resize_terminal(*size)
+            await someone.pilot.press("1")
+            await someone.shows("1 Peers", "– skipped")
+            await someone.press("enter", until=PeerScreen)
+            await someone.shows("What is known", other.device_id, "● ready", "member since epoch")
+            assert max(map(len, someone.text.splitlines())) == size[0]
+            await someone.press("t", until=TrustScreen)
+            await someone.until(lambda: pointed(app) == other.device_id)
+            await someone.shows("key SHA-256")
+            await someone.press("escape", until=PeerScreen)
+            await someone.press("x", until=ChoiceScreen)
+            await someone.shows(f"Revoke {name}", f"Keep {name}")
+            await someone.press("enter", until=PeerScreen)
+            await someone.press("escape", until=Dashboard)
+
+        await app.client.unload()
+        await someone.until(lambda: app.state.snapshot.plan is None)
+        await someone.until(lambda: not any(choice.loaded for choice in app.catalog.choices or ()))
+        split = next(choice.preview.plan for choice in app.catalog.choices or ())
+        assert split
+        assert other.device_id not in {s.device_id for s in split.stages}, "the list already plans without it"
+        await someone.pilot.resize_terminal(120, 36)
+        await someone.pilot.press("ctrl+o")
+        await someone.pilot.press("enter")
+        await someone.until(lambda: app.state.snapshot.plan_status == "ready")
+        assert app.state.snapshot.plan
+        assert {s.peer for s in app.state.snapshot.plan.stages} == {"studio", "mbp", "mini"} - {name}

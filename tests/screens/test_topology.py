@@ -1,0 +1,92 @@
+"""The topology chooser over a real cluster: what the node says of each, and a reload that is asked for twice."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from core.requests import ChatRequest, Message
+from tests.cluster import running_demo, tokens_seen
+from tests.screens.test_trust import Viewer
+from tui.app import MaclusterApp
+from tui.client import NodeClient
+from tui.demo import DEMO_MODEL, Demo
+from tui.screens.asking import ChoiceScreen
+from tui.screens.topology import TopologyScreen
+
+RELOADED_S = 60.0
+
+
+@asynccontextmanager
+async def dashboard(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Viewer]:
+    async with NodeClient(demo.home) as client:
+        app = MaclusterApp(client, folder=demo.home.root)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            viewer = Viewer(app, pilot)
+            await viewer.until(lambda: app.state.snapshot.plan_status == "ready" and bool(app.catalog.choices))
+            prompt = app.dashboard.prompt
+            await viewer.until(lambda: app.focused is prompt)
+            await pilot.press("escape")
+            await viewer.until(lambda: app.focused is not prompt)
+            yield viewer
+
+
+async def look(viewer: Viewer, width: int) -> None:
+    """Walk through all four."""
+    await viewer.press("T", until=TopologyScreen)
+    await viewer.shows("● private  loaded", "✓ forward", "✓ reverse", "✓ single", "tok/s")
+    assert max(map(len, viewer.text.splitlines())) == width
+    await viewer.shows("studio output", "token ids, logits", "hidden states of layers", "(a guess by the chip)")
+    await viewer.pilot.press("enter")
+    await viewer.shows("private is loaded already")
+    await viewer.pilot.press("j")
+    await viewer.shows("studio gets the token", "4 B")
+    await viewer.pilot.press("j")
+    await viewer.shows("studio asks", "mbp embeds")
+    await viewer.pilot.press("j")
+    await viewer.shows("1 Mac", "nothing", "Enter loads it so, and asks first")
+
+
+@pytest.mark.slow
+async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
+    async with running_demo(DEMO_MODEL, (64, 32)) as demo:
+        async with dashboard(demo, (80, 24)) as viewer:
+            await look(viewer, 80)
+            await viewer.pilot.resize_terminal(60, 16)
+            await viewer.shows("● private  loaded")
+            await viewer.pilot.press("escape")
+            await viewer.until(lambda: not isinstance(viewer.app.screen, TopologyScreen))
+        async with dashboard(demo, (120, 36)) as viewer:
+            await look(viewer, 120)
+            await viewer.press("enter", until=ChoiceScreen)
+            await viewer.press("enter", until=TopologyScreen)
+            assert plan_of(demo)[1] == "private", "the safe answer is the first one"
+
+            said = Message(role="user", content="What is a hop?")
+            request = ChatRequest(messages=(said,), max_tokens=3000, min_tokens=3000)
+            request_id = (await demo.head.client.chat(request)).request_id
+            await tokens_seen(demo.head, request_id, 2)
+            await viewer.until(lambda: bool(viewer.app.state.snapshot.running))
+            await viewer.press("enter", until=ChoiceScreen)
+            await viewer.shows("loaded anew on 1 Mac", "The answer that is being written is stopped")
+            before = plan_of(demo)[0]
+            await viewer.pilot.press("down", "enter")
+            await viewer.until(lambda: not isinstance(viewer.app.screen, ChoiceScreen | TopologyScreen))
+            await demo.head.until(
+                lambda w: plan_of(demo)[0] > before and w.now.plan_status == "ready", RELOADED_S, "Loading"
+            )
+            assert plan_of(demo)[1] == "single"
+            assert [kept.request_id for kept in await demo.head.client.unfinished()] == [request_id]
+            await viewer.until(lambda: viewer.app.state.snapshot.plan_status == "ready")
+            viewer.app.dashboard.chat.focus()
+            await viewer.press("T", until=TopologyScreen)
+            await viewer.shows("● single", "✓ private")
+
+
+def plan_of(demo: Demo) -> tuple[int, str]:
+    """Generation and topology of what is loaded."""
+    plan = demo.head.now.plan
+    assert plan
+    return plan.plan_gen, plan.topology

@@ -1,0 +1,1 @@
+"""How quick the terminal UI is, in a real pseudo-terminal."""

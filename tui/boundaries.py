@@ -1,0 +1,154 @@
+"""The split editor's state: where the layers are divided, which boundary is moved, and what was before. Pure."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
+from itertools import accumulate, pairwise
+
+import msgspec
+
+from core.events import Peer, Plan, Stage, Value
+from core.requests import LoadRequest
+
+_change = msgspec.structs.replace
+_SHARED = "Every Mac keeps at least one layer."
+
+
+class Boundaries(Value, frozen=True, kw_only=True):
+    """`cuts`: the layers that begin a part, the first part left out, ascending; `legal`: all that may, None where that
+    is not known. The boundary `chosen` is the one that is moved. `past`: earlier cuts, the last ones last. `remark`:
+    what the person should know of the last step.
+    """
+
+    layers: int
+    cuts: tuple[int, ...]
+    legal: tuple[int, ...] | None = None
+    chosen: int = 0
+    past: tuple[tuple[int, ...], ...] = ()
+    remark: str = ""
+
+    @property
+    def parts(self) -> tuple[range, ...]:
+        """The layers of each Mac, in the order of the layers."""
+        return tuple(range(*edges) for edges in pairwise((0, *self.cuts, self.layers)))
+
+
+def cuts_of(plan: Plan) -> tuple[int, ...]:
+    """The boundaries of a plan."""
+    return tuple(stage.start for stage in plan.owners[1:])
+
+
+def same_split(one: Plan, other: Plan) -> bool:
+    """Whether the same Macs have the same layers."""
+
+    def parts(plan: Plan) -> list[tuple[str, int, int]]:
+        return [(stage.device_id, stage.start, stage.stop) for stage in plan.stages]
+
+    return one.fingerprint == other.fingerprint and parts(one) == parts(other)
+
+
+def divided_as(sizes: Plan, order: Plan) -> tuple[int, ...]:
+    """The boundaries that give the Macs of `order` as many layers each as they have in `sizes`."""
+    counts = {stage.device_id: stage.stop - stage.start for stage in sizes.stages}
+    return tuple(accumulate(counts[owner.device_id] for owner in order.owners[:-1]))
+
+
+def moved(now: Boundaries, by: int) -> Boundaries:
+    """The chosen boundary `by` layers further on, or back: never onto another one, and never where the model cannot be
+    cut, which is jumped over if there is a place behind it and else approached.
+    """
+    if not now.cuts:
+        return now
+    cut = now.cuts[now.chosen]
+    low, high = (now.parts[now.chosen].start + 1, now.parts[now.chosen + 1].stop - 1)
+    wanted = min(high, max(low, cut + by))
+    if wanted == cut:
+        return _change(now, remark=_SHARED)
+    found = _landing(_places(now, low, high), cut, wanted)
+    if found == cut:
+        return _change(now, remark="The model cannot be cut at any layer in that direction.")
+    remark = (
+        "" if found == wanted else f"The model cannot be cut before layer {wanted}: {_skipped(cut, wanted, found)}."
+    )
+    return _taken(now, (*now.cuts[: now.chosen], found, *now.cuts[now.chosen + 1 :]), remark)
+
+
+def chosen_next(now: Boundaries) -> Boundaries:
+    """The next boundary; after the last the first."""
+    return _change(now, chosen=(now.chosen + 1) % max(1, len(now.cuts)), remark="")
+
+
+def chosen_near(now: Boundaries, layer: int) -> Boundaries:
+    """The boundary that is nearest to `layer`."""
+    nearest = min(range(len(now.cuts)), key=lambda i: abs(now.cuts[i] - layer), default=0)
+    return _change(now, chosen=nearest, remark="")
+
+
+def replaced(now: Boundaries, cuts: tuple[int, ...], remark: str) -> Boundaries:
+    """Other cuts, as many as before."""
+    return _change(now, remark=remark) if cuts == now.cuts else _taken(now, cuts, remark)
+
+
+def undone(now: Boundaries) -> Boundaries:
+    """The cuts before the last step."""
+    if not now.past:
+        return _change(now, remark="There is nothing to undo.")
+    return _change(now, cuts=now.past[-1], past=now.past[:-1], remark="")
+
+
+def wish_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
+    """How `plan` was asked for, but for who has which layers; the other ones of `peers` are to have none."""
+    owners = {stage.device_id for stage in plan.stages}
+    return LoadRequest(
+        model=plan.model,
+        context=plan.context,
+        kv_bits=plan.kv_bits,  # type: ignore[arg-type]
+        rows=plan.rows,
+        chunk=None if plan.adapts else plan.chunk,
+        window=None if plan.adapts else plan.window,
+        topology=plan.topology,
+        without=tuple(p.device_id for p in peers if p.state == "connected" and p.device_id not in owners),
+    )
+
+
+def spans(plan: Plan, cuts: Sequence[int]) -> tuple[str, ...]:
+    """The layers of each Mac of `plan`, divided by `cuts`, as `core.requests.PlanRequest` takes them: the head's first,
+    then the other Macs', the largest budgets first.
+    """
+    edges = pairwise((0, *cuts, plan.layers))
+    parts = {owner.device_id: range(*edge) for owner, edge in zip(plan.owners, edges, strict=True)}
+    others = sorted(plan.stages[1:], key=lambda s: (-s.budget_bytes, s.peer, s.device_id))
+    return tuple(_span(plan, stage, parts[stage.device_id]) for stage in (plan.head, *others))
+
+
+def _span(plan: Plan, stage: Stage, part: range) -> str:
+    # a private head has the output, too, but not the last layers: the rest of the ring says so
+    to_the_end = stage.device_id == plan.output and part.stop == plan.layers
+    return f"{part.start}:{'output' if to_the_end else part.stop - 1}"
+
+
+def _places(now: Boundaries, low: int, high: int) -> Sequence[int]:
+    if now.legal is None:
+        return range(low, high + 1)
+    return [layer for layer in now.legal if low <= layer <= high]
+
+
+def _landing(places: Sequence[int], cut: int, wanted: int) -> int:
+    """The first of `places` from `wanted` on, away from `cut`; else the last one before it; else `cut`."""
+    if wanted > cut:
+        at = bisect_left(places, wanted)
+        beyond, before = places[at:], [p for p in places[:at] if p > cut]
+        return beyond[0] if beyond else max(before, default=cut)
+    at = bisect_left(places, wanted + 1)
+    beyond, before = places[:at], [p for p in places[at:] if p < cut]
+    return beyond[-1] if beyond else min(before, default=cut)
+
+
+def _skipped(cut: int, wanted: int, found: int) -> str:
+    jumped = (found > wanted) == (wanted > cut)
+    return f"jumped to {found}" if jumped else f"stopped at {found}"
+
+
+def _taken(now: Boundaries, cuts: tuple[int, ...], remark: str) -> Boundaries:
+    return _change(now, cuts=cuts, past=(*now.past, now.cuts), remark=remark)

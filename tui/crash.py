@@ -1,0 +1,37 @@
+"""What is left of a crash of the screen: where it happened, in a file that only this person can read."""
+
+from __future__ import annotations
+
+import os
+import time
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+
+from core.settings import VERSION
+
+
+def write(error: BaseException, folder: Path) -> str:
+    """Write where `error` came from; the sentence that says where that is. Neither values nor the error's own words
+    are kept: they can hold what was typed.
+    """
+    path = folder / "tui-crash.log"
+    lines = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} macluster {VERSION}\n", *_frames(error), "\n"]
+    sorry = f"macluster: the screen stopped by a defect ({type(error).__name__})."
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
+            file.writelines(lines)
+    except OSError:
+        return f"{sorry} Where could not be written to {path}."
+    return f"{sorry} Where is in {path}."
+
+
+def _frames(error: BaseException) -> Iterator[str]:
+    cause = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+    if cause is not None:
+        yield from _frames(cause)
+        yield "\nThen:\n"
+    yield from traceback.format_tb(error.__traceback__)
+    yield f"{type(error).__qualname__}\n"

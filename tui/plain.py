@@ -1,0 +1,37 @@
+"""The look for screen readers and for terminals without the glyphs: everything in ASCII, a character for a character.
+
+Whatever is drawn passes here last, so no widget knows of it; the words beside the glyphs say what they mean.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from rich.segment import Segment
+from textual.color import Color
+from textual.filter import LineFilter
+
+_LIGHT = {"─━╌╍┄┅┈┉╴╶╸╺╼╾": "-", "═": "=", "│┃║╎╏┆┇┊┋╵╷╹╻╽╿▏▎▍▌▐▕▊▉": "|"}
+_BARS = {"█": "#", "▓": "%", "▒": "=", "░": ":", "▁▔": "_", "▂": ".", "▃": ":", "▄▀": "-", "▅": "=", "▆": "+", "▇": "*"}
+_STATES = {"●◉■◆": "*", "○◇": "o", "▲△": "!", "✗✘": "x", "✓✔": "+", "◌◍◐◑◒◓↻": "~"}
+_MARKS = {"→▶›↳⏎": ">", "←◀‹": "<", "↑▴": "^", "↓▼▾": "v", "·–—−": "-", "…": ".", "≈": "~", "•": "*", "×": "x"}
+
+
+def _table() -> dict[int, str]:
+    # corners and crossings first, what has a shape of its own after them
+    table = dict.fromkeys(range(0x2500, 0x2580), "+") | dict.fromkeys(range(0x2580, 0x25A0), "#")
+    table |= dict.fromkeys(range(0x2800, 0x2900), ".")
+    for kind in (_LIGHT, _BARS, _STATES, _MARKS):
+        table |= {ord(glyph): plain for glyphs, plain in kind.items() for glyph in glyphs}
+    return table
+
+
+ASCII: Final = _table()
+
+
+class PlainGlyphs(LineFilter):
+    """Exchanges the glyphs of a line; every one of them is one cell wide, and so is what stands for it."""
+
+    def apply(self, segments: list[Segment], background: Color) -> list[Segment]:
+        """The same segments in ASCII."""
+        return [Segment(text.translate(ASCII), style, control) for text, style, control in segments]

@@ -1,0 +1,116 @@
+"""The batch screen: who is answered at the same time, in which lanes, and who waits."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from core.events import BatchRow
+from tui.actions import bindings
+from tui.bridge import FAILURES, problem_of
+from tui.registry import BATCH
+from tui.screens.asking import ChoiceScreen
+from tui.screens.base import SizedScreen
+from tui.state import UiState
+from tui.widgets.batch_text import empty_content, ring_content, title_content
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.messages import Failed, Noted
+from tui.widgets.row_list import RowList, head_content
+from tui.widgets.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+
+class BatchScreen(SizedScreen):
+    """How full it is above, the rows below it, and the lanes on their ring."""
+
+    CSS_PATH = "batch.tcss"
+    AUTO_FOCUS = "RowList"
+    ACTIONS = BATCH
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(BATCH)]
+
+    HELP = """Who is answered at the same time, in which lanes, and who waits."""
+
+    def __init__(self, client: NodeClient, state: UiState) -> None:
+        super().__init__()
+        self._client = client
+        self._state = state
+        self._title = Static(id="title", markup=False)
+        self._head = Static(id="head", markup=False)
+        self.list = RowList()
+        self._box = Vertical(self._head, self.list, id="rows-box", classes="pane")
+        self._lanes = Static(markup=False)
+        self._ring = VerticalScroll(self._lanes, id="ring", classes="pane")
+        self._drawn: dict[Static, Content] = {}
+
+    def compose(self) -> ComposeResult:
+        """Title, rows, ring, keys."""
+        yield self._title
+        with Vertical(id="parts"):
+            yield from (self._box, self._ring)
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """Name the parts."""
+        self._box.border_title = Content("Rows")
+        self._ring.border_title = Content("On the ring")
+
+    def on_descendant_focus(self) -> None:
+        """The frame stands for its list."""
+        self._box.set_class(self.focused is self.list, "lit")
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes."""
+        self.show(self._state)
+
+    def show(self, state: UiState) -> None:
+        """Draw what changed."""
+        self._state = state
+        now, width = state.snapshot, self._title.size.width
+        if width <= 0:
+            return
+        rows = now.batch.rows
+        inner = self.list.scrollable_content_region.width
+        self._update(self._title, title_content(now, width))
+        self._update(self._head, head_content(inner) if rows else empty_content(now, attached=state.attached))
+        self._update(self._lanes, ring_content(now, self._ring.scrollable_content_region.width))
+        self.list.show(rows, state.answer.request_id if state.answer else "")
+
+    def _update(self, part: Static, content: Content) -> None:
+        shown = self._drawn.get(part)
+        if shown is None or not content.is_same(shown):
+            self._drawn[part] = content
+            part.update(content)
+
+    def action_stop(self) -> None:
+        """End the answer under the cursor; that of another client only if the person says so."""
+        row, answer = self.list.pointed, self._state.answer
+        if row is None:
+            self.post_message(Noted("Nothing is being asked, so there is nothing to stop."))
+        elif answer is not None and answer.request_id == row.request_id:
+            self._stop(row)
+        else:
+            effect = "It ends with what is written so far. Whoever asked for it is told that it was stopped."
+            title = f"Stop {row.request_id[:8]}, which another client asked for?"
+            screen = ChoiceScreen(title, Content(effect), ("Let it go on", "Stop it"))
+            self.app.push_screen(screen, lambda chosen: self._stop(row) if chosen else None)
+
+    def action_back(self) -> None:
+        """To the dashboard."""
+        self.dismiss()
+
+    def _stop(self, row: BatchRow) -> None:
+        self.run_worker(self._stopping(row), group="stop", exit_on_error=False)
+
+    async def _stopping(self, row: BatchRow) -> None:
+        try:
+            await self._client.cancel(row.request_id)
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))

@@ -1,0 +1,97 @@
+"""The check: what is wrong with this Mac, its node and its network, finding by finding."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from core.requests import Finding
+from tui.actions import bindings
+from tui.bridge import FAILURES, problem_of
+from tui.registry import CHECK
+from tui.screens.base import SizedScreen
+from tui.state import washed
+from tui.widgets.check_text import check_content, check_text, check_title
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.messages import Copied, Failed, Noted
+from tui.widgets.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+
+class CheckScreen(SizedScreen):
+    """A report that grows while the node looks around."""
+
+    CSS_PATH = "check.tcss"
+    AUTO_FOCUS = "#findings"
+    ACTIONS = CHECK
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHECK)]
+
+    HELP = """Why no other Mac is found, or cannot be linked, and what to do about it. ✓ ok, ▲ beware, ✗ wrong, \
+– not known: this system cannot be asked.
+
+`macluster doctor` prints the same, also while no node runs."""
+
+    def __init__(self, client: NodeClient) -> None:
+        super().__init__()
+        self._client = client
+        self._findings: tuple[Finding, ...] = ()
+        self._is_running = False
+        self._title = Static(id="title", markup=False)
+        self._text = Static(markup=False)
+        self._box = VerticalScroll(self._text, id="findings", classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Title, findings, keys."""
+        yield from (self._title, self._box, KeyBar(), TooSmall())
+
+    def on_mount(self) -> None:
+        """Begin at once."""
+        self._box.border_title = Content("Findings")
+        self.action_again()
+
+    def laid_out(self) -> None:
+        """Draw for the new size."""
+        self._draw()
+
+    def action_again(self) -> None:
+        """Look at everything once more."""
+        if not self._is_running:
+            self._findings, self._is_running = (), True
+            self.run_worker(self._check(), group="check", exit_on_error=False)
+            self._draw()
+
+    def action_copy_report(self) -> None:
+        """Copy all that was found."""
+        if self._findings:
+            self.post_message(Copied(check_text(self._findings)))
+        else:
+            self.post_message(Noted("Nothing was found yet."))
+
+    def action_back(self) -> None:
+        """Leave; a check that is running ends."""
+        self.dismiss()
+
+    async def _check(self) -> None:
+        try:
+            async for finding in self._client.check():
+                self._findings = (*self._findings, washed(finding))
+                self._draw()
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))
+        finally:
+            self._is_running = False
+            self._draw()
+
+    def _draw(self) -> None:
+        width = self._box.scrollable_content_region.width
+        if not self.is_mounted or width <= 0:
+            return
+        self._title.update(check_title(self._findings, self._title.size.width, is_running=self._is_running))
+        self._text.update(check_content(self._findings, width, is_running=self._is_running))

@@ -1,0 +1,210 @@
+"""One hop at a time: how long it takes, where that time goes, what a cable is worth, and a test of its link."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from core.requests import SpeedRequest
+from tui.actions import bindings
+from tui.bridge import FAILURES, problem_of
+from tui.format import DIM
+from tui.hops import Hop, Ring, ring_of
+from tui.phases import WINDOWS_S, points_of
+from tui.registry import HOP
+from tui.screens.base import SizedScreen
+from tui.state import UiState, washed
+from tui.widgets.hop_text import (
+    SpeedTest,
+    chart_content,
+    frames_word,
+    hops_content,
+    phases_content,
+    speed_content,
+    title_content,
+    window_word,
+    worth_content,
+)
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.messages import Noted
+from tui.widgets.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+
+class HopScreen(SizedScreen):
+    """A chart, and beside or below it the phases of a frame; ← and → change the hop."""
+
+    CSS_PATH = "hop.tcss"
+    AUTO_FOCUS = "#phases"
+    ACTIONS = HOP
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(HOP)]
+
+    HELP = """How long a frame takes from one Mac to the next. All hops share the scale of the chart, so they can be \
+compared.
+
+Each end measures by its own clock, and two clocks differ: so the wire is taken to be half of the round trip. The \
+receiver waits while the other Macs work; that is no fault of the hop.
+
+The speed test sends empty and then full messages over the control link of the two Macs, sealed as everything else."""
+
+    def __init__(self, client: NodeClient, state: UiState) -> None:
+        super().__init__()
+        self._client = client
+        self._state = self._picture = state
+        self._ring = ring_of(state)
+        self._now = time.time()
+        self._at = _begin_at(self._ring)
+        self._window = 0
+        self._is_paused = False
+        self._tests: dict[tuple[str, str], SpeedTest] = {}
+        self._drawn: dict[Static, Content] = {}
+        self._title = Static(id="title", markup=False)
+        self._chart, self._speed = Static(markup=False), Static(id="speed", markup=False)
+        self._phases, self._worth = Static(markup=False), Static(id="worth", markup=False)
+        self._all = Static(id="all", markup=False)
+        self._time = VerticalScroll(self._chart, self._speed, self._all, id="time", classes="pane")
+        self._where = VerticalScroll(self._phases, self._worth, id="phases", classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Title, the two halves, keys."""
+        yield self._title
+        yield Container(self._time, self._where, id="parts")
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """The titles that never change."""
+        self._where.border_title = Content("Where time goes · per frame")
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes."""
+        self._draw()
+
+    def show(self, state: UiState) -> None:
+        """Time goes on; the picture stands still while it is paused, a test under way does not."""
+        self._state = state
+        if not self._is_paused:
+            self._picture, self._ring, self._now = state, ring_of(state), time.time()
+        self._draw()
+
+    @property
+    def hop(self) -> Hop | None:
+        """The one that is shown."""
+        return self._ring.hops[self._at % len(self._ring.hops)] if self._ring.hops else None
+
+    def _draw(self) -> None:
+        width = self._title.size.width
+        if width <= 0:
+            return
+        hop = self.hop
+        test = self._tests.get(hop.pair, SpeedTest()) if hop else SpeedTest()
+        self._put(self._title, title_content(self._picture, self._ring, hop, test, width))
+        window_s = WINDOWS_S[self._window]
+        self._time.border_title = Content(f"Time a frame · {window_word(window_s)}")
+        self._time.border_subtitle = Content("paused ‖ p goes on") if self._is_paused else None
+        if hop is None:
+            self._put(self._chart, Content(_why_none(self._picture)))
+            self._put(self._phases, Content.styled("There is no hop to look at.", DIM))
+            return
+        inside = self._chart.size.width
+        self._put(self._chart, chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
+        self._put(self._speed, speed_content(test, self._state.speed_test, inside))
+        self._put(self._all, hops_content(self._picture, self._ring, hop, self._now, window_s, inside))
+        points = points_of(self._picture, hop.pair, self._now, window_s)
+        width = self._where.scrollable_content_region.width
+        self._put(self._phases, phases_content(hop, points, width))
+        self._where.border_subtitle = Content(frames_word(points)) if points else None
+        self._put(self._worth, worth_content(self._ring, hop, test))
+
+    def _put(self, widget: Static, content: Content) -> None:
+        """Repaint what changed."""
+        old = self._drawn.get(widget)
+        if old is None or not content.is_same(old):
+            self._drawn[widget] = content
+            widget.update(content)
+
+    @property
+    def _is_testing(self) -> bool:
+        return any(test.is_running for test in self._tests.values())
+
+    async def _measure(self, pair: tuple[str, str]) -> None:
+        self._told(pair, SpeedTest(is_running=True))
+        try:
+            found = await self._client.test_speed(SpeedRequest(source=pair[0], target=pair[1]))
+            self._told(pair, SpeedTest(result=found))
+        except FAILURES as error:
+            self._told(pair, SpeedTest(problem=washed(problem_of(error))))
+
+    def _told(self, pair: tuple[str, str], test: SpeedTest) -> None:
+        self._tests[pair] = test
+        self._draw()
+        self.call_after_refresh(self._speed.scroll_visible, animate=False)
+
+    async def _stop(self) -> None:
+        try:
+            await self._client.stop_speed_test()
+        except FAILURES:
+            return  # the node is gone: so is the test, and its own call says so
+
+    def action_hop(self, step: int) -> None:
+        """The next hop of the ring, or the one before."""
+        if self._ring.hops:
+            self._at = (self._at + step) % len(self._ring.hops)
+            self._draw()
+
+    def action_pause(self) -> None:
+        """Hold the picture, or go on."""
+        self._is_paused = not self._is_paused
+        self.show(self._state)
+
+    def action_window(self) -> None:
+        """The next span of time."""
+        self._window = (self._window + 1) % len(WINDOWS_S)
+        self._draw()
+
+    def action_test(self) -> None:
+        """Test the link of this hop."""
+        hop = self.hop
+        if hop is None:
+            self.post_message(Noted("There is no hop to test: no model is split over several Macs."))
+        elif self._is_testing:
+            self.post_message(Noted("A speed test is under way; Esc stops it."))
+        else:
+            self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
+
+    def action_scroll_part(self, lines: int) -> None:
+        """Where there is no room for all of it."""
+        (self._time if self._time.has_focus else self._where).scroll_relative(y=lines, animate=False)
+
+    def action_leave(self) -> None:
+        """To the dashboard; a test is stopped."""
+        if self._is_testing:
+            self.app.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
+        self.dismiss()
+
+    def action_back(self) -> None:
+        """One step back: stop the test, else to the dashboard."""
+        if self._is_testing:
+            self.run_worker(self._stop(), group="speed test stop", exit_on_error=False)
+        else:
+            self.dismiss()
+
+
+def _begin_at(ring: Ring) -> int:
+    """The slowest hop is what one comes to see."""
+    return ring.hops.index(ring.slowest) if ring.slowest else 0
+
+
+def _why_none(state: UiState) -> str:
+    plan = state.snapshot.plan
+    if plan is not None:
+        return f"{plan.stages[0].peer} holds the whole model: there are no hops."
+    return "No hops yet: they appear when a model runs on several Macs.\n\nCtrl+O chooses a model."

@@ -1,0 +1,115 @@
+"""All about one Mac: what it is, where it was looked for, what it holds, and why it is not trusted or not reached."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.actions import parse
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import VerticalScroll
+from textual.content import Content
+from textual.widgets import Static
+
+from core.events import Peer
+from core.requests import TrustedMac
+from tui.actions import bindings
+from tui.bridge import FAILURES, problem_of
+from tui.hindrances import why_not_mac
+from tui.registry import PEER
+from tui.screens.base import SizedScreen
+from tui.state import UiState, washed
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.messages import Copied, Failed, MacAsked, MacWish
+from tui.widgets.peer_text import peer_content, peer_title
+from tui.widgets.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+
+class PeerScreen(SizedScreen):
+    """Follows what the node says of that Mac; what the roster says is asked once, and again when its level changes."""
+
+    CSS_PATH = "peer.tcss"
+    AUTO_FOCUS = "#facts"
+    ACTIONS = PEER
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(PEER)]
+
+    HELP = """All that this Mac knows about another one. "not reached" says which address was tried and what happened; \
+addresses are tried in the order in which they stand here.
+
+"sees" is what the loaded model lets that Mac see of a conversation."""
+
+    def __init__(self, client: NodeClient, state: UiState, device_id: str) -> None:
+        super().__init__()
+        self._client = client
+        self._state = state
+        self._device_id = device_id
+        self._trusted: TrustedMac | None = None
+        self._shown = Content("")
+        self._title = Static(id="title", markup=False)
+        self._text = Static(markup=False)
+        self._box = VerticalScroll(self._text, id="facts", classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Title, facts, keys."""
+        yield from (self._title, self._box, KeyBar(), TooSmall())
+
+    def on_mount(self) -> None:
+        """Ask what the roster says of it."""
+        self._box.border_title = Content("What is known")
+        self._ask_roster()
+
+    def laid_out(self) -> None:
+        """Draw for the new size."""
+        self.show(self._state)
+
+    def show(self, state: UiState) -> None:
+        """Draw what is new."""
+        before, self._state = self._peer, state
+        peer = self._peer
+        if peer is not None and before is not None and peer.trust != before.trust:
+            self._ask_roster()
+        width = self._box.scrollable_content_region.width
+        if not self.is_mounted or width <= 0:
+            return
+        self._title.update(peer_title(peer, self._title.size.width))
+        gone = Content("It left: it is no longer advertised, and it is not linked.")
+        new = peer_content(state, peer, self._trusted, width) if peer else gone
+        if not new.is_same(self._shown):
+            self._shown = new
+            self._text.update(new)
+
+    @property
+    def _peer(self) -> Peer | None:
+        return next((p for p in self._state.snapshot.peers if p.device_id == self._device_id), None)
+
+    def _ask_roster(self) -> None:
+        self.run_worker(self._fetch(), group="trust", exclusive=True, exit_on_error=False)
+
+    async def _fetch(self) -> None:
+        try:
+            view = washed(await self._client.trust())
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))
+            return
+        self._trusted = next((mac for mac in view.macs if mac.device_id == self._device_id), None)
+        self.show(self._state)
+
+    def why_not(self, run: str) -> str:
+        """Why this Mac cannot be asked for something; "" if it can."""
+        _, name, words = parse(run)
+        return why_not_mac(self._state, self._peer, str(words[0])) if name == "ask" else ""
+
+    def action_ask(self, wish: MacWish) -> None:
+        """Something of this Mac."""
+        self.post_message(MacAsked(self._device_id, wish))
+
+    def action_copy_text(self) -> None:
+        """Copy what is shown."""
+        self.post_message(Copied(self._shown.plain))
+
+    def action_back(self) -> None:
+        """Back to where the person was."""
+        self.dismiss()

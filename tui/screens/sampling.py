@@ -1,0 +1,146 @@
+"""Sampling: how the answers of the conversation are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Horizontal, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import Input, OptionList, Static
+from textual.widgets.option_list import Option
+
+from core.requests import ChatOptions
+from tui.actions import bindings, keys_of
+from tui.chats import PRESETS, option_words
+from tui.format import BAD, DIM, between
+from tui.registry import SAMPLING
+from tui.sampling import FIELDS, options_of, texts_of
+from tui.screens.base import SizedScreen
+from tui.state import UiState
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.messages import Noted
+from tui.widgets.too_small import TooSmall
+
+
+class SamplingScreen(SizedScreen):
+    """Presets above, a line for every setting below; nothing changes before Enter."""
+
+    CSS_PATH = "sampling.tcss"
+    AUTO_FOCUS = "#temperature"
+    ACTIONS = SAMPLING
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SAMPLING)]
+
+    HELP = """How the answers of this conversation are asked for. Enter in a line uses what is typed, from the next \
+question on; Esc leaves everything as it was.
+
+A preset fills the first lines. What differs from the defaults stands in the title of the chat, and is kept with the \
+conversation."""
+
+    def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None]) -> None:
+        super().__init__()
+        self._options, self._use = options, use
+        self._title = Static(id="title", markup=False)
+        self._presets = OptionList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
+        texts = texts_of(options)
+        self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
+        self._words = {f.name: Static(classes="limits", markup=False) for f in FIELDS}
+        self._shown: dict[str, Content] = {}
+
+    def compose(self) -> ComposeResult:
+        """Title, presets, fields, keys."""
+        yield self._title
+        with Vertical(id="parts"):
+            with Vertical(id="presets-box", classes="pane"):
+                yield self._presets
+            with VerticalScroll(id="fields", classes="pane", can_focus=False):
+                for field in FIELDS:
+                    wide = field.name in ("stop", "system")
+                    with Horizontal(classes="field wide-field" if wide else "field"):
+                        yield Static(field.label, classes="label", markup=False)
+                        yield from (self._inputs[field.name], self._words[field.name])
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """The cursor in the first line."""
+        self.query_one("#presets-box").border_title = Content("Presets")
+        self.query_one("#fields").border_title = Content("Settings of this conversation")
+        self.query_one("#fields").border_subtitle = Content(keys_of(SAMPLING, "use", "back"))
+
+    def on_descendant_focus(self) -> None:
+        """The frames stand for what is in them."""
+        self.query_one("#presets-box").set_class(self.focused is self._presets, "lit")
+        self.query_one("#fields").set_class(self.focused is not self._presets, "lit")
+
+    def laid_out(self) -> None:
+        """Draw for the new size."""
+        self._draw()
+
+    def show(self, state: UiState) -> None:
+        """What happens meanwhile changes nothing here."""
+
+    def on_input_changed(self, event: Input.Changed) -> None:
+        """Say at once what is wrong, and at which line."""
+        self._draw()
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        """Use it."""
+        event.stop()
+        self.action_use()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Fill in a preset; the rest stays as it is typed."""
+        event.stop()
+        preset = texts_of(ChatOptions(sampling=list(PRESETS.values())[event.option_index]))
+        for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
+            self._inputs[name].value = preset[name]
+        self._inputs["temperature"].focus()
+
+    def action_use(self) -> None:
+        """Ask like that from now on, unless something typed is wrong."""
+        options, wrong = self._typed()
+        if wrong:
+            name = next(iter(wrong))
+            self._inputs[name].focus()
+            self.post_message(Noted(f"{next(f.label for f in FIELDS if f.name == name)}: {wrong[name]}."))
+            return
+        self._use(options)
+        self.dismiss()
+
+    def action_leave(self) -> None:
+        """To the dashboard; nothing changes."""
+        self.dismiss()
+
+    def action_back(self) -> None:
+        """Nothing changes."""
+        self.dismiss()
+
+    def _typed(self) -> tuple[ChatOptions, dict[str, str]]:
+        return options_of({name: line.value for name, line in self._inputs.items()}, self._options)
+
+    def _draw(self) -> None:
+        if self._title.size.width <= 0:
+            return
+        options, wrong = self._typed()
+        words = "✗ not usable yet" if wrong else " · ".join(option_words(options)) or "the defaults"
+        self._title.update(title_content(words, self._title.size.width))
+        for field in FIELDS:
+            why, shown = wrong.get(field.name), self._shown.get(field.name)
+            line = Content.styled(f"✗ {why}", BAD) if why else Content.styled(field.limits, DIM)
+            if shown is None or not line.is_same(shown):
+                self._shown[field.name] = line
+                self._words[field.name].update(line)
+
+
+def title_content(words: str, width: int) -> Content:
+    """What it amounts to, in `width` cells."""
+    line = between(" Sampling", f" {words} ", width)
+    return Content(line).stylize("bold", 0, 9)
+
+
+def _preset(name: str) -> Content:
+    words = option_words(ChatOptions(sampling=PRESETS[name]))
+    return Content.assemble(f"{name:<16}", (" · ".join(words) or "the likeliest token each time", DIM))

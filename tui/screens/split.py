@@ -1,0 +1,291 @@
+"""The split editor: move the boundaries between the Macs, see at once what that means, and load it so."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar, Final
+
+import msgspec
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Vertical, VerticalScroll
+from textual.content import Content
+from textual.events import Click
+from textual.widgets import Static
+from textual.worker import WorkType
+
+from core.errors import Problem
+from core.events import Plan
+from core.requests import LoadRequest, PlanPreview
+from tui import boundaries
+from tui.actions import bindings
+from tui.boundaries import Boundaries, cuts_of, divided_as, spans
+from tui.bridge import FAILURES, problem_of
+from tui.effects import Effect, effect, split_of
+from tui.format import BAD, WARN, gigabytes
+from tui.registry import SPLIT
+from tui.screens.asking import ChoiceScreen
+from tui.screens.base import SizedScreen
+from tui.state import UiState, of_used, washed
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.messages import ModelChosen, Noted
+from tui.widgets.split_text import (
+    Loaded,
+    applying_content,
+    applying_words,
+    bar_content,
+    effect_content,
+    forecast_content,
+    title_content,
+)
+from tui.widgets.too_small import TooSmall
+from tui.wishes import as_preview
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+# the node is asked once the keys rest so long
+REST_S: Final = 0.1
+_NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before it is loaded."
+_ASKING = "Asking the node where this model can be divided. Esc leaves."
+_OTHER_MACS = Problem(kind="PlanError", what="The Macs have changed meanwhile.", fix="Esc, then F4 begins anew.")
+# what two plans have in common that differ only in who owns which layers
+_ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows")
+
+
+class SplitScreen(SizedScreen):
+    """The bar above, what it means below. Begins with what is loaded, if that is what `wish` asks for, else with the
+    balanced plan; `wish` is None where there is nothing to divide. Nothing is applied before Enter.
+    """
+
+    CSS_PATH = "split.tcss"
+    ACTIONS = SPLIT
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SPLIT)]
+
+    HELP = """Which Mac gets which layers. The arrows move the chosen boundary, Tab chooses the next one. What it \
+would mean for memory and speed is shown at once, and confirmed by the node a moment later. Nothing is applied before \
+Enter.
+
+For one user the time of a token is the sum of what all Macs compute and of all hops: moving a layer to a faster Mac \
+helps, more Macs do not."""
+
+    def __init__(self, client: NodeClient, state: UiState, wish: LoadRequest | None) -> None:
+        super().__init__()
+        self._client, self._state, self._wish = client, state, wish
+        self._plan: Plan | None = None  # the Macs, and their order
+        self._balanced: Plan | None = None
+        self._now: Boundaries | None = None
+        self._known: PlanPreview | None = None
+        self._problem: Problem | None = None
+        self._was: float | None = None
+        self._title = Static(id="title", markup=False)
+        self._bar = Static(id="boundaries", classes="pane", markup=False)
+        self._effect = Static(markup=False)
+        self._box = VerticalScroll(self._effect, id="effect", classes="pane", can_focus=False)
+
+    def compose(self) -> ComposeResult:
+        """Title, the two halves, keys."""
+        yield self._title
+        yield Vertical(self._bar, self._box, id="parts")
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """Ask the node for the balanced plan, and where the model can be cut."""
+        self._bar.border_title = Content("Boundaries")
+        self._box.border_title = Content("Effect")
+        if self._wish:
+            self._ask(self._begin)
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes."""
+        self._draw()
+
+    def show(self, state: UiState) -> None:
+        """What is loaded, or being written, may have changed."""
+        self._state = state
+        self._draw()
+
+    def on_click(self, event: Click) -> None:
+        """A click on the bar chooses the boundary that is nearest to it."""
+        if event.widget is self._bar and self._now:
+            width = self._bar.content_region.width
+            layer = self._now.layers * (event.screen_x - self._bar.content_region.x) // max(1, width)
+            self._step(lambda now: boundaries.chosen_near(now, layer))
+
+    def _ask(self, call: WorkType[None]) -> None:
+        # a coroutine is made when it begins: one that is replaced before that leaves nothing behind
+        self.run_worker(call, group="split", exclusive=True, exit_on_error=False)
+
+    async def _begin(self) -> None:
+        preview = await self._preview(())
+        balanced = split_of(preview) if preview else None
+        if preview is None or balanced is None:
+            self._draw()
+            return
+        loaded = self._as_loaded(balanced)
+        begun = loaded or balanced
+        self._plan, self._balanced, self._known = begun, balanced, preview
+        self._now = Boundaries(layers=begun.layers, cuts=cuts_of(begun), legal=preview.cuts)
+        if cuts_of(begun) != cuts_of(balanced) or _macs(begun) != _macs(balanced):
+            await self._confirm(self._now.cuts)
+        means = self._means
+        self._was = means.tokens_per_s if means else None
+        self._draw()
+
+    def _as_loaded(self, balanced: Plan) -> Plan | None:
+        """What is loaded, if it differs from `balanced` at most in who owns which layers, with the budgets of now."""
+        plan = self._state.snapshot.plan
+        if plan is None or any(getattr(plan, f) != getattr(balanced, f) for f in _ALIKE):
+            return None
+        budgets = {stage.device_id: stage.budget_bytes for stage in balanced.stages}
+        if set(_macs(plan)) != set(budgets):
+            return None
+        stages = tuple(msgspec.structs.replace(s, budget_bytes=budgets[s.device_id]) for s in plan.stages)
+        return msgspec.structs.replace(plan, stages=stages)
+
+    async def _confirm_at_rest(self, cuts: tuple[int, ...]) -> None:
+        await asyncio.sleep(REST_S)
+        await self._confirm(cuts)
+        self._draw()
+
+    async def _confirm(self, cuts: tuple[int, ...]) -> None:
+        """Let the node say what `cuts` mean."""
+        assert self._plan
+        preview = await self._preview(spans(self._plan, cuts))
+        if preview is None:
+            return
+        split = split_of(preview)
+        if split and _macs(split) == _macs(self._plan):
+            self._known = preview
+        else:
+            self._problem = preview.problem or _OTHER_MACS
+
+    async def _preview(self, layers: tuple[str, ...]) -> PlanPreview | None:
+        """What the node says of the wish with these layers; None where it said why not."""
+        assert self._wish
+        wish = of_used(self._state, msgspec.structs.replace(as_preview(self._wish), layers=layers))
+        try:
+            preview: PlanPreview = washed(await self._client.plan(wish))
+        except FAILURES as error:
+            self._problem = washed(problem_of(error))
+            return None
+        self._problem = None if split_of(preview) else preview.problem
+        return preview
+
+    @property
+    def _means(self) -> Effect | None:
+        return effect(self._known, self._now.cuts) if self._known and self._now else None
+
+    @property
+    def _loaded(self) -> Loaded:
+        """What applying has to do with."""
+        now, same = self._state.snapshot, self._as_loaded(self._balanced) if self._balanced else None
+        runs = now.plan_status != "broken" and same and self._plan and _macs(same) == _macs(self._plan)
+        return Loaded(cuts_of(same) if same and runs else None, now.plan.model if now.plan else "", len(now.running))
+
+    def _step(self, change: Callable[[Boundaries], Boundaries]) -> None:
+        """Change the boundaries, show what that means, and let the node confirm it."""
+        if self._now is None:
+            return
+        before, self._now = self._now, change(self._now)
+        if self._now.cuts != before.cuts:
+            self._problem = None
+            self._ask(partial(self._confirm_at_rest, self._now.cuts))
+        self._draw()
+
+    def _draw(self) -> None:
+        width = self._title.size.width
+        if width <= 0:
+            return
+        plan, now = self._plan, self._now
+        if plan is None or now is None:
+            above = Content(_NOTHING if self._wish is None else "" if self._problem else _ASKING)
+            below = _problem_content(self._problem)
+        else:
+            above = bar_content(now, [owner.peer for owner in plan.owners], self._bar.content_region.width)
+            below = self._effect_content(plan, now)
+        _put(self._title, title_content(plan, self._progress(), width))
+        _put(self._bar, above)
+        _put(self._effect, below)
+
+    def _effect_content(self, plan: Plan, now: Boundaries) -> Content:
+        lines = [_problem_content(self._problem)] if self._problem else []
+        if means := self._means:
+            lines.append(effect_content(means, self._was, self._box.scrollable_content_region.width))
+        lines.append(applying_content(plan, now.cuts, self._loaded))
+        if self._known and self._known.forecast:
+            lines += [Content(""), forecast_content(self._known.forecast)]
+        return Content("\n").join(lines)
+
+    def _progress(self) -> str:
+        if self._now is None or self._now.cuts == self._loaded.cuts:
+            return "as loaded"
+        return "not applied" if self._now.past else "balanced, not loaded"
+
+    def action_move(self, by: int) -> None:
+        """Move the chosen boundary by so many layers."""
+        self._step(lambda now: boundaries.moved(now, by))
+
+    def action_boundary(self) -> None:
+        """The next boundary."""
+        self._step(boundaries.chosen_next)
+
+    def action_balance(self) -> None:
+        """As the node divides by the budgets."""
+        if self._plan and self._balanced:
+            cuts = divided_as(self._balanced, self._plan)
+            self._step(lambda now: boundaries.replaced(now, cuts, "Balanced by the memory of the Macs."))
+
+    def action_undo(self) -> None:
+        """The step before."""
+        self._step(boundaries.undone)
+
+    def action_scroll(self, by: int) -> None:
+        """Scroll what it means."""
+        self._box.scroll_relative(y=by, animate=False)
+
+    def action_back(self) -> None:
+        """Leave; nothing was applied."""
+        self.dismiss()
+
+    def action_apply(self) -> None:
+        """Load the model so; asks first where that ends what runs."""
+        plan, now, means, loaded = self._plan, self._now, self._means, self._loaded
+        if plan is None or now is None:
+            self.post_message(Noted("There is nothing to apply yet."))
+        elif now.cuts == loaded.cuts:
+            self.post_message(Noted("This is the split that is loaded."))
+        elif means and not means.fits:
+            short = min(means.shares, key=lambda share: share.free_bytes)
+            self.post_message(Noted(f"Not so: {short.peer} lacks {gigabytes(-short.free_bytes)} GB."))
+        elif loaded.model:
+            what = applying_words(plan, now.cuts, loaded)
+            screen = ChoiceScreen("Apply this split?", Content(f"It {what}."), ("Leave all as it is", "Apply it"))
+            self.app.push_screen(screen, lambda answer: self._apply(plan, now.cuts) if answer else None)
+        else:
+            self._apply(plan, now.cuts)
+
+    def _apply(self, plan: Plan, cuts: tuple[int, ...]) -> None:
+        assert self._wish
+        self.app.post_message(ModelChosen(msgspec.structs.replace(self._wish, layers=spans(plan, cuts))))
+        self.dismiss()
+
+
+def _macs(plan: Plan) -> list[str]:
+    """Device ids in the order of the layers."""
+    return [owner.device_id for owner in plan.owners]
+
+
+def _put(widget: Static, content: Content) -> None:
+    """Show `content`, and repaint if that changes anything."""
+    if not (isinstance(widget.content, Content) and content.is_same(widget.content)):
+        widget.update(content)
+
+
+def _problem_content(problem: Problem | None) -> Content:
+    if problem is None:
+        return Content("")
+    return Content.assemble(("✗ ", BAD), problem.what, (f"\n→ {problem.fix}" if problem.fix else "", WARN))

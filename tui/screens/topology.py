@@ -1,0 +1,184 @@
+"""The topology chooser: who embeds and who chooses the tokens, what each Mac sees then, and what it is worth."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+from textual.widgets import OptionList, Static
+
+from core.events import PlanStatus, Topology
+from core.requests import LoadRequest, PlanPreview, PlanRequest, PreviewRequest
+from tui.actions import bindings
+from tui.boundaries import wish_of
+from tui.bridge import FAILURES, problem_of
+from tui.format import BAD, GOOD, WARN, Mark
+from tui.registry import TOPOLOGY
+from tui.screens.asking import ChoiceScreen
+from tui.screens.base import SizedScreen
+from tui.state import UiState, of_used, washed
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.messages import ModelChosen, Noted
+from tui.widgets.too_small import TooSmall
+from tui.widgets.topology_list import TOPOLOGIES, TopologyList
+from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
+
+if TYPE_CHECKING:
+    from tui.catalog import Catalog
+    from tui.client import NodeClient
+
+_NOTHING = "No model that fits these Macs is here.\n\nCtrl+O lists the models, and says of each why it does not fit."
+_ASKING = "Asking the node which models there are. Esc leaves."
+_MARKS: dict[PlanStatus, Mark] = {
+    "ready": Mark("●", "loaded", GOOD),
+    "loading": Mark("◌", "loading", WARN),
+    "broken": Mark("✗", "broken", BAD),
+}
+
+
+class TopologyScreen(SizedScreen):
+    """The four topologies, and all about the one under the cursor, for the model that is loaded, or else for the first
+    one that fits. The node is asked for one after the other, and nothing is loaded before Enter.
+    """
+
+    CSS_PATH = "topology.tcss"
+    AUTO_FOCUS = "TopologyList"
+    ACTIONS = TOPOLOGY
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY)]
+
+    HELP = """Which Mac embeds the words, and which one chooses the next: what each Mac sees of a conversation."""
+
+    def __init__(self, client: NodeClient, catalog: Catalog, state: UiState) -> None:
+        super().__init__()
+        self._client, self._catalog, self._state = client, catalog, state
+        self._previews: dict[Topology, PlanPreview] = {}
+        self._asked_for: tuple[object, ...] = ()
+        self._title = Static(id="title", markup=False)
+        self.list = TopologyList()
+        self._box = Vertical(self.list, id="topologies-box", classes="pane")
+        self._about = Static(markup=False)
+        self._details = VerticalScroll(self._about, id="topology", classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Title, the two halves, keys."""
+        yield self._title
+        yield Container(self._box, self._details, id="parts")
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """The cursor begins on what is loaded."""
+        self._box.border_title = Content("Topologies")
+        plan = self._state.snapshot.plan
+        self.list.point(plan.topology if plan else TOPOLOGIES[0])
+        self._look()
+
+    def on_descendant_focus(self) -> None:
+        """The frame stands for its list."""
+        self._box.set_class(self.focused is self.list, "lit")
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes."""
+        self._draw()
+
+    def show(self, state: UiState) -> None:
+        """What is loaded, the Macs, or what is known of their paces may have changed: then the node is asked anew."""
+        self._state = state
+        self._look()
+        self._draw()
+
+    def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
+        """The details follow the cursor."""
+        self._details.scroll_home(animate=False)
+        self._draw()
+
+    def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
+        """Load it so; asks first where that ends what is loaded."""
+        topology, wish, now = self.list.pointed, self._wish, self._now
+        preview = self._previews.get(topology)
+        if wish is None or preview is None:
+            self.post_message(Noted("The node has not planned that yet."))
+        elif now.plan and now.plan.topology == topology:
+            self.post_message(Noted(f"{topology} is {now.mark.word} already."))
+        elif preview.plan is None or preview.missing_on:
+            self.post_message(Noted(f"It cannot be loaded as {topology} now; the text beside it says why."))
+        elif now.plan:
+            body = Content(loading_words(preview.plan, now.answers))
+            screen = ChoiceScreen(f"Load it as {topology}?", body, ("Leave all as it is", "Load it so"))
+            self.app.push_screen(screen, lambda answer: self._load(wish, topology) if answer else None)
+        else:
+            self._load(wish, topology)
+
+    def action_back(self) -> None:
+        """To the dashboard."""
+        self.dismiss()
+
+    @property
+    def _wish(self) -> LoadRequest | None:
+        """What is loaded, or could be, but for the topology; None where nothing can."""
+        if plan := self._state.snapshot.plan:
+            return wish_of(plan, ())
+        fits = next((c for c in self._catalog.choices or () if c.preview.plan), None)
+        context = fits.preview.plan.context if fits and fits.preview.plan else 0
+        return LoadRequest(model=fits.name, context=context) if fits else None
+
+    @property
+    def _now(self) -> Now:
+        now = self._state.snapshot
+        return Now(now.plan, _MARKS.get(now.plan_status, _MARKS["broken"]), len(now.running))
+
+    def _look(self) -> None:
+        """Ask the node, if what it said may not hold any more."""
+        wish, now = self._wish, self._state.snapshot
+        macs = tuple((p.device_id, p.budget_bytes) for p in now.peers if p.state == "connected")
+        answered = now.last_done.request_id if now.last_done else ""
+        asked_for = (wish, now.plan_status, macs, self._state.skipped, answered)
+        if wish and self._state.attached and asked_for != self._asked_for:
+            self._asked_for = asked_for
+            self.run_worker(self._ask(wish), group="topology", exclusive=True, exit_on_error=False)
+
+    async def _ask(self, wish: LoadRequest) -> None:
+        for topology in TOPOLOGIES:
+            self._previews[topology] = await self._preview(wish, topology)
+            self._draw()
+
+    async def _preview(self, wish: LoadRequest, topology: Topology) -> PlanPreview:
+        fields = {field: getattr(wish, field) for field in PlanRequest.__struct_fields__}
+        fields |= {"model": self._catalog.name_of(wish.model), "topology": topology}
+        try:
+            return washed(await self._client.plan(of_used(self._state, PreviewRequest(**fields))))
+        except FAILURES as error:
+            return PlanPreview(problem=washed(problem_of(error)))
+
+    def _load(self, wish: LoadRequest, topology: Topology) -> None:
+        self.app.post_message(ModelChosen(msgspec.structs.replace(wish, topology=topology)))
+        self.dismiss()
+
+    def _draw(self) -> None:
+        width, wish = self._title.size.width, self._wish
+        if width <= 0:
+            return
+        asked = len(self._previews)
+        _put(self._title, title_content(wish.model if wish else "", asked, len(TOPOLOGIES), width))
+        self.list.show(self._previews, self._now)
+        self._details.border_title = Content(self.list.pointed if wish else "")
+        _put(self._about, self._content() if wish else Content(self._nothing))
+
+    def _content(self) -> Content:
+        topology, width = self.list.pointed, self._details.scrollable_content_region.width
+        linked = [p.name for p in self._state.snapshot.peers if p.state == "connected"]
+        return topology_content(topology, self._previews.get(topology), self._now, linked, width)
+
+    @property
+    def _nothing(self) -> str:
+        return _ASKING if self._catalog.choices is None else _NOTHING
+
+
+def _put(widget: Static, content: Content) -> None:
+    """Show `content`, and repaint if that changes anything."""
+    if not (isinstance(widget.content, Content) and content.is_same(widget.content)):
+        widget.update(content)

@@ -1,0 +1,79 @@
+"""What the batch screen says of all rows together: how many, which lanes, and why the queue waits. Pure."""
+
+from __future__ import annotations
+
+from textual.content import Content
+
+from core.events import BatchLane, Plan, Snapshot
+from tui.batch import summary, why_they_wait
+from tui.format import DIM, GOOD, WARN, between, fit, plural
+
+_TITLE = " Rows, lanes and queue"
+_LANE = 36
+_DRAWN = 8
+
+
+def title_content(now: Snapshot, width: int) -> Content:
+    """How full it is, in `width` cells; at less than 100 without the name of the screen."""
+    if now.plan is None:
+        return Content.styled(fit(_TITLE, width), "bold")
+    full = f"{summary(now.batch, now.plan)} "
+    if width < 100:
+        return Content(fit(" " + full, width))
+    return Content(between(_TITLE, full, width)).stylize("bold", 0, len(_TITLE))
+
+
+def empty_content(now: Snapshot, *, attached: bool) -> Content:
+    """Why there are no rows, and what to do."""
+    if not attached:
+        return Content.styled("The node of this Mac does not answer; it is tried again every second.", WARN)
+    if now.plan is None:
+        return Content("No model is loaded, so nothing can be asked. Ctrl+O chooses one.")
+    if now.plan_status != "ready":
+        return Content(f"{now.plan.model} is not ready, so nothing is computed. Esc: the dashboard says how far it is.")
+    words = (
+        "Nothing is being asked. Esc leads back to the chat. What other programs ask of this Mac is listed here, too."
+    )
+    if parked := now.batch.parked_tokens:
+        words += (
+            f"\n\n{parked} tokens of earlier answers are kept in memory: a prompt that begins like them reuses them."
+        )
+    return Content(words)
+
+
+def ring_content(now: Snapshot, width: int) -> Content:
+    """The Macs in the order of the ring, the lanes that travel it, and the prompts between them. Which Mac computes
+    which lane is not known here, so that is not drawn.
+    """
+    plan, batch = now.plan, now.batch
+    if plan is None:
+        return Content("")
+    lines = [Content.styled(_ring(plan, width), DIM), *_lanes(batch.lanes, width)]
+    if batch.chunks:
+        lines.append(_marked("prompts", "▮" * min(batch.chunks, _DRAWN), plural(batch.chunks, "part"), in_flight=True))
+    if why := why_they_wait(now):
+        lines.append(Content.styled(why, WARN))
+    return Content("\n").join(lines)
+
+
+def _ring(plan: Plan, width: int) -> str:
+    names = [stage.peer for stage in plan.stages]
+    if len(names) == 1:
+        return fit(f"{names[0]} alone: nothing travels", width).rstrip()
+    return fit(" → ".join([*names, names[0]]), width).rstrip()
+
+
+def _lanes(lanes: tuple[BatchLane, ...], width: int) -> list[Content]:
+    """As many side by side as there is room for."""
+    cells = [
+        _marked(f"lane {n}", "▮" * min(lane.rows, _DRAWN), plural(lane.rows, "row"), in_flight=lane.in_flight)
+        for n, lane in enumerate(lanes, 1)
+    ]
+    a_line = max(1, width // _LANE)
+    padded = [cell + " " * max(0, _LANE - cell.cell_length) for cell in cells]
+    return [Content("").join(padded[i : i + a_line]) for i in range(0, len(padded), a_line)]
+
+
+def _marked(name: str, bars: str, size: str, *, in_flight: bool) -> Content:
+    glyph, word, style = ("●", "in flight", GOOD) if in_flight else ("○", "at head", DIM)
+    return Content.assemble(f"{name:<8}", (f"{glyph} {word}", style), (f" {bars} ", "$primary"), size)

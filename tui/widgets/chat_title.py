@@ -1,0 +1,44 @@
+"""The line above the zoomed chat."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+from tui.format import DIM, between, plural
+from tui.state import UiState
+from tui.widgets.chat_log import chat_words
+from tui.widgets.prompt import context_words
+
+
+class ChatTitle(Static):
+    """Which model on how many Macs, how it is asked, and how full its context is."""
+
+    def __init__(self) -> None:
+        super().__init__(id="chat-title", markup=False)
+        self._state = UiState()
+        self._shown = Content("")
+
+    def show(self, state: UiState) -> None:
+        """Draw `state`, where there is room."""
+        self._state = state
+        line = title_content(state, self.size.width) if self.display else Content("")
+        if line.plain and not line.is_same(self._shown):
+            self._shown = line
+            self.update(line)
+
+    def on_resize(self) -> None:
+        """Another width: draw again."""
+        self.show(self._state)
+
+
+def title_content(state: UiState, width: int) -> Content:
+    """One line of `width` cells, "" where that is none."""
+    if width <= 0:
+        return Content("")
+    plan, words = state.snapshot.plan, chat_words(state)
+    if plan is not None:
+        words.insert(1, plural(len(plan.stages), "Mac"))
+    right = context_words(state)
+    line = between(" " + " · ".join(["Chat", *words]), f" {right}", width)
+    return Content(line).stylize("bold", 0, 5).stylize(DIM, max(0, len(line) - len(right)), len(line))

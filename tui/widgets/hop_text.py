@@ -1,0 +1,217 @@
+"""What the hop screen shows: a chart, phases, what a cable is worth, and the speed test. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from textual.content import Content
+
+from core.errors import Problem
+from core.events import Progress
+from core.requests import SpeedResult
+from tui.format import BAD, DIM, STEPS, WARN, between, columns, count, duration, fit, gauge, scale_top, spark
+from tui.hops import Hop, Ring
+from tui.phases import CABLE_RTT_S, WORTH_SAYING, Phases, phases_of, points_of, samples_of, spread_of, worth_of
+from tui.state import HOP_WINDOW_S, HopPoint, UiState
+
+ROWS: Final = 5
+_AXIS: Final = 9
+_LABEL: Final = 24
+_TIME: Final = 10
+
+
+class SpeedTest(NamedTuple):
+    """A speed test of a hop: it runs, or what it came to, or why it came to nothing."""
+
+    is_running: bool = False
+    result: SpeedResult | None = None
+    problem: Problem | None = None
+
+
+def window_word(window_s: float) -> str:
+    """ "60 s", "10 min", "1 h"."""
+    if window_s < 100:
+        return f"{window_s:.0f} s"
+    return f"{window_s / 60:.0f} min" if window_s < 3600 else f"{window_s / 3600:.0f} h"
+
+
+def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, width: int) -> Content:
+    """Which hop, and what is known of its link, in `width` cells."""
+    if hop is None:
+        return Content.styled(fit(" Hop details", width), "bold")
+    left = f" Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
+    host = next((p.address.rpartition(":")[0] for p in state.snapshot.peers if p.device_id == hop.pair[1]), "")
+    rtt = "" if hop.rtt_s is None else f"rtt {duration(hop.rtt_s)}"
+    via = test.result.via if test.result else ""
+    known = [part for part in ("TLS 1.3 + seal", rtt, via, host) if part]
+    while len(left) + sum(len(part) + 3 for part in known) > width and known:
+        known.pop()
+    right = " · ".join(reversed(known)) + " "
+    line = between(left, right, width)
+    middle = max(0, len(line) - len(right))
+    return Content(line).stylize("bold", 0, middle).stylize(DIM, middle, len(line))
+
+
+def chart_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
+    """The time of a frame, on one scale for all hops, and what it was mostly and at worst; in `width` cells."""
+    points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
+    top = _top(points.values())
+    cells = columns(samples_of(points[hop.pair]), now, window_s, max(1, width - _AXIS))
+    tint = "$accent" if hop is ring.slowest else "$primary"
+    marks = [_mark(top), "", _mark(top / 2), "", ""]
+    lines = [
+        Content.assemble((f"{fit(mark, _AXIS - 2, right=True)} ┤", DIM), (row, tint))
+        for mark, row in zip(marks, bar_rows(cells, top), strict=True)
+    ]
+    end = f" last {window_word(window_s)}"
+    axis = f"{fit('0', _AXIS - 2, right=True)} ┼" + "─" * max(0, width - _AXIS - len(end)) + end
+    return Content("\n").join([*lines, Content.styled(axis, DIM), _spread(points[hop.pair], window_s)])
+
+
+def bar_rows(values: Sequence[float | None], top: float) -> list[str]:
+    """One column a value on the scale 0 to `top`, `ROWS` high, the topmost row first; a space where there is none."""
+    steps = len(STEPS)
+    heights = [0 if v is None else max(1, round(ROWS * steps * min(v, top) / top)) for v in values]
+    return ["".join(_cell(height - row * steps) for height in heights) for row in reversed(range(ROWS))]
+
+
+def _cell(height: int) -> str:
+    """The part of a bar that lies in one row; `height` is what reaches above the row's foot, in eighths."""
+    return " " if height <= 0 else STEPS[min(height, len(STEPS)) - 1]
+
+
+def _mark(seconds: float) -> str:
+    return f"{seconds * 1e3:g} ms"
+
+
+def _spread(points: list[HopPoint], window_s: float) -> Content:
+    found = spread_of(points)
+    if found is None:
+        return Content.styled("Nothing came over this hop in that time.", DIM)
+    grain = "0.5 s" if window_s <= HOP_WINDOW_S else "10 s"
+    times = "   ".join(f"{n} {duration(t)}" for n, t in zip(("p50", "p95", "max"), found, strict=True))
+    return Content.assemble(times, (f"   ({grain} means)", DIM))
+
+
+def hops_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
+    """Every hop in a line, on one scale, so that they can be compared; in `width` cells."""
+    points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
+    top = _top(points.values())
+    bar = max(0, width - 2 - _LABEL - _TIME - 1)
+    lines = [Content.styled(f"  {fit('all hops', _LABEL)}{fit('p50', _TIME, right=True)}  0 to {_mark(top)}", DIM)]
+    for each in ring.hops:
+        spread = spread_of(points[each.pair])
+        middle = duration(spread.p50_s) if spread else "–"
+        bars = spark(columns(samples_of(points[each.pair]), now, window_s, max(1, bar)), top)
+        lines.append(
+            Content.assemble(
+                "▸ " if each is hop else "  ",
+                fit(each.label, _LABEL),
+                fit(middle, _TIME, right=True),
+                " ",
+                (bars, "$accent" if each is ring.slowest else "$primary"),
+            )
+        )
+    return Content("\n").join(lines)
+
+
+def _top(points: Iterable[list[HopPoint]]) -> float:
+    """The end of the scale that all hops share."""
+    return scale_top(max((time for found in points for _, time in samples_of(found)), default=0.001))
+
+
+def frames_word(points: list[HopPoint]) -> str:
+    """How many frames the figures are of, and how large those are."""
+    phases = phases_of(points)
+    if phases is None:
+        return ""
+    size = f"{phases.bytes / 1e3:.1f} KB" if phases.bytes >= 1000 else f"{phases.bytes:.0f} B"
+    return f"{count(phases.frames)} frames of {size}"
+
+
+def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
+    """Where the time of a frame goes, as figures and bars of one scale, in `width` cells."""
+    phases = phases_of(points)
+    if phases is None:
+        return Content.styled("Times appear with the first answer.", DIM)
+    parts = _parts(hop, phases)
+    longest = max(time for _, time, _ in parts)
+    bar = max(0, width - _LABEL - _TIME - 1)
+    return Content("\n").join(
+        Content.assemble(
+            fit(name, _LABEL),
+            fit(duration(time), _TIME, right=True),
+            " ",
+            (gauge(time, longest, bar).replace(STEPS[0], " "), tint),
+        )
+        for name, time, tint in parts
+    )
+
+
+def _parts(hop: Hop, phases: Phases) -> list[tuple[str, float, str]]:
+    """Name, seconds and colour, in the order in which they pass."""
+    return [
+        (f"{fit(hop.source, 12).rstrip()} computes", phases.compute_s, "$primary"),
+        ("packs (codec)", phases.codec_s, "$accent"),
+        ("seals", phases.seal_s, "$accent"),
+        ("sends", phases.send_s, "$accent"),
+        ("wire (half of the rtt)", phases.wire_s, "$accent"),
+        (f"{fit(hop.target, 12).rstrip()} opens", phases.open_s, "$accent"),
+        ("has waited for it", phases.wait_s, DIM),
+    ]
+
+
+def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
+    """What a cable would be worth, by what is measured; or that nothing is to be gained here."""
+    spent = ring.shares
+    if spent is None or spent.token_s <= 0:
+        return Content("")
+    # a test shows what the link itself takes; pings go their way between everything else
+    rtt_s = test.result.rtt_s if test.result else hop.rtt_s
+    worth = worth_of(ring, rtt_s)
+    if worth is None or rtt_s is None:
+        why = "several answers share the ring now" if ring.rows > 1 else "its round trip is not known"
+        return Content.styled(f"What a cable would be worth here cannot be said: {why}.", DIM)
+    if worth.saved_s < WORTH_SAYING * worth.token_s:
+        return Content(_nothing_to_gain(spent.compute_s / spent.token_s))
+    head = (("▲ Slowest. ", WARN),) if hop is ring.slowest else ()
+    return Content.assemble(
+        *head,
+        f"With {duration(CABLE_RTT_S)} there and back instead of {duration(rtt_s)} (a cable) this hop would save "
+        f"{duration(worth.saved_s)} of a token's {duration(worth.token_s)}: +{100 * worth.gain:.0f} % tok/s.",
+    )
+
+
+def _nothing_to_gain(compute: float) -> str:
+    if compute >= 0.5:
+        return f"Nothing to gain here: compute takes {100 * compute:.0f} % of a token."
+    return "Nothing to gain from a cable here: the wire is not what takes the time."
+
+
+def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Content:
+    """The test that runs, or its result, or how to start one."""
+    if test.is_running:
+        done, total = (progress.done, progress.total) if progress else (0, 0)
+        bar = gauge(done, total, min(24, max(4, width - 40)))
+        return Content.assemble(
+            "Speed test  ", (bar, "$primary"), f"  {done} of {total or '…'}  ", ("Esc stops it", DIM)
+        )
+    if test.problem is not None:
+        return Content.assemble(("✗ No speed test: ", BAD), f"{test.problem.what} {test.problem.fix}".rstrip())
+    if test.result is None:
+        return Content.styled("t tests the speed of the link by itself, in a few seconds.", DIM)
+    found, loaded = test.result, duration(test.result.loaded_rtt_s)
+    lines = [
+        Content.assemble(
+            "Speed test  ",
+            (f"{duration(found.rtt_s)} there and back", "bold"),
+            f" (least {duration(found.rtt_min_s)}) · ",
+            (f"{found.bytes_per_s / 1e6:.0f} MB/s", "bold"),
+        ),
+        Content.styled(
+            f"{found.frames} sealed messages in {duration(found.seconds)}, each {loaded} there and back", DIM
+        ),
+        *([Content.styled("An answer was being written meanwhile.", DIM)] if found.answering else []),
+    ]
+    return Content("\n").join(lines)

@@ -1,0 +1,94 @@
+"""The bar of pane 2, over which a token travels while an answer is written."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from textual.content import Content
+from textual.widgets import Static
+
+from tui.hops import ring_of
+from tui.journey import Journey, Place, journey_of, place
+from tui.state import UiState
+from tui.widgets.layer_bar import layer_bar, marked, part_starts
+
+# a short line, five times a second: as much as may be spent on it
+STEP_S = 0.2
+
+
+class JourneyBar(Static):
+    """Draws itself anew only while a token travels; where animations are off it stands still."""
+
+    def __init__(self) -> None:
+        super().__init__(id="journey", markup=False)
+        self._layers: list[int] = []
+        self._journey: Journey | None = None  # of the round that is shown
+        self._next: Journey | None = None
+        self._began = 0.0
+        self._shown = Content("")
+
+    def on_mount(self) -> None:
+        """The clock stands until there is a journey."""
+        self._clock = self.set_interval(STEP_S, self._step, pause=True)
+
+    def show(self, state: UiState) -> None:
+        """Draw the plan of `state`, and let the token travel if there is one."""
+        plan = state.snapshot.plan
+        self._layers = [owner.stop - owner.start for owner in plan.owners] if plan else []
+        self.display = bool(plan)
+        moves = plan and state.snapshot.running and state.snapshot.plan_status == "ready"
+        self._next = journey_of(plan, ring_of(state)) if plan and moves and self.app.animation_level != "none" else None
+        if self._next and not self._journey:
+            self._journey, self._began = self._next, time.monotonic()
+            self._clock.resume()
+        elif not self._next:
+            self._rest()
+        self._draw()
+
+    def on_resize(self) -> None:
+        """Another width: draw again."""
+        self._draw()
+
+    @property
+    def caption(self) -> str:
+        """How the journey is to be read; "" where nothing travels."""
+        if self._journey is None:
+            return ""
+        return "▸ at its own pace" if self._journey.slowed == 1 else f"▸ journey slowed {self._journey.slowed}×"
+
+    def _step(self) -> None:
+        if self.size.width <= 0 or not self.screen.is_current:
+            self._rest()
+        elif self._journey and time.monotonic() - self._began >= self._journey.round_s:
+            self._journey, self._began = self._next, time.monotonic()
+        self._draw()
+
+    def _rest(self) -> None:
+        self._journey = None
+        self._clock.pause()
+
+    def _draw(self) -> None:
+        width = self.size.width
+        if width <= 0 or not self._layers:
+            return
+        at = place(self._journey, time.monotonic() - self._began) if self._journey else None
+        line = journey_content(self._layers, width, at)
+        if not line.is_same(self._shown):
+            self._shown = line
+            self.update(line)
+
+
+def journey_content(layers: Sequence[int], width: int, at: Place | None) -> Content:
+    """The bar of `width` cells with the token on it. The last cell is the way back to the first Mac."""
+    if len(layers) == 1:
+        return layer_bar(layers, width)
+    line = layer_bar(layers, width - 1) + " "
+    if at is None:
+        return line
+    starts = part_starts(layers, width - 1)
+    if not at.is_hop:
+        cells = starts[at.owner + 1] - 1 - starts[at.owner]
+        return marked(line, starts[at.owner] + int(at.part * cells), "▸", "bold reverse $foreground")
+    # the way back has no boundary: it ends in the cell behind the bar
+    return marked(line, starts[at.owner + 1] - 1, "↩" if at.owner == len(layers) - 1 else "▸", "bold reverse $accent")

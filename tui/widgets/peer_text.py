@@ -1,0 +1,112 @@
+"""All that is known about one Mac. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+
+from textual.content import Content
+
+from core.events import Peer, Plan
+from core.requests import TrustedMac
+from tui.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, layer_range, trust_mark
+from tui.recovery import mac_mark
+from tui.state import UiState
+
+_LABEL = 16
+_FOUND_BY = {"self": "", "bonjour": "Bonjour", "address": "an address that was given"}
+
+
+def peer_title(peer: Peer | None, width: int) -> Content:
+    """Whose facts these are, in `width` cells."""
+    if peer is None:
+        return Content.styled(between(" A Mac that left", "", width), "bold")
+    name = f" {peer.name}{' · this Mac' if peer.is_self else ''}"
+    mark = trust_mark(peer.trust)
+    line = between(name, f"{mark.glyph} {mark.word} ", width)
+    return Content(line).stylize("bold", 0, min(len(name), len(line)))
+
+
+def peer_content(state: UiState, peer: Peer, trusted: TrustedMac | None, width: int) -> Content:
+    """Its facts in `width` cells; `trusted` is what the roster says, None until the node was asked."""
+    mark, trust = mac_mark(state, peer), trust_mark(peer.trust)
+    rows = [
+        _row("state", Content.assemble((f"{mark.glyph} {mark.word}", mark.style)), _link(peer)),
+        _row("trust", Content.assemble((f"{trust.glyph} {trust.word}", trust.style)), _role(trusted)),
+        *_wrapped("", trusted.reason if trusted else "", width, WARN),
+        *_wrapped("id", peer.device_id, width),
+        *_wrapped("key SHA-256", fingerprint(trusted.fingerprint) if trusted else "", width),
+        Content(""),
+        *_wrapped("found by", _FOUND_BY[peer.found_by], width),
+        *_wrapped("address", peer.address, width),
+        *_wrapped("also at", ", ".join(peer.also_at), width),
+        *_wrapped("not reached", peer.problem, width, BAD),
+        Content(""),
+        *_machine(peer, width),
+        Content(""),
+        *_layers(state, peer, width),
+        *_wrapped("sees", trusted.sees if trusted else "", width),
+    ]
+    return Content("\n").join(_without_doubles(rows))
+
+
+def _link(peer: Peer) -> str:
+    if peer.is_self:
+        return "this Mac"
+    return f"round trip {duration(peer.rtt_s)}" if peer.rtt_s is not None else ""
+
+
+def _role(trusted: TrustedMac | None) -> str:
+    if trusted is None:
+        return ""
+    return f"{trusted.role} since epoch {trusted.added_epoch}" if trusted.added_epoch else trusted.role
+
+
+def _machine(peer: Peer, width: int) -> list[Content]:
+    memory = f"{gigabytes(peer.memory_bytes)} GB" if peer.memory_bytes else ""
+    budget = f"{gigabytes(peer.budget_bytes)} GB for models" if peer.budget_bytes else ""
+    used = f"{gigabytes(peer.used_bytes)} GB in use" if peer.used_bytes else ""
+    worker = f"process {peer.worker_pid}, {gigabytes(peer.worker_rss_bytes)} GB" if peer.worker_pid else ""
+    facts = " · ".join(fact for fact in (memory, budget, used) if fact)
+    unknown = "" if peer.chip or facts else "known as soon as it is paired and linked"
+    return [
+        *_wrapped("chip", peer.chip or unknown, width),
+        *_wrapped("memory", facts, width),
+        *_wrapped("worker", worker, width),
+    ]
+
+
+def _layers(state: UiState, peer: Peer, width: int) -> list[Content]:
+    skipped = "skipped by what is loaded from now on; Space uses it again" if peer.device_id in state.skipped else ""
+    return [
+        *_wrapped("layers", _held(state.snapshot.plan, peer.device_id), width),
+        *_wrapped("next split", skipped, width, WARN),
+    ]
+
+
+def _held(plan: Plan | None, device_id: str) -> str:
+    stage = next((s for s in plan.stages if s.device_id == device_id), None) if plan else None
+    if plan is None:
+        return "no model is loaded"
+    if stage is None:
+        return f"none of {plan.model}"
+    share = f"{gigabytes(stage.weight_bytes)} GB weights, {gigabytes(stage.kv_bytes)} GB cache"
+    return f"{layer_range(stage.start, stage.stop)} of {plan.layers}, {plan.model}: {share}"
+
+
+def _row(label: str, value: Content, more: str) -> Content:
+    return Content.assemble((f"{label:<{_LABEL}}", DIM), value, (f" · {more}" if more else "", DIM))
+
+
+def _wrapped(label: str, text: str, width: int, style: str = "") -> list[Content]:
+    """The text beside its label, on as many lines as it takes; nothing where there is none."""
+    if not text:
+        return []
+    lines = textwrap.wrap(text, max(20, width - _LABEL))
+    labels = (label, *[""] * (len(lines) - 1))
+    pairs = zip(labels, lines, strict=True)
+    return [Content.assemble((f"{each:<{_LABEL}}", DIM), (line, style)) for each, line in pairs]
+
+
+def _without_doubles(rows: list[Content]) -> list[Content]:
+    """One empty line where several would stand."""
+    return [row for at, row in enumerate(rows) if row.plain or (at and rows[at - 1].plain)]

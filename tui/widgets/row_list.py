@@ -1,0 +1,147 @@
+"""The list of rows in the batch screen: those that run, then the queue."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from rich.cells import cell_len
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from core.events import BatchRow, RowState
+from tui.actions import bindings
+from tui.format import DIM, GOOD, WARN, Mark, count, fit, gauge
+from tui.registry import ROW_LIST
+
+_MARKS: dict[RowState, Mark] = {
+    "waiting": Mark("○", "waiting", DIM),
+    "reading": Mark("◌", "reading", WARN),
+    "writing": Mark("●", "writing", GOOD),
+}
+_BAR = 8
+
+
+class RowList(OptionList):
+    """A line a row; the cursor decides which answer a key is about."""
+
+    HELP = """Every request that this Mac leads: ● writing its answer, ◌ reading its prompt, ○ waiting for a row.
+
+Rows in one lane step together, so that several answers cost little more than one. "reused" tokens of a prompt were in \
+memory already. tok/s counts from the first token of the answer."""
+
+    ACTIONS = ROW_LIST
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(ROW_LIST)]
+
+    def __init__(self) -> None:
+        super().__init__(id="rows", markup=False)
+        self._rows: tuple[BatchRow, ...] = ()
+        self._ours = ""
+        self._listed: list[str] = []  # ids of the rows that are drawn
+        self._shown: list[Content] = []
+
+    def show(self, rows: tuple[BatchRow, ...], ours: str) -> None:
+        """List `rows`; `ours` is the id of the answer in the chat. The cursor stays on the row it was on."""
+        if (rows, ours) != (self._rows, self._ours):
+            pointed = self.pointed
+            self._rows, self._ours = rows, ours
+            if [row.request_id for row in rows] == self._listed:
+                self._draw_changes()
+            else:
+                self._draw(pointed)
+
+    @property
+    def pointed(self) -> BatchRow | None:
+        """The row under the cursor."""
+        at = self.highlighted
+        return self._rows[at] if at is not None and at < len(self._rows) else None
+
+    def on_resize(self) -> None:
+        """Another width: draw again."""
+        self._draw(self.pointed)
+
+    def _draw(self, pointed: BatchRow | None) -> None:
+        if self._width <= 0:
+            return
+        before = self.highlighted or 0
+        self._shown = rows_content(self._rows, self._ours, self._width)
+        self.clear_options()
+        self.add_options([Option(line) for line in self._shown])
+        self._listed = ids = [row.request_id for row in self._rows]
+        at = ids.index(pointed.request_id) if pointed and pointed.request_id in ids else min(before, len(ids) - 1)
+        self.highlighted = at if ids else None
+
+    def _draw_changes(self) -> None:
+        lines = rows_content(self._rows, self._ours, self._width)
+        for at, (line, shown) in enumerate(zip(lines, self._shown, strict=True)):
+            if not line.is_same(shown):
+                self.replace_option_prompt_at_index(at, line)
+        self._shown = lines
+
+    @property
+    def _width(self) -> int:
+        return self.scrollable_content_region.width
+
+
+def head_content(width: int) -> Content:
+    """The head line above the rows."""
+    return Content.styled(
+        "  " + "".join(_cells(("state", "id", "whose", "prompt and answer", "tok/s", "lane"), width)), DIM
+    )
+
+
+def rows_content(rows: tuple[BatchRow, ...], ours: str, width: int) -> list[Content]:
+    """A line of exactly `width` cells for each of `rows`."""
+    queue = [row.request_id for row in rows if row.state == "waiting"]
+    return [_row_content(row, queue, row.request_id == ours, width) for row in rows]
+
+
+def _row_content(row: BatchRow, queue: list[str], is_ours: bool, width: int) -> Content:
+    mark = _MARKS[row.state]
+    rate = f"{row.tokens_per_s:.1f}" if row.tokens_per_s is not None and row.state == "writing" else "–"
+    doing = _joined(_doing(row, queue), _room(width))
+    texts = (
+        mark.word,
+        row.request_id[:8],
+        "this chat" if is_ours else "other client",
+        doing,
+        rate,
+        str(row.lane or "–"),
+    )
+    state, name, whose, *others = _cells(texts, width)
+    style = "bold" if is_ours else ""
+    return Content.assemble((mark.glyph + " ", mark.style), (state, mark.style), name, (whose, style), "".join(others))
+
+
+def _doing(row: BatchRow, queue: list[str]) -> list[str]:
+    """What there is to say of its state, what matters most first."""
+    prompt = f"prompt {count(row.prompt_tokens)}"
+    reused = [f"{count(row.reused)} reused"] if row.reused else []
+    if row.state == "waiting":
+        place = f"{queue.index(row.request_id) + 1} of {len(queue)} in the queue"
+        return [place, prompt, *([f"{count(row.written)} written"] if row.written else [])]
+    if row.state == "reading":
+        whole = row.prompt_tokens + row.written
+        return [f"{row.read}/{whole} {gauge(row.read, whole, _BAR)}", *reused]
+    return [f"{row.written}/{row.max_tokens} written", prompt, *reused]
+
+
+def _joined(parts: list[str], room: int) -> str:
+    """As many of `parts` as there is room for."""
+    while len(parts) > 1 and cell_len(" · ".join(parts)) > room:
+        parts = parts[:-1]
+    return " · ".join(parts)
+
+
+def _room(width: int) -> int:
+    """Cells for what a row does; those of the others have fixed widths."""
+    return width - 2 - 8 - 9 - 13 - 7 - 5
+
+
+def _cells(texts: tuple[str, ...], width: int) -> tuple[str, ...]:
+    state, name, whose, doing, rate, lane = texts
+    return (
+        *(fit(state, 8), fit(name, 9), fit(whose, 13)),
+        *(fit(doing, _room(width)), fit(rate, 7, right=True), fit(lane, 5, right=True)),
+    )

@@ -1,0 +1,76 @@
+"""The kept conversations, a line each."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.content import Content
+from textual.widgets import OptionList
+from textual.widgets.option_list import Option
+
+from core.requests import SavedSession
+from tui.actions import bindings
+from tui.format import BAD, DIM, count, fit
+from tui.registry import SESSION_LIST
+
+NAME = 24
+_TOKENS, _SIZE, _WHEN = 8, 10, 18
+
+
+class SessionList(OptionList):
+    """A cursor over them."""
+
+    HELP = """Conversations that were kept with what every Mac held of them, so that they go on at once: nothing is \
+read again. They are sealed on this Mac's disk; each other Mac keeps its own part in its memory only while the model \
+is loaded.
+
+Enter goes on with one, over any split of the same model; it takes the place of what the chat shows."""
+
+    ACTIONS = SESSION_LIST
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(SESSION_LIST)]
+
+    def __init__(self) -> None:
+        super().__init__(id="sessions", markup=False)
+        self._shown: tuple[SavedSession, ...] = ()
+        self._width = 0
+
+    @property
+    def pointed(self) -> SavedSession | None:
+        """The one under the cursor."""
+        return self._shown[self.highlighted] if self.highlighted is not None and self._shown else None
+
+    def show(self, sessions: tuple[SavedSession, ...]) -> None:
+        """List them; the cursor stays on its name."""
+        width = self.scrollable_content_region.width
+        if width <= 0 or (sessions, width) == (self._shown, self._width):
+            return
+        name = self.pointed.name if self.pointed else ""
+        self._shown, self._width = sessions, width
+        self.clear_options()
+        self.add_options([Option(session_content(each, width)) for each in sessions])
+        names = [each.name for each in sessions]
+        self.highlighted = names.index(name) if name in names else 0 if names else None
+
+
+def head_content(width: int) -> Content:
+    """What stands over the columns."""
+    return Content.styled(_row("  name", "model", "tokens", "size", "kept", width), DIM)
+
+
+def session_content(session: SavedSession, width: int) -> Content:
+    """A line of `width` cells; one that cannot be read says why."""
+    if session.problem is not None:
+        return Content.assemble(
+            ("✗ ", BAD), fit(session.name, NAME), " ", (fit(session.problem.what, width - NAME - 3), BAD)
+        )
+    kept = datetime.fromtimestamp(session.created_at).strftime("%Y-%m-%d %H:%M")
+    size = f"{session.size_bytes / 1e6:,.1f} MB"
+    return Content(_row(f"● {session.name}", session.model, count(session.tokens), size, kept, width))
+
+
+def _row(name: str, model: str, tokens: str, size: str, when: str, width: int) -> str:
+    room = width - NAME - 2 - _TOKENS - _SIZE - _WHEN - 1
+    figures = fit(tokens, _TOKENS, right=True) + fit(size, _SIZE, right=True) + fit(when, _WHEN, right=True)
+    return f"{fit(name, NAME + 2)} {fit(model, room)}{figures}"

@@ -1,0 +1,191 @@
+"""What the split editor says, as text of a known width. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from core.events import Plan
+from core.requests import Forecast
+from core.settings import GB
+from tui.boundaries import Boundaries
+from tui.effects import Effect, Share
+from tui.format import BAD, DIM, GOOD, WARN, between, duration, fit, gauge, gigabytes, plural
+from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
+
+_LAYERS, _SIZES, _FREE, _TIME = 8, 18, 21, 9
+_MOVING: Final = "moving boundary "
+# round trips are measured all the time: a difference below this part says nothing
+_NOISE: Final = 0.01
+# so many have a circled number of their own
+_CIRCLED: Final = 20
+
+
+class Loaded(NamedTuple):
+    """What runs already: `model` is loaded, "" if none is, and so many `answers` are being written. `cuts` are its
+    boundaries, None where it is not the model that is edited, or not on these Macs.
+    """
+
+    cuts: tuple[int, ...] | None
+    model: str
+    answers: int
+
+
+def title_content(plan: Plan | None, state: str, width: int) -> Content:
+    """Which model, and how far its split is from what runs, in `width` cells."""
+    name = " Edit split"
+    right = f"{plural(plan.layers, 'layer')} · {state} " if plan else ""
+    line = between(f"{name} · {plan.model}" if plan else name, right, width)
+    return Content(line).stylize("bold", 0, len(name)).stylize(DIM, max(0, len(line) - len(right)), len(line))
+
+
+def bar_content(now: Boundaries, names: Sequence[str], width: int) -> Content:
+    """The bar with the first layer of each part above, whose part it is below, and which boundary is moved."""
+    layers = [len(part) for part in now.parts]
+    starts = part_starts(layers, width)
+    bar = layer_bar(layers, width)
+    if now.cuts:
+        bar = marked(bar, starts[now.chosen + 1] - 1, BOUNDARY, "bold reverse $accent")
+    last = str(now.layers - 1) if len(now.parts[-1]) > 1 else ""
+    above = _placed([(at, str(part.start)) for at, part in zip(starts, now.parts, strict=False)], width - len(last) - 1)
+    labels = [
+        (at + 1, _label(name, len(part), starts[i + 1] - at - 2))
+        for i, (at, name, part) in enumerate(zip(starts, names, now.parts, strict=False))
+    ]
+    lines = [
+        Content.styled(fit(above, width - len(last)) + last, DIM),
+        bar,
+        Content(_placed(labels, width)),
+        Content(""),
+        moving_content(now, names, width),
+        Content.styled(now.remark, WARN) if now.remark else Content(""),
+    ]
+    return Content("\n").join(lines)
+
+
+def moving_content(now: Boundaries, names: Sequence[str], width: int) -> Content:
+    """Which boundary the arrows move."""
+    if not now.cuts:
+        return Content.styled(f"{names[0]} holds the whole model: there is no boundary to move.", DIM)
+    number = chr(ord("①") + now.chosen) if now.chosen < _CIRCLED else f"({now.chosen + 1})"
+    of = f" of {len(now.cuts)}" if len(now.cuts) > 1 else ""
+    room = max(4, (width - len(_MOVING) - 12) // 2)
+    between_them = " | ".join(fit(name, min(room, cell_len(name))) for name in names[now.chosen : now.chosen + 2])
+    return Content.assemble(_MOVING, (number, "bold $accent"), of, "  ", (between_them, "bold"))
+
+
+def effect_content(now: Effect, was: float | None, width: int) -> Content:
+    """A line for each Mac, and what one token would take; `was` is the rate of the beginning, in tokens per second."""
+    slowest_s = max((s.token_s or 0.0 for s in now.shares), default=0.0)
+    lines = [_share_line(s, slowest_s, width) for s in now.shares]
+    return Content("\n").join([_head(width), *lines, Content(""), _token_line(now, was)])
+
+
+def forecast_content(forecast: Forecast) -> Content:
+    """How far the prediction can be trusted, and what to think of splitting this model at all."""
+    guess = "Partly a guess by the chips' names; answers make it a measurement."
+    lines = [] if forecast.measured else [Content.styled(guess, DIM)]
+    if forecast.advice:
+        lines.append(Content.styled(f"▲ {forecast.advice}", WARN))
+    return Content("\n").join(lines)
+
+
+def applying_content(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> Content:
+    """What Enter would do."""
+    if cuts == loaded.cuts:
+        return Content.styled("● This is the split that is loaded.", GOOD)
+    macs = plural(len(plan.stages), "Mac")
+    if not loaded.model:
+        return Content.styled(f"Enter loads the model so on {macs}.", DIM)
+    return Content.styled(f"▲ Applying {applying_words(plan, cuts, loaded)}.", WARN)
+
+
+def applying_words(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> str:
+    """What applying does to what is loaded."""
+    macs = plural(len(plan.stages), "Mac")
+    if loaded.cuts is None:
+        what = f"unloads {loaded.model} and loads this model on {macs}"
+    else:
+        what = f"unloads the model and loads it anew on {macs}{_changes(plan, loaded.cuts, cuts)}"
+    if not loaded.answers:
+        return what
+    stopped = "the answer that is" if loaded.answers == 1 else f"the {loaded.answers} answers that are"
+    return f"{what}, and stops {stopped} being written"
+
+
+def _changes(plan: Plan, before: Sequence[int], after: Sequence[int]) -> str:
+    """Which Macs get other layers: " (mbp +6 layers, studio −6)"."""
+    edges = [(0, *cuts, plan.layers) for cuts in (before, after)]
+    counts = [[stop - start for start, stop in pairwise(edge)] for edge in edges]
+    more = [(owner.peer, new - old) for owner, old, new in zip(plan.owners, *counts, strict=True) if new != old]
+    more.sort(key=lambda each: -each[1])
+    words = [f"{name} {'+' if n > 0 else '−'}{abs(n)}" for name, n in more]
+    return f" ({', '.join(words)} layers)" if words else ""
+
+
+def _head(width: int) -> Content:
+    name, bar = _columns(width)
+    text = fit("Mac", name) + fit("layers", _LAYERS - 2, right=True) + "  " + fit("weights + KV", _SIZES)
+    return Content.styled(fit(text + fit("free after", _FREE) + ("est. stage time" if bar >= 0 else ""), width), DIM)
+
+
+def _columns(width: int) -> tuple[int, int]:
+    """Cells of the name, and of the bar behind the time; below zero there is no room for the time either."""
+    left = width - _LAYERS - _SIZES - _FREE
+    name = max(8, min(16, left - _TIME - 6))
+    return name, min(24, left - name - _TIME)
+
+
+def _share_line(share: Share, slowest_s: float, width: int) -> Content:
+    name, bar = _columns(width)
+    sizes = f"{gigabytes(share.weight_bytes)} + {gigabytes(share.kv_bytes)} GB"
+    parts = [
+        Content(fit(share.peer, name - 1) + " " + fit(str(share.layers), _LAYERS - 2, right=True) + "  "),
+        Content(fit(sizes, _SIZES)),
+        _free(share),
+    ]
+    if bar >= 0:
+        time = "–" if share.token_s is None else duration(share.token_s)
+        parts.append(Content(fit(time, _TIME - 1, right=True) + " "))
+        if bar and share.token_s is not None:
+            parts.append(Content.styled(gauge(share.token_s, slowest_s, bar), "$primary"))
+    return Content("").join(parts).truncate(width)
+
+
+def _free(share: Share) -> Content:
+    if share.free_bytes >= 0:
+        return Content.styled(fit(f"✓ {gigabytes(share.free_bytes)} GB free", _FREE), GOOD)
+    lacks = max(0.1, -share.free_bytes / GB)
+    return Content.styled(fit(f"✗ needs {lacks:.1f} GB more", _FREE), BAD)
+
+
+def _token_line(now: Effect, was: float | None) -> Content:
+    rate = now.tokens_per_s
+    if rate is None or now.compute_s is None or now.hops_s is None:
+        return Content.styled("No prediction yet.", DIM)
+    sums = f"{duration(now.compute_s)} compute + {duration(now.hops_s)} hops"
+    before = f" (was {was:.1f})" if was is not None and abs(rate - was) > _NOISE * was else ""
+    equals = "→" if now.is_exact else "≈"
+    return Content.assemble(f"One token = {sums} {equals} ", (f"{rate:.1f} tok/s", "bold"), (before, DIM))
+
+
+def _label(name: str, layers: int, width: int) -> str:
+    """The name and the number of layers, as much of it as there is room for."""
+    words = plural(layers, "layer")
+    for text in (f"{name} · {words}", f"{name} · {layers}", name):
+        if cell_len(text) <= width:
+            return text
+    return fit(name, max(0, width)).rstrip()
+
+
+def _placed(texts: Sequence[tuple[int, str]], width: int) -> str:
+    """Texts at their cells on one line; what would touch the one before, or not fit, is left out."""
+    line = ""
+    for at, text in texts:
+        if text and (at > cell_len(line) or not line) and at + cell_len(text) <= width:
+            line = fit(line, at) + text
+    return line

@@ -1,0 +1,165 @@
+"""What the topology chooser says of a topology, as text of a known width. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from rich.cells import cell_len
+from textual.content import Content
+
+from core.events import Plan, Topology
+from core.requests import Forecast, PlanPreview
+from tui.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, layer_range, plural
+
+_MEANING: Final[dict[Topology, str]] = {
+    "private": "This Mac embeds, and the work comes back to it for the output: no token id and no logit leaves it.",
+    "forward": "This Mac embeds; the last Mac of the ring has the output and chooses the tokens.",
+    "reverse": "Another Mac embeds; this Mac has the last layers and the output.",
+    "single": "This Mac does it all: nothing leaves it, and there are no hops.",
+}
+_NAME, _LAYERS, _SENDS = 12, 9, 13
+
+
+class Now(NamedTuple):
+    """What is loaded: the mark of the topology that it has, and how many answers are being written."""
+
+    plan: Plan | None
+    mark: Mark
+    answers: int
+
+
+def title_content(model: str, asked: int, of: int, width: int) -> Content:
+    """Which model it is about, and how many of the topologies the node has planned, in `width` cells."""
+    name = " Topology"
+    right = f"asking the node · {asked} of {of} " if model and asked < of else ""
+    line = between(f"{name} · {model}" if model else name, right, width)
+    return Content(line).stylize("bold", 0, len(name)).stylize(DIM, max(0, len(line) - len(right)), len(line))
+
+
+def row_content(topology: Topology, preview: PlanPreview | None, now: Now, width: int) -> Content:
+    """A topology, whether it can be, and what it would be worth, in exactly `width` cells."""
+    mark = mark_of(topology, preview, now)
+    told = preview.forecast if preview and preview.plan else None
+    rate = f"{told.tokens_per_s:.1f} tok/s {'' if told.measured else '≈'}".rstrip() if told else ""
+    words = fit(f" {topology}", 10) + fit(mark.word, max(0, width - 12 - cell_len(rate))) + " " + rate
+    return Content.assemble((mark.glyph, mark.style), fit(words, width - 1))
+
+
+def mark_of(topology: Topology, preview: PlanPreview | None, now: Now) -> Mark:
+    """Whether that is loaded, can be, or why nobody knows yet."""
+    if now.plan and now.plan.topology == topology:
+        return now.mark
+    if preview is None:
+        return Mark("◌", "asking", DIM)
+    if preview.plan is None or preview.missing_on:
+        return Mark("✗", "cannot be", BAD)
+    return Mark("✓", plural(len(preview.plan.stages), "Mac"), GOOD)
+
+
+def topology_content(
+    topology: Topology, preview: PlanPreview | None, now: Now, others: Sequence[str], width: int
+) -> Content:
+    """All about one topology; `others` are the names of the Macs that are linked."""
+    lines = [Content(_MEANING[topology]), Content("")]
+    if preview is None:
+        return Content("\n").join([*lines, Content.styled("The node is planning it …", DIM)])
+    if split := preview.plan or preview.draft:
+        lines += [*_ring_lines(split, width), Content(""), *_mac_lines(split, preview, others, width), Content("")]
+        lines += [Content.styled(f"{note}\n", DIM) for note in split.notes]
+    if preview.forecast and preview.plan:
+        lines += [*forecast_lines(preview.forecast), Content("")]
+    lines += _problem_lines(preview)
+    return Content("\n").join([*lines, _next_step(topology, preview, now)])
+
+
+def loading_words(plan: Plan, answers: int) -> str:
+    """What loading `plan` does to the same model, which is loaded, and to so many answers that are being written."""
+    what = f"The model is unloaded, and loaded anew on {plural(len(plan.stages), 'Mac')}."
+    if not answers:
+        return what
+    stopped = "The answer that is being written is" if answers == 1 else f"{answers} answers are"
+    return f"{what}\n\n{stopped} stopped. What is written stays; once the model is loaded, c goes on with it."
+
+
+def journey(plan: Plan) -> list[str]:
+    """The Macs in the order in which a token meets them, with what each does."""
+    head = plan.head
+    steps = [f"{stage.peer} {_does(plan, stage.start, stage.stop)}" for stage in plan.stages]
+    if len(steps) == 1:
+        return steps
+    if head.start:
+        return [f"{head.peer} asks", *steps[1:], steps[0]]
+    return [*steps, f"{head.peer} output" if plan.output == head.device_id else f"{head.peer} gets the token"]
+
+
+def _does(plan: Plan, start: int, stop: int) -> str:
+    is_last = stop == plan.layers and plan.topology != "private"
+    return ", ".join([*(["embeds"] if start == 0 else []), layer_range(start, stop), *(["output"] if is_last else [])])
+
+
+def _ring_lines(plan: Plan, width: int) -> list[Content]:
+    """The journey, broken between Macs."""
+    lines, line = [], ""
+    for step in journey(plan):
+        if line and cell_len(f"{line} → {step}") > width:
+            lines.append(line)
+            line = f"  → {step}"
+        else:
+            line = f"{line} → {step}" if line else step
+    return [Content.styled(each, "bold") for each in (*lines, line)]
+
+
+def _mac_lines(plan: Plan, preview: PlanPreview, others: Sequence[str], width: int) -> list[Content]:
+    """Mac by Mac: its layers, what it sends for a token, and what it sees of a conversation."""
+    room = max(0, width - _NAME - _LAYERS - _SENDS)
+    head = fit("Mac", _NAME) + fit("layers", _LAYERS) + fit("sends/token", _SENDS) + fit("sees", room)
+    sizes = [_size(size) for size in preview.hop_bytes] or ["–"] * len(plan.stages)
+    rows = [
+        _row(stage.peer, layer_range(stage.start, stage.stop), size, seen, room)
+        for stage, size, seen in zip(plan.stages, sizes, preview.sees, strict=False)
+    ]
+    taking_part = {stage.peer for stage in plan.stages}
+    idle = [_row(name, "–", "–", "nothing", room) for name in others if name not in taking_part]
+    return [Content.styled(head, DIM), *rows, *idle]
+
+
+def _row(name: str, layers: str, sends: str, seen: str, room: int) -> Content:
+    style = GOOD if seen == "nothing" else WARN if "logits" in seen or "token" in seen else ""
+    cells = fit(name, _NAME - 1) + " " + fit(layers, _LAYERS) + fit(sends, _SENDS)
+    return Content.assemble(cells, (fit(seen, room).rstrip(), style))
+
+
+def forecast_lines(told: Forecast) -> list[Content]:
+    """What one person who asks would get, on what grounds, and what to think of it."""
+    basis = "from past runs here" if told.measured else "a guess by the chip"
+    lines = [
+        Content.assemble("Expected     ", (f"{told.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
+        Content(f"First token  ≈ {duration(told.prompt_s)} per 1k tokens of prompt"),
+        Content(f"Load time    ≈ {duration(told.load_s)}"),
+    ]
+    return [*lines, Content.styled(f"▲ {told.advice}", WARN)] if told.advice else lines
+
+
+def _problem_lines(preview: PlanPreview) -> list[Content]:
+    """Why it cannot be, and what to do about it."""
+    if problem := preview.problem:
+        cure = [Content.styled(f"→ {problem.fix}", WARN)] if problem.fix else []
+        return [Content.assemble(("✗ ", BAD), problem.what), *cure, Content("")]
+    lacking = [s.peer for s in preview.plan.stages if s.device_id in preview.missing_on] if preview.plan else []
+    if not lacking:
+        return []
+    what = f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} not got this model."
+    return [Content.assemble(("✗ ", BAD), what), Content.styled("→ Ctrl+O, d copies it there.", WARN), Content("")]
+
+
+def _next_step(topology: Topology, preview: PlanPreview, now: Now) -> Content:
+    if now.plan and now.plan.topology == topology:
+        return Content.styled(f"{now.mark.glyph} {now.mark.word}", now.mark.style)
+    if preview.plan is None or preview.missing_on:
+        return Content.styled("It cannot be loaded so now.", DIM)
+    return Content.styled("Enter loads it so" + (", and asks first" if now.plan else ""), DIM)
+
+
+def _size(count: int) -> str:
+    return f"{count} B" if count < 1000 else f"{count / 1000:.1f} KB"

@@ -1,0 +1,77 @@
+"""How a model is to be loaded, step by step: context, topology, bits of keys and values. Pure."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+import msgspec
+
+from core.errors import UsageError
+from core.events import Topology
+from core.requests import DownloadRequest, LoadRequest, ModelChoice, PlanRequest, PreviewRequest
+from core.settings import DEFAULT_CONTEXT, KV_BITS
+from core.text import clean_text
+
+TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
+_SHORTEST: Final = 2048
+
+
+def first_wish(choice: ModelChoice) -> LoadRequest:
+    """As the node plans a model of which nothing was asked for."""
+    return LoadRequest(model=choice.name, context=min(DEFAULT_CONTEXT, choice.context_max or DEFAULT_CONTEXT))
+
+
+def as_preview(wish: PlanRequest) -> PreviewRequest:
+    """The question what loading so would do."""
+    return PreviewRequest(**{field: getattr(wish, field) for field in PlanRequest.__struct_fields__})
+
+
+def contexts(choice: ModelChoice) -> tuple[int, ...]:
+    """Lengths of context to choose from, in tokens: doubled from 2048 on, and the longest that the model takes."""
+    longest = choice.context_max or DEFAULT_CONTEXT
+    steps: list[int] = []
+    while _SHORTEST << len(steps) < longest:
+        steps.append(_SHORTEST << len(steps))
+    return (*steps, longest)
+
+
+def with_context(wish: LoadRequest, choice: ModelChoice, step: int) -> LoadRequest:
+    """The next longer context (`step` 1) or the next shorter one (-1); the last one stays."""
+    longer = [c for c in contexts(choice) if c > wish.context]
+    shorter = [c for c in contexts(choice) if c < wish.context]
+    found = longer[:1] if step > 0 else shorter[-1:]
+    return msgspec.structs.replace(wish, context=found[0] if found else wish.context)
+
+
+def with_bits(wish: LoadRequest) -> LoadRequest:
+    """Keys and values as the model has them, then in 8 bits, then in 4."""
+    steps = (None, *sorted(KV_BITS, reverse=True))
+    return msgspec.structs.replace(wish, kv_bits=steps[(steps.index(wish.kv_bits) + 1) % len(steps)])
+
+
+def with_topology(wish: LoadRequest, choice: ModelChoice) -> LoadRequest:
+    """The topology after the one that was asked for last, or that is shown."""
+    split = choice.preview.plan or choice.preview.draft
+    last = wish.topology or (split.topology if split else TOPOLOGIES[-1])
+    wanted = TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)]
+    return msgspec.structs.replace(wish, topology=wanted)
+
+
+def context_words(tokens: int) -> str:
+    """A length of context as models give it: "8k" is 8192 tokens."""
+    return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
+
+
+def download_of(text: str, revision: str = "main") -> DownloadRequest:
+    """What a person typed, a name or the address of the hub's page, as a request. Raises UsageError."""
+    repo = text.strip().removeprefix("https://huggingface.co/").rstrip("/")
+    request = DownloadRequest(repo=repo, revision=revision)
+    try:
+        msgspec.json.decode(msgspec.json.encode(request), type=DownloadRequest)
+    except msgspec.ValidationError as error:
+        name = repo if revision == "main" else f"{repo} at {revision}"
+        raise UsageError(
+            f"{clean_text(name)!r:.80} is no repository of the hub.",
+            "Names are owner/name, such as mlx-community/Qwen3-4B-4bit.",
+        ) from error
+    return request
