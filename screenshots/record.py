@@ -42,7 +42,7 @@ async def alone() -> None:
     """A Mac that has found no other one yet."""
     async with running(Demo(DemoConfig(budgets_gb=(64,), multicast=False), print)) as demo:
         await demo.start()
-        async with app_over(demo) as (app, pilot):
+        async with app_over(demo, note="") as (app, pilot):
             await until(lambda: app.state.attached, pilot)
             await settled(app, pilot)
             await keep("alone", demo, app, pilot)
@@ -122,11 +122,11 @@ async def running(demo: Demo) -> AsyncIterator[Demo]:
 
 
 @asynccontextmanager
-async def app_over(demo: Demo) -> AsyncIterator[tuple[MaclusterApp, Pilot[None]]]:
+async def app_over(demo: Demo, note: str = NOTE) -> AsyncIterator[tuple[MaclusterApp, Pilot[None]]]:
     """The app over the head's node."""
     async with RecordingClient(demo.home) as client:
         with TemporaryDirectory() as folder:
-            app = MaclusterApp(client, note=NOTE, folder=Path(folder))
+            app = MaclusterApp(client, note=note, folder=Path(folder))
             async with app.run_test(size=SIZE) as pilot:
                 yield app, pilot
 

@@ -11,11 +11,12 @@ import msgspec
 
 from core.errors import NodeError
 from core.events import AnyEvent
-from core.requests import Body, Done
+from core.requests import Body, Done, Finding
 from core.settings import Home
 from tui.client import ANSWER_S, NodeClient
 from tui.state import UiState
 
+CHECK = "GET /v1/check"
 RECORDINGS = Path(__file__).parent / "recordings"
 
 
@@ -48,6 +49,13 @@ class RecordingClient(NodeClient):
         self.replies[asked(method, path, body)] = msgspec.Raw(msgspec.json.encode(reply))
         return reply
 
+    async def check(self) -> AsyncIterator[Finding]:
+        found: list[Finding] = []
+        async for finding in super().check():
+            found.append(finding)
+            yield finding
+        self.replies[CHECK] = msgspec.Raw(msgspec.json.encode(found))
+
 
 class ReplayingClient(NodeClient):
     """Answers as the node did then, and says nothing of its own accord. `missing` is what was never asked then."""
@@ -60,6 +68,10 @@ class ReplayingClient(NodeClient):
     async def events(self) -> AsyncIterator[AnyEvent]:
         yield self._recording.state.snapshot
         await asyncio.Event().wait()
+
+    async def check(self) -> AsyncIterator[Finding]:
+        for finding in msgspec.json.decode(self._recording.replies[CHECK], type=list[Finding]):
+            yield finding
 
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[Any], timeout_s: float | None = ANSWER_S

@@ -31,23 +31,28 @@ class Scene(NamedTuple):
     recording: str
     steps: tuple[str, ...] = ()
 
+    @property
+    def note(self) -> str:
+        """What the app says of where it runs; a Mac that is alone is as it would be at home."""
+        return "" if self.recording == "alone" else NOTE
+
 
 SCENES: Final[dict[str, Scene]] = {
     "welcome": Scene("alone"),
     "check": Scene("alone", ("[open('check')]",)),
     "dashboard": Scene("main"),
-    "chat": Scene("main", ("escape", "z")),
+    "chat": Scene("main", ("[screen.pane(5)]", "[screen.zoom]")),
     "models": Scene("main", ("ctrl+o",)),
     "split": Scene("main", ("f4", "left", "left")),
     "topology": Scene("main", ("[open('topology')]",)),
     "trust": Scene("main", ("[open('trust')]",)),
-    "peer": Scene("main", ("escape", "1", "down", "enter")),
+    "peer": Scene("main", ("[screen.pane(1)]", "down", "enter")),
     "hop": Scene("main", ("[open('hop')]",)),
     "logs": Scene("main", ("[open('logs')]",)),
     "sampling": Scene("main", ("[open('sampling')]",)),
     "conversations": Scene("main", ("[open('conversations')]",)),
     "sessions": Scene("main", ("[open('sessions')]",)),
-    "help": Scene("main", ("escape", "1", "f1")),
+    "help": Scene("main", ("[screen.pane(1)]", "f1")),
     "batch": Scene("busy", ("[open('batch')]",)),
     "pairing": Scene("pairing", ("[pair('STRANGER')]",)),
     "lost": Scene("lost"),
@@ -103,7 +108,7 @@ async def drawn(
     """
     client = ReplayingClient(recording)
     with standing_still(recording.at), TemporaryDirectory() as folder:
-        app = MaclusterApp(client, note=NOTE, folder=Path(folder))
+        app = MaclusterApp(client, note=SCENES[name].note, folder=Path(folder))
         app.animation_level = "none"
         async with app.run_test(size=size) as pilot:
             await until(lambda: app.state.attached, pilot)

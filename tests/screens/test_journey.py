@@ -16,7 +16,7 @@ from tests.network.nodes import running_node
 from tests.screens.conftest import Open
 from tests.screens.terminals import Terminal, assert_gone
 from tests.screens.test_pairing import compare
-from tests.screens.test_recovery import paused_at, tokens
+from tests.screens.test_recovery import paused_at
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"),
@@ -25,7 +25,6 @@ pytestmark = [
 ]
 
 SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")]
-FINDINGS = ("node", "network", "multicast", "firewall", "Bonjour", "other Macs", "key", "disk", "memory")
 LOFT, PORCH = "loft", "porch"
 
 
@@ -52,9 +51,9 @@ def first_run(mine: Terminal) -> None:
     """Nothing is there yet: the screen says what to do, and checks why."""
     mine.shows("Welcome", "This Mac is ready", LOFT, "Looking for other Macs…  0 found", "Nothing found?", "^q Quit")
     mine.type("c")
-    checked = mine.shows("Check of this Mac", "programs", "to beware of")
-    assert [word for word in FINDINGS if f" {word} " not in checked] == []
-    mine.shows("Run macluster there", "Right for Macs simulated on this one.")
+    mine.shows("Check of this Mac", "to beware of", "It listens at 127.0.0.1:", "Bonjour", "None was found.", "memory")
+    mine.type("End")
+    mine.shows("programs", "textual")
     mine.type("Escape")
     mine.shows("Welcome", "Nothing found?")
 
@@ -96,11 +95,17 @@ def edit(mine: Terminal) -> None:
     mine.type("Enter")
     mine.shows("Apply this split?", "unloads the model and loads it anew on 2 Macs", "Leave all as it is")
     mine.type("Down", "Enter")
-    mine.until(lambda s: "Edit split" not in s and "● ready" in s, "it was not loaded anew")
-    mine.type("F4")
-    assert layers(mine.shows("Edit split", "This is the split that is loaded")) == after
-    mine.type("Escape")
     mine.until(lambda s: "Edit split" not in s, "the editor did not close")
+    mine.type("F4")
+    mine.until(lambda s: layers(s) == after and "This is the split that is loaded" in s, "it was not applied")
+    mine.type("Escape")
+    mine.until(lambda s: "Edit split" not in s and "● ready" in s, "it was not loaded anew")
+
+
+def tokens(screen: str) -> int:
+    """Of the answer that is being written, 0 while none is counted."""
+    counted = re.search(r"(\d+) tok .*· Esc stop", screen)
+    return int(counted[1]) if counted else 0
 
 
 def layers(screen: str) -> tuple[int, int]:
