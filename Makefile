@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fast fuzz chaos lint shots clean
+.PHONY: demo test fast fuzz chaos lint screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -28,7 +28,7 @@ lint: $(STAMP)  ## style, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
-shots: $(STAMP)  ## draw the pictures of the README anew from the real demo
+screenshots: $(STAMP)  ## record the real demo and draw every screen of the README from it
 	@$(BIN)/python -m screenshots.draw
 
 $(STAMP): pyproject.toml

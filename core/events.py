@@ -8,7 +8,7 @@ start sees.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -17,6 +17,7 @@ from core.settings import DEFAULT_ROWS
 
 _T = TypeVar("_T")
 
+Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Level = Literal["blocked", "unpaired", "seen", "paired", "hardware-bound"]
 PeerState = Literal["seen", "connected", "suspect", "lost"]
 StageStatus = Literal["waiting", "loading", "linking", "ready", "broken", "lost"]
@@ -254,9 +255,9 @@ class Transfer(Event, frozen=True, kw_only=True):
     mac: str
     source: str = ""
     state: Literal["asking", "running", "checking", "done", "failed", "stopped"]
-    done: int = 0
-    total: int = 0
-    bytes_per_s: float = 0.0
+    done: Size = 0
+    total: Size = 0
+    bytes_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e15)] = 0.0
     problem: Problem | None = None
 
     @property

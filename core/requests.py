@@ -21,6 +21,7 @@ from core.settings import (
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]
+Figure = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 FindingState = Literal["ok", "warn", "bad", "unknown"]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
@@ -245,10 +246,10 @@ class SpeedResult(Body, frozen=True, kw_only=True):
     target: str
     rtt_s: Duration
     rtt_min_s: Duration
-    round_trips: Natural
+    round_trips: Figure
     loaded_rtt_s: Duration
-    frames: Natural
-    bytes: Natural
+    frames: Figure
+    bytes: Figure
     seconds: Duration
     via: Annotated[str, msgspec.Meta(max_length=64)] = ""
     answering: bool = False
@@ -256,7 +257,7 @@ class SpeedResult(Body, frozen=True, kw_only=True):
     @property
     def bytes_per_s(self) -> float:
         """The rate of the full messages."""
-        return self.bytes / self.seconds if self.seconds > 0 else 0.0
+        return self.bytes / self.seconds if self.seconds > 1e-6 else 0.0
 
 
 class RequestAccepted(Body, frozen=True, kw_only=True):
@@ -399,15 +400,15 @@ class Forecast(Body, frozen=True, kw_only=True):
     """What one request would get of a plan, in seconds, as far as can be said before it runs.
 
     `stages_s`: what each stage computes for one token, in ring order; `hops_s`: what each hop adds, in ring order, none
-    where there is one Mac. `prompt_s`: reading a thousand tokens of prompt; `load_s`: loading, weights being on every
-    disk. `measured`: past answers on these Macs say so; else some figure is a guess by the chip's name.
+    where there is one Mac. `prompt_s`: reading a thousand tokens of prompt, None where answers were measured but no
+    prompt that is long enough to say it; `load_s`: loading, weights being on every disk. `measured`: past answers on these Macs say so; else some figure is a guess by the chip's name.
     `alone_tokens_per_s`: the head alone with the same model, None where that does not fit or the plan is that already.
     `advice`: the sentence that a person should read before splitting, "" where there is none.
     """
 
     stages_s: tuple[float, ...]
     hops_s: tuple[float, ...]
-    prompt_s: float
+    prompt_s: float | None
     load_s: float
     measured: bool
     alone_tokens_per_s: float | None = None

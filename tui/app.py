@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import os
 import time
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
-from functools import partial
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.text import Text
 from textual.actions import ActionParseResult
@@ -19,81 +15,40 @@ from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.screen import Screen
-from textual.theme import Theme
 
 from core.errors import Problem
-from core.events import (
-    AnyEvent,
-    Batch,
-    HopSample,
-    LogLine,
-    ModelsChanged,
-    PlanLoaded,
-    Progress,
-    RequestDone,
-    Snapshot,
-    StageState,
-    TokenEvent,
-    Transfer,
-)
-from core.requests import LoadRequest, PreviewRequest, RecoveryOrder
+from core.requests import RecoveryOrder
 from core.settings import default_home
-from tui import clipboard, conversation, crash, hindrances, quitting, state
+from tui import crash, hindrances, quitting, state
 from tui.actions import bindings, key_word, palette, why_not
 from tui.archive import Archive
 from tui.bridge import FAILURES, follow, problem_of
+from tui.calm import calm_collector
 from tui.catalog import Catalog
-from tui.disks import names_of
+from tui.clipboard import Copying
 from tui.look import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
 from tui.macs import Macs
 from tui.markdown import warm_up
+from tui.models import Models
+from tui.news import News
 from tui.plain import PlainGlyphs
-from tui.preferences import DEFAULTS, Preferences, memory_in, remember_theme
+from tui.preferences import DEFAULTS, Preferences
 from tui.registry import APP
+from tui.screens import table
+from tui.screens.base import Follower
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
-from tui.screens.models import ModelsScreen
-from tui.screens.pairing import PairingScreen
-from tui.screens.table import SCREENS
 from tui.state import UiState
 from tui.talk import Talk
+from tui.theme_memory import ThemeMemory
 from tui.themes import OWN_THEMES, no_color_kept, own_variables
-from tui.widgets.messages import (
-    Copied,
-    Edited,
-    Failed,
-    MacAsked,
-    ModelChosen,
-    ModelPointed,
-    Noted,
-    ProblemRead,
-    RecoveryChosen,
-    Sent,
-    TakenUp,
-)
+from tui.widgets import messages
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
 # whole paths: a subclass may live in another folder
 STYLES = Path(__file__).parent / "screens"
-EXAMINE_AFTER_S = 0.4
-# these come many times a second; a tick draws them
-_FREQUENT = (Batch, TokenEvent, HopSample, LogLine, Progress, StageState)
-
-
-@runtime_checkable
-class Follower(Protocol):
-    """A screen that is drawn anew when anything happens."""
-
-    def show(self, state: UiState) -> None:
-        """Draw that."""
-
-
-def calm_collector() -> None:
-    """What exists now lives as long as the app; full collections over it would cause pauses."""
-    gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
 
 
 class MaclusterApp(App[None], inherit_bindings=False):
@@ -127,12 +82,14 @@ class MaclusterApp(App[None], inherit_bindings=False):
         self.folder = folder or default_home().root
         self.preferences = preferences
         self._ends_node = ends_node
-        self._keeping = asyncio.Lock()
         self.state = UiState()
         self.catalog = Catalog(client)
+        self.models = Models(self)
         self.macs = Macs(self)
         self.talk = Talk(self)
         self.archive = Archive(self)
+        self.news = News(self)
+        self.copying = Copying(self)
         self._fps = frames_per_s(preferences, os.environ)
         if self._fps < FULL_FPS or preferences.plain:
             self.animation_level = "none"
@@ -155,7 +112,7 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """No screen needs the key that opens it."""
-        return not (action == "open" and isinstance(self.screen, SCREENS[str(parameters[0])].kind))
+        return not (action == "open" and table.is_open(self.screen, str(parameters[0])))
 
     def why_not(self, run: str) -> str:
         """Why an action of the app cannot be done now; "" if it can."""
@@ -181,20 +138,16 @@ class MaclusterApp(App[None], inherit_bindings=False):
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
         """Every action, a "Load" for every model that fits, and a "Pair" for every Mac that was seen."""
         yield from palette(self, screen)
-        for choice in self.catalog.choices or ():
-            if choice.preview.plan is not None and not choice.loaded:
-                chosen = partial(self.post_message, ModelChosen(self.catalog.wish(choice)))
-                yield SystemCommand(f"Load {choice.name}", "Load this model", chosen)
-        for peer in state.strangers(self.state):
-            yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.action_pair, peer.device_id))
+        yield from self.models.offers()
+        yield from self.macs.offers()
 
     def on_mount(self) -> None:
         """Start to follow the node; draw figures at 2 Hz and log lines at 10 Hz."""
         self.set_keymap(dict(self.preferences.keys))
-        self.theme_changed_signal.subscribe(self, self._remember)
+        self.theme_changed_signal.subscribe(self, ThemeMemory(self).remember)
         for complaint in complaints_of(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S, markup=False)
-        self.run_worker(follow(self.client, self._take, self._lose), group="events", exit_on_error=False)
+        self.run_worker(follow(self.client, self.news.take, self.news.lose), group="events", exit_on_error=False)
         self.set_interval(0.5, lambda: self.set_state(state.ticked(self.state, time.time())))
         self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
         self.call_after_refresh(calm_collector)
@@ -212,7 +165,14 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def command(self, call: Coroutine[Any, Any, object]) -> None:
         """Run a command of the node beside everything else; the person is told what fails."""
-        self.run_worker(self._told(call), group="commands", exit_on_error=False)
+        self.run_worker(self.told(call), group="commands", exit_on_error=False)
+
+    async def told(self, call: Coroutine[Any, Any, object]) -> None:
+        """Await `call`; the person is told what fails."""
+        try:
+            await call
+        except FAILURES as error:
+            self.tell(problem_of(error))
 
     def tell(self, problem: Problem) -> None:
         """Say what failed."""
@@ -223,148 +183,64 @@ class MaclusterApp(App[None], inherit_bindings=False):
         """Say something in passing."""
         self.notify(text, markup=False)
 
-    async def _told(self, call: Coroutine[Any, Any, object]) -> None:
-        try:
-            await call
-        except FAILURES as error:
-            self.tell(problem_of(error))
-
-    def _lose(self, problem: Problem) -> None:
-        self.set_state(state.detached(self.state, problem))
-
-    def _take(self, event: AnyEvent) -> None:
-        was_attached, status = self.state.attached, self.state.snapshot.plan_status
-        self.state = state.fold(self.state, event, time.time())
-        if isinstance(event, TokenEvent):
-            self.dashboard.show_chat(self.state)
-        elif not isinstance(event, _FREQUENT):
-            self.set_state(self.state)
-        if not was_attached or status != self.state.snapshot.plan_status or isinstance(event, ModelsChanged):
-            self.find_models()
-        if isinstance(event, Transfer) and event.problem is not None:
-            self.tell(event.problem)
-        elif isinstance(event, Transfer) and event.state == "done":
-            self.note_down(f"{event.model} is on the disk of {names_of(self.state.snapshot, [event.mac])}.")
-        if not was_attached or (isinstance(event, RequestDone) and event.problem is not None):
-            self.talk.find_unfinished()
-        if isinstance(event, Snapshot | PlanLoaded | RequestDone):  # every answer makes predictions better
-            advise: Any = self._advise
-            self.run_worker(advise, group="advice", exclusive=True, exit_on_error=False)
-
-    async def _advise(self) -> None:
-        now, advice = self.state.snapshot, ""
-        if now.plan is not None and now.plan_status == "ready":
-            with suppress(*FAILURES):  # a node that does not answer is told of elsewhere
-                advice = await self.catalog.advice_on(now.plan, now.peers)
-        self.dashboard.split.advise(advice)
-
-    def find_models(self) -> None:
-        """Ask what is there, and how it fits."""
-        # made when it begins: one that is replaced before that leaves nothing behind
-        find: Any = self._fetch_models
-        self.run_worker(find, group="models", exclusive=True, exit_on_error=False)
-
-    async def _fetch_models(self) -> None:
-        await self._told(self.catalog.fetch(self.state.skipped))
-        self._show_choices()
-
-    async def _examine(self, wish: PreviewRequest, after_s: float) -> None:
-        """Plan one model of the picker with what examining it shows; waits first, for the cursor may move on."""
-        await asyncio.sleep(after_s)
-        await self._told(self.catalog.examine(state.of_used(self.state, wish)))
-        self._show_choices()
-
-    def _show_choices(self) -> None:
-        for screen in self.screen_stack:
-            if isinstance(screen, ModelsScreen) and self.catalog.choices is not None:
-                screen.show_choices()
-
-    async def _load(self, wish: LoadRequest) -> None:
-        preview = await self.catalog.load(state.of_used(self.state, wish))
-        if preview.problem is not None:
-            self.set_state(state.failed(self.state, preview.problem))
-
-    async def _copy(self, text: str) -> None:
-        self.note_down(await clipboard.copy(text, self.copy_to_clipboard, self.folder))
-
-    def _remember(self, theme: Theme) -> None:
-        """Keep the theme that was chosen for the next start."""
-        if self.preferences.theme not in ("", theme.name):
-            self.note_down(f"config.toml names {self.preferences.theme}: that one is back at the next start.")
-        self.command(self._keep_theme())
-
-    async def _keep_theme(self) -> None:
-        async with self._keeping:  # one after the other; the last one is what is chosen then
-            try:
-                await asyncio.to_thread(remember_theme, memory_in(self.folder), self.theme)
-            except OSError as error:
-                self.note_down(f"The theme is not remembered: {error.strerror}.")
-
     def _fatal_error(self) -> None:
         """Textual would print what the variables hold, and so what was typed."""
         assert self._exception is not None
         self._exit_renderables.append(Text(crash.write(self._exception, self.folder)))
         self._close_messages_no_wait()
 
-    def on_failed(self, message: Failed) -> None:
+    def on_failed(self, message: messages.Failed) -> None:
         """Say what failed."""
         self.tell(message.problem)
 
-    def on_noted(self, message: Noted) -> None:
+    def on_noted(self, message: messages.Noted) -> None:
         """Say why a key did nothing."""
         self.note_down(message.text)
 
-    def on_sent(self, message: Sent) -> None:
+    def on_sent(self, message: messages.Sent) -> None:
         """Send the prompt, or say why that cannot be now."""
-        if self.talk.send(message.text):
-            self.dashboard.prompt.taken()
+        self.talk.send(message.text)
 
-    def on_edited(self, message: Edited) -> None:
+    def on_edited(self, message: messages.Edited) -> None:
         """Put the question into the prompt."""
         self.talk.edit(message.number)
 
-    def on_copied(self, message: Copied) -> None:
+    def on_copied(self, message: messages.Copied) -> None:
         """Copy, and say where to."""
-        self.command(self._copy(message.text))
+        self.copying.copy(message.text)
 
-    def on_model_chosen(self, message: ModelChosen) -> None:
+    def on_model_chosen(self, message: messages.ModelChosen) -> None:
         """Load a model of the picker."""
-        self.command(self._load(message.wish))
+        self.command(self.models.load(message.wish))
 
-    def on_model_pointed(self, message: ModelPointed) -> None:
+    def on_model_pointed(self, message: messages.ModelPointed) -> None:
         """Examine the model on which the cursor of the picker rests."""
-        after_s = 0.0 if message.at_once else EXAMINE_AFTER_S
-        self.run_worker(self._examine(message.wish, after_s), group="examine", exclusive=True, exit_on_error=False)
+        self.models.examine(message.wish, at_once=message.at_once)
 
-    def on_recovery_chosen(self, message: RecoveryChosen) -> None:
+    def on_recovery_chosen(self, message: messages.RecoveryChosen) -> None:
         """Tell the node what the person wants."""
         self.command(self.client.choose(RecoveryOrder(choice=message.choice)))
 
-    def on_taken_up(self, message: TakenUp) -> None:
+    def on_taken_up(self, message: messages.TakenUp) -> None:
         """Show the words of a kept conversation."""
-        self.talk.leave()
-        self.set_state(conversation.taken_up(self.state, message.said, time.time()))
+        self.talk.show(message.said)
 
-    def on_mac_asked(self, message: MacAsked) -> None:
+    def on_mac_asked(self, message: messages.MacAsked) -> None:
         """Do something with a Mac."""
         self.macs.act(message.device_id, message.wish)
 
-    def on_problem_read(self, message: ProblemRead) -> None:
+    def on_problem_read(self, message: messages.ProblemRead) -> None:
         """Put the banner away."""
         self.set_state(state.failed(self.state, None))
 
     def action_open(self, name: str) -> None:
         """Open one of the screens."""
-        if not isinstance(self.screen, SCREENS[name].kind):
-            self.push_screen(SCREENS[name].make(self))
+        if not table.is_open(self.screen, name):
+            self.push_screen(table.make(self, name))
 
     def action_pair(self, device_id: str = "") -> None:
         """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
-        chosen = next((p for p in self.state.snapshot.peers if p.device_id == device_id), None)
-        if not self.state.attached:
-            self.note_down("The node of this Mac is not running.")
-        elif not isinstance(self.screen, PairingScreen):
-            self.push_screen(PairingScreen(self.client, self.state, chosen))
+        self.macs.pair(device_id)
 
     def action_add_mac(self) -> None:
         """Pair with a Mac at an address."""
@@ -400,23 +276,8 @@ class MaclusterApp(App[None], inherit_bindings=False):
         self.command(self.archive.switch_private())
 
     async def action_quit(self) -> None:
-        """Save what is not saved yet, then end; asks first if that takes a model from other Macs. Asked already, it is
-        meant.
-        """
-        if isinstance(self.screen, PairingScreen):
-            await self.screen.action_quit()
-        elif self._ends_node and (effect := quitting.effect(self.state)) and not quitting.is_asked(self.screen):
-            self.push_screen(quitting.question(effect), self._quit_if)
-        else:
-            await self._quit()
-
-    async def _quit_if(self, answer: int | None) -> None:
-        if answer:
-            await self._quit()
-
-    async def _quit(self) -> None:
-        await self.archive.settle()
-        self.exit()
+        """Save what is not saved yet, then end; asks first if that takes a model from other Macs."""
+        await quitting.leave(self, ends_node=self._ends_node)
 
     def action_go_on(self) -> None:
         """Continue the answer that was interrupted."""
@@ -440,10 +301,8 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def action_copy_or_stop(self) -> None:
         """Copy the selection; else stop the answer; else say how to quit."""
-        focused = self.screen.focused
-        selected = self.screen.get_selected_text() or getattr(focused, "selected_text", "")
-        if selected:
-            self.post_message(Copied(selected))
+        if selected := self.copying.selected:
+            self.copying.copy(selected)
         elif self.state.answer is not None:
             self.talk.stop()
         else:

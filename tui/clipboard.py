@@ -7,15 +7,39 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from core.errors import NodeError
+
+if TYPE_CHECKING:
+    from tui.app import MaclusterApp
 
 # terminals cut or drop an OSC 52 sequence longer than this
 OSC52_LIMIT = 74_000
 PBCOPY_TIMEOUT_S = 3.0
 
 Way = Literal["pbcopy", "osc52", "file"]
+
+
+class Copying:
+    """Copies for the person of `app`, and says where to."""
+
+    def __init__(self, app: MaclusterApp) -> None:
+        self._app = app
+
+    @property
+    def selected(self) -> str:
+        """What the person selected on the screen or where the cursor is; "" for nothing."""
+        screen = self._app.screen
+        return screen.get_selected_text() or getattr(screen.focused, "selected_text", None) or ""
+
+    def copy(self, text: str) -> None:
+        """Copy `text`."""
+        self._app.command(self._copy(text))
+
+    async def _copy(self, text: str) -> None:
+        app = self._app
+        app.note_down(await copy(text, app.copy_to_clipboard, app.folder))
 
 
 def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -34,6 +35,7 @@ ATTACH_S = 5.0
 
 async def open_tui(args: argparse.Namespace) -> int:
     """The terminal UI over this Mac's node; starts one for as long as the UI lives if none runs."""
+    gc.disable()  # until the first frame: `calm_collector`
     from tui.app import MaclusterApp
 
     _check_terminal()

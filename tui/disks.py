@@ -109,7 +109,7 @@ def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, 
 def left_words(transfer: Transfer) -> str:
     """ "1 min 5 s left"; "" where nothing can be said."""
     left = transfer.total - transfer.done
-    return f"{duration(left / transfer.bytes_per_s)} left" if transfer.bytes_per_s > 0 and left > 0 else ""
+    return f"{duration(left / transfer.bytes_per_s)} left" if transfer.bytes_per_s >= 1 and left > 0 else ""
 
 
 def _speed_words(transfer: Transfer) -> list[str]:

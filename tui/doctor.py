@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from core.errors import NodeUnreachable
 from core.mac.memory import default_budget, physical_bytes
-from core.node.check import findings_without_node
 from core.requests import Finding
 from core.settings import Home
 from core.text import clean_text
@@ -43,6 +42,9 @@ async def _findings(home: Home, host: str) -> AsyncIterator[Finding]:
             async for finding in client.check():
                 yield finding
     except NodeUnreachable:
+        # it brings Bonjour and keys along, which no other command needs
+        from core.node.check import findings_without_node
+
         async for finding in findings_without_node(home, host, default_budget(physical_bytes())):
             yield finding
 

@@ -7,9 +7,6 @@ from collections.abc import Sequence
 
 from core.errors import UsageError
 from core.events import Peer
-from core.node.anatomies import Anatomies
-from core.node.models import Models
-from core.plan.preview import preview_of
 from core.requests import PlanPreview, PreviewRequest
 from core.settings import GB, Home, hub_cache
 
@@ -32,6 +29,11 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
 
     Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
     """
+    # only `macluster plan --macs` needs them
+    from core.node.anatomies import Anatomies
+    from core.node.models import Models
+    from core.plan.preview import preview_of
+
     models = Models([home.models, hub_cache()], home.hashes)
     entry = await models.find(request.model)
     anatomies = Anatomies(home.anatomies)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import TYPE_CHECKING
 
+from textual.app import SystemCommand
 from textual.content import Content
 
 from core.events import Peer
@@ -45,11 +47,24 @@ class Macs:
                 app.push_screen(TrustScreen(app.client, app.state, device_id))
             case "pair":
                 is_stranger = peer in state.strangers(app.state)
-                app.action_pair(device_id if is_stranger else "")
+                self.pair(device_id if is_stranger else "")
             case "skip":
                 self._skip(peer)
             case "forget":
                 app.command(self._forget(peer))
+
+    def pair(self, device_id: str = "") -> None:
+        """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
+        app = self._app
+        if not app.state.attached:
+            app.note_down("The node of this Mac is not running.")
+        elif not isinstance(app.screen, PairingScreen):
+            app.push_screen(PairingScreen(app.client, app.state, self._find(device_id)))
+
+    def offers(self) -> Iterator[SystemCommand]:
+        """For the palette: a "Pair" for every Mac that was seen."""
+        for peer in state.strangers(self._app.state):
+            yield SystemCommand(f"Pair {peer.name}", f"Mac {peer.short_id}", partial(self.pair, peer.device_id))
 
     async def rescan(self) -> None:
         """Look for all of them now. Raises what `tui.bridge.FAILURES` lists."""
@@ -90,7 +105,7 @@ class Macs:
         app.set_state(state.skip_turned(app.state, peer.device_id))
         is_skipped = peer.device_id in app.state.skipped
         app.note_down(f"{peer.name} {'holds no' if is_skipped else 'may hold'} layers of what is loaded from now on.")
-        app.find_models()
+        app.models.find()
 
     async def _forget(self, peer: Peer) -> None:
         """Revoke it by the rules of trust. Raises what `tui.bridge.FAILURES` lists."""

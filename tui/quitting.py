@@ -1,16 +1,23 @@
-"""What leaving the program takes from other Macs, and the question about it.
+"""Leaving the program: what it takes from other Macs, the question about it, and what is saved before.
 
 Only a program that started the node ends it. The simulated Macs of the demo end with it anyway, so it never asks.
 """
 
 from __future__ import annotations
 
+from functools import partial
+from typing import TYPE_CHECKING
+
 from textual.content import Content
 from textual.screen import Screen
 
 from tui.format import plural
 from tui.screens.asking import ChoiceScreen
+from tui.screens.pairing import PairingScreen
 from tui.state import UiState
+
+if TYPE_CHECKING:
+    from tui.app import MaclusterApp
 
 _ID = "quitting"
 
@@ -43,3 +50,26 @@ def question(text: str) -> ChoiceScreen:
 def is_asked(screen: Screen[object]) -> bool:
     """Whether the question is on the screen."""
     return screen.id == _ID
+
+
+async def leave(app: MaclusterApp, *, ends_node: bool) -> None:
+    """Leave; asks first if that takes a model from other Macs. Asked already, it is meant."""
+    text = effect(app.state) if ends_node else ""
+    if text and not is_asked(app.screen):
+        app.push_screen(question(text), partial(_leave_if, app))
+    else:
+        await _leave(app)
+
+
+async def _leave_if(app: MaclusterApp, answer: int | None) -> None:
+    if answer:
+        await _leave(app)
+
+
+async def _leave(app: MaclusterApp) -> None:
+    """Break off a pairing that is under way, save what is not saved yet, end."""
+    for screen in app.screen_stack:
+        if isinstance(screen, PairingScreen):
+            await screen.break_off()
+    await app.archive.settle()
+    app.exit()

@@ -192,7 +192,7 @@ PAIRING = (
     Action("mc.pairing-next", "tab", "app.focus_next", "Next", "Next part of the dialog"),
     Action("mc.pairing-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
     Action("mc.pairing-help", "f1", "app.help", "Help", "Help for pairing", footer=True),
-    Action("mc.pairing-quit", "ctrl+q", "quit", "Quit", "Quit; the pairing is stopped"),
+    Action("mc.pairing-quit", "ctrl+q", "app.quit", "Quit", "Quit; the pairing is stopped"),
 )
 
 MAC_LIST = (
@@ -313,7 +313,7 @@ CONVERSATION_LIST = (
 
 CONVERSATIONS = (
     Action("mc.conversations-filter", "slash", "filter", "Filter", "Show only those that hold a text", footer=True),
-    Action("mc.conversations-new", "n", "new", "New", "Begin a new conversation", footer=True),
+    Action("mc.conversations-new", "n", "new", "New", "Begin a new conversation"),
     Action("mc.conversations-rename", "r", "rename", "Rename", "Give this one another title", footer=True),
     Action("mc.conversations-export", "e", "export", "Export", "Export this one to a file", footer=True),
     Action("mc.conversations-delete", "x", "delete", "Delete", "Delete this one, and its key; asks first", footer=True),

@@ -100,8 +100,8 @@ def forecast_lines(told: Forecast) -> list[str]:
     """What the plan would be worth to one person who asks, and on what grounds."""
     basis = "from past runs here" if told.measured else "a guess by the chip"
     speed = f"Expected: {told.tokens_per_s:.1f} tokens/s for one request ({basis})"
-    first = f"first token after {told.prompt_s:.1f} s for each 1000 tokens of prompt"
-    lines = [f"{speed}, {first}, loaded in {told.load_s:.0f} s."]
+    first = "" if told.prompt_s is None else f" first token after {told.prompt_s:.1f} s for each 1000 tokens of prompt,"
+    lines = [f"{speed},{first} loaded in {told.load_s:.0f} s."]
     return [*lines, clean_text(told.advice)] if told.advice else lines
 
 

@@ -254,6 +254,8 @@ def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine
 
 
 def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:
+    if any(p.device_id == event.device_id and p.trust in ("unpaired", "seen") for p in peers):
+        return state  # a neighbour's Mac is nothing to worry about
     names = {p.device_id: p.name for p in peers}
     gone = Departure(
         device_id=event.device_id, name=names.get(event.device_id, event.device_id[:8]), reason=event.reason

@@ -10,7 +10,7 @@ from collections.abc import Callable, Coroutine
 from functools import partial
 from typing import TYPE_CHECKING
 
-from core.requests import AnswerId, ChatOptions, ChatRequest, ConversationId, UnfinishedAnswer
+from core.requests import AnswerId, ChatOptions, ChatRequest, ConversationId, Message, UnfinishedAnswer
 from tui import conversation, keeping, state
 from tui.bridge import FAILURES, problem_of
 from tui.recovery import held
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from tui.app import MaclusterApp
 
 NO_MODEL = "No model is ready. Ctrl+O loads one."
+LOADING = "The model is being loaded. Enter asks once it is ready."
 WRITING = "An answer is being written. Esc stops it."
 
 
@@ -29,21 +30,22 @@ class Talk:
     def __init__(self, app: MaclusterApp) -> None:
         self._app = app
 
-    def send(self, text: str) -> bool:
-        """Ask `text`; False where that cannot be now, and why is told."""
+    def send(self, text: str) -> None:
+        """Ask what stands in the prompt, or say why that cannot be now."""
         app = self._app
         if recovery := held(app.state.snapshot):
             app.note_down(f"Nothing can be asked now. {recovery.text}")
         elif app.state.answer is not None:
             app.note_down(WRITING)
+        elif app.state.snapshot.plan_status == "loading":
+            app.note_down(LOADING)
         elif app.state.snapshot.plan_status != "ready":
             app.note_down(NO_MODEL)
         else:
             if number := app.state.editing:
                 self._cut(conversation.cut(app.state, number))
             self._ask(text)
-            return True
-        return False
+            app.dashboard.prompt.taken()
 
     def again(self) -> None:
         """Ask the last question again."""
@@ -122,8 +124,12 @@ class Talk:
     async def take_up(self) -> None:
         """Go on with a conversation that was kept; a running answer is stopped."""
         if kept := await keeping.take_up(self._app, self._app.client):
-            self.leave()
-            self._app.set_state(conversation.taken_up(self._app.state, kept.messages, time.time()))
+            self.show(kept.messages)
+
+    def show(self, said: tuple[Message, ...]) -> None:
+        """The words of a kept conversation, in the place of the one before."""
+        self.leave()
+        self._app.set_state(conversation.taken_up(self._app.state, said, time.time()))
 
     def find_unfinished(self) -> None:
         """Ask the node for answers that can be continued."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import glob
 import hashlib
+import io
 import os
 import re
 import shutil
@@ -126,11 +127,25 @@ def _bring(repo: str, commit: str, file: Wanted) -> None:
         headers.pop("authorization", None)  # the token is for the hub, not for whoever stores its files
     if partial.exists() and partial.stat().st_size > file.size:
         partial.unlink()
-    with partial.open("ab", buffering=0) as out:
+    with _NoLonger(partial, file.size) as out:
         if (size := out.tell()) < file.size:
             http_get(location, out, resume_size=size, headers=headers, expected_size=file.size)
     _check_hash(file, partial)
     partial.replace(file.blob)
+
+
+class _NoLonger(io.FileIO):
+    """A file to go on with that takes `most` bytes in all: who answers for the hub may send without end."""
+
+    def __init__(self, path: Path, most: int) -> None:
+        super().__init__(path, "ab")
+        self._most = most
+
+    def write(self, data: Buffer) -> int:
+        """Raises TransferError."""
+        if self.tell() + len(memoryview(data)) > self._most:
+            raise TransferError("More comes than the hub said.", "Try again; if it goes on, choose another repository.")
+        return super().write(data)
 
 
 def _check_hash(file: Wanted, partial: Path) -> None:

@@ -10,14 +10,14 @@ import hashlib
 import os
 import re
 import shutil
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from itertools import count
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from core.errors import LinkLost, LinkTimeout, MaclusterError, ModelMismatch, TransferError
+from core.errors import LinkLost, LinkTimeout, MaclusterError, ModelError, ModelMismatch, TransferError
 from core.models.catalog import fingerprint, short_name
 from core.models.folder import MAX_JSON_BYTES
 from core.models.headers import DECIDING_FILES
@@ -43,6 +43,7 @@ LIST_S: Final = 900.0  # the sender may have to hash all of it first
 SPARE_BYTES: Final = GB
 MAX_WEIGHTS: Final = 1000 * GB
 PARTIAL: Final = ".partial"
+MAX_BEGUN: Final = 16  # that nobody has ended: another Mac may begin one, too
 _WEIGHTS: Final = re.compile(r"model[A-Za-z0-9_-]{0,100}(\.[A-Za-z0-9_-]{1,50})?\.safetensors")
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
@@ -72,7 +73,9 @@ class Copying:
     def __init__(self, models: Models, sender: Sender, folder: Path) -> None:
         self._models, self._sender, self._folder = models, sender, folder
         self._served: dict[tuple[str, str], _Served] = {}
-        self._reading: Counter[str] = Counter()
+        self._wanted: dict[str, str] = {}
+        self._telling: set[str] = set()
+        self._to_send: dict[str, deque[PartAsk]] = {}
         self._numbers = count(1)
         self._lists: dict[tuple[str, str], asyncio.Future[FilesTold]] = {}
         self._parts: dict[tuple[str, int], asyncio.Future[bytes]] = {}
@@ -83,7 +86,7 @@ class Copying:
             case FilesAsk():
                 await self._tell_files(device_id, message.fingerprint)
             case PartAsk():
-                await self._send_part(device_id, message)
+                await self._send_parts(device_id, message)
             case FilesTold():
                 _settle(self._lists.get((device_id, message.fingerprint)), message)
             case PartSent():
@@ -96,10 +99,25 @@ class Copying:
             _fail(listed if key[0] == device_id else None, lost)
         for part, coming in self._parts.items():
             _fail(coming if part[0] == device_id else None, lost)
+        self._wanted.pop(device_id, None)
         for key in [key for key in self._served if key[0] == device_id]:
             del self._served[key]
 
     async def _tell_files(self, device_id: str, wanted: str) -> None:
+        """One answer a Mac at a time, for files may be hashed for it, and of the questions that wait only the last
+        counts.
+        """
+        self._wanted[device_id] = wanted
+        if device_id in self._telling:
+            return
+        self._telling.add(device_id)
+        try:
+            while device_id in self._wanted:
+                await self._tell_files_of(device_id, self._wanted.pop(device_id))
+        finally:
+            self._telling.discard(device_id)
+
+    async def _tell_files_of(self, device_id: str, wanted: str) -> None:
         try:
             directory = await self._models.find_same("", wanted)
             hashes = await self._models.manifest(directory)
@@ -110,19 +128,30 @@ class Copying:
             self._served[device_id, wanted] = _Served(directory, frozenset(facts))
         except MaclusterError as error:
             told = FilesTold(fingerprint=wanted, problem=error.problem)
-        await self._sender.send(device_id, told)
+        if not await self._sender.send(device_id, told):
+            self._served.pop((device_id, wanted), None)
+
+    async def _send_parts(self, device_id: str, wanted: PartAsk) -> None:
+        """One after the other, so that who asks and does not read makes this Mac hold one part; and of what is asked
+        no more is remembered than an honest Mac asks for.
+        """
+        waiting = self._to_send.setdefault(device_id, deque())
+        if len(waiting) < 2 * WINDOW:
+            waiting.append(wanted)
+        if len(waiting) > 1:
+            return
+        try:
+            while waiting:
+                await self._send_part(device_id, waiting[0])
+                waiting.popleft()
+        finally:
+            waiting.clear()
 
     async def _send_part(self, device_id: str, wanted: PartAsk) -> None:
-        """Nobody is served more at a time than an honest Mac asks for."""
         served = self._served.get((device_id, wanted.fingerprint))
-        if served is None or wanted.name not in served.names or self._reading[device_id] >= 2 * WINDOW:
-            return
-        self._reading[device_id] += 1
-        try:
+        if served is not None and wanted.name in served.names:
             data = await asyncio.to_thread(_read_part, served.directory / wanted.name, wanted.offset)
-        finally:
-            self._reading[device_id] -= 1
-        await self._sender.send(device_id, PartSent(number=wanted.number, data=data))
+            await self._sender.send(device_id, PartSent(number=wanted.number, data=data))
 
     async def fetch(self, source: str, model: HeldModel, tell: Tell) -> None:
         """Copy a model from a linked Mac. `tell` hears "running" or "checking", bytes that are there, and of how many.
@@ -132,6 +161,7 @@ class Copying:
         """
         files = await self._ask_files(source, model.fingerprint)
         partial = self._folder / PARTIAL / model.fingerprint
+        await asyncio.to_thread(_check_begun, partial)
         for folder in (self._folder / PARTIAL, partial):
             await asyncio.to_thread(private_folder, folder, TransferError)
         total = sum(facts.size for facts in files.values())
@@ -238,6 +268,14 @@ def _read_part(file: Path, offset: int) -> bytes:
         return b""
 
 
+def _check_begun(partial: Path) -> None:
+    """Raises TransferError where too many others lie there begun."""
+    begun = partial.parent
+    if begun.is_dir() and not partial.exists() and len(list(begun.iterdir())) >= MAX_BEGUN:
+        cure = f"Go on with one of them, or delete what you do not want in {begun}."
+        raise TransferError(f"{MAX_BEGUN} models have begun to come to that Mac, and have not ended.", cure)
+
+
 def _begin(partial: Path, files: Mapping[str, FileFacts], total: int) -> int:
     """Bytes that an earlier try has left. Raises TransferError where there is no room for the others."""
     for left in partial.iterdir():
@@ -262,7 +300,11 @@ def _finish(partial: Path, files: Mapping[str, FileFacts], model: HeldModel, fol
         if digest.hexdigest() != facts.sha256:
             (partial / name).unlink()
             raise TransferError(f"{name} came damaged.", "Copy again: what is whole is kept.")
-    if fingerprint(partial) != model.fingerprint:
+    try:
+        found = fingerprint(partial)
+    except ModelError:
+        found = ""
+    if found != model.fingerprint:
         shutil.rmtree(partial)
         raise ModelMismatch("What came is not the model that was asked for.", "See what lies on the other Mac.")
     partial.rename(_free_place(folder, model))

@@ -37,6 +37,8 @@ class Holdings:
         self._others: dict[str, Holds] = {}
         self._news: dict[str, asyncio.Event] = {}
         self._told: dict[str, object] = {}
+        self._asked: set[str] = set()
+        self._answering: set[str] = set()
 
     async def watch(self) -> None:
         """Look at the disk again and again, for ever."""
@@ -68,14 +70,27 @@ class Holdings:
     async def heard(self, device_id: str, message: Holds | HoldsAsk) -> None:
         """Another Mac tells what it holds, or wants to be told anew."""
         if isinstance(message, HoldsAsk):
-            self._told.pop(device_id, None)
-            await self.look()
+            await self._answer(device_id)
         elif device_id in self._links.contacts:
             if self._others.get(device_id) != message:
                 self._others[device_id] = message
                 self._bus.publish(ModelsChanged())
             if news := self._news.get(device_id):
                 news.set()
+
+    async def _answer(self, device_id: str) -> None:
+        """Look anew and tell; whoever asks meanwhile, however often, is told once more."""
+        self._asked.add(device_id)
+        if device_id in self._answering:
+            return
+        self._answering.add(device_id)
+        try:
+            while device_id in self._asked:
+                self._asked.discard(device_id)
+                self._told.pop(device_id, None)
+                await self.look()
+        finally:
+            self._answering.discard(device_id)
 
     @property
     def own(self) -> tuple[HeldModel, ...]:

@@ -286,6 +286,7 @@ class Node:
             bus=self._bus,
             journal=self._journal,
             tasks=self._tasks,
+            is_forked=lambda: self._store.forked is not None,
         )
 
     def _own_peer(self) -> Peer:

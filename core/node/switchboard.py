@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from core.errors import LinkLost, Problem, WorkerDied
 from core.node.answers import Answers
 from core.node.bus import Bus
@@ -66,7 +68,9 @@ from core.worker.messages import (
 
 
 class Switchboard:
-    """Passes each to the part of the node that it is for."""
+    """Passes each to the part of the node that it is for. While the roster is forked nobody gets files or tests: what it
+    says of anyone may be false.
+    """
 
     def __init__(
         self,
@@ -83,11 +87,13 @@ class Switchboard:
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
+        is_forked: Callable[[], bool],
     ) -> None:
         self._cluster, self._member, self._answers, self._trusting = cluster, member, answers, trusting
         self._rescue = rescue
         self._sessions, self._speed, self._transfers = sessions, speed, transfers
         self._peers, self._bus, self._journal, self._tasks = peers, bus, journal, tasks
+        self._is_forked = is_forked
 
     async def message(self, device_id: str, message: AnyMessage) -> None:
         """Another Mac says something."""
@@ -104,9 +110,11 @@ class Switchboard:
                 self._tasks.spawn(self._member.head_left(device_id))
             case KeyChange() | KeyRefused():
                 self._tasks.spawn(self._trusting.heard(device_id, message))
-            case Probe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedTold() | SpeedStop():
+            case Holds() | HoldsAsk():
+                await self._transfers.heard(device_id, message)
+            case Probe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedTold() | SpeedStop() if not self._is_forked():
                 await self._speed.heard(device_id, message)
-            case Holds() | HoldsAsk() | FilesAsk() | FilesTold() | PartAsk() | PartSent() | CopyAsk() | CopyTold():
+            case FilesAsk() | FilesTold() | PartAsk() | PartSent() | CopyAsk() | CopyTold() if not self._is_forked():
                 await self._transfers.heard(device_id, message)
             case _:
                 return

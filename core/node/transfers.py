@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
+from math import inf
 from time import monotonic
 from typing import Final, Literal
 
@@ -25,6 +26,7 @@ from core.requests import CopyRequest, Done, DownloadRequest
 
 TELL_S: Final = 0.5
 RATE_S: Final = 5.0
+ASKED_REST_S: Final = 2.0
 
 Work = Callable[["Meter"], Awaitable[None]]
 
@@ -49,6 +51,7 @@ class Transfers:
         self._bus, self._journal, self._tasks = bus, journal, tasks
         self._running: asyncio.Task[None] | None = None
         self._asked_by = ""
+        self._failed_at = -inf
 
     async def download(self, wanted: DownloadRequest) -> Done:
         """Begin to download a model of the hub, or go on with it. Raises Busy."""
@@ -97,8 +100,7 @@ class Transfers:
             case CopyAsk():
                 await self._copy_for(device_id, message)
             case CopyTold(transfer=transfer):
-                if any(known.mac == device_id for known in self._bus.now.transfers):  # else nobody here asked for it
-                    self._bus.publish(msgspec.structs.replace(transfer, mac=device_id, source=self._device_id))
+                self._told_by(device_id, transfer)
             case _:
                 self._tasks.spawn(self._copying.heard(device_id, message))
 
@@ -110,6 +112,13 @@ class Transfers:
                 problem = LinkLost("The Mac that copied it is gone.", "Copy again when it is back.").problem
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
+    def _told_by(self, device_id: str, told: Transfer) -> None:
+        """Of a copy that nobody here asked for nothing is said; nor can that Mac say that it is of something else."""
+        known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
+        if known:
+            same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac, "source": known.source}
+            self._bus.publish(msgspec.structs.replace(told, **same))
+
     async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
         """Another member wants this Mac to have a model that it holds."""
         if not asked.go_on:
@@ -120,6 +129,8 @@ class Transfers:
         problem: MaclusterError | None = None
         if model is None or device_id not in self._holdings.holders(asked.fingerprint):
             problem = ModelNotFound("That Mac has told of no such model.")
+        elif monotonic() < self._failed_at + ASKED_REST_S:
+            problem = Busy("Copying to that Mac has failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
                 self._begin_copy(device_id, model, asked_by=device_id)
@@ -148,9 +159,11 @@ class Transfers:
             meter.end("stopped")
             raise
         except MaclusterError as error:
+            self._failed_at = monotonic()
             meter.end("failed", error)
             self._journal.warn(f"{meter.now.model} did not come: {error.what}")
         except OSError as error:
+            self._failed_at = monotonic()
             meter.end(
                 "failed", TransferError(f"The disk refuses: {error.strerror}.", "Make room there, then try again.")
             )
@@ -194,7 +207,7 @@ class Meter:
         while at - self._points[0][0] > RATE_S:
             self._points.popleft()
         (since, before), self._told_at = self._points[0], at
-        rate = (done - before) / (at - since) if at > since else 0.0
+        rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
         self.now = msgspec.structs.replace(self.now, state=state, done=done, total=total, bytes_per_s=rate)
         self.tell(self.now)
 

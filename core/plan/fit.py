@@ -72,7 +72,7 @@ def _draft(
 ) -> Plan:
     if kv_bits and anatomy and anatomy.whole_bits:
         what = f"The caches of {model} cannot be kept in {kv_bits} bits: {anatomy.whole_bits}."
-        raise UnsupportedModel(what, "Leave out --kv-bits.")
+        raise UnsupportedModel(what, "Keep them as they are: without --kv-bits, or K in the list of models.")
     sizes = Sizes(layout, context, kv_bits)
     if layers:
         split = as_given(model, layers, peers, topology, layout.layers, anatomy)

@@ -114,18 +114,19 @@ def forecast(work: Work, macs: Macs) -> Forecast | None:
     sizes = list(work.hop_bytes) or [HIDDEN_BYTES] * len(pairs)
     hops = [macs.hop(size, *pair) for size, pair in zip(sizes, pairs, strict=True)]
     stages, prompt = _computed(work, macs, 1), _prompt(work, macs, pairs, sizes)
-    if stages is None or prompt is None:
+    if stages is None:
         return None
     stages = [Estimate(stages[0].seconds + lead.seconds, stages[0].measured and lead.measured), *stages[1:]]
     load = _load(plan, macs)
     alone = macs.by_chip("token", work.whole_reads, head, EFFICIENCY) if work.whole_reads else None
-    figures = [*stages, *hops, prompt, load, *([alone] if alone else [])]
+    is_measured = all(each.measured for each in [*stages, *hops, load, *([alone] if alone else [])])
     told = Forecast(
         stages_s=tuple(each.seconds for each in stages),
         hops_s=tuple(each.seconds for each in hops),
-        prompt_s=prompt.seconds,
+        # a guess beside what was measured would pass for a measurement
+        prompt_s=prompt.seconds if prompt and (prompt.measured or not is_measured) else None,
         load_s=load.seconds,
-        measured=all(each.measured for each in figures),
+        measured=is_measured,
         alone_tokens_per_s=1 / (alone.seconds + lead.seconds) if alone else None,
     )
     is_like = alone is not None and alone.measured == all(each.measured for each in (*stages, *hops))

@@ -38,7 +38,7 @@ async def test_they_pair_by_typing_each_others_digits(tmp_path: Path, terminal: 
 
 def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     atelier.shows("garage", "not paired · press p", "p Pair", "◆ paired · weakest atelier")
-    shown = compare((atelier, garage), NAMES)
+    shown = compare(atelier, garage)
     atelier.type(other(shown), "Enter")
     for screen in (atelier, garage):
         screen.shows("✗ failed", "Nothing was kept")
@@ -46,7 +46,7 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
         screen.until(lambda s: "✗ failed" not in s, "the dialog did not close")
     assert [list(home.rosters.iterdir()) for home in homes] == [[], []]
 
-    shown = compare((atelier, garage), NAMES)
+    shown = compare(atelier, garage)
     atelier.type("Enter")  # an empty line is no answer
     atelier.type(shown, "Enter")
     atelier.shows("◍ compare", "The person at garage")
@@ -68,14 +68,14 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     assert "revoked" not in admin.shows("epoch 2", f"◆ {other_mac}")
 
 
-def compare(screens: tuple[Terminal, Terminal], names: tuple[str, str]) -> str:
+def compare(atelier: Terminal, garage: Terminal) -> str:
     """Open the dialog on both, choose each other, and read the digits."""
-    for screen, name in zip(screens, reversed(names), strict=True):
+    for screen, name in ((atelier, "garage"), (garage, "atelier")):
         screen.type("p")
         screen.shows("Which Mac?", f"○ {name}")
         choose(screen, name)
         screen.until(lambda s: "Which Mac?" not in s, "nothing was chosen")
-    found = [re.search(r"shows +(\d{3} \d{3})", screen.shows("◍ compare")) for screen in screens]
+    found = [re.search(r"shows +(\d{3} \d{3})", screen.shows("◍ compare")) for screen in (atelier, garage)]
     assert found[0]
     assert found[1]
     assert found[0][1] == found[1][1], "nobody is in between"

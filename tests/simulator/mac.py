@@ -168,6 +168,7 @@ class Node:
             bus=self.bus,
             journal=self.journal,
             tasks=self.tasks,
+            is_forked=lambda: False,
         )
         self.cluster.listen(self.rescue)
         self.member.when_own(tell=self.cluster.heard, unlinked=lambda report: self.switchboard.report(report))

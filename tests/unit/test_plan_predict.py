@@ -147,10 +147,19 @@ def test_what_was_measured_counts_and_a_token_is_the_sum_of_stages_and_hops() ->
     assert told.prompt_s == pytest.approx(sum(chunk_s) + (PROMPT_TOKENS / PREFILL_CHUNK - 1) * max(chunk_s))
 
 
-@pytest.mark.parametrize("kind", ["token", "prompt", "load", "lead", "join", "hop"])
+@pytest.mark.parametrize("kind", ["token", "load", "lead", "join", "hop"])
 def test_one_figure_that_nobody_measured_makes_it_a_guess(kind: str) -> None:
     curves = {n: c for n, c in measured("a", "b", token_s=0.05).items() if not n.startswith(f"{kind} ")}
     assert not foretold(("M2", 8), ("M2", 8), curves=curves).measured
+
+
+def test_a_short_prompt_says_nothing_of_a_long_one() -> None:
+    curves = dict(measured("a", "b", token_s=0.05))
+    assert foretold(("M2", 8), ("M2", 8), curves=curves).prompt_s
+    curves |= {curve_name("prompt", name): (Point(5 * GB * 36, 1.0),) for name in "ab"}
+    told = foretold(("M2", 8), ("M2", 8), curves=curves)
+    assert (told.measured, told.prompt_s) == (True, None)
+    assert foretold(("M2", 8), ("M2", 8)).prompt_s, "a guess among guesses"
 
 
 def test_a_hop_back_says_what_the_hop_there_takes() -> None:
@@ -200,7 +209,7 @@ def test_a_faster_mac_never_makes_a_token_slower(chips: list[str], data: st.Data
     faster = [("M2 Ultra", 8.0) if at == swapped else mac for at, mac in enumerate(macs)]
     before, after = foretold(*macs), foretold(*faster)
     assert after.token_s <= before.token_s
-    assert after.prompt_s <= before.prompt_s
+    assert after.prompt_s and before.prompt_s and after.prompt_s <= before.prompt_s
     assert before.tokens_per_s == pytest.approx(1 / (sum(before.stages_s) + sum(before.hops_s)))
     assert foretold(*macs, rtt_s=0.0).token_s <= before.token_s
 

@@ -186,7 +186,7 @@ def test_an_answer_goes_on_when_the_node_still_works_on_it() -> None:
 
 
 def test_a_mac_that_left_is_named_until_it_is_back() -> None:
-    peer = Peer(device_id="B", name="mini")
+    peer = Peer(device_id="B", name="mini", trust="paired")
     now = state.fold(UiState(), PeerSeen(peer=peer), 1.0)
     now = state.fold(now, PeerGone(device_id="B", reason="no heartbeat"), 2.0)
     assert [(d.name, d.reason) for d in now.departures] == [("mini", "no heartbeat")]

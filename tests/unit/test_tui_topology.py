@@ -97,7 +97,7 @@ def test_a_guess_is_called_one_and_advice_is_given() -> None:
     shown = preview("private", 16, 8, forecast=guess)
     assert "(a guess by the chip)" in words("private", shown)
     assert "▲ studio alone is faster." in words("private", shown)
-    assert row_content("private", shown, NOTHING, 44).plain.rstrip().endswith("10.0 tok/s ≈")
+    assert row_content("private", shown, NOTHING, 44).plain.rstrip().endswith("≈ 10.0 tok/s")
     silent = preview("private", 16, 8, forecast=None)
     assert "Expected" not in words("private", silent)
     assert "tok/s" not in row_content("private", silent, NOTHING, 44).plain

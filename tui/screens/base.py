@@ -1,11 +1,22 @@
-"""A screen that knows how large the terminal is."""
+"""What screens have in common: they are drawn anew, and know how large the terminal is."""
 
 from __future__ import annotations
+
+from typing import Protocol, runtime_checkable
 
 from textual.events import Resize
 from textual.screen import Screen
 
+from tui.state import UiState
 from tui.widgets.too_small import TooSmall, layout_for
+
+
+@runtime_checkable
+class Follower(Protocol):
+    """A screen that is drawn anew when anything happens."""
+
+    def show(self, state: UiState) -> None:
+        """Draw that."""
 
 
 class SizedScreen(Screen[None]):

@@ -93,11 +93,13 @@ class Dashboard(SizedScreen):
         self._has_sizes = True
         self.show(self._state)
         self.show_logs(self._state)
+        if self.focused is None or not self.focused.region:
+            self._focus_chat()  # a pane without room would take keys unseen
 
     def show(self, state: UiState) -> None:
         """Figures and states: twice a second, and at once when something important happened."""
         self._state = state
-        if not self._has_sizes:
+        if not self._can_draw:
             return
         self.offline.show(state.offline)
         self.trouble.show(state.problem)
@@ -114,9 +116,16 @@ class Dashboard(SizedScreen):
             self._place_focus(self.prompt)
         self._was_ready = ready
 
+    @property
+    def _can_draw(self) -> bool:
+        """The widgets have sizes, and a screen: when the app ends they leave it one after the other."""
+        return self._has_sizes and self.is_attached and self.app.is_running
+
     def show_chat(self, state: UiState) -> None:
         """The conversation changed."""
         self._state = state
+        if not self._can_draw:
+            return
         self.chat_title.show(state)
         self.chat.show(state)
         self.prompt.show(state)
@@ -217,6 +226,9 @@ class Dashboard(SizedScreen):
 
     def _leave_zoom(self) -> None:
         self._zoom("")
+        self._focus_chat()
+
+    def _focus_chat(self) -> None:
         (self.prompt if self._was_ready and self.prompt.display else self.chat).focus()
 
     def _zoom(self, name: str) -> None:

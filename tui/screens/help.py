@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import zip_longest
+from textwrap import wrap
 from typing import ClassVar, NamedTuple
 
 from textual.app import App, ComposeResult
@@ -22,6 +23,7 @@ from tui.registry import HELP, OUR_IDS
 
 COLUMN = 52
 NARROW_COLUMN = 36
+_KEYS = 11
 NAMED_CHARACTERS = ("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space")
 
 
@@ -153,10 +155,12 @@ def help_content(topic: Topic, width: int) -> Content:
 
 
 def _keys(head: str, lines: tuple[Line, ...], width: int) -> list[Content]:
-    return [Content.styled(head, "bold $primary"), *(_line(line, width) for line in lines)]
+    return [Content.styled(head, "bold $primary"), *(row for line in lines for row in _rows(line, width))]
 
 
-def _line(line: Line, width: int) -> Content:
-    if line.hindrance:
-        return Content.styled(fit(f"{fit(line.keys, 11)}{line.does} (not now: {line.hindrance})", width - 2), DIM)
-    return Content.assemble((fit(line.keys, 11), "bold $accent"), fit(line.does, width - 13))
+def _rows(line: Line, width: int) -> list[Content]:
+    does = f"{line.does} (not now: {line.hindrance})" if line.hindrance else line.does
+    style = DIM if line.hindrance else ""
+    first, *others = wrap(does, max(1, width - _KEYS - 2))
+    keys = (fit(line.keys, _KEYS), style or "bold $accent")
+    return [Content.assemble(keys, (first, style)), *(Content.styled(" " * _KEYS + row, style) for row in others)]

@@ -241,15 +241,11 @@ digits. Where the Macs do not find each other, type the address that the other o
 
     async def action_stop(self) -> None:
         """Break it off, or close what has ended."""
-        await self._break_off()
+        await self.break_off()
         self.dismiss()
 
-    async def action_quit(self) -> None:
-        """Break it off, and leave the program."""
-        await self._break_off()
-        self.app.exit()
-
-    async def _break_off(self) -> None:
+    async def break_off(self) -> None:
+        """Stop a pairing that is under way."""
         if self._step is not None and _is_open(self._step):
             with suppress(*FAILURES):  # a node that is gone has closed its window
                 await self._client.stop_pairing()

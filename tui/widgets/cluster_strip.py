@@ -112,8 +112,11 @@ def _memory(peer: Peer) -> str:
 
 def _hops(state: UiState, room: int, now: float) -> Content:
     ring = ring_of(state)
+    plan = state.snapshot.plan
+    if plan is not None and len(plan.stages) == 1:
+        return Content.styled("one Mac holds the whole model: no hops", DIM)
     if ring.longest_s is None:
-        return Content.styled("hops appear with the first answer", DIM)
+        return Content.styled("hops appear with the next answer", DIM)
     top = scale_top(max(v for h in ring.hops for _, v in h.samples))
     tail = f" ms (scale 0–{duration_short(top)})"
     cells = max(3, min(12, (room - len(tail) - 5) // len(ring.hops) - 8))

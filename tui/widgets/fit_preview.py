@@ -14,6 +14,7 @@ from tui.state import UiState
 from tui.survival import survival
 from tui.widgets.chat_log import loading_lines
 from tui.widgets.pane import Drawing, Pane
+from tui.widgets.topology_text import prompt_words
 from tui.wishes import context_words
 
 DENSE_ROWS = 16
@@ -74,7 +75,7 @@ def fit_content(
     leaves out empty lines.
     """
     if choice is None:
-        return Content.styled("Nothing to show. d downloads a model of the Hugging Face hub.", DIM)
+        return Content.styled("No model is listed. d downloads one of the Hugging Face hub; what is hidden, / and f show again.", DIM)
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
     parts = [
@@ -125,7 +126,7 @@ def _forecast_lines(forecast: Forecast | None, *, fits: bool, everywhere: bool) 
     disks = " (weights are on every disk)" if everywhere else ""
     lines = [
         Content.assemble("Expected    ", f"≈ {_rate(forecast.tokens_per_s)} tok/s ", (f" ({source})", DIM)),
-        Content(f"First token ≈ {duration(forecast.prompt_s)} per 1k tokens of prompt"),
+        Content(f"First token {prompt_words(forecast)}"),
         Content.assemble("Load time   ", f"≈ {duration(forecast.load_s)}", (disks, DIM)),
     ]
     return [*lines, Content.styled(f"▲ {forecast.advice}", WARN)] if forecast.advice else lines

@@ -89,7 +89,7 @@ def _sums(ring: Ring, width: int) -> list[Content]:
     """Where the time of a token goes, and the slowest hop by name."""
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
-        return [Content.styled("Times appear with the first answer.", DIM)]
+        return [Content.styled("Times appear with the next answer.", DIM)]
     return [*_shares(spent, ring.rows, width), _slowest(ring)]
 
 

@@ -134,7 +134,7 @@ def phases_content(hop: Hop, points: list[HopPoint], width: int) -> Content:
     """Where the time of a frame goes, as figures and bars of one scale, in `width` cells."""
     phases = phases_of(points)
     if phases is None:
-        return Content.styled("Times appear with the first answer.", DIM)
+        return Content.styled("Times appear with the next answer.", DIM)
     parts = _parts(hop, phases)
     longest = max(time for _, time, _ in parts)
     bar = max(0, width - _LABEL - _TIME - 1)

@@ -18,6 +18,9 @@ from tui.registry import PROMPT
 from tui.state import UiState
 from tui.widgets.messages import Sent
 
+_ASKS = {"ready": "Ask anything", "loading": "The model is being loaded; then ask here"}
+_NO_MODEL = "Ctrl+O chooses a model; then ask here"
+
 
 class Prompt(TextArea):
     """A text area that sends with Enter and remembers what was sent."""
@@ -56,8 +59,7 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         if hint != self._hint:
             self._hint = hint
             self.border_subtitle = Content(hint)
-        ready = state.snapshot.plan_status == "ready"
-        asks = "Ask anything" if ready else "Ctrl+O chooses a model; then ask here"
+        asks = _ASKS.get(state.snapshot.plan_status, _NO_MODEL)
         if self.placeholder != asks:
             self.placeholder = asks
 

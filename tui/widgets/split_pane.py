@@ -27,7 +27,7 @@ from tui.survival import survival
 from tui.widgets.journey_bar import JourneyBar
 from tui.widgets.pane import Drawing, Pane
 
-_NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by\nthe memory of the paired Macs."
+_NO_PLAN = "No model is loaded.\n\nCtrl+O chooses one. Its layers are then divided by the memory of the paired Macs."
 _RANGE, _MEMORY, _GAUGE = 8, 19, 7
 
 

@@ -41,7 +41,7 @@ def row_content(topology: Topology, preview: PlanPreview | None, now: Now, width
     """A topology, whether it can be, and what it would be worth, in exactly `width` cells."""
     mark = mark_of(topology, preview, now)
     told = preview.forecast if preview and preview.plan else None
-    rate = f"{told.tokens_per_s:.1f} tok/s {'' if told.measured else '≈'}".rstrip() if told else ""
+    rate = f"{'' if told.measured else '≈ '}{told.tokens_per_s:.1f} tok/s" if told else ""
     words = fit(f" {topology}", 10) + fit(mark.word, max(0, width - 12 - cell_len(rate))) + " " + rate
     return Content.assemble((mark.glyph, mark.style), fit(words, width - 1))
 
@@ -135,10 +135,17 @@ def forecast_lines(told: Forecast) -> list[Content]:
     basis = "from past runs here" if told.measured else "a guess by the chip"
     lines = [
         Content.assemble("Expected     ", (f"{told.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
-        Content(f"First token  ≈ {duration(told.prompt_s)} per 1k tokens of prompt"),
+        Content(f"First token  {prompt_words(told)}"),
         Content(f"Load time    ≈ {duration(told.load_s)}"),
     ]
     return [*lines, Content.styled(f"▲ {told.advice}", WARN)] if told.advice else lines
+
+
+def prompt_words(told: Forecast) -> str:
+    """How long a prompt keeps one waiting."""
+    if told.prompt_s is None:
+        return "not known: no long prompt yet"
+    return f"≈ {duration(told.prompt_s)} per 1k tokens of prompt"
 
 
 def _problem_lines(preview: PlanPreview) -> list[Content]:

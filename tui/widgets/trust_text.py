@@ -89,7 +89,7 @@ def _powers(view: TrustView, mac: TrustedMac) -> list[Content]:
         if why and view.fork is None:
             powers = [p for p in powers if p != "decide"]  # where all is well nobody has to read of forks
         if why and powers:
-            lines.append(Content.styled(f"Not now: {why}.", WARN))
+            lines += [*([Content("")] if lines else []), Content.styled(f"Not now: {why}.", WARN)]
         for power in powers:
             action = ACTIONS[power]
             key = (f"{key_title(action.keys)} ", DIM if why else "bold $accent")
