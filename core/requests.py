@@ -401,9 +401,10 @@ class Forecast(Body, frozen=True, kw_only=True):
 
     `stages_s`: what each stage computes for one token, in ring order; `hops_s`: what each hop adds, in ring order, none
     where there is one Mac. `prompt_s`: reading a thousand tokens of prompt, None where answers were measured but no
-    prompt that is long enough to say it; `load_s`: loading, weights being on every disk. `measured`: past answers on these Macs say so; else some figure is a guess by the chip's name.
-    `alone_tokens_per_s`: the head alone with the same model, None where that does not fit or the plan is that already.
-    `advice`: the sentence that a person should read before splitting, "" where there is none.
+    prompt that is long enough to tell; `load_s`: loading, weights being on every disk. `measured`: past answers on
+    these Macs say so; else some figure is a guess by the chip's name. `alone_tokens_per_s`: the head alone with the
+    same model, None where that does not fit or the plan is that already. `advice`: the sentence that a person should
+    read before splitting, "" where there is none.
     """
 
     stages_s: tuple[float, ...]

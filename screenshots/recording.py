@@ -61,7 +61,7 @@ class ReplayingClient(NodeClient):
     """Answers as the node did then, and says nothing of its own accord. `missing` is what was never asked then."""
 
     def __init__(self, recording: Recording) -> None:
-        super().__init__(Home(Path("/nowhere")))
+        super().__init__(Home(Path("/Users/you/.macluster")))
         self._recording = recording
         self.missing: list[str] = []
 

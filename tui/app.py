@@ -35,7 +35,7 @@ from tui.plain import PlainGlyphs
 from tui.preferences import DEFAULTS, Preferences
 from tui.registry import APP
 from tui.screens import table
-from tui.screens.base import Follower
+from tui.screens.base import STYLES, Follower
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
 from tui.state import UiState
@@ -47,9 +47,6 @@ from tui.widgets import messages
 if TYPE_CHECKING:
     from tui.client import NodeClient
 
-# whole paths: a subclass may live in another folder
-STYLES = Path(__file__).parent / "screens"
-
 
 class MaclusterApp(App[None], inherit_bindings=False):
     """The face of one node. `note` is a line for the top and the empty chat, such as "demo: three simulated Macs"."""
@@ -59,12 +56,6 @@ class MaclusterApp(App[None], inherit_bindings=False):
     ACTIONS = APP
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(APP)]
     TITLE = "macluster"
-
-    client: NodeClient
-    state: UiState
-    catalog: Catalog
-    talk: Talk
-    archive: Archive
 
     def __init__(
         self,
@@ -77,17 +68,17 @@ class MaclusterApp(App[None], inherit_bindings=False):
     ) -> None:
         with no_color_kept():
             super().__init__()
-        self.client = client
+        self.client: NodeClient = client
         self.note = note
         self.folder = folder or default_home().root
         self.preferences = preferences
         self._ends_node = ends_node
-        self.state = UiState()
-        self.catalog = Catalog(client)
+        self.state: UiState = UiState()
+        self.catalog: Catalog = Catalog(client)
         self.models = Models(self)
         self.macs = Macs(self)
-        self.talk = Talk(self)
-        self.archive = Archive(self)
+        self.talk: Talk = Talk(self)
+        self.archive: Archive = Archive(self)
         self.news = News(self)
         self.copying = Copying(self)
         self._fps = frames_per_s(preferences, os.environ)
@@ -237,6 +228,8 @@ class MaclusterApp(App[None], inherit_bindings=False):
         """Open one of the screens."""
         if not table.is_open(self.screen, name):
             self.push_screen(table.make(self, name))
+            if name == "models":  # every answer makes the forecasts better
+                self.models.find()
 
     def action_pair(self, device_id: str = "") -> None:
         """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
@@ -301,9 +294,5 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def action_copy_or_stop(self) -> None:
         """Copy the selection; else stop the answer; else say how to quit."""
-        if selected := self.copying.selected:
-            self.copying.copy(selected)
-        elif self.state.answer is not None:
-            self.talk.stop()
-        else:
+        if not self.copying.copy_selection() and not self.talk.stop():
             self.note_down("Ctrl+Q quits; the node and the model go on.")

@@ -65,11 +65,19 @@ class Catalog:
         return await self._client.load(self._named(wish))
 
     async def advice_on(self, plan: Plan, peers: Iterable[Peer]) -> str:
-        """The sentence that a person should read about the `plan` that is loaded, "" if there is none."""
+        """The sentence that a person should read about the `plan` that is loaded, "" if there is none; the picker has
+        what is foretold of it from now on.
+        """
         wish = msgspec.structs.replace(wish_of(plan, peers), layers=spans(plan, cuts_of(plan)))
         preview: PlanPreview = washed(await self._client.plan(as_preview(self._named(wish))))
-        said = preview.plan is not None and same_split(preview.plan, plan)
-        return preview.forecast.advice if said and preview.forecast else ""
+        if preview.plan is None or not same_split(preview.plan, plan):
+            return ""
+        if self.choices is not None:
+            told = {c.name for c in self.choices if c.loaded} - set(self._wishes)
+            self.choices = tuple(
+                msgspec.structs.replace(each, preview=preview) if each.name in told else each for each in self.choices
+            )
+        return preview.forecast.advice if preview.forecast else ""
 
     def _named(self, wish: LoadRequest) -> LoadRequest:
         return msgspec.structs.replace(wish, model=self.name_of(wish.model))

@@ -27,11 +27,13 @@ class Copying:
     def __init__(self, app: MaclusterApp) -> None:
         self._app = app
 
-    @property
-    def selected(self) -> str:
-        """What the person selected on the screen or where the cursor is; "" for nothing."""
+    def copy_selection(self) -> bool:
+        """Copy what is selected on the screen, or where the cursor is. False where nothing is."""
         screen = self._app.screen
-        return screen.get_selected_text() or getattr(screen.focused, "selected_text", None) or ""
+        selected = screen.get_selected_text() or getattr(screen.focused, "selected_text", "")
+        if selected:
+            self.copy(selected)
+        return bool(selected)
 
     def copy(self, text: str) -> None:
         """Copy `text`."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tui.state import HopPoint, UiState
+from tui.points import HopPoint
+from tui.state import UiState
 
 RECENT_POINTS = 4
 # by so much the slowest hop has to stand out to be named

@@ -6,18 +6,19 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from textual.app import SystemCommand
 
 from core.requests import LoadRequest, PreviewRequest
 from tui import state
 from tui.bridge import FAILURES
-from tui.screens.models import ModelsScreen
+from tui.screens.table import is_open
 from tui.widgets.messages import ModelChosen
 
 if TYPE_CHECKING:
     from tui.app import MaclusterApp
+    from tui.screens.models import ModelsScreen
 
 # the cursor moves on sooner than that where nobody reads
 EXAMINE_AFTER_S: Final = 0.4
@@ -77,5 +78,5 @@ class Models:
 
     def _show(self) -> None:
         for screen in self._app.screen_stack:
-            if isinstance(screen, ModelsScreen) and self._app.catalog.choices is not None:
-                screen.show_choices()
+            if is_open(screen, "models") and self._app.catalog.choices is not None:
+                cast("ModelsScreen", screen).show_choices()

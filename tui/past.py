@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
-if TYPE_CHECKING:
-    from tui.state import HopPoint
+from tui.points import HopPoint
 
 PAST_S: Final = 3600.0
 GRAIN_S: Final = 10.0

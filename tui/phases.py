@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from tui.hops import Ring
-from tui.state import HOP_WINDOW_S, HopPoint, UiState
+from tui.points import HOP_WINDOW_S, HopPoint
+from tui.state import UiState
 
 # an Ethernet or Thunderbolt cable between two Macs takes 0.3 to 0.5 ms there and back
 CABLE_RTT_S: Final = 0.0005

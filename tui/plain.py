@@ -14,13 +14,14 @@ from textual.filter import LineFilter
 _LIGHT = {"─━╌╍┄┅┈┉╴╶╸╺╼╾": "-", "═": "=", "│┃║╎╏┆┇┊┋╵╷╹╻╽╿▏▎▍▌▐▕▊▉": "|"}
 _BARS = {"█": "#", "▓": "%", "▒": "=", "░": ":", "▁▔": "_", "▂": ".", "▃": ":", "▄▀": "-", "▅": "=", "▆": "+", "▇": "*"}
 _STATES = {"●◉■◆": "*", "○◇": "o", "▲△": "!", "✗✘": "x", "✓✔": "+", "◌◍◐◑◒◓↻": "~"}
-_MARKS = {"→▶›↳⏎": ">", "←◀‹": "<", "↑▴": "^", "↓▼▾": "v", "·–—−": "-", "…": ".", "≈": "~", "•": "*", "×": "x"}
+_MARKS = {"→▶▸›↳⏎": ">", "←◀‹↩": "<", "↑▴": "^", "↓▼▾": "v", "·–—−": "-", "…": ".", "≈": "~", "•": "*", "×": "x"}
 
 
 def _table() -> dict[int, str]:
     # corners and crossings first, what has a shape of its own after them
     table = dict.fromkeys(range(0x2500, 0x2580), "+") | dict.fromkeys(range(0x2580, 0x25A0), "#")
     table |= dict.fromkeys(range(0x2800, 0x2900), ".")
+    table |= {ord("①") + n: str(n + 1) for n in range(9)}
     for kind in (_LIGHT, _BARS, _STATES, _MARKS):
         table |= {ord(glyph): plain for glyphs, plain in kind.items() for glyph in glyphs}
     return table

@@ -6,18 +6,19 @@ Only a program that started the node ends it. The simulated Macs of the demo end
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from textual.content import Content
 from textual.screen import Screen
 
 from tui.format import plural
 from tui.screens.asking import ChoiceScreen
-from tui.screens.pairing import PairingScreen
+from tui.screens.table import is_open
 from tui.state import UiState
 
 if TYPE_CHECKING:
     from tui.app import MaclusterApp
+    from tui.screens.pairing import PairingScreen
 
 _ID = "quitting"
 
@@ -69,7 +70,7 @@ async def _leave_if(app: MaclusterApp, answer: int | None) -> None:
 async def _leave(app: MaclusterApp) -> None:
     """Break off a pairing that is under way, save what is not saved yet, end."""
     for screen in app.screen_stack:
-        if isinstance(screen, PairingScreen):
-            await screen.break_off()
+        if is_open(screen, "pairing"):
+            await cast("PairingScreen", screen).break_off()
     await app.archive.settle()
     app.exit()

@@ -261,9 +261,7 @@ ASKING = (
     Action("mc.ask-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
 )
 
-HELP = (
-    Action("mc.help-close", "escape,f1", "close", "Close", "Clear what was typed, or close the help", footer=True),
-)
+HELP = (Action("mc.help-close", "escape,f1", "close", "Close", "Clear what was typed, or close the help", footer=True),)
 
 PEERS = (
     Action("mc.peer-details", "enter", "ask('details')", "Details", "All about the Mac under the cursor", footer=True),

@@ -35,51 +35,17 @@ from core.requests import PlanRequest, UnfinishedAnswer
 from core.text import clean_text
 from tui.chats import Chat
 from tui.past import faded
+from tui.points import HOP_WINDOW_S, HopPoint, point_of
 from tui.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
 _Wish = TypeVar("_Wish", bound=PlanRequest)
 
-HOP_WINDOW_S = 60.0
 RATES_KEPT = 8
 EARLY_KEPT = 512
 LOGS_KEPT = 5000
 
 _change = msgspec.structs.replace
-_NO_HOP = HopSample(
-    source="", target="", frames=0, bytes=0, compute_s=0, codec_s=0, seal_s=0, send_s=0, wait_s=0, open_s=0
-)
-
-
-class HopPoint(Value, frozen=True, kw_only=True):
-    """What one hop did between two samples, in seconds over all `frames`. `first` marks the first sample of a request,
-    which holds its prefill.
-
-    The sender computes for `compute_s`; both ends pack, seal and open for `seal_s`, of which `codec_s` and `open_s` are
-    parts; a frame is on its way for `wire_s`, which is the sending, `send_s`, and half a round trip each. `source_s` is
-    all that the sender did, `target_s` how long the receiver waited and opened: for the Mac at which the ring begins
-    and ends they are, together, a turn by its clock.
-    """
-
-    source: str
-    target: str
-    at: float
-    frames: int
-    bytes: int
-    compute_s: float
-    seal_s: float
-    wire_s: float
-    source_s: float
-    target_s: float
-    first: bool
-    codec_s: float = 0.0
-    send_s: float = 0.0
-    open_s: float = 0.0
-
-    @property
-    def transfer_s(self) -> float:
-        """What the hop adds to the time of a token."""
-        return self.seal_s + self.wire_s
 
 
 class Departure(Value, frozen=True, kw_only=True):
@@ -279,34 +245,5 @@ def answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) ->
 
 
 def _hop(state: UiState, sample: HopSample, now: float) -> UiState:
-    """Samples are sums over a request; the difference to the one before says what happened in between."""
-    pair = (sample.source, sample.target)
-    before = next((s for s in state.base if (s.source, s.target) == pair), None)
-    fresh = before is None or before.frames > sample.frames or before.bytes > sample.bytes
-    frames = sample.frames if fresh or before is None else sample.frames - before.frames
-    base = (*(s for s in state.base if (s.source, s.target) != pair), sample)
-    if frames <= 0:
-        return _change(state, base=base)
-    since = _NO_HOP if fresh or before is None else before
-
-    def spent(*fields: str) -> float:
-        seconds: float = sum(getattr(sample, f) - getattr(since, f) for f in fields)
-        return max(0.0, seconds)
-
-    point = HopPoint(
-        source=sample.source,
-        target=sample.target,
-        at=now,
-        frames=frames,
-        bytes=sample.bytes - since.bytes,
-        compute_s=spent("compute_s"),
-        seal_s=spent("codec_s", "seal_s", "open_s"),
-        wire_s=spent("send_s") + frames * (sample.rtt_s or 0.0) / 2,
-        source_s=spent("compute_s", "codec_s", "seal_s", "send_s"),
-        target_s=spent("wait_s", "open_s"),
-        first=fresh,
-        codec_s=spent("codec_s"),
-        send_s=spent("send_s"),
-        open_s=spent("open_s"),
-    )
-    return _change(state, base=base, points=(*state.points, point))
+    base, point = point_of(state.base, sample, now)
+    return _change(state, base=base, points=(*state.points, point) if point else state.points)

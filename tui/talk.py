@@ -73,13 +73,16 @@ class Talk:
         self._app.dashboard.prompt.give_back()
         self._app.set_state(conversation.editing(self._app.state, 0))
 
-    def stop(self) -> None:
-        """Stop the answer; what is written stays."""
+    def stop(self) -> bool:
+        """Stop the answer; what is written stays. False where none is being written."""
         answer = self._app.state.answer
-        if answer is not None and answer.request_id:
+        if answer is None:
+            return False
+        if answer.request_id:
             self._app.command(self._app.client.cancel(answer.request_id))
-        elif answer is not None:
+        else:
             self._app.set_state(conversation.stopped(self._app.state))
+        return True
 
     async def begin(self) -> bool:
         """A new, empty conversation; the one before is kept, and a running answer of it stopped. False: it stays."""

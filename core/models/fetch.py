@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 from urllib.parse import urlparse
 
 import httpx2
@@ -123,8 +123,8 @@ def _bring(repo: str, commit: str, file: Wanted) -> None:
     url = hf_hub_url(repo, file.name, revision=commit)
     headers = build_hf_headers()
     location = get_hf_file_metadata(url, headers=headers).location
-    if urlparse(location).netloc != urlparse(url).netloc:
-        headers.pop("authorization", None)  # the token is for the hub, not for whoever stores its files
+    if urlparse(location)[:2] != urlparse(url)[:2]:
+        headers.pop("authorization", None)  # the token is for the hub, not for whoever stores its files or listens
     if partial.exists() and partial.stat().st_size > file.size:
         partial.unlink()
     with _NoLonger(partial, file.size) as out:
@@ -141,7 +141,7 @@ class _NoLonger(io.FileIO):
         super().__init__(path, "ab")
         self._most = most
 
-    def write(self, data: Buffer) -> int:
+    def write(self, data: Any) -> int:
         """Raises TransferError."""
         if self.tell() + len(memoryview(data)) > self._most:
             raise TransferError("More comes than the hub said.", "Try again; if it goes on, choose another repository.")

@@ -179,7 +179,7 @@ class Answers:
         if plan and reading:
             return plan, reading
         if recovery:
-            raise NotLoaded(recovery.text, recovery.fix)
+            raise NotLoaded(recovery.text, recovery.fix or "Ask again when that is over.")
         raise NotLoaded("No model is loaded.")
 
     def _loaded_for(self, opening: Opening) -> tuple[Plan, asyncio.Future[Tokens]]:

@@ -226,7 +226,8 @@ class Cluster:
                     self._member.prove_own(plan.plan_gen, self._directory, verify=self._verify)
                 case Ready(plan=plan, proof=proof):
                     seconds = monotonic() - self._started
-                    self._journal.info(f"{plan.model} is ready on {len(plan.stages)} Mac{'s' if len(plan.stages) > 1 else ''}. {proof}")
+                    macs = "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
+                    self._journal.info(f"{plan.model} is ready on {macs}. {proof}")
                     self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
                     self._tell().ready()
                 case Broke(device_id=device_id, problem=problem):

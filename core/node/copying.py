@@ -10,7 +10,7 @@ import hashlib
 import os
 import re
 import shutil
-from collections import deque
+from collections import Counter, deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from itertools import count
@@ -76,6 +76,7 @@ class Copying:
         self._wanted: dict[str, str] = {}
         self._telling: set[str] = set()
         self._to_send: dict[str, deque[PartAsk]] = {}
+        self._sending: Counter[str] = Counter()
         self._numbers = count(1)
         self._lists: dict[tuple[str, str], asyncio.Future[FilesTold]] = {}
         self._parts: dict[tuple[str, int], asyncio.Future[bytes]] = {}
@@ -132,20 +133,20 @@ class Copying:
             self._served.pop((device_id, wanted), None)
 
     async def _send_parts(self, device_id: str, wanted: PartAsk) -> None:
-        """One after the other, so that who asks and does not read makes this Mac hold one part; and of what is asked
-        no more is remembered than an honest Mac asks for.
+        """So many at a time as an honest Mac asks for, so that who asks and does not read makes this Mac hold no more;
+        and not much more of what is asked is remembered.
         """
         waiting = self._to_send.setdefault(device_id, deque())
         if len(waiting) < 2 * WINDOW:
             waiting.append(wanted)
-        if len(waiting) > 1:
+        if self._sending[device_id] == WINDOW:
             return
+        self._sending[device_id] += 1
         try:
             while waiting:
-                await self._send_part(device_id, waiting[0])
-                waiting.popleft()
+                await self._send_part(device_id, waiting.popleft())
         finally:
-            waiting.clear()
+            self._sending[device_id] -= 1
 
     async def _send_part(self, device_id: str, wanted: PartAsk) -> None:
         served = self._served.get((device_id, wanted.fingerprint))
@@ -170,7 +171,8 @@ class Copying:
         for name, facts in files.items():
             there = await self._bring(source, model.fingerprint, name, facts, partial / name, there, total, tell)
         tell("checking", total, total)
-        await asyncio.to_thread(_finish, partial, files, model, self._folder)
+        taken = {short_name(entry.name) for entry in await self._models.list()}
+        await asyncio.to_thread(_finish, partial, files, model, self._folder, taken)
 
     async def _ask_files(self, source: str, wanted: str) -> Mapping[str, FileFacts]:
         key = (source, wanted)
@@ -289,7 +291,7 @@ def _begin(partial: Path, files: Mapping[str, FileFacts], total: int) -> int:
     return there
 
 
-def _finish(partial: Path, files: Mapping[str, FileFacts], model: HeldModel, folder: Path) -> None:
+def _finish(partial: Path, files: Mapping[str, FileFacts], model: HeldModel, folder: Path, taken: set[str]) -> None:
     """Look whether all is what it should be, and give it its place."""
     for name, facts in files.items():
         digest = hashlib.sha256()
@@ -307,13 +309,14 @@ def _finish(partial: Path, files: Mapping[str, FileFacts], model: HeldModel, fol
     if found != model.fingerprint:
         shutil.rmtree(partial)
         raise ModelMismatch("What came is not the model that was asked for.", "See what lies on the other Mac.")
-    partial.rename(_free_place(folder, model))
+    partial.rename(_free_place(folder, model, taken))
 
 
-def _free_place(folder: Path, model: HeldModel) -> Path:
+def _free_place(folder: Path, model: HeldModel, taken: set[str]) -> Path:
+    """Never one that would make it answer to the name of another model of this Mac."""
     name = _UNFIT.sub("-", short_name(model.name)).strip(".-")[:80] or "model"
     place = folder / name
-    return folder / f"{name}-{model.fingerprint[:8]}" if place.exists() else place
+    return folder / f"{name}-{model.fingerprint[:8]}" if name in taken or place.exists() else place
 
 
 async def _in_time(waiting: asyncio.Future[_T], seconds: float) -> _T:

@@ -180,9 +180,11 @@ class Rescue:
         self._tasks.spawn(self._cluster.free(problem.what))
 
     def _show(self, told: Recovery) -> None:
-        before = self._bus.now.recovery
-        if told.text and (before is None or before.text != told.text):
-            self._journal.warn(told.text)
+        now, fresh = self._bus.now, told.text
+        for said in (now.recovery.text if now.recovery else "", now.logs[-1].text if now.logs else ""):
+            fresh = fresh.removeprefix(said).strip()  # a sentence that grows is not written down again
+        if fresh:
+            self._journal.warn(fresh)
         self._bus.publish(msgspec.structs.replace(told, since=time() - (monotonic() - told.since)))
 
     async def _carry_out(self, actions: Sequence[Lasting], machine: Recovering) -> None:

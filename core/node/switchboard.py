@@ -68,8 +68,8 @@ from core.worker.messages import (
 
 
 class Switchboard:
-    """Passes each to the part of the node that it is for. While the roster is forked nobody gets files or tests: what it
-    says of anyone may be false.
+    """Passes each to the part of the node that it is for. While the roster is forked nobody gets files or tests, for
+    what it says of anyone may be false.
     """
 
     def __init__(

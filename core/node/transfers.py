@@ -6,8 +6,8 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
 from functools import partial
-from pathlib import Path
 from math import inf
+from pathlib import Path
 from time import monotonic
 from typing import Final, Literal
 

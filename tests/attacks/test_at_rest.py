@@ -1,4 +1,4 @@
-"""T14: after an answer, nothing of the prompt or the answer lies in clear in any file of any Mac."""
+"""T14: after an answer that is kept, nothing of the prompt or the answer lies in clear in any file of any Mac."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ import pytest
 
 from core.models.maker import make_model
 from core.models.tokens import Tokens
-from core.requests import Message
+from core.node.conversations import SUFFIX
+from core.requests import Conversation, KeptTurn, Message
 from tests.cluster import ask, running_demo
 
 pytestmark = pytest.mark.slow
@@ -22,9 +23,13 @@ async def test_no_file_of_any_mac_holds_the_words_or_the_tokens(tmp_path: Path) 
     make_model(model, "llama")
     async with running_demo(model, (64, 32)) as demo:
         answer = await ask(demo.head, PROMPT, 40)
+        turns = (KeptTurn(role="user", text=PROMPT, at=1.0), KeptTurn(role="assistant", text=answer.text, at=2.0))
+        kept = Conversation(id="ab" * 16, title=PROMPT, created_at=1.0, changed_at=1.0, turns=turns)
+        await demo.head.client.keep_conversation(kept)
         files = [path for path in demo.home.root.parent.rglob("*") if path.is_file()]
         written = {path: path.read_bytes() for path in files}
         assert any(path.is_relative_to(demo.home.tokens) for path in files), "the head keeps a log of the tokens"
+        assert any(path.suffix == SUFFIX for path in files), "and the conversation"
     prompt = Tokens.load(model).encode([Message(role="user", content=PROMPT)], raw=False)
     words = [said[i : i + 8] for said in (PROMPT.encode(), answer.text.encode()) for i in range(len(said) - 7)]
     runs = [ids[i : i + 4] for ids in (prompt, answer.tokens) for i in range(len(ids) - 3)]

@@ -23,6 +23,7 @@ SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")
 LOFT, PORCH = "loft", "porch"
 # a first run is one only where nobody is seen, whatever else runs on this machine
 ALONE = "--no-multicast"
+LONGEST = "─── stopped at the token limit ───"
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -39,10 +40,14 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
         async with running_node(porch, ALONE, "--models", str(model), "--peer", where):
             theirs = terminal(*size, "--home", str(porch.root))
             await asyncio.to_thread(meet, mine, theirs)
+            await asyncio.to_thread(load, mine)
             await asyncio.to_thread(ask_and_stop, mine)
             await asyncio.to_thread(edit, mine)
-            await asyncio.to_thread(lose, mine, theirs, porch)
-        await asyncio.to_thread(quit_after_recovery, mine)
+            await asyncio.to_thread(lose, mine, porch)
+            await asyncio.to_thread(recover, mine)
+            await asyncio.to_thread(quit_from, theirs, "✗ node stopped", "The node of this Mac stopped.")
+        await asyncio.to_thread(quit_from, mine)
+        assert node.now.plan_status == "ready"
 
 
 def first_run(mine: Terminal) -> None:
@@ -81,15 +86,18 @@ def meet(mine: Terminal, theirs: Terminal) -> None:
         screen.until(lambda s: re.search(r"● 2( of |/)2 Macs", s) is not None, "not linked")
 
 
-def ask_and_stop(mine: Terminal) -> None:
-    """The first model, the first answer, the first Esc."""
+def load(mine: Terminal) -> None:
+    """The first model."""
     mine.type("C-o")
     mine.shows("Choose a model", "endless")
     mine.type("Enter")
-    mine.shows("is loaded on 2 Macs")
+    mine.shows("is loaded on 2 Macs", "Ask anything")
+
+
+def ask_and_stop(mine: Terminal) -> None:
+    """The first answer, the first Esc."""
     mine.type("what is a layer?", "Enter")
-    mine.shows("what is a layer?")
-    mine.until(lambda s: tokens(s) >= 5, "no answer began")
+    mine.until(lambda s: "what is a layer?" in s and tokens(s) >= 5, "no answer began")
     mine.type("Escape")
     mine.shows("─── stopped by you ───")
 
@@ -109,7 +117,9 @@ def edit(mine: Terminal) -> None:
     mine.type("F4")
     mine.until(lambda s: layers(s) == after and "This is the split that is loaded" in s, "it was not applied")
     mine.type("Escape")
-    mine.until(lambda s: "Edit split" not in s and "Ask anything" in s, "it was not loaded anew")
+    screen = mine.until(lambda s: "Edit split" not in s and "Ask anything" in s, "it was not loaded anew")
+    assert f" 0–{after[0] - 1} " in screen
+    assert f" {after[0]}–7" in screen
 
 
 def tokens(screen: str) -> int:
@@ -124,28 +134,28 @@ def layers(screen: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
-def lose(mine: Terminal, theirs: Terminal, porch: Home) -> None:
-    """The other Mac dies in the middle of an answer, which goes on here."""
+def lose(mine: Terminal, porch: Home) -> None:
+    """The other Mac dies in the middle of an answer."""
     mine.type("and what is a hop?", "Enter")
     mine.until(lambda s: "and what is a hop?" in s and tokens(s) >= 5, "no answer began")
     node_of(porch).kill()
+
+
+def recover(mine: Terminal) -> None:
+    """The answer goes on here, and is stopped, unless it was quicker and is as long as an answer may be."""
     held = mine.shows(f"{PORCH} is gone", "Nothing is lost on this Mac.", "1  Re-plan", "Stop here", "paused at token")
-    mine.shows(f"─── recovered: {PORCH} left")
-    went_on = mine.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
-    assert went_on.count("─── recovered:") == 1
-    assert "Stop here" not in went_on
-    theirs.shows("✗ node stopped", "The node of this Mac stopped.")
-    quit_from(theirs)
-
-
-def quit_after_recovery(mine: Terminal) -> None:
-    """The answer is stopped, and nothing stays behind but the node."""
+    again = mine.shows(f"─── recovered: {PORCH} left", "holds the whole model")
+    assert again.count("─── recovered:") == 1
+    assert "Stop here" not in again
+    assert re.search(r" 1( of |/)2 Macs", again)
+    mine.until(lambda s: tokens(s) > paused_at(held) or LONGEST in s, "the answer does not go on")
     mine.type("Escape")
-    mine.shows("─── stopped by you ───")
-    quit_from(mine)
+    mine.until(lambda s: "Esc stop" not in s and ("─── stopped by you ───" in s or LONGEST in s), "it did not stop")
 
 
-def quit_from(screen: Terminal) -> None:
+def quit_from(screen: Terminal, *last_words: str) -> None:
+    """Nothing of the screen stays behind."""
+    screen.shows(*last_words)
     processes = screen.processes()
     screen.type("C-q")
     assert_gone(processes)

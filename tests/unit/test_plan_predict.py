@@ -209,7 +209,8 @@ def test_a_faster_mac_never_makes_a_token_slower(chips: list[str], data: st.Data
     faster = [("M2 Ultra", 8.0) if at == swapped else mac for at, mac in enumerate(macs)]
     before, after = foretold(*macs), foretold(*faster)
     assert after.token_s <= before.token_s
-    assert after.prompt_s and before.prompt_s and after.prompt_s <= before.prompt_s
+    assert after.prompt_s is not None is not before.prompt_s
+    assert after.prompt_s <= before.prompt_s
     assert before.tokens_per_s == pytest.approx(1 / (sum(before.stages_s) + sum(before.hops_s)))
     assert foretold(*macs, rtt_s=0.0).token_s <= before.token_s
 

@@ -13,7 +13,8 @@ from tui import state
 from tui.hops import Hop, ring_of
 from tui.past import PAST_S, faded
 from tui.phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
-from tui.state import HOP_WINDOW_S, HopPoint, UiState
+from tui.points import HOP_WINDOW_S, HopPoint
+from tui.state import UiState
 from tui.widgets.hop_text import (
     ROWS,
     SpeedTest,

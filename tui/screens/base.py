@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Protocol, runtime_checkable
+from pathlib import Path
+from typing import Final, Protocol, runtime_checkable
 
 from textual.events import Resize
 from textual.screen import Screen
 
 from tui.state import UiState
 from tui.widgets.too_small import TooSmall, layout_for
+
+# whole paths: a subclass of the app may live in another folder
+STYLES: Final = Path(__file__).parent
 
 
 @runtime_checkable

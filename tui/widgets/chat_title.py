@@ -39,6 +39,6 @@ def title_content(state: UiState, width: int) -> Content:
     plan, words = state.snapshot.plan, chat_words(state)
     if plan is not None:
         words.insert(1, plural(len(plan.stages), "Mac"))
-    right = context_words(state)
-    line = between(" " + " · ".join(["Chat", *words]), f" {right}", width)
+    right = f" {context_words(state)} "
+    line = between(" " + " · ".join(["Chat", *words]), right, width)
     return Content(line).stylize("bold", 0, 5).stylize(DIM, max(0, len(line) - len(right)), len(line))

@@ -18,7 +18,8 @@ def check_title(findings: Sequence[Finding], width: int, *, is_running: bool) ->
     """What it came to, in `width` cells."""
     wrong, beware = (sum(f.state == state for f in findings) for state in ("bad", "warn"))
     told = [f"✗ {wrong} wrong"] * bool(wrong) + [f"▲ {beware} to beware of"] * bool(beware)
-    right = "◌ checking" if is_running else " · ".join(told) or "✓ nothing is wrong"
+    fine = "✓ nothing is wrong" if findings else "○ nothing was checked"
+    right = "◌ checking" if is_running else " · ".join(told) or fine
     return Content(between(" Check of this Mac", right + " ", width)).stylize("bold", 0, 18)
 
 
@@ -27,6 +28,8 @@ def check_content(findings: Sequence[Finding], width: int, *, is_running: bool) 
     parts = [_finding(each, width) for each in findings]
     if is_running:
         parts.append(Content.styled(f"◌ checking, {plural(len(findings), 'finding')} so far", DIM))
+    elif not findings:
+        parts.append(Content.styled("The node has told nothing. r asks it again.", DIM))
     return Content("\n").join(parts)
 
 

@@ -23,8 +23,9 @@ from tui.format import (
     spark,
 )
 from tui.hops import ring_of
+from tui.points import HOP_WINDOW_S
 from tui.recovery import mac_mark, part_mark
-from tui.state import HOP_WINDOW_S, UiState
+from tui.state import UiState
 from tui.widgets.hop_pane import duration_short
 from tui.widgets.layer_bar import layer_bar
 
@@ -116,7 +117,8 @@ def _hops(state: UiState, room: int, now: float) -> Content:
     if plan is not None and len(plan.stages) == 1:
         return Content.styled("one Mac holds the whole model: no hops", DIM)
     if ring.longest_s is None:
-        return Content.styled("hops appear with the next answer", DIM)
+        when = "with the next answer" if plan else "when a model runs on several Macs"
+        return Content.styled(f"hops appear {when}", DIM)
     top = scale_top(max(v for h in ring.hops for _, v in h.samples))
     tail = f" ms (scale 0–{duration_short(top)})"
     cells = max(3, min(12, (room - len(tail) - 5) // len(ring.hops) - 8))

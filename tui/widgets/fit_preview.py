@@ -75,7 +75,9 @@ def fit_content(
     leaves out empty lines.
     """
     if choice is None:
-        return Content.styled("No model is listed. d downloads one of the Hugging Face hub; what is hidden, / and f show again.", DIM)
+        return Content.styled(
+            "No model here, or none that / and f let through. d downloads one of the Hugging Face hub.", DIM
+        )
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
     parts = [

@@ -13,7 +13,8 @@ from core.requests import SpeedResult
 from tui.format import BAD, DIM, STEPS, WARN, between, columns, count, duration, fit, gauge, scale_top, spark
 from tui.hops import Hop, Ring
 from tui.phases import CABLE_RTT_S, WORTH_SAYING, Phases, phases_of, points_of, samples_of, spread_of, worth_of
-from tui.state import HOP_WINDOW_S, HopPoint, UiState
+from tui.points import HOP_WINDOW_S, HopPoint
+from tui.state import UiState
 
 ROWS: Final = 5
 _AXIS: Final = 9

@@ -128,7 +128,8 @@ def arranged(
     """The models whose name holds `text`, in `order`; with `fitting` only those that fit. Best fit: loaded, then few
     Macs, then large ones first.
     """
-    wanted = [c for c in choices if text.casefold() in c.name.casefold() and (not fitting or c.loaded or c.preview.plan)]
+    named = (c for c in choices if text.casefold() in c.name.casefold())
+    wanted = [c for c in named if not fitting or c.loaded or c.preview.plan]
     match order:
         case "size":
             return tuple(sorted(wanted, key=lambda c: -c.total_bytes))

@@ -172,14 +172,15 @@ def _peer_line(
 ) -> Content:
     stage = next((s for s in plan.stages if s.device_id == peer.device_id), None) if plan else None
     budget = max(peer.budget_bytes, 0)
-    used = f"{gigabytes_short(peer.used_bytes)}/{gigabytes_short(budget)}" if budget else "–"
+    used = f" {gigabytes_short(peer.used_bytes)}/{gigabytes_short(budget)}" if budget else "–"
+    bar, room = bar_width - max(0, len(used) - 8), max(8, len(used))  # a long figure takes it from the bar
     return Content.assemble(
         (mark.glyph, mark.style),
         ("▸" if is_pointed else " ", "bold"),
         (fit(peer.name, name_width - 1) + " ", "bold" if peer.is_self or is_pointed else ""),
         fit(peer.chip, 8) + " ",
-        (gauge(peer.used_bytes, budget, bar_width), "$primary"),
-        fit(used, 8, right=True) + " ",
+        (gauge(peer.used_bytes, budget, bar), "$primary"),
+        fit(used, room, right=True) + " ",
         fit(layer_range(stage.start, stage.stop) if stage else "", 7, right=True),
     )
 

@@ -84,7 +84,7 @@ def _powers(view: TrustView, mac: TrustedMac) -> list[Content]:
     reasons: dict[str, list[Power]] = {}
     for power in POWERS:
         reasons.setdefault(why_not(view, mac, power), []).append(power)
-    lines = []
+    lines: list[Content] = []
     for why, powers in sorted(reasons.items()):
         if why and view.fork is None:
             powers = [p for p in powers if p != "decide"]  # where all is well nobody has to read of forks

@@ -1,0 +1,323 @@
+"""A paired Mac that turned hostile, and what it gets of copies, lists and tests; and a hub that sends without end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.errors import Busy, LinkLost, ModelMismatch, ProtocolError, TransferError
+from core.events import Transfer
+from core.link.frames import FrameType
+from core.models import fetch
+from core.models.catalog import Catalog
+from core.models.maker import make_model
+from core.node import copying
+from core.node.bus import Bus
+from core.node.copying import MAX_BEGUN, WINDOW
+from core.node.holdings import Holdings
+from core.node.journal import Journal
+from core.node.messages import (
+    AnyMessage,
+    CopyAsk,
+    CopyTold,
+    FileFacts,
+    FilesAsk,
+    FilesTold,
+    HoldsAsk,
+    PartAsk,
+    PartSent,
+    Probe,
+    SpeedAsk,
+    SpeedTold,
+    from_frame,
+    to_frame,
+)
+from core.node.switchboard import Switchboard
+from core.node.tasks import Tasks
+from core.node.transfers import Transfers
+from tests.unit.test_node_copying import Pair, held_model_named, pair
+from tests.unit.test_node_dialling import until
+from tests.unit.test_node_formation import mac_id
+from tests.unit.test_node_speed import FOUND
+from tui.disks import transfer_words
+
+__all__ = ["pair"]
+
+OWN, OTHER, THIRD = (mac_id(n) for n in range(3))
+FLOOD = 500
+
+
+class Deaf:
+    """A link whose other end asks and does not read until it is `heard`; `sent` lies in the memory of this Mac."""
+
+    def __init__(self) -> None:
+        self.contacts: dict[str, object] = {OTHER: object()}
+        self.sent: list[AnyMessage] = []
+        self.heard = asyncio.Event()
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        self.sent.append(message)
+        await self.heard.wait()
+        return device_id in self.contacts
+
+
+async def test_who_asks_for_parts_and_does_not_read_makes_a_mac_hold_few(pair: Pair) -> None:
+    await pair.copy()
+    link = Deaf()
+    pair.sender.copying._sender = link
+    asks = [PartAsk(number=n, fingerprint=pair.model.fingerprint, name="config.json", offset=0) for n in range(FLOOD)]
+    flood = asyncio.gather(*(pair.sender.copying.heard("asker", ask) for ask in asks))
+    await until(lambda: bool(link.sent))
+    await asyncio.sleep(0.05)
+    assert [type(message) for message in link.sent] == [PartSent] * WINDOW
+    link.heard.set()
+    await flood
+    assert len(link.sent) == 3 * WINDOW, "and is given not much more than an honest Mac asks for"
+
+
+async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    link, hashed = Deaf(), 0
+    pair.sender.copying._sender = link
+    manifest = pair.sender.copying._models.manifest
+
+    async def counted(directory: Path) -> dict[str, str]:
+        nonlocal hashed
+        hashed += 1
+        return await manifest(directory)
+
+    monkeypatch.setattr(pair.sender.copying._models, "manifest", counted)
+    asks = [FilesAsk(fingerprint=pair.model.fingerprint)] * FLOOD
+    flood = asyncio.gather(*(pair.sender.copying.heard(OTHER, ask) for ask in asks))
+    await until(lambda: bool(link.sent))
+    del link.contacts[OTHER]
+    link.heard.set()
+    await flood
+    assert hashed <= 2
+    assert pair.sender.copying._served == {}, "nothing is kept for one that is gone"
+
+
+async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair: Pair) -> None:
+    link = Deaf()
+    holdings = Holdings(OWN, pair.sender.copying._models, link, Bus())
+    flood = asyncio.gather(*(holdings.heard(OTHER, HoldsAsk()) for _ in range(FLOOD)))
+    await until(lambda: bool(link.sent))
+    link.heard.set()
+    await flood
+    assert len(link.sent) == 2
+
+
+async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> None:
+    begun = pair.asker.folder / copying.PARTIAL
+    for number in range(MAX_BEGUN):
+        (begun / f"{number:064x}").mkdir(parents=True)
+    begun.chmod(0o700)
+    with pytest.raises(TransferError, match="have not ended"):
+        await pair.copy()
+    assert len(list(begun.iterdir())) == MAX_BEGUN
+    (begun / f"{0:064x}").rmdir()
+    await pair.copy()
+    assert len(list(begun.iterdir())) == MAX_BEGUN - 1
+
+
+async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
+    nothing = FileFacts(size=0, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
+    told = FilesTold(fingerprint=pair.model.fingerprint, files={"model.safetensors": nothing})
+    pair.sender.wrong = lambda message: told if isinstance(message, FilesTold) else message  # type: ignore[method-assign]
+    with pytest.raises(ModelMismatch):
+        await pair.copy()
+    assert list((pair.asker.folder / copying.PARTIAL).iterdir()) == []
+
+
+async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair: Pair) -> None:
+    mine = pair.asker.folder / "models--acme--solo" / "snapshots" / "main"
+    make_model(mine, "llama", layers=3)
+    await pair.copy()
+    found = Catalog([pair.asker.folder])
+    assert found.find("solo").path == str(mine)
+    assert found.find(f"solo-{pair.model.fingerprint[:8]}").fingerprint == pair.model.fingerprint
+
+
+async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"mine")
+    partial = pair.asker.folder / copying.PARTIAL / pair.model.fingerprint
+    partial.mkdir(parents=True)
+    for folder in (partial.parent, partial):
+        folder.chmod(0o700)
+    (partial / "config.json").symlink_to(victim)
+    await pair.copy()
+    assert victim.read_bytes() == b"mine"
+
+
+async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> None:
+    await pair.copy()
+    pair.sender.copying.gone("asker")
+    before = len(pair.sender.sent)
+    ask = PartAsk(number=1, fingerprint=pair.model.fingerprint, name="config.json", offset=0)
+    await pair.sender.copying.heard("asker", ask)
+    assert len(pair.sender.sent) == before
+
+
+async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair: Pair) -> None:
+    def revoked(message: AnyMessage) -> AnyMessage:
+        if isinstance(message, PartSent) and message.number == 3:
+            pair.asker.copying.gone("sender")
+        return message
+
+    pair.sender.wrong = revoked  # type: ignore[method-assign]
+    with pytest.raises(LinkLost):
+        await pair.copy()
+    assert not (pair.asker.folder / "solo").exists()
+
+
+# ---- copies that a Mac makes for another one, and what is said of those
+
+
+def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers, Tasks]:
+    tasks = Tasks(Journal(folder / "log", "node", bus))
+    holdings = Holdings(OWN, pair.asker.copying._models, link, bus)
+    found = Transfers(OWN, holdings, pair.asker.copying, link, folder, bus=bus, journal=tasks._journal, tasks=tasks)
+    return found, tasks
+
+
+async def test_no_mac_speaks_of_a_copy_that_nobody_wanted_or_of_another_model(pair: Pair, tmp_path: Path) -> None:
+    bus, link = Bus(), Deaf()
+    made, tasks = transfers(tmp_path, pair, link, bus)
+    lie = Transfer(model="x" * 400, fingerprint="b" * 64, mac=THIRD, source=THIRD, state="running", done=1, total=2)
+    await made.heard(OTHER, CopyTold(transfer=lie))
+    assert not bus.now.transfers
+    bus.publish(Transfer(model="toy", fingerprint="a" * 64, mac=OTHER, source=OWN, state="asking"))
+    await made.heard(THIRD, CopyTold(transfer=lie))
+    await made.heard(OTHER, CopyTold(transfer=lie))
+    (shown,) = bus.now.transfers
+    assert (shown.model, shown.fingerprint, shown.mac, shown.source) == ("toy", "a" * 64, OTHER, OWN)
+    assert shown.done == 1
+    await tasks.stop()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("done", -1), ("total", 1 << 60), ("bytes_per_s", -1.0), ("bytes_per_s", 1e300)]
+)
+def test_figures_that_no_copy_has_are_refused(field: str, value: float) -> None:
+    fine = Transfer(model="toy", mac=OTHER, state="running", done=1, total=2)
+    with pytest.raises(ProtocolError):
+        from_frame(*to_frame(CopyTold(transfer=msgspec.structs.replace(fine, **{field: value}))))
+
+
+def test_a_copy_that_would_take_for_ever_can_be_shown() -> None:
+    slow = Transfer(
+        model="toy", mac=OTHER, source=OWN, state="running", done=0, total=(1 << 53) - 1, bytes_per_s=5e-324
+    )
+    _, words = transfer_words(slow, Bus().now, 120)
+    assert "left" not in words
+
+
+def test_a_speed_that_no_test_has_can_be_shown_or_is_refused() -> None:
+    assert msgspec.structs.replace(FOUND, seconds=5e-324).bytes_per_s == 0.0
+    body = msgspec.json.encode({"type": "SpeedTold", "test": 1, "result": msgspec.structs.asdict(FOUND)})
+    endless = body.replace(b'"bytes":98304', b'"bytes":1' + b"0" * 400)
+    assert endless != body
+    with pytest.raises(ProtocolError):
+        from_frame(FrameType.SPEED, endless)
+
+
+async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: Pair, tmp_path: Path) -> None:
+    bus, link = Bus(), Deaf()
+    link.heard.set()
+    made, tasks = transfers(tmp_path, pair, link, bus)
+    model = held_model_named("evil")
+    made._holdings._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
+    pair.asker.other = None  # whoever asks it for the files finds nobody
+    for _ in range(FLOOD):
+        await made.heard(OTHER, CopyAsk(fingerprint=model.fingerprint))
+        if made._running:
+            await asyncio.gather(made._running, return_exceptions=True)
+    logged = (tmp_path / "log").read_text().count("did not come")
+    assert logged == 1
+    last = [m.transfer for m in link.sent if isinstance(m, CopyTold)][-1]
+    assert last.problem
+    assert last.problem.kind == Busy.__name__
+    await tasks.stop()
+
+
+# ---- a fork
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        FilesAsk(fingerprint="a" * 64),
+        PartAsk(number=1, fingerprint="a" * 64, name="config.json", offset=0),
+        PartSent(number=1, data=b"x"),
+        FilesTold(fingerprint="a" * 64),
+        CopyAsk(fingerprint="a" * 64),
+        Probe(number=1, size=0),
+        SpeedAsk(test=1, target=THIRD),
+        SpeedTold(test=1, result=FOUND),
+    ],
+    ids=lambda m: type(m).__name__,
+)
+async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: AnyMessage) -> None:
+    heard: list[AnyMessage] = []
+
+    async def note(_: str, said: AnyMessage) -> None:
+        heard.append(said)
+
+    board = Switchboard.__new__(Switchboard)
+    board._speed = board._transfers = SimpleNamespace(heard=note)  # type: ignore[assignment]
+    for is_forked, count in ((True, 0), (False, 1)):
+        board._is_forked = lambda is_forked=is_forked: is_forked  # type: ignore[misc]
+        await board.message(OTHER, message)
+        assert len(heard) == count
+
+
+# ---- the hub
+
+
+def test_a_hub_that_sends_more_than_it_said_fills_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = 0
+
+    def endless(url: str, out: Any, **_: object) -> None:
+        nonlocal written
+        while True:
+            written += out.write(b"x" * 1000)
+
+    monkeypatch.setattr(fetch, "get_hf_file_metadata", lambda *_, **__: SimpleNamespace(location="https://hub/x"))
+    monkeypatch.setattr(fetch, "http_get", endless)
+    with pytest.raises(TransferError, match="More comes"):
+        fetch._bring("acme/toy", "main", fetch.Wanted("model.safetensors", 2500, tmp_path / ("a" * 64)))
+    assert written == 2000
+    assert not (tmp_path / ("a" * 64)).exists()
+
+
+@pytest.mark.parametrize(
+    ("location", "goes"),
+    [
+        pytest.param("https://huggingface.co/x", True, id="the-hub"),
+        pytest.param("https://store.example/x", False, id="a-store"),
+        pytest.param("http://huggingface.co/x", False, id="in-clear"),
+    ],
+)
+def test_the_token_of_the_hub_goes_to_the_hub_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, location: str, goes: bool
+) -> None:
+    seen: dict[str, str] = {}
+
+    def note(url: str, out: Any, *, headers: dict[str, str], **_: object) -> None:
+        seen.update(headers)
+        raise TransferError("enough")
+
+    monkeypatch.setattr(fetch, "hf_hub_url", lambda *_, **__: "https://huggingface.co/x")
+    monkeypatch.setattr(fetch, "build_hf_headers", lambda: {"authorization": "Bearer secret"})
+    monkeypatch.setattr(fetch, "get_hf_file_metadata", lambda *_, **__: SimpleNamespace(location=location))
+    monkeypatch.setattr(fetch, "http_get", note)
+    with pytest.raises(TransferError, match="enough"):
+        fetch._bring("acme/toy", "main", fetch.Wanted("model.safetensors", 2500, tmp_path / ("a" * 64)))
+    assert ("authorization" in seen) is goes
