@@ -241,9 +241,7 @@ def _taking(kind: type[_B], command: Callable[[_B], Awaitable[Body]]) -> Handler
     return handle
 
 
-async def _stream(
-    request: web.Request, values: AsyncIterator[_V], encode: Callable[[_V], bytes]
-) -> web.StreamResponse:
+async def _stream(request: web.Request, values: AsyncIterator[_V], encode: Callable[[_V], bytes]) -> web.StreamResponse:
     """Each value as a server-sent event, as soon as it is there."""
     reply = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
     await reply.prepare(request)

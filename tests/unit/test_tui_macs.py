@@ -72,6 +72,8 @@ def test_the_steps_are_ticked_as_they_happen() -> None:
     assert "✓ 2  It appears here" in paired
     assert "● paired with mbp" in paired
     assert "3  Press Ctrl+O" in paired
+    assert "start alone" in seen
+    assert "start alone" not in paired
 
 
 @pytest.mark.parametrize("width", WIDTHS)
