@@ -109,6 +109,7 @@ def new_parser() -> MarkdownIt:
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.core.ruler.push("keep_breaks", _keep_breaks)
+    parser.core.ruler.push("name_languages", _name_languages)
     return parser
 
 
@@ -117,6 +118,13 @@ def _keep_breaks(state: StateCore) -> None:
         for child in token.children or ():
             if child.type == "softbreak":
                 child.type = "hardbreak"
+
+
+def _name_languages(state: StateCore) -> None:
+    """Code of a language that is not known, or not yet, is text: guessing loads every lexer there is, for a second."""
+    for token in state.tokens:
+        if token.type in ("fence", "code_block") and not token.info.strip():
+            token.info = "text"
 
 
 class _Blocks:
@@ -240,14 +248,14 @@ def _code(code: str, info: str, width: int) -> Content:
     """A code block in a frame of `width` cells, with its language and the key that copies it."""
     from textual.highlight import highlight
 
-    language = info.split()[0] if info.split() else ""
-    body = highlight(code.rstrip("\n").expandtabs(4), language=language or "text")
+    language = info.split()[0]
+    body = highlight(code.rstrip("\n").expandtabs(4), language=language)
     room = max(8, width - 4)
     lines = [part for line in body.split("\n", allow_blank=True) for part in (line.fold(room) or [line])]
     bar, end = Content.styled("│ ", "$text-muted"), Content.styled(" │", "$text-muted")
     return Content("\n").join(
         [
-            Content.styled(_frame_top(language or "code", room + 4), "$text-muted"),
+            Content.styled(_frame_top(language, room + 4), "$text-muted"),
             *(bar + line.pad_right(room - line.cell_length) + end for line in lines),
             Content.styled(f"└{'─' * (room + 2)}┘", "$text-muted"),
         ]

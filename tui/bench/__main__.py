@@ -150,7 +150,7 @@ def streaming(folder: Path, load: Load, keys: int) -> tuple[Typed, Phase]:
 def bare(folder: Path, keys: int) -> list[float]:
     """Keys into nothing but a text area."""
     with Pty([*_measured(folder, folder / "bare"), "--bare"]) as pty:
-        pty.seen(b"^q")
+        pty.seen(b"ready")
         time.sleep(SETTLE_S)
         return type_keys(pty, keys)
 
@@ -181,7 +181,7 @@ def measure(runs: int, keys: int) -> TuiResult:
         folder = Path(name)
         with source(folder, Load(3, 1, 0)):
             own = [first_frame_ms([*command, name], b"Quit") for _ in range(runs)]
-        plain = [first_frame_ms([*_measured(folder, folder / "bare"), "--bare"], b"^q") for _ in range(runs)]
+        plain = [first_frame_ms([*_measured(folder, folder / "bare"), "--bare"], b"ready") for _ in range(runs)]
         typed, idle = streaming(folder, Load(3, 1, HISTORY_TOKENS), keys)
         (folder / "phases").unlink()
         crowd, _ = streaming(folder, Load(100, 16, FILL_TOKENS), keys)

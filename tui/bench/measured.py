@@ -55,11 +55,12 @@ class LoopClock:
 def bare_app() -> App[Any]:
     """The least that can be typed into."""
     from textual.app import App, ComposeResult
-    from textual.widgets import TextArea
+    from textual.widgets import Static, TextArea
 
     class Bare(App[None]):
         def compose(self) -> ComposeResult:
-            yield TextArea(placeholder="^q")
+            yield TextArea()
+            yield Static("ready")
 
     return Bare()
 
