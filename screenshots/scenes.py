@@ -11,6 +11,7 @@ from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 from unittest.mock import patch
 
+from msgspec.structs import replace
 from textual.pilot import Pilot
 from textual.widgets import Input, TextArea
 
@@ -107,16 +108,17 @@ async def drawn(
     no answer for.
     """
     client = ReplayingClient(recording)
+    state = replace(recording.state, ticked_at=recording.at)
     with standing_still(recording.at), TemporaryDirectory() as folder:
         app = MaclusterApp(client, note=SCENES[name].note, folder=Path(folder))
         app.animation_level = "none"
         async with app.run_test(size=size) as pilot:
             await until(lambda: app.state.attached, pilot)
-            app.set_state(recording.state)
+            app.set_state(state)
             still(app)
             await settled(app, pilot)
             await lead(app, pilot, SCENES[name])
-            app.set_state(recording.state)
+            app.set_state(state)
             still(app)
             for theme in THEMES:
                 app.theme = theme
@@ -127,8 +129,9 @@ async def drawn(
 
 @contextmanager
 def standing_still(at: float) -> Iterator[None]:
-    """The time of day is `at`, in UTC; clocks that measure go on."""
-    with patch.dict("os.environ", TZ="UTC"), patch("time.time", lambda: at):
+    """The time of day is `at`, in UTC, and no tick changes the state; clocks that measure go on."""
+    no_tick = patch("tui.state.ticked", lambda state, now: state)
+    with patch.dict("os.environ", TZ="UTC"), patch("time.time", lambda: at), no_tick:
         time.tzset()
         try:
             yield
