@@ -23,14 +23,16 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
 ROWS: Final = 4
 ASKED: Final = 10
-TOKENS: Final = 900  # four of them fit the context, and nobody has to hurry
+CONTEXT: Final = 16384
+TOKENS: Final = 900
+LONG: Final = 3600  # four of them fit the context, and nobody who looks has to hurry
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
     said: list[str] = []
-    load = LoadRequest(model="", rows=ROWS)
-    config = DemoConfig(budgets_gb=(64, 32), model=made("llama"), load=load, multicast=False)
+    load = LoadRequest(model="", rows=ROWS, context=CONTEXT)
+    config = DemoConfig(budgets_gb=(64, 32), model=made("llama", context=CONTEXT), load=load, multicast=False)
     demo = Demo(config, said.append)
     try:
         await demo.start()
@@ -74,7 +76,7 @@ async def test_four_write_and_six_wait_until_all_are_done(head: Watch) -> None:
     assert {row.state for row in batch.running} == {"writing"}
     assert [lane.rows for lane in batch.lanes] == [2, 2], "as many lanes as there are Macs"
     assert all(0 < row.written < TOKENS and row.prompt_tokens for row in batch.running)
-    assert batch.used_tokens <= batch.reserved_tokens <= 4096
+    assert batch.used_tokens <= batch.reserved_tokens <= CONTEXT
     lines = "\n".join(status_lines(head.now))
     assert f"Rows: 4 of 4 rows · {batch.in_flight} lane" in lines
     assert ids[-1][:8] in lines
@@ -117,7 +119,7 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch, size: tuple[int,
         await person.until(lambda: app.focused is app.dashboard.prompt)
         await pilot.press("escape", "B")
         await person.sees("Nothing is being asked")
-        ids = [await begin(head, f"lane {number}") for number in range(ASKED)]
+        ids = [await begin(head, f"lane {number}", LONG) for number in range(ASKED)]
         await person.sees("4 of 4 rows", "6 wait", "● writing", "1 of 6 in the queue", "6 of 6", "lane 2", "All 4 rows")
         assert all(name[:8] in person.text for name in ids)
         assert "this chat" not in person.text
@@ -126,7 +128,7 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch, size: tuple[int,
         await person.sees("another client", "Let it go on", ids[2][:8])
         await pilot.press("enter")
         assert isinstance(app.screen, BatchScreen)
-        assert ids[2] in head.now.running, "the answer that is chosen first changes nothing"
+        assert ids[2] in app.state.snapshot.running, "the answer that is chosen first changes nothing"
         await pilot.press("x", "down", "enter")
         await person.until(lambda: ids[2][:8] not in person.text)
         await person.sees("5 wait")
@@ -141,12 +143,12 @@ async def test_the_answer_of_the_chat_is_marked_and_stopped_without_a_question(h
     async with app.run_test(size=(80, 24), notifications=True) as pilot:
         person = Person(app, pilot)
         await person.until(lambda: app.focused is app.dashboard.prompt)
-        others = [await begin(head, "others") for _ in range(ROWS)]
+        others = [await begin(head, "others", LONG) for _ in range(ROWS)]
         await pilot.press(*"why", "enter")
         await person.until(lambda: bool(app.state.answer and app.state.answer.request_id))
         await pilot.press("shift+tab", "B")
         await person.sees("this chat", "1 of 1 in the queue")
         await pilot.press("end", "x")
         await person.until(lambda: app.state.answer is None)
-        assert set(head.now.running) == set(others)
+        await head.until(lambda w: set(w.now.running) == set(others), ANSWER_S, "Stopping that one")
         await stop_all(head)
