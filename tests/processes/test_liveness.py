@@ -108,7 +108,8 @@ async def test_a_mac_that_stops_for_four_seconds_is_suspected_then_lost_and_come
         took_s = await time_until(demo, mac.device_id, "lost", "Seeing it lost")
         print(f"stopped: lost after {took_s:.2f} s")
         await asyncio.sleep(began + 4.0 - time.monotonic())
-    assert states(demo.head.seen[mark:], mac.device_id)[:2] == ["suspect", "lost"]
+    worse = [state for state in states(demo.head.seen[mark:], mac.device_id) if state != "connected"]
+    assert worse[:2] == ["suspect", "lost"], "what it measures may be told once more before it stops"
     await demo.watches[2].until(
         lambda w: any("This Mac did not run for" in line.text for line in w.now.logs), SEEN_S, "Knowing its own sleep"
     )
