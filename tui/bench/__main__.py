@@ -162,7 +162,7 @@ def _measured(folder: Path, phases: Path) -> list[str]:
 def _phase(path: Path, number: int) -> Phase:
     """The phase of that number, once it is written."""
     deadline = time.monotonic() + 10
-    while len(lines := path.read_bytes().splitlines() if path.exists() else []) <= number:
+    while len(lines := path.read_bytes().split(b"\n")[:-1] if path.exists() else []) <= number:
         if time.monotonic() > deadline:
             raise NodeUnreachable("The measured app does not answer.")
         time.sleep(0.05)

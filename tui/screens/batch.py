@@ -8,7 +8,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from core.events import BatchRow
 from tui.actions import bindings
@@ -21,6 +20,7 @@ from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, Noted
 from tui.widgets.row_list import RowList, head_content
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -41,13 +41,12 @@ class BatchScreen(SizedScreen):
         super().__init__()
         self._client = client
         self._state = state
-        self._title = Static(id="title", markup=False)
-        self._head = Static(id="head", markup=False)
+        self._title = TextView(id="title")
+        self._head = TextView(id="head")
         self.list = RowList()
         self._box = Vertical(self._head, self.list, id="rows-box", classes="pane")
-        self._lanes = Static(markup=False)
+        self._lanes = TextView()
         self._ring = VerticalScroll(self._lanes, id="ring", classes="pane")
-        self._drawn: dict[Static, Content] = {}
 
     def compose(self) -> ComposeResult:
         """Title, rows, ring, keys."""
@@ -78,16 +77,10 @@ class BatchScreen(SizedScreen):
             return
         rows = now.batch.rows
         inner = self.list.scrollable_content_region.width
-        self._update(self._title, title_content(now, width))
-        self._update(self._head, head_content(inner) if rows else empty_content(now, attached=state.attached))
-        self._update(self._lanes, ring_content(now, self._ring.scrollable_content_region.width))
+        self._title.draw(title_content(now, width))
+        self._head.draw(head_content(inner) if rows else empty_content(now, attached=state.attached))
+        self._lanes.draw(ring_content(now, self._ring.scrollable_content_region.width))
         self.list.show(rows, state.answer.request_id if state.answer else "")
-
-    def _update(self, part: Static, content: Content) -> None:
-        shown = self._drawn.get(part)
-        if shown is None or not content.is_same(shown):
-            self._drawn[part] = content
-            part.update(content)
 
     def action_stop(self) -> None:
         """End the answer under the cursor; that of another client only if the person says so."""

@@ -8,7 +8,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from core.requests import Finding
 from tui.actions import bindings
@@ -19,6 +18,7 @@ from tui.state import washed
 from tui.widgets.check_text import check_content, check_text, check_title
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Copied, Failed, Noted
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -43,8 +43,8 @@ class CheckScreen(SizedScreen):
         self._client = client
         self._findings: tuple[Finding, ...] = ()
         self._is_running = False
-        self._title = Static(id="title", markup=False)
-        self._text = Static(markup=False)
+        self._title = TextView(id="title")
+        self._text = TextView()
         self._box = VerticalScroll(self._text, id="findings", classes="pane")
 
     def compose(self) -> ComposeResult:
@@ -93,5 +93,5 @@ class CheckScreen(SizedScreen):
         width = self._box.scrollable_content_region.width
         if not self.is_mounted or width <= 0:
             return
-        self._title.update(check_title(self._findings, self._title.size.width, is_running=self._is_running))
-        self._text.update(check_content(self._findings, width, is_running=self._is_running))
+        self._title.draw(check_title(self._findings, self._title.size.width, is_running=self._is_running))
+        self._text.draw(check_content(self._findings, width, is_running=self._is_running))

@@ -23,6 +23,7 @@ from tui.state import UiState
 from tui.widgets.conversation_list import ConversationList, arranged, facts_words, head_content, preview_content
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, Noted
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -52,14 +53,14 @@ class ConversationsScreen(SizedScreen):
         self._state = state
         self._infos: tuple[ConversationInfo, ...] | None = None
         self._why_none = "Asking the node of this Mac."
-        self._title = Static(id="title", markup=False)
+        self._title = TextView(id="title")
         self._filter = Input(id="filter", compact=True, placeholder="part of a title, a model or the last words")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
-        self._head = Static(id="head", markup=False)
-        self._empty = Static(id="none", markup=False)
+        self._head = TextView(id="head")
+        self._empty = TextView(id="none")
         self._box = Vertical(id="list-box", classes="pane")
         self.list = ConversationList()
-        self._about = Static(markup=False)
+        self._about = TextView()
         self._preview = VerticalScroll(self._about, id="preview", classes="pane")
 
     def compose(self) -> ComposeResult:
@@ -109,11 +110,11 @@ class ConversationsScreen(SizedScreen):
         if width <= 0:
             return
         shown = arranged(infos or (), self._filter.value)
-        self._title.update(title_content(infos, width))
-        self._head.update(head_content(self.list.scrollable_content_region.width))
+        self._title.draw(title_content(infos, width))
+        self._head.draw(head_content(self.list.scrollable_content_region.width))
         self.list.display = self._head.display = bool(shown)
         self._empty.display = not shown
-        self._empty.update(self._why_none if infos is None else NO_MATCH if infos else EMPTY)
+        self._empty.draw(Content(self._why_none if infos is None else NO_MATCH if infos else EMPTY))
         self.list.show(shown, self._state.chat.id, time.time())
         counted = f"{len(shown)} of {len(infos or ())}" if self._filter.value else plural(len(shown), "conversation")
         self._box.border_subtitle = Content(counted if infos else "")
@@ -125,7 +126,7 @@ class ConversationsScreen(SizedScreen):
         pointed = self.list.pointed if self.list.display else None
         self._preview.border_title = Content(pointed.title or "Damaged" if pointed else "")
         self._preview.border_subtitle = Content(facts_words(pointed) if pointed else "")
-        self._about.update(preview_content(pointed))
+        self._about.draw(preview_content(pointed))
         self._preview.scroll_end(animate=False)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:

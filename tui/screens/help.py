@@ -14,12 +14,12 @@ from textual.dom import DOMNode
 from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
-from textual.widgets import Static
 
 from tui.actions import bindings, why_not
 from tui.format import DIM, fit
 from tui.preferences import config_file
 from tui.registry import HELP, OUR_IDS
+from tui.widgets.text_view import TextView
 
 COLUMN = 52
 NARROW_COLUMN = 36
@@ -55,7 +55,7 @@ class HelpScreen(ModalScreen[None]):
         super().__init__()
         self._topic = topic
         self._typed = ""
-        self._text = Static(markup=False)
+        self._text = TextView()
         self._box = VerticalScroll(self._text, id="help", classes="pane")
 
     def compose(self) -> ComposeResult:
@@ -79,7 +79,7 @@ class HelpScreen(ModalScreen[None]):
         self._draw()
 
     def _draw(self) -> None:
-        self._text.update(help_content(searched(self._topic, self._typed), self._text.size.width))
+        self._text.draw(help_content(searched(self._topic, self._typed), self._text.size.width))
         say = f"/ {self._typed}▌ · Esc clears" if self._typed else "Esc close · type to search the keys"
         self._box.border_subtitle = Content(say)
 

@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from core.requests import SpeedRequest
 from tui.actions import bindings
@@ -33,6 +32,7 @@ from tui.widgets.hop_text import (
 )
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Noted
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -65,11 +65,10 @@ The speed test sends empty and then full messages over the control link of the t
         self._window = 0
         self._is_paused = False
         self._tests: dict[tuple[str, str], SpeedTest] = {}
-        self._drawn: dict[Static, Content] = {}
-        self._title = Static(id="title", markup=False)
-        self._chart, self._speed = Static(markup=False), Static(id="speed", markup=False)
-        self._phases, self._worth = Static(markup=False), Static(id="worth", markup=False)
-        self._all = Static(id="all", markup=False)
+        self._title = TextView(id="title")
+        self._chart, self._speed = TextView(), TextView(id="speed")
+        self._phases, self._worth = TextView(), TextView(id="worth")
+        self._all = TextView(id="all")
         self._time = VerticalScroll(self._chart, self._speed, self._all, id="time", classes="pane")
         self._where = VerticalScroll(self._phases, self._worth, id="phases", classes="pane")
 
@@ -106,30 +105,23 @@ The speed test sends empty and then full messages over the control link of the t
             return
         hop = self.hop
         test = self._tests.get(hop.pair, SpeedTest()) if hop else SpeedTest()
-        self._put(self._title, title_content(self._picture, self._ring, hop, test, width))
+        self._title.draw(title_content(self._picture, self._ring, hop, test, width))
         window_s = WINDOWS_S[self._window]
         self._time.border_title = Content(f"Time a frame · {window_word(window_s)}")
         self._time.border_subtitle = Content("paused ‖ p goes on") if self._is_paused else None
         if hop is None:
-            self._put(self._chart, Content(_why_none(self._picture)))
-            self._put(self._phases, Content.styled("There is no hop to look at.", DIM))
+            self._chart.draw(Content(_why_none(self._picture)))
+            self._phases.draw(Content.styled("There is no hop to look at.", DIM))
             return
         inside = self._chart.size.width
-        self._put(self._chart, chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
-        self._put(self._speed, speed_content(test, self._state.speed_test, inside))
-        self._put(self._all, hops_content(self._picture, self._ring, hop, self._now, window_s, inside))
+        self._chart.draw(chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
+        self._speed.draw(speed_content(test, self._state.speed_test, inside))
+        self._all.draw(hops_content(self._picture, self._ring, hop, self._now, window_s, inside))
         points = points_of(self._picture, hop.pair, self._now, window_s)
         width = self._where.scrollable_content_region.width
-        self._put(self._phases, phases_content(hop, points, width))
+        self._phases.draw(phases_content(hop, points, width))
         self._where.border_subtitle = Content(frames_word(points)) if points else None
-        self._put(self._worth, worth_content(self._ring, hop, test))
-
-    def _put(self, widget: Static, content: Content) -> None:
-        """Repaint what changed."""
-        old = self._drawn.get(widget)
-        if old is None or not content.is_same(old):
-            self._drawn[widget] = content
-            widget.update(content)
+        self._worth.draw(worth_content(self._ring, hop, test))
 
     @property
     def _is_testing(self) -> bool:

@@ -20,6 +20,7 @@ from tui.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogView
 from tui.widgets.messages import Copied, Noted
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 
@@ -37,7 +38,7 @@ class LogsScreen(SizedScreen):
         super().__init__()
         self._state = state
         self._file = file
-        self._title = Static(id="title", markup=False)
+        self._title = TextView(id="title")
         self._filter = Input(id="filter", placeholder="text", compact=True)
         self.log_view = LogView(id="log-lines")
         self.log_view.remove_class("pane")
@@ -76,7 +77,7 @@ class LogsScreen(SizedScreen):
         self._box.border_subtitle = Content(_ending(_below_home(self._file), self._title.size.width - 8))
         follow = Content.assemble(" follow ", ("● on", GOOD) if view.auto_scroll else ("○ off", WARN))
         space = max(1, self._title.size.width - 6 - follow.cell_length)
-        self._title.update(Content.assemble((" Logs", "bold"), (" " * space, DIM), follow))
+        self._title.draw(Content.assemble((" Logs", "bold"), (" " * space, DIM), follow))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter by what is typed so far."""

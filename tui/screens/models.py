@@ -26,6 +26,7 @@ from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, ModelChosen, ModelPointed, Noted
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 from tui.wishes import as_preview, context_words, contexts, download_of, with_bits, with_context, with_topology
 
@@ -53,10 +54,10 @@ class ModelsScreen(SizedScreen):
         self._order = 0
         self._fitting = False
         self._loads_here = False
-        self._title = Static(id="title", markup=False)
+        self._title = TextView(id="title")
         self._filter = Input(id="filter", compact=True, placeholder="part of a name")
         self._filter_line = Horizontal(Static("/ "), self._filter, id="filter-line")
-        self._head = Static(id="head", markup=False)
+        self._head = TextView(id="head")
         self._box = Vertical(id="list-box", classes="pane")
         self.list = ModelList()
         self.preview = FitPreview()
@@ -94,7 +95,7 @@ class ModelsScreen(SizedScreen):
         """Loading goes on, files come, or a Mac changed. A load that was started here leads back to the chat."""
         before, self._state = self._state.snapshot, state
         now = state.snapshot
-        self._title.update(title_content(state, self._title.size.width))
+        self._title.draw(title_content(state, self._title.size.width))
         if before.transfers != now.transfers or before.peers != now.peers:
             self._arrange()
         self.preview.show(state)
@@ -107,7 +108,7 @@ class ModelsScreen(SizedScreen):
         now, known = self._state.snapshot, self._catalog.choices
         choices = with_coming(known or (), now)
         shown = arranged(choices, self._filter.value, ORDERS[self._order], fitting=self._fitting)
-        self._head.update(head_content(self.list.scrollable_content_region.width))
+        self._head.draw(head_content(self.list.scrollable_content_region.width))
         self.list.show(shown, now)
         self._box.border_title = Content("Models")
         counted = f"{len(shown)} of {len(choices)}" if len(shown) < len(choices) else plural(len(choices), "model")

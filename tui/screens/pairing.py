@@ -27,6 +27,7 @@ from tui.places import typed_place
 from tui.registry import PAIRING
 from tui.state import UiState, strangers, washed
 from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
+from tui.widgets.text_view import TextView
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
@@ -75,14 +76,14 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._problem: Problem | None = None
         self._is_typed = False
         self._listed: tuple[Peer, ...] | None = None
-        self._say = Static(markup=False)
+        self._say = TextView()
         self._macs = OptionList(id="strangers", markup=False)
         self._digits = BigDigits(id="digits")
         self._label = Static(markup=False)
         # one line for digits and address: hiding one that has the focus would take the focus from the other
         self._line = Line(compact=True)
-        self._about = Static(id="about", markup=False)
-        self._end = Static(id="end", markup=False)
+        self._about = TextView(id="about")
+        self._end = TextView(id="end")
         self._box = Vertical(id="pairing")
 
     def compose(self) -> ComposeResult:
@@ -154,7 +155,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._box.border_subtitle = Content(keys_of(PAIRING, *ended, "stop", "help"))
         self._box.set_class(state == "paired", "ended-well")
         self._box.set_class(state in ("failed", "stopped"), "ended-badly")
-        self._say.update(say_content(step, me, name, time.time(), is_typed=self._is_typed))
+        self._say.draw(say_content(step, me, name, time.time(), is_typed=self._is_typed))
         self._digits.display = state == "compare"
         self._macs.display = state == "choose"
         self._ask_for(state, name)
@@ -165,7 +166,7 @@ digits. Where the Macs do not find each other, type the address that the other o
             (self._end, end_content(step, self._problem, attached=self._state.attached)),
         ):
             part.display = bool(content.plain)
-            part.update(content)
+            part.draw(content)
         self._list()
         self._place_focus(state)
 

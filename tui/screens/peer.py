@@ -9,7 +9,6 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from core.events import Peer
 from core.requests import TrustedMac
@@ -22,6 +21,7 @@ from tui.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Copied, Failed, MacAsked, MacWish
 from tui.widgets.peer_text import peer_content, peer_title
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -47,9 +47,8 @@ addresses are tried in the order in which they stand here.
         self._state = state
         self._device_id = device_id
         self._trusted: TrustedMac | None = None
-        self._shown = Content("")
-        self._title = Static(id="title", markup=False)
-        self._text = Static(markup=False)
+        self._title = TextView(id="title")
+        self._text = TextView()
         self._box = VerticalScroll(self._text, id="facts", classes="pane")
 
     def compose(self) -> ComposeResult:
@@ -74,12 +73,9 @@ addresses are tried in the order in which they stand here.
         width = self._box.scrollable_content_region.width
         if not self.is_mounted or width <= 0:
             return
-        self._title.update(peer_title(peer, self._title.size.width))
+        self._title.draw(peer_title(peer, self._title.size.width))
         gone = Content("It left: it is no longer advertised, and it is not linked.")
-        new = peer_content(state, peer, self._trusted, width) if peer else gone
-        if not new.is_same(self._shown):
-            self._shown = new
-            self._text.update(new)
+        self._text.draw(peer_content(state, peer, self._trusted, width) if peer else gone)
 
     @property
     def _peer(self) -> Peer | None:
@@ -108,7 +104,7 @@ addresses are tried in the order in which they stand here.
 
     def action_copy_text(self) -> None:
         """Copy what is shown."""
-        self.post_message(Copied(self._shown.plain))
+        self.post_message(Copied(self._text.shown.plain))
 
     def action_back(self) -> None:
         """Back to where the person was."""

@@ -22,6 +22,7 @@ from tui.screens.base import SizedScreen
 from tui.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Noted
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 
@@ -42,12 +43,11 @@ conversation."""
     def __init__(self, options: ChatOptions, use: Callable[[ChatOptions], None]) -> None:
         super().__init__()
         self._options, self._use = options, use
-        self._title = Static(id="title", markup=False)
+        self._title = TextView(id="title")
         self._presets = OptionList(*(Option(_preset(name)) for name in PRESETS), id="presets", markup=False)
         texts = texts_of(options)
         self._inputs = {f.name: Input(texts[f.name], id=f.name.replace("_", "-"), compact=True) for f in FIELDS}
-        self._words = {f.name: Static(classes="limits", markup=False) for f in FIELDS}
-        self._shown: dict[str, Content] = {}
+        self._words = {f.name: TextView(classes="limits") for f in FIELDS}
 
     def compose(self) -> ComposeResult:
         """Title, presets, fields, keys."""
@@ -126,13 +126,11 @@ conversation."""
             return
         options, wrong = self._typed()
         words = "✗ not usable yet" if wrong else " · ".join(option_words(options)) or "the defaults"
-        self._title.update(title_content(words, self._title.size.width))
+        self._title.draw(title_content(words, self._title.size.width))
         for field in FIELDS:
-            why, shown = wrong.get(field.name), self._shown.get(field.name)
+            why = wrong.get(field.name)
             line = Content.styled(f"✗ {why}", BAD) if why else Content.styled(field.limits, DIM)
-            if shown is None or not line.is_same(shown):
-                self._shown[field.name] = line
-                self._words[field.name].update(line)
+            self._words[field.name].draw(line)
 
 
 def title_content(words: str, width: int) -> Content:

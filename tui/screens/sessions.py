@@ -11,7 +11,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Vertical
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 
 from core.requests import SavedSession, SessionName
 from tui.actions import bindings
@@ -24,6 +24,7 @@ from tui.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, Noted, TakenUp
 from tui.widgets.session_list import SessionList, head_content
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
@@ -52,10 +53,10 @@ class SessionsScreen(SizedScreen):
         self._found: tuple[SavedSession, ...] | None = None
         self._under_way = ""
         self._since = 0.0
-        self._title = Static(id="title", markup=False)
-        self._head = Static(id="head", markup=False)
-        self._empty = Static(id="none", markup=False)
-        self._line = Static(id="under-way", markup=False)
+        self._title = TextView(id="title")
+        self._head = TextView(id="head")
+        self._empty = TextView(id="none")
+        self._line = TextView(id="under-way")
         self.list = SessionList()
         self._box = Vertical(id="sessions-box", classes="pane")
 
@@ -188,13 +189,13 @@ class SessionsScreen(SizedScreen):
             return
         found = self._found
         total = "" if found is None else plural(len(found), "conversation")
-        self._title.update(Content.assemble((fit(" Sessions", width - len(total) - 1), "bold"), (total, DIM)))
+        self._title.draw(Content.assemble((fit(" Sessions", width - len(total) - 1), "bold"), (total, DIM)))
         self._head.display = self.list.display = bool(found)
         self._empty.display = not found
-        self._empty.update(Content(_EMPTY if found is not None else "Asking the node of this Mac."))
-        self._head.update(head_content(self._box.scrollable_content_region.width))
+        self._empty.draw(Content(_EMPTY if found is not None else "Asking the node of this Mac."))
+        self._head.draw(head_content(self._box.scrollable_content_region.width))
         self.list.show(found or ())
-        self._line.update(self._line_content())
+        self._line.draw(self._line_content())
 
     def _line_content(self) -> Content:
         if self._under_way:

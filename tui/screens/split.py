@@ -13,7 +13,6 @@ from textual.binding import BindingType
 from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 from textual.events import Click
-from textual.widgets import Static
 from textual.worker import WorkType
 
 from core.errors import Problem
@@ -40,6 +39,7 @@ from tui.widgets.split_text import (
     forecast_content,
     title_content,
 )
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 from tui.wishes import as_preview
 
@@ -80,9 +80,9 @@ helps, more Macs do not."""
         self._known: PlanPreview | None = None
         self._problem: Problem | None = None
         self._was: float | None = None
-        self._title = Static(id="title", markup=False)
-        self._bar = Static(id="boundaries", classes="pane", markup=False)
-        self._effect = Static(markup=False)
+        self._title = TextView(id="title")
+        self._bar = TextView(id="boundaries", classes="pane")
+        self._effect = TextView()
         self._box = VerticalScroll(self._effect, id="effect", classes="pane", can_focus=False)
 
     def compose(self) -> ComposeResult:
@@ -207,9 +207,9 @@ helps, more Macs do not."""
         else:
             above = bar_content(now, [owner.peer for owner in plan.owners], self._bar.content_region.width)
             below = self._effect_content(plan, now)
-        _put(self._title, title_content(plan, self._progress(), width))
-        _put(self._bar, above)
-        _put(self._effect, below)
+        self._title.draw(title_content(plan, self._progress(), width))
+        self._bar.draw(above)
+        self._effect.draw(below)
 
     def _effect_content(self, plan: Plan, now: Boundaries) -> Content:
         lines = [_problem_content(self._problem)] if self._problem else []
@@ -277,12 +277,6 @@ helps, more Macs do not."""
 def _macs(plan: Plan) -> list[str]:
     """Device ids in the order of the layers."""
     return [owner.device_id for owner in plan.owners]
-
-
-def _put(widget: Static, content: Content) -> None:
-    """Show `content`, and repaint if that changes anything."""
-    if not (isinstance(widget.content, Content) and content.is_same(widget.content)):
-        widget.update(content)
 
 
 def _problem_content(problem: Problem | None) -> Content:

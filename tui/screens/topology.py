@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests import LoadRequest, PlanPreview, PlanRequest, PreviewRequest
@@ -23,6 +23,7 @@ from tui.screens.base import SizedScreen
 from tui.state import UiState, of_used, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import ModelChosen, Noted
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 from tui.widgets.topology_list import TOPOLOGIES, TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
@@ -57,10 +58,10 @@ class TopologyScreen(SizedScreen):
         self._client, self._catalog, self._state = client, catalog, state
         self._previews: dict[Topology, PlanPreview] = {}
         self._asked_for: tuple[object, ...] = ()
-        self._title = Static(id="title", markup=False)
+        self._title = TextView(id="title")
         self.list = TopologyList()
         self._box = Vertical(self.list, id="topologies-box", classes="pane")
-        self._about = Static(markup=False)
+        self._about = TextView()
         self._details = VerticalScroll(self._about, id="topology", classes="pane")
 
     def compose(self) -> ComposeResult:
@@ -163,10 +164,10 @@ class TopologyScreen(SizedScreen):
         if width <= 0:
             return
         asked = len(self._previews)
-        _put(self._title, title_content(wish.model if wish else "", asked, len(TOPOLOGIES), width))
+        self._title.draw(title_content(wish.model if wish else "", asked, len(TOPOLOGIES), width))
         self.list.show(self._previews, self._now)
         self._details.border_title = Content(self.list.pointed if wish else "")
-        _put(self._about, self._content() if wish else Content(self._nothing))
+        self._about.draw(self._content() if wish else Content(self._nothing))
 
     def _content(self) -> Content:
         topology, width = self.list.pointed, self._details.scrollable_content_region.width
@@ -176,9 +177,3 @@ class TopologyScreen(SizedScreen):
     @property
     def _nothing(self) -> str:
         return _ASKING if self._catalog.choices is None else _NOTHING
-
-
-def _put(widget: Static, content: Content) -> None:
-    """Show `content`, and repaint if that changes anything."""
-    if not (isinstance(widget.content, Content) and content.is_same(widget.content)):
-        widget.update(content)

@@ -9,7 +9,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 
 from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from tui.actions import bindings
@@ -22,6 +22,7 @@ from tui.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.messages import Failed
+from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 from tui.widgets.trust_text import cluster_content, mac_content, title_content
 
@@ -49,12 +50,12 @@ class TrustScreen(SizedScreen):
         self._state = state
         self._view: TrustView | None = None
         self._whole_key = False
-        self._title = Static(id="title", markup=False)
-        self._cluster = Static(id="cluster", classes="pane", markup=False)
-        self._head = Static(id="head", markup=False)
+        self._title = TextView(id="title")
+        self._cluster = TextView(id="cluster", classes="pane")
+        self._head = TextView(id="head")
         self._box = Vertical(id="macs-box", classes="pane")
         self.list = MacList(device_id)
-        self._about = Static(markup=False)
+        self._about = TextView()
         self._mac = VerticalScroll(self._about, id="mac", classes="pane")
 
     def compose(self) -> ComposeResult:
@@ -110,17 +111,17 @@ class TrustScreen(SizedScreen):
         view, width = self._view, self._title.size.width
         if width <= 0:
             return
-        self._title.update(title_content(view, width))
-        self._cluster.update(cluster_content(view) if view else Content(""))
+        self._title.draw(title_content(view, width))
+        self._cluster.draw(cluster_content(view) if view else Content(""))
         if view is None:
             return
-        self._head.update(head_content(view.macs, self.list.scrollable_content_region.width))
+        self._head.draw(head_content(view.macs, self.list.scrollable_content_region.width))
         self.list.show(view.macs)
         mac = self.list.pointed
         self._mac.border_title = Content(mac.name + (" · this Mac" if mac.is_self else "") if mac else "")
         if mac:
             width = self._mac.scrollable_content_region.width
-            self._about.update(mac_content(view, mac, width, whole=self._whole_key))
+            self._about.draw(mac_content(view, mac, width, whole=self._whole_key))
 
     def action_fingerprint(self) -> None:
         """All of the key's fingerprint, or its ends."""

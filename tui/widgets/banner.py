@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from textual.content import Content
-from textual.widgets import Static
 
 from core.errors import Problem
 from tui.format import BAD, WARN
+from tui.widgets.text_view import TextView
 
 
-class Banner(Static):
+class Banner(TextView):
     """Hidden while there is no problem."""
 
     def __init__(self, *, id: str) -> None:
-        super().__init__(id=id, classes="banner", markup=False)
-        self._shown: Problem | None = None
+        super().__init__(id=id, classes="banner")
         self.display = False
 
     def show(self, problem: Problem | None) -> None:
         """Show `problem`, or nothing."""
-        if problem == self._shown:
-            return
-        self._shown = problem
         self.display = problem is not None
         if problem is not None:
-            self.update(banner_content(problem))
+            self.draw(banner_content(problem))
 
 
 def banner_content(problem: Problem) -> Content:

@@ -10,7 +10,6 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 from textual.timer import Timer
-from textual.widgets import Static
 
 from tui.actions import bindings
 from tui.chats import option_words, title_of
@@ -21,6 +20,7 @@ from tui.registry import CHAT
 from tui.state import UiState
 from tui.turns import Turn
 from tui.widgets.messages import Copied, Edited, Noted
+from tui.widgets.text_view import TextView
 
 if TYPE_CHECKING:
     from tui.widgets.message_view import MessageView
@@ -47,8 +47,7 @@ written stays, also when an answer breaks off."""
         self._state = UiState()
         self._views: list[MessageView] = []
         self._marked: MessageView | None = None
-        self._empty = Static(id="empty", markup=False)
-        self._empty_shown = Content("")
+        self._empty = TextView(id="empty")
         self._seen_rows = 0
         self._title = ""
         self._zoomed = False
@@ -90,10 +89,7 @@ written stays, also when an answer breaks off."""
 
     def _show_empty(self) -> None:
         self._empty.display = not self._state.turns
-        hint = empty_content(self._state, self._note)
-        if not hint.is_same(self._empty_shown):
-            self._empty_shown = hint
-            self._empty.update(hint)
+        self._empty.draw(empty_content(self._state, self._note))
 
     async def _flush(self) -> None:
         state, now = self._state, time.time()

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 from textual.content import Content
-from textual.widgets import Static
 
 from tui.format import DIM, between, plural
 from tui.state import UiState
 from tui.widgets.chat_log import chat_words
 from tui.widgets.prompt import context_words
+from tui.widgets.text_view import TextView
 
 
-class ChatTitle(Static):
+class ChatTitle(TextView):
     """Which model on how many Macs, how it is asked, and how full its context is."""
 
     def __init__(self) -> None:
-        super().__init__(id="chat-title", markup=False)
+        super().__init__(id="chat-title")
         self._state = UiState()
-        self._shown = Content("")
 
     def show(self, state: UiState) -> None:
         """Draw `state`, where there is room."""
         self._state = state
         line = title_content(state, self.size.width) if self.display else Content("")
-        if line.plain and not line.is_same(self._shown):
-            self._shown = line
-            self.update(line)
+        if line.plain:
+            self.draw(line)
 
     def on_resize(self) -> None:
         """Another width: draw again."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 from textual.content import Content
-from textual.widgets import Static
 
 from core.events import Peer, Snapshot
 from tui.format import (
@@ -28,14 +27,14 @@ from tui.recovery import mac_mark, part_mark
 from tui.state import UiState
 from tui.widgets.hop_pane import duration_short
 from tui.widgets.layer_bar import layer_bar
+from tui.widgets.text_view import TextView
 
 
-class ClusterStrip(Static):
+class ClusterStrip(TextView):
     """Split, Macs, hops: one line each."""
 
     def __init__(self) -> None:
-        super().__init__(id="strip", markup=False)
-        self._shown = Content("")
+        super().__init__(id="strip")
         self._state = UiState()
 
     def show(self, state: UiState) -> None:
@@ -43,10 +42,7 @@ class ClusterStrip(Static):
         self._state = state
         if not self.display or self.size.width <= 0:
             return
-        text = strip_content(state, self.size.width, time.time())
-        if not text.is_same(self._shown):
-            self._shown = text
-            self.update(text)
+        self.draw(strip_content(state, self.size.width, time.time()))
 
     def on_resize(self) -> None:
         """Another width: draw again."""

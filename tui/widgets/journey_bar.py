@@ -6,27 +6,26 @@ import time
 from collections.abc import Sequence
 
 from textual.content import Content
-from textual.widgets import Static
 
 from tui.hops import ring_of
 from tui.journey import Journey, Place, journey_of, place
 from tui.state import UiState
 from tui.widgets.layer_bar import layer_bar, marked, part_starts
+from tui.widgets.text_view import TextView
 
 # a short line, five times a second: as much as may be spent on it
 STEP_S = 0.2
 
 
-class JourneyBar(Static):
+class JourneyBar(TextView):
     """Draws itself anew only while a token travels; where animations are off it stands still."""
 
     def __init__(self) -> None:
-        super().__init__(id="journey", markup=False)
+        super().__init__(id="journey")
         self._layers: list[int] = []
         self._journey: Journey | None = None  # of the round that is shown
         self._next: Journey | None = None
         self._began = 0.0
-        self._shown = Content("")
 
     def on_mount(self) -> None:
         """The clock stands until there is a journey."""
@@ -73,10 +72,7 @@ class JourneyBar(Static):
         if width <= 0 or not self._layers:
             return
         at = place(self._journey, time.monotonic() - self._began) if self._journey else None
-        line = journey_content(self._layers, width, at)
-        if not line.is_same(self._shown):
-            self._shown = line
-            self.update(line)
+        self.draw(journey_content(self._layers, width, at))
 
 
 def journey_content(layers: Sequence[int], width: int, at: Place | None) -> Content:

@@ -9,11 +9,11 @@ from textual.binding import Binding
 from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
-from textual.widgets import Static
 
 from tui.actions import why_not, word_of
 from tui.format import DIM
 from tui.registry import EVERYTHING
+from tui.widgets.text_view import TextView
 
 # these are always there: the way to all other keys, and the way out
 _HELP, _QUIT = "mc.help", "mc.quit"
@@ -28,14 +28,13 @@ class Key(NamedTuple):
     possible: bool = True
 
 
-class KeyBar(Static):
+class KeyBar(TextView):
     """One line of keys: those of what has the focus first, then those of the screen and the app; Quit stands at the
     right end.
     """
 
     def __init__(self) -> None:
-        super().__init__(id="keys", markup=False)
-        self._shown = Content("")
+        super().__init__(id="keys")
 
     def on_mount(self) -> None:
         """Follow the focus, and what can be done."""
@@ -59,10 +58,7 @@ class KeyBar(Static):
                 word = word_of(node, binding.action) or binding.description
                 key = Key(self.app.get_key_display(binding), word, possible)
                 keys.setdefault(binding.id or "", key)
-        line = keys_content(keys, self.size.width)
-        if not line.is_same(self._shown):
-            self._shown = line
-            self.update(line)
+        self.draw(keys_content(keys, self.size.width))
 
 
 def _place(active: tuple[DOMNode, Binding, bool, str]) -> tuple[int, int]:

@@ -1,20 +1,19 @@
-"""One message of the conversation, and how an answer grows without getting slow.
-
-Text that is finished is a single Static a piece; only the tail that still grows is a Markdown widget.
-"""
+"""One message of the conversation, and how an answer grows without getting slow: only its last piece is drawn anew."""
 
 from __future__ import annotations
 
 from textual.content import Content
 from textual.widget import Widget
-from textual.widgets import Markdown, Static
+from textual.widgets import Static
 
 from core.events import Recovery
 from core.text import Clean
 from tui.format import DIM, WARN, clock, count, duration
-from tui.markdown import TAIL_LIMIT, cut_at, new_parser, open_fence, pieces, render
+from tui.markdown import render
+from tui.pieces import Piece, cut, open_fence, pieces
 from tui.recovery import STOPS, since
 from tui.turns import Remark, Turn
+from tui.widgets.text_view import TextView
 
 FIGURES_S = 0.25
 
@@ -53,62 +52,70 @@ class QuestionView(MessageView):
         super().__init__(turn, Static(Content("\n").join([head, Content(turn.text)]), markup=False, classes="message"))
 
 
-class Piece(Static):
-    """A finished piece of an answer. It is drawn anew only when the width changes."""
+class PieceView(TextView):
+    """A piece of an answer, drawn for its width. Empty it takes no room."""
 
-    def __init__(self, text: Clean) -> None:
-        super().__init__(markup=False, classes="piece")
-        self._text = text
+    def __init__(self, piece: Piece) -> None:
+        super().__init__(classes="piece")
+        self.piece = piece
         self._drawn_for = 0
+        self.show(piece)
+
+    def show(self, piece: Piece) -> None:
+        """Take `piece`; what stays as many lines as before needs no new layout."""
+        self.piece = piece
+        self.display = bool(piece.text.strip())
+        self.set_class(not piece.bottom, "goes-on")
+        if self._drawn_for:
+            self._draw()
 
     def on_mount(self) -> None:
         """Draw for the width of the message, which is known."""
         if isinstance(self.parent, Widget):
-            self._draw(self.parent.content_size.width)
+            self._draw_for(self.parent.content_size.width)
 
     def on_resize(self) -> None:
         """Another width: wrap again."""
-        self._draw(self.size.width)
+        self._draw_for(self.size.width)
 
-    def _draw(self, width: int) -> None:
+    def _draw_for(self, width: int) -> None:
         if width > 0 and width != self._drawn_for:
             self._drawn_for = width
-            self.update(render(self._text, width))
+            self._draw()
+
+    def _draw(self) -> None:
+        self.draw(render(self.piece, self._drawn_for))
 
 
 class AnswerView(MessageView):
     """An answer: head, finished pieces with remarks between them, live tail, and a line of figures."""
 
     def __init__(self, turn: Turn) -> None:
-        self._head_shown = head_content(turn, None)
-        self._head = Static(self._head_shown, markup=False, classes="head")
-        self._tail = _new_tail()
-        self._foot = Static(markup=False, classes="message")
-        self._foot_shown = Content("")
+        self._head = TextView(classes="head")
+        self._head.draw(head_content(turn, None))
+        self._foot = TextView(classes="message")
         self._drawn_at = 0.0
         self._zoomed = False
-        # one that is whole already, as in a conversation that was reopened, needs no tail
+        # one that is whole already, as in a conversation that was reopened, grows no more
         is_whole = turn.done and not turn.remarks
-        body = [Piece(text) for text in pieces(turn.text)] if is_whole else [self._tail]
+        body = [PieceView(piece) for piece in pieces(turn.text)] if is_whole else []
+        body = body or [_empty()]
+        self._last = body[-1]
         super().__init__(turn, self._head, *body, self._foot)
         self._taken = len(turn.text) if is_whole else 0
         self._remarks = 0
-        self._tail_text = ""
         self.finished = is_whole
         if is_whole:
             self._draw_figures(turn.at, None)
 
     async def advance(self, turn: Turn, now: float, recovery: Recovery | None) -> None:
         """Show what `turn` has more than before, and the time; called 30 times a second while it is written."""
-        if self.finished:
-            await self._begin_again()
         self.turn = turn
         for remark in turn.remarks[self._remarks :]:
             await self._grow(turn.text[self._taken : remark.at])
             await self._remark(remark)
         await self._grow(turn.text[self._taken :])
-        if turn.done:
-            await self._finish()
+        self.finished = turn.done
         self._draw_figures(now, recovery)
 
     def zoom(self, on: bool) -> None:
@@ -123,75 +130,42 @@ class AnswerView(MessageView):
         if not more:
             return
         self._taken += len(more)
-        self._tail_text += more
-        cut = cut_at(self._tail_text) if len(self._tail_text) > TAIL_LIMIT else 0
-        if cut:
-            await self._freeze(cut)
-        else:
-            # awaited here, in the one flusher: nothing can be in flight when the tail is cut
-            await self._tail.append(more)
-
-    async def _freeze(self, cut: int) -> None:
-        done, self._tail_text = self._tail_text[:cut], self._tail_text[cut:]
-        with self._tail.app.batch_update():
-            await self._add(Piece(Clean(done)))
-            await self._tail.update(self._tail_text)
+        piece = self._last.piece
+        piece = piece._replace(text=Clean(piece.text + more))
+        while two := cut(piece):
+            self._last.show(two[0])
+            piece = two[1]
+            await self._add(PieceView(piece))
+        self._last.show(piece)
 
     async def _remark(self, remark: Remark) -> None:
         """What is above a remark is finished as it stands; code goes on as code below it."""
         self._remarks += 1
-        done, self._tail_text = self._tail_text, open_fence(self._tail_text)
-        with self._tail.app.batch_update():
-            if done.strip():
-                await self._add(Piece(Clean(done)))
-            line = Content.styled(f"─── {remark.words} ───", DIM)
-            await self._add(Static(line, markup=False, classes="message"))
-            await self._tail.update(self._tail_text)
+        fence = open_fence(self._last.piece.text)
+        await self._add(Static(Content.styled(f"─── {remark.words} ───", DIM), markup=False, classes="message"))
+        await self._add(PieceView(Piece(Clean(fence))))
 
-    async def _finish(self) -> None:
-        self.finished = True
-        with self._tail.app.batch_update():
-            if self._tail_text.strip():
-                await self._add(Piece(Clean(self._tail_text)))
-            self.widgets.remove(self._tail)
-            await self._tail.remove()
-
-    async def _begin_again(self) -> None:
-        """An answer that was interrupted goes on."""
-        self.finished, self._tail_text, self._tail = False, "", _new_tail()
-        self.widgets.insert(-1, self._tail)
-        if isinstance(self._foot.parent, Widget):
-            await self._foot.parent.mount(self._tail, before=self._foot)
-
-    async def _add(self, widget: Widget) -> None:
+    async def _add(self, widget: PieceView | Static) -> None:
         widget.set_class(self._marked, "marked")
-        self.widgets.insert(-2, widget)
-        if isinstance(self._tail.parent, Widget):
-            await self._tail.parent.mount(widget, before=self._tail)
+        self.widgets.insert(-1, widget)
+        if isinstance(self._foot.parent, Widget):
+            await self._foot.parent.mount(widget, before=self._foot)
+        if isinstance(widget, PieceView):
+            self._last = widget
 
     def _draw_figures(self, now: float, recovery: Recovery | None) -> None:
         # they need no 30 frames a second
         if now - self._drawn_at < FIGURES_S and not self.finished:
             return
         self._drawn_at = now
-        self._head_shown = _redrawn(
-            self._head, head_content(self.turn, recovery, zoomed=self._zoomed), self._head_shown
-        )
+        self._head.draw(head_content(self.turn, recovery, zoomed=self._zoomed))
         foot = foot_content(self.turn, now, recovery, zoomed=self._zoomed)
         self._foot.display = bool(foot.plain)
-        self._foot_shown = _redrawn(self._foot, foot, self._foot_shown)
+        self._foot.draw(foot)
 
 
-def _redrawn(widget: Static, line: Content, shown: Content) -> Content:
-    """Draw `line` if `shown` is another one; what stays a single line needs no new layout."""
-    if not line.is_same(shown):
-        short = max(line.cell_length, shown.cell_length) < widget.size.width and "\n" not in line.plain
-        widget.update(line, layout=not (short and shown.plain))
-    return line
-
-
-def _new_tail() -> Markdown:
-    return Markdown(parser_factory=new_parser, open_links=False, classes="tail")
+def _empty() -> PieceView:
+    return PieceView(Piece(Clean("")))
 
 
 def head_content(turn: Turn, recovery: Recovery | None, *, zoomed: bool = False) -> Content:

@@ -8,12 +8,12 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import Static
 
 from tui.actions import bindings
 from tui.registry import PANE, Action
 from tui.state import UiState
 from tui.widgets.messages import Copied
+from tui.widgets.text_view import TextView
 
 
 class Drawing(NamedTuple):
@@ -34,7 +34,7 @@ class Pane(VerticalScroll, can_focus=True):
         super().__init__(id=id, classes="pane")
         self._state = UiState()
         self._shown: Drawing | None = None
-        self._body = Static(markup=False)
+        self._body = TextView()
 
     def compose(self) -> ComposeResult:
         """One piece of text, however many lines."""
@@ -55,8 +55,7 @@ class Pane(VerticalScroll, can_focus=True):
             self.border_title = Content(new.title)
         if old is None or new.subtitle != old.subtitle:
             self.border_subtitle = Content(new.subtitle) if new.subtitle else None
-        if old is None or not new.body.is_same(old.body):
-            self._body.update(new.body)
+        self._body.draw(new.body)
         self._shown = new
 
     def on_resize(self) -> None:

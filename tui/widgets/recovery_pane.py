@@ -8,7 +8,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
-from textual.widgets import OptionList, Static
+from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.events import RecoveryChoice
@@ -17,6 +17,7 @@ from tui.recovery import Choice, choice_content, choices, facts, held, title
 from tui.registry import RECOVERY
 from tui.state import UiState
 from tui.widgets.messages import RecoveryChosen
+from tui.widgets.text_view import TextView
 
 _WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Re-plan", "wait": "Wait", "save": "Save", "stop": "Stop"}
 
@@ -27,9 +28,8 @@ class RecoveryPane(VerticalScroll, can_focus=False):
     def __init__(self) -> None:
         super().__init__(id="recovery")
         self._state = UiState()
-        self._facts = Static(markup=False)
+        self._facts = TextView()
         self._title = ""
-        self._shown = Content("")
         self.choices = RecoveryChoices()
         self.display = False
 
@@ -49,9 +49,8 @@ class RecoveryPane(VerticalScroll, can_focus=False):
         if (name := title(state.snapshot, recovery)) != self._title:
             self._title = name
             self.border_title = Content(name)
-        if not (text := facts(state, recovery, width)).is_same(self._shown):
-            self._shown = text
-            self._facts.update(text)
+        if not (text := facts(state, recovery, width)).is_same(self._facts.shown):
+            self._facts.draw(text)
             self.scroll_end(animate=False)
         self.choices.show(choices(state.snapshot, recovery), width)
 

@@ -3,33 +3,27 @@
 from __future__ import annotations
 
 from textual.content import Content
-from textual.widgets import Static
 
 from tui.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, plural, spark, trust_mark
 from tui.hops import ring_of
 from tui.recovery import lost_name, readiness
 from tui.state import UiState, strangers
+from tui.widgets.text_view import TextView
 
 
-class StatusLine(Static):
+class StatusLine(TextView):
     """One line, drawn for the width there is; what matters least is left out first."""
 
     def __init__(self, note: str) -> None:
-        super().__init__(id="status", markup=False)
+        super().__init__(id="status")
         self._note = note
         self._state = UiState()
-        self._shown: Content | None = None
 
     def show(self, state: UiState) -> None:
         """Draw `state` if that changes anything."""
         self._state = state
-        width = self.size.width
-        if width <= 0:
-            return
-        line = status_content(state, width, self._note)
-        if self._shown is None or not line.is_same(self._shown):
-            self._shown = line
-            self.update(line)
+        if self.size.width > 0:
+            self.draw(status_content(state, self.size.width, self._note))
 
     def on_resize(self) -> None:
         """Another width: draw again."""

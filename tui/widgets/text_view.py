@@ -1,0 +1,26 @@
+"""A piece of text that changes."""
+
+from __future__ import annotations
+
+from textual.content import Content
+from textual.widgets import Static
+
+
+class TextView(Static):
+    """Drawn anew only where it changed, and laid out anew, which costs most, only where it has other lines.
+
+    Its width has to come from the style sheet, not from the text.
+    """
+
+    def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
+        super().__init__(markup=False, id=id, classes=classes)
+        self.shown: Content = Content("")
+
+    def draw(self, content: Content) -> None:
+        """Show `content`."""
+        if content.is_same(self.shown):
+            return
+        self.shown = content
+        # not `size`, which for a widget that is new lays out all that is out of sight
+        width, height = self.outer_size - self.gutter.totals
+        self.update(content, layout=height < 1 or content.get_height({}, width) != height)
