@@ -133,16 +133,19 @@ class MaclusterApp(App[None], inherit_bindings=False):
         yield from self.macs.offers()
 
     def on_mount(self) -> None:
-        """Start to follow the node; draw figures at 2 Hz and log lines at 10 Hz."""
+        """Draw figures at 2 Hz and log lines at 10 Hz."""
         self.set_keymap(dict(self.preferences.keys))
         self.theme_changed_signal.subscribe(self, ThemeMemory(self).remember)
         for complaint in complaints_of(self.preferences, self.available_themes):
             self.notify(complaint, severity="warning", timeout=COMPLAINT_S, markup=False)
-        self.run_worker(follow(self.client, self.news.take, self.news.lose), group="events", exit_on_error=False)
         self.set_interval(0.5, lambda: self.set_state(state.ticked(self.state, time.time())))
         self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
-        self.call_after_refresh(calm_collector)
         self.set_timer(0.7, lambda: self.run_worker(warm_up, group="warm", thread=True, exit_on_error=False))
+
+    def on_seen(self) -> None:
+        """Follow the node, now that there is something to look at."""
+        calm_collector()
+        self.run_worker(follow(self.client, self.news.take, self.news.lose), group="events", exit_on_error=False)
 
     def set_state(self, new: UiState) -> None:
         """Take and draw a state."""

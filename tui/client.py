@@ -1,12 +1,18 @@
-"""Talks to this Mac's node over its unix socket. The tui, the CLI and the tests use the same client."""
+"""Talks to this Mac's node over its unix socket. The tui, the CLI and the tests use the same client.
+
+The HTTP library takes a tenth of a second to import, so that is done with the first call: the screen is there before.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator
+from contextlib import suppress
+from functools import cached_property
 from types import TracebackType
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-import httpx2
 import msgspec
 
 from core.errors import NodeUnreachable, Problem, UsageError, error_from
@@ -48,6 +54,9 @@ from core.requests import (
 )
 from core.settings import Home
 
+if TYPE_CHECKING:
+    import httpx2
+
 _T = TypeVar("_T")
 
 ANSWER_S = 30.0
@@ -59,23 +68,32 @@ class NodeClient:
 
     def __init__(self, home: Home) -> None:
         self.home = home
-        transport = httpx2.AsyncHTTPTransport(uds=str(home.socket))
-        self._http = httpx2.AsyncClient(transport=transport, base_url="http://node")
+
+    @cached_property
+    def _http(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        # no TLS on a unix socket; without a context of its own the library would load all authorities there are
+        nobody = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        transport = httpx2.AsyncHTTPTransport(uds=str(self.home.socket), verify=nobody)
+        return httpx2.AsyncClient(transport=transport, base_url="http://node")
 
     async def __aenter__(self) -> NodeClient:
-        await self._http.__aenter__()
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self._http.__aexit__(kind, error, trace)
+        if "_http" in self.__dict__:
+            await self._http.aclose()
 
     async def events(self) -> AsyncIterator[AnyEvent]:
         """A `Snapshot` first, then every event as it happens; ends when the node goes away.
 
         Raises NodeUnreachable if no node listens.
         """
+        import httpx2
+
         try:
             async with self._http.stream("GET", "/v1/events", timeout=httpx2.Timeout(10.0, read=None)) as reply:
                 async for line in reply.aiter_lines():
@@ -196,6 +214,8 @@ class NodeClient:
 
     async def check(self) -> AsyncIterator[Finding]:
         """What the node finds about itself, its network and its machine, each as soon as it does."""
+        import httpx2
+
         try:
             async with self._http.stream("GET", "/v1/check", timeout=ANSWER_S) as reply:
                 async for line in reply.aiter_lines():
@@ -263,6 +283,8 @@ class NodeClient:
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S
     ) -> _T:
+        import httpx2
+
         content = None if body is None else msgspec.json.encode(body)
         try:
             reply = await self._http.request(method, path, content=content, timeout=timeout_s)
@@ -271,6 +293,18 @@ class NodeClient:
         if reply.status_code >= 400:
             raise error_from(_problem_of(reply))
         return msgspec.json.decode(reply.content, type=kind)
+
+
+async def is_listening(home: Home) -> bool:
+    """Whether a node runs there."""
+    try:
+        _, writer = await asyncio.open_unix_connection(str(home.socket))
+    except OSError:
+        return False
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+    return True
 
 
 def check(request: Body) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from core.errors import MaclusterError, NodeError, NodeUnreachable, UsageError
+from core.errors import MaclusterError, NodeError, UsageError
 from core.events import Plan, PlanLoaded, PlanProposed
 from core.requests import LoadRequest, PreviewRequest, SessionName, SpeedRequest, UnfinishedAnswer
 from core.settings import Home
@@ -22,7 +22,7 @@ from core.text import clean_text
 from core.trust.naming import pick
 from tui import pairing, report
 from tui.answering import answer, asks_for_more, request_of
-from tui.client import NodeClient, check
+from tui.client import NodeClient, check, is_listening
 from tui.demo import LOAD_S, Demo, DemoConfig, demo_budgets
 from tui.imagined import budgets_of, imagined_plan
 from tui.watch import Watch
@@ -40,7 +40,7 @@ async def open_tui(args: argparse.Namespace) -> int:
 
     _check_terminal()
     home = _home(args)
-    node = None if await _answers(home) else _start_node(home)
+    node = None if await is_listening(home) else _start_node(home)
     try:
         async with NodeClient(home) as client:
             app = MaclusterApp(client, folder=home.root, preferences=_preferences(args), ends_node=node is not None)
@@ -339,15 +339,6 @@ def _model(args: argparse.Namespace) -> str:
 def _check_terminal() -> None:
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise UsageError("The terminal UI needs a terminal.", "Use `macluster status`, `load` and `run` instead.")
-
-
-async def _answers(home: Home) -> bool:
-    try:
-        async with Watch(home) as watch:
-            await watch.attached(ATTACH_S)
-    except NodeUnreachable:
-        return False
-    return True
 
 
 def _preferences(args: argparse.Namespace) -> Preferences:

@@ -42,7 +42,7 @@ class News:
         app, before = self._app, self._app.state
         app.state = state.fold(before, event, time.time())
         if isinstance(event, TokenEvent):
-            app.dashboard.show_chat(app.state)
+            app.dashboard.show_answer(app.state)
         elif not isinstance(event, _FREQUENT):
             app.set_state(app.state)
         is_new = not before.attached

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from core.text import Clean
 
 # of characters: what is drawn anew in a few milliseconds, code with its colours too
-LIMIT = 1200
+LIMIT = 900
 
 
 class Piece(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import ClassVar
 
 from textual.app import ComposeResult
@@ -21,7 +22,7 @@ from tui.widgets.cluster_strip import ClusterStrip
 from tui.widgets.hop_pane import HopPane
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogPane
-from tui.widgets.messages import ProblemRead
+from tui.widgets.messages import ProblemRead, Seen
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryPane
@@ -49,6 +50,7 @@ class Dashboard(SizedScreen):
         self._last_pane = "peers"
         self._was_ready = False
         self._has_sizes = False
+        self._unfinished = ExitStack()
         self._placed: Widget | None = None
         self._is_recovering = False
         self._is_greeting = False
@@ -85,12 +87,18 @@ class Dashboard(SizedScreen):
         yield TooSmall()
 
     def on_mount(self) -> None:
-        """The chat has the focus until a model is loaded: its text says what to do next."""
+        """The chat has the focus until a model is loaded: its text says what to do next. Nothing is shown before all
+        has its size: empty panes, drawn one after the other, would only cost time.
+        """
+        self._unfinished.enter_context(self.app.batch_update())
         self._place_focus(self.chat)
 
     def laid_out(self) -> None:
         """Draw for the new sizes. What came before the first ones is drawn now."""
-        self._has_sizes = True
+        if not self._has_sizes:
+            self._has_sizes = True
+            self._unfinished.close()
+            self.call_after_refresh(self.post_message, Seen())
         self.show(self._state)
         self.show_logs(self._state)
         if self.focused is None or not self.focused.region:
@@ -107,7 +115,9 @@ class Dashboard(SizedScreen):
         for pane in (self.peers, self.split, self.hops):
             pane.show(state)
         self.strip.show(state)
-        self.show_chat(state)
+        self.chat_title.show(state)
+        self.chat.show(state)
+        self.prompt.show(state)
         self._greet(state)
         self._make_room(held(state.snapshot) is not None)
         self.recovery.show(state)
@@ -121,14 +131,15 @@ class Dashboard(SizedScreen):
         """The widgets have sizes, and a screen: when the app ends they leave it one after the other."""
         return self._has_sizes and self.is_attached and self.app.is_running
 
-    def show_chat(self, state: UiState) -> None:
-        """The conversation changed."""
+    def show_answer(self, state: UiState) -> None:
+        """The answer has more words. What counts them is drawn twice a second, like all figures."""
         self._state = state
-        if not self._can_draw:
-            return
-        self.chat_title.show(state)
-        self.chat.show(state)
-        self.prompt.show(state)
+        if self._can_draw:
+            self.chat.show(state)
+
+    def on_text_area_changed(self) -> None:
+        """The person types."""
+        self.chat.give_way()
 
     def show_logs(self, state: UiState) -> None:
         """There are new log lines."""

@@ -9,6 +9,8 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
+from textual.geometry import Size
+from textual.reactive import Reactive
 from textual.timer import Timer
 
 from tui.actions import bindings
@@ -40,6 +42,9 @@ written stays, also when an answer breaks off."""
     ACTIONS = CHAT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
 
+    # what is new is laid out and followed already when this changes; Textual would lay out once more
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
+
     def __init__(self, *, fps: int, note: str) -> None:
         super().__init__(id="chat", classes="pane")
         self._fps = fps
@@ -53,6 +58,7 @@ written stays, also when an answer breaks off."""
         self._zoomed = False
         self._code_copied: tuple[int, int] = (0, 0)  # of which message, and how many of its blocks, the last first
         self._flusher: Timer | None = None
+        self._gives_way = False
 
     def compose(self) -> ComposeResult:
         """Until there is a message, a hint."""
@@ -69,6 +75,10 @@ written stays, also when an answer breaks off."""
         self._state = state
         self._show_title()
         self._show_empty()
+
+    def give_way(self) -> None:
+        """Wait a frame: what the person types is drawn first."""
+        self._gives_way = True
 
     def zoom(self, on: bool) -> None:
         """It has the screen alone, or not: a line above it then has the title, and the heads have the figures."""
@@ -92,6 +102,9 @@ written stays, also when an answer breaks off."""
         self._empty.draw(empty_content(self._state, self._note))
 
     async def _flush(self) -> None:
+        if self._gives_way:
+            self._gives_way = False
+            return
         state, now = self._state, time.time()
         await self._sync(state.turns[-MESSAGES_SHOWN:])
         turns = {t.number: t for t in state.turns}

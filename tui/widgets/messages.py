@@ -13,6 +13,10 @@ from core.requests import LoadRequest, PreviewRequest
 from core.requests import Message as Said
 
 
+class Seen(Message):
+    """The first frame is on the screen."""
+
+
 @dataclass
 class Copied(Message):
     """The person copied `text`."""
