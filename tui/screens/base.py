@@ -26,6 +26,10 @@ class Follower(Protocol):
 class SizedScreen(Screen[None]):
     """Carries one of the classes `wide`, `narrow` and `small`; shows only the sentence of `TooSmall` when small."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.add_class(layout_for(*self.app.size))  # which is right already, unless the terminal is being resized
+
     def on_resize(self, event: Resize) -> None:
         """Choose the layout."""
         layout = layout_for(event.size.width, event.size.height)
