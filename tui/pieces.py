@@ -21,6 +21,9 @@ class Piece(NamedTuple):
     bottom: bool = True
 
 
+NOTHING = Piece(Clean(""))
+
+
 class _Cut(NamedTuple):
     """A place where a block ends, or a line of the code that `fence` opened. The better `rank`, the better the place:
     what is cut within a function or a string loses the colours that depend on the lines above.
@@ -31,30 +34,14 @@ class _Cut(NamedTuple):
     fence: str = ""
 
 
-def cut(piece: Piece) -> tuple[Piece, Piece] | None:
-    """The part of `piece` that can be finished and what follows it; None while it is short or nothing can be."""
-    if len(piece.text) <= LIMIT:
-        return None
-    best: _Cut | None = None
-    for place in _places(piece.text):
-        if best is None or (place.at <= LIMIT and place.rank >= best.rank):
-            best = place
-        if place.at > LIMIT:
-            break
-    if best is None:
-        return None
-    done, rest = piece.text[: best.at], piece.text[best.at :]
-    inside = bool(best.fence)
-    return piece._replace(text=Clean(done), bottom=not inside), Piece(Clean(best.fence + rest), top=not inside)
-
-
-def pieces(text: Clean) -> list[Piece]:
-    """`text` cut wherever it can be."""
-    done, rest = [], Piece(text)
-    while two := cut(rest):
-        done.append(two[0])
-        rest = two[1]
-    return [*done, rest] if rest.text.strip() else done
+def grown(piece: Piece, more: str, limit: int = LIMIT) -> list[Piece]:
+    """`piece` with more text, cut wherever that is longer than `limit` characters and can be; the last one grows on."""
+    done, rest = [], piece._replace(text=Clean(piece.text + more))
+    while len(rest.text) > limit and (place := _place(rest.text, limit)):
+        text, below, inside = rest.text[: place.at], rest.text[place.at :], bool(place.fence)
+        done.append(rest._replace(text=Clean(text), bottom=not inside))
+        rest = Piece(Clean(place.fence + below), top=not inside)
+    return [*done, rest]
 
 
 def open_fence(text: str) -> str:
@@ -84,6 +71,17 @@ def _lines(text: str) -> Iterator[_Line]:
                 fence = ""
         yield _Line(at, line, fence, before)
         at += len(line)
+
+
+def _place(text: str, limit: int) -> _Cut | None:
+    """The last of the best within `limit`, else the first one behind it."""
+    best: _Cut | None = None
+    for place in _places(text):
+        if best is None or (place.at <= limit and place.rank >= best.rank):
+            best = place
+        if place.at > limit:
+            break
+    return best
 
 
 def _places(text: str) -> Iterator[_Cut]:

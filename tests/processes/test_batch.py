@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from time import monotonic
 from typing import Final
 
 import pytest
 import pytest_asyncio
-from textual.pilot import Pilot
 
 from core.events import Batch
 from core.requests import ChatRequest, LoadRequest, Message
 from tests.cluster import ANSWER_S, Make
+from tests.person import Person
 from tui.app import MaclusterApp
 from tui.demo import Demo, DemoConfig
 from tui.report import status_facts, status_lines
@@ -89,26 +89,6 @@ async def test_four_write_and_six_wait_until_all_are_done(head: Watch) -> None:
     assert batch.parked_tokens > TOKENS
     told = [event for event in head.seen[before:] if isinstance(event, Batch)]
     assert len(told) <= 2 * (monotonic() - started) + 2, "twice a second, and at the end"
-
-
-class Person:
-    def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
-
-    @property
-    def text(self) -> str:
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        deadline = monotonic() + ANSWER_S
-        while not reached():
-            if monotonic() > deadline:
-                pytest.fail(self.text)
-            await self.pilot.pause(0.02)
-
-    async def sees(self, *words: str) -> None:
-        await self.until(lambda: all(word in self.text for word in words))
 
 
 @pytest.mark.parametrize("size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")])

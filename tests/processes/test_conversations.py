@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import monotonic
@@ -11,11 +11,11 @@ from time import monotonic
 import msgspec
 import pytest
 import pytest_asyncio
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from core.requests import ChatOptions, Conversation, ConversationId, ConversationInfo
 from tests.cluster import ANSWER_S, Make, running_demo
+from tests.person import Person
 from tui.app import MaclusterApp
 from tui.demo import Demo
 from tui.screens.asking import AskScreen, ChoiceScreen
@@ -34,24 +34,8 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
         yield demo
 
 
-class Person:
-    def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
-
-    @property
-    def text(self) -> str:
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        deadline = monotonic() + ANSWER_S
-        while not reached():
-            assert monotonic() < deadline, self.text
-            await self.pilot.pause(0.02)
-
-    async def sees(self, *words: str) -> None:
-        await self.until(lambda: all(word in self.text for word in words))
-        assert max(map(len, self.text.splitlines())) <= self.app.size.width
+class Talker(Person):
+    """Somebody who asks, and whose conversations are kept."""
 
     async def answered(self, messages: int) -> None:
         await self.until(lambda: len(self.app.state.turns) == messages and self.app.state.answer is None)
@@ -74,18 +58,14 @@ class Person:
             assert monotonic() < deadline, found
             await self.pilot.pause(0.02)
 
-    async def opens(self, key: str, kind: type[object]) -> None:
-        await self.pilot.press(key)
-        await self.until(lambda: isinstance(self.app.screen, kind))
-
 
 @asynccontextmanager
-async def person(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
+async def person(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Talker]:
     for info in await demo.head.client.conversations():
         await demo.head.client.delete_conversation(ConversationId(id=info.id))
     app = MaclusterApp(demo.head.client)
     async with app.run_test(size=size, notifications=True) as pilot:
-        someone = Person(app, pilot)
+        someone = Talker(app, pilot)
         await someone.until(lambda: app.state.snapshot.plan_status == "ready")
         app.talk.ask_with(ChatOptions(max_tokens=TOKENS))
         yield someone
@@ -124,7 +104,7 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
         await someone.answered(4)
         await someone.kept(3)
 
-        await someone.opens("f3", ConversationsScreen)
+        await someone.opens("f3", screen=ConversationsScreen)
         await someone.sees("●", "first question", "3 conversations", "4 messages")
         await pilot.press("slash", *"no such")
         await someone.sees("No conversation holds that text")
@@ -146,22 +126,22 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
 async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_path: Path) -> None:
     async with person(demo, size) as someone:
         app, pilot = someone.app, someone.pilot
-        await someone.opens("f3", ConversationsScreen)
+        await someone.opens("f3", screen=ConversationsScreen)
         await someone.sees("No conversation is kept on this Mac yet", "Esc")
         await pilot.press("escape")
         await someone.asks("to be named")
         (info,) = await someone.kept(1)
-        await someone.opens("f3", ConversationsScreen)
+        await someone.opens("f3", screen=ConversationsScreen)
         await someone.sees("to be named")
 
-        await someone.opens("r", AskScreen)
+        await someone.opens("r", screen=AskScreen)
         app.screen.query_one(Input).value = "Rings"
         await pilot.press("enter")
         await someone.until(lambda: app.state.chat.title == "Rings")
         await someone.sees("● Rings")
 
         for path in (tmp_path / "said.md", tmp_path / "said.json"):
-            await someone.opens("e", AskScreen)
+            await someone.opens("e", screen=AskScreen)
             assert app.screen.query_one(Input).value == "~/macluster-Rings.md"
             app.screen.query_one(Input).value = str(path)
             await pilot.press("enter")
@@ -176,18 +156,18 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
         assert (said.id, said.options.max_tokens, len(said.turns)) == (info.id, TOKENS, 2)
 
         (tmp_path / "said.md").write_text("mine")
-        await someone.opens("e", AskScreen)
+        await someone.opens("e", screen=AskScreen)
         app.screen.query_one(Input).value = str(tmp_path / "said.md")
-        await someone.opens("enter", ChoiceScreen)
+        await someone.opens("enter", screen=ChoiceScreen)
         await pilot.press("enter")
         await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
         assert (tmp_path / "said.md").read_text() == "mine", "the safe answer comes first"
 
-        await someone.opens("x", ChoiceScreen)
+        await someone.opens("x", screen=ChoiceScreen)
         await pilot.press("enter")
         await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
         await someone.kept(1)
-        await someone.opens("x", ChoiceScreen)
+        await someone.opens("x", screen=ChoiceScreen)
         await pilot.press("down", "enter")
         await someone.kept(0)
         await someone.sees("No conversation is kept on this Mac yet")
@@ -210,7 +190,7 @@ async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(dem
         await someone.sees("private")
         await someone.kept(1)
         assert set((folder / "tokens").glob("*.mct")) <= logs, "its token log goes with its end"
-        await someone.opens("ctrl+n", ChoiceScreen)
+        await someone.opens("ctrl+n", screen=ChoiceScreen)
         await pilot.press("enter")
         await someone.until(lambda: app.screen is app.dashboard)
         assert len(app.state.turns) == 2, "the safe answer comes first"
@@ -229,7 +209,7 @@ async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: t
     async with person(demo, size) as someone:
         app, pilot = someone.app, someone.pilot
         app.dashboard.prompt.focus()
-        await someone.opens("f6", SamplingScreen)
+        await someone.opens("f6", screen=SamplingScreen)
         fields = {field.id: field for field in app.screen.query(Input)}
         fields["temperature"].value = "9"
         fields["seed"].value = "many"

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
 import pytest_asyncio
-from textual.pilot import Pilot
 
 from tests.cluster import ask, running_demo
+from tests.person import Person
 from tui.app import MaclusterApp
 from tui.client import NodeClient
 from tui.demo import DEMO_MODEL, Demo
@@ -29,48 +28,22 @@ async def demo() -> AsyncIterator[Demo]:
         yield running
 
 
-class Viewer:
-    """The app on the head's node, driven by keys."""
-
-    def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
-
-    @property
-    def text(self) -> str:
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        try:
-            async with asyncio.timeout(WAIT_S):
-                while not reached():
-                    await self.pilot.pause(0.02)
-        except TimeoutError:
-            raise AssertionError(self.text) from None
-
-    async def shows(self, *words: str) -> None:
-        await self.until(lambda: all(word in self.text for word in words))
-
-    async def press(self, *keys: str, until: Callable[[], bool]) -> None:
-        await self.pilot.press(*keys)
-        await self.until(until)
-
-
 @asynccontextmanager
-async def hop_screen(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Viewer]:
+async def hop_screen(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
     async with NodeClient(demo.home) as client:
         app = MaclusterApp(client)
         async with app.run_test(size=size, notifications=True) as pilot:
-            viewer = Viewer(app, pilot)
+            viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.snapshot.plan_status == "ready")
             await ask(demo.head, "Tell me about the three Macs.", 60)
             app.dashboard.chat.focus()
-            await viewer.press("3", until=lambda: app.focused is app.dashboard.hops)
-            await viewer.press("enter", until=lambda: isinstance(app.screen, HopScreen))
+            await viewer.pilot.press("3")
+            await viewer.until(lambda: app.focused is app.dashboard.hops)
+            await viewer.opens("enter", screen=HopScreen)
             yield viewer
 
 
-def hop_of(viewer: Viewer) -> Hop:
+def hop_of(viewer: Person) -> Hop:
     assert isinstance(viewer.app.screen, HopScreen)
     assert viewer.app.screen.hop
     return viewer.app.screen.hop
@@ -79,19 +52,19 @@ def hop_of(viewer: Viewer) -> Hop:
 @pytest.mark.parametrize("size", SIZES)
 async def test_it_shows_where_the_time_of_every_hop_goes(demo: Demo, size: tuple[int, int]) -> None:
     async with hop_screen(demo, size) as viewer:
-        await viewer.shows("TLS 1.3", "ms ┤", "┼─", "frames of", "Before", "Pause")
+        await viewer.sees("TLS 1.3", "ms ┤", "┼─", "frames of", "Before", "Pause")
         seen = set()
         for _ in range(3):
             hop = hop_of(viewer)
             seen.add(hop.label)
-            await viewer.shows(f"of 3 · {hop.source} → {hop.target}", f"{hop.source} computes")
+            await viewer.sees(f"of 3 · {hop.source} → {hop.target}", f"{hop.source} computes")
             assert max(map(len, viewer.text.splitlines())) == size[0]
             await viewer.pilot.press("right")
         assert seen == {"studio→mbp", "mbp→mini", "mini→studio"}
         await viewer.pilot.press("left")
         await viewer.until(lambda: hop_of(viewer).label in seen)
         if size[0] == 120:
-            await viewer.shows("all hops", "▸ ", "p50", *seen)
+            await viewer.sees("all hops", "▸ ", "p50", *seen)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -102,28 +75,29 @@ async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_lef
         while hop_of(viewer).source != "studio":
             await viewer.pilot.press("right")
         await viewer.pilot.press("t")
-        await viewer.shows("there and back", "MB/s")
+        await viewer.sees("there and back", "MB/s")
         await viewer.pilot.press("t")  # it rests for a second before it begins again
-        await viewer.shows("Esc stops it")
+        await viewer.sees("Esc stops it")
         await viewer.pilot.press("t", "escape")
-        await viewer.shows("No speed test", "was stopped")
+        await viewer.sees("No speed test", "was stopped")
         assert any("under way" in note.message for note in viewer.app._notifications)
         assert isinstance(viewer.app.screen, HopScreen)
-        await viewer.press("escape", until=lambda: not isinstance(viewer.app.screen, HopScreen))
+        await viewer.pilot.press("escape")
+        await viewer.until(lambda: not isinstance(viewer.app.screen, HopScreen))
 
 
 async def test_the_picture_stands_still_while_it_is_paused(demo: Demo) -> None:
     async with hop_screen(demo, (80, 24)) as viewer:
-        await viewer.shows("last 60 s", "p50")
+        await viewer.sees("last 60 s", "p50")
         await viewer.pilot.press("p")
-        await viewer.shows("paused")
+        await viewer.sees("paused")
         before = viewer.text
         await ask(demo.head, "What is a hop?", 40)
         viewer.app.set_state(viewer.app.state)
         await viewer.pilot.pause()
         assert viewer.text == before
         await viewer.pilot.press("w")
-        await viewer.shows("last 10 min", "10 s means")
+        await viewer.sees("last 10 min", "10 s means")
         await viewer.pilot.press("p")
         await viewer.until(lambda: "paused" not in viewer.text)
 
@@ -132,9 +106,9 @@ async def test_without_a_ring_it_says_why_and_what_to_do(demo: Demo) -> None:
     async with NodeClient(demo._home(1)) as client:
         app = MaclusterApp(client)
         async with app.run_test(size=(80, 24), notifications=True) as pilot:
-            viewer = Viewer(app, pilot)
+            viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.attached)
             await app.run_action("open('hop')")
-            await viewer.shows("No hops yet", "Ctrl+O chooses a model.")
+            await viewer.sees("No hops yet", "Ctrl+O chooses a model.")
             await pilot.press("t", "left", "right", "w", "p")
             await viewer.until(lambda: any("no hop to test" in note.message for note in app._notifications))

@@ -12,13 +12,14 @@ from textual.widgets import Input
 from core.settings import Home
 from tests.cluster import running_demo
 from tests.network.nodes import own_port, running_node
-from tests.screens.test_trust import Viewer
+from tests.person import Person
 from tui.app import MaclusterApp
 from tui.client import NodeClient
 from tui.demo import DEMO_MODEL, pair
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.check import CheckScreen
 from tui.screens.dashboard import Dashboard
+from tui.screens.models import ModelsScreen
 from tui.screens.pairing import PairingScreen
 from tui.screens.peer import PeerScreen
 from tui.screens.trust import TrustScreen
@@ -29,11 +30,11 @@ LEAST = (60, 16)
 
 
 @asynccontextmanager
-async def viewer(home: Home, size: tuple[int, int]) -> AsyncIterator[Viewer]:
+async def viewer(home: Home, size: tuple[int, int]) -> AsyncIterator[Person]:
     async with NodeClient(home) as client:
         app = MaclusterApp(client)
         async with app.run_test(size=size, notifications=True) as pilot:
-            someone = Viewer(app, pilot)
+            someone = Person(app, pilot)
             await someone.until(lambda: app.state.attached)
             yield someone
 
@@ -55,34 +56,34 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
     async with running_node(homes[0], "--no-multicast") as one, viewer(homes[0], (120, 36)) as someone:
         for size in ((120, 36), (80, 24)):
             await someone.pilot.resize_terminal(*size)
-            await someone.shows("Welcome", "This Mac is ready:  studio · M1 · 8.0 GB", "0 found in", "Nothing found?")
-            await someone.shows("a Add", "r Rescan", "c Check")
+            await someone.sees("Welcome", "This Mac is ready:  studio · M1 · 8.0 GB", "0 found in", "Nothing found?")
+            await someone.sees("a Add", "r Rescan", "c Check")
             assert max(map(len, someone.text.splitlines())) == size[0]
         await someone.pilot.resize_terminal(*LEAST)
-        await someone.shows("Welcome", "This Mac is ready")
+        await someone.sees("Welcome", "This Mac is ready")
         await someone.pilot.resize_terminal(80, 24)
-        await someone.press("c", until=CheckScreen)
-        await someone.shows("Check of this Mac", "✓ ok", "▲ beware", "Loopback only", "r Again")
-        await someone.press("escape", until=Dashboard)
+        await someone.opens("c", screen=CheckScreen)
+        await someone.sees("Check of this Mac", "✓ ok", "▲ beware", "Loopback only", "r Again")
+        await someone.opens("escape", screen=Dashboard)
         await someone.pilot.press("r")
-        await someone.shows("This node runs without Bonjour")
+        await someone.sees("This node runs without Bonjour")
         async with running_node(homes[1], "--no-multicast") as two:
             window = await two.client.open_pairing()
-            await someone.press("a", until=AskScreen)
+            await someone.opens("a", screen=AskScreen)
             await someone.pilot.press(*f"127.0.0.1:{window.port}", "enter")
             await someone.until(lambda: isinstance(someone.app.screen, PairingScreen))
-            await someone.shows("◍ compare", "air", "They differ?", "(f: all)")
+            await someone.sees("◍ compare", "air", "They differ?", "(f: all)")
             await someone.pilot.press("f")
             await someone.until(lambda: "(f: all)" not in someone.text)
             assert someone.app.screen.query_one(Input).value == ""
-            await someone.press("escape", until=Dashboard)
+            await someone.opens("escape", screen=Dashboard)
             await pair(one, two)
-            await someone.shows("✓ 2  It appears here", "● paired with air", "3  Press Ctrl+O")
+            await someone.sees("✓ 2  It appears here", "● paired with air", "3  Press Ctrl+O")
             await someone.pilot.press("escape")
-            await someone.shows("5 Chat")
+            await someone.sees("5 Chat")
             assert "Welcome" not in someone.text
             await someone.pilot.press("1")
-            await someone.shows("1 Peers", "studio", "air")
+            await someone.sees("1 Peers", "studio", "air")
             assert own_port(two)
 
 
@@ -90,47 +91,47 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
 async def test_who_has_looked_once_is_not_welcomed_again(tmp_path: Path, size: tuple[int, int]) -> None:
     home = new_home(tmp_path, "studio")
     async with running_node(home, "--no-multicast"), viewer(home, size) as someone:
-        await someone.shows("Welcome")
+        await someone.sees("Welcome")
         await someone.pilot.press("f2")
-        await someone.shows("5 Chat", "No model is loaded")
-        await someone.press("ctrl+o", until=object)
-        await someone.press("escape", until=Dashboard)
-        await someone.shows("5 Chat")
+        await someone.sees("5 Chat", "No model is loaded")
+        await someone.opens("ctrl+o", screen=ModelsScreen)
+        await someone.opens("escape", screen=Dashboard)
+        await someone.sees("5 Chat")
         assert not someone.app.dashboard.welcome.region.area
 
 
 async def test_the_keys_of_the_peers_pane() -> None:
     async with running_demo(DEMO_MODEL, (8, 6, 4)) as demo, viewer(demo.home, (120, 36)) as someone:
         app, macs = someone.app, {p.name: p for p in demo.head.now.peers}
-        await someone.shows("mbp", "mini", "loaded")
+        await someone.sees("mbp", "mini", "loaded")
         await someone.pilot.press("escape", "1")
-        await someone.shows("●▸studio", "Enter Details", "Space Use/skip")
+        await someone.sees("●▸studio", "Enter Details", "Space Use/skip")
         await someone.pilot.press("space")
-        await someone.shows("Not now: this Mac leads what it loads")
+        await someone.sees("Not now: this Mac leads what it loads")
         await someone.pilot.press("G", "k", "down", "up")
         pane = app.dashboard.peers
         assert isinstance(pane, PeerPane)
         name = [p.name for p in app.state.snapshot.peers][-2]
         other = macs[name]
-        await someone.shows(f"●▸{name}")
+        await someone.sees(f"●▸{name}")
         await someone.pilot.press("space")
-        await someone.shows("– skipped ·", "holds no layers of what is loaded from now on")
+        await someone.sees("– skipped ·", "holds no layers of what is loaded from now on")
 
         for size in ((120, 36), (80, 24), LEAST):
             await someone.pilot.resize_terminal(*size)
             await app.run_action("screen.pane(1)")  # a pane that had to go gives the focus to the prompt, soon
-            await someone.shows("1 Peers", "– skipped")
-            await someone.press("enter", until=PeerScreen)
-            await someone.shows("What is known", other.device_id, "● ready", "member since epoch")
+            await someone.sees("1 Peers", "– skipped")
+            await someone.opens("enter", screen=PeerScreen)
+            await someone.sees("What is known", other.device_id, "● ready", "member since epoch")
             assert max(map(len, someone.text.splitlines())) == size[0]
-            await someone.press("t", until=TrustScreen)
+            await someone.opens("t", screen=TrustScreen)
             await someone.until(lambda: pointed(app) == other.device_id)
-            await someone.shows("key SHA-256")
-            await someone.press("escape", until=PeerScreen)
-            await someone.press("x", until=ChoiceScreen)
-            await someone.shows(f"Revoke {name}", f"Keep {name}")
-            await someone.press("enter", until=PeerScreen)
-            await someone.press("escape", until=Dashboard)
+            await someone.sees("key SHA-256")
+            await someone.opens("escape", screen=PeerScreen)
+            await someone.opens("x", screen=ChoiceScreen)
+            await someone.sees(f"Revoke {name}", f"Keep {name}")
+            await someone.opens("enter", screen=PeerScreen)
+            await someone.opens("escape", screen=Dashboard)
 
         await app.client.unload()
         await someone.until(lambda: app.state.snapshot.plan is None)

@@ -9,8 +9,8 @@ import pytest
 from core.models.maker import make_model
 from tests.cluster import running_demo
 from tests.hub import Hub, running_hub
+from tests.person import Person
 from tests.screens.test_split import viewer_of
-from tests.screens.test_trust import Viewer
 from tui.demo import Demo
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.dashboard import Dashboard
@@ -37,16 +37,16 @@ async def test_a_model_is_brought_to_the_disks_and_loaded_as_it_was_chosen(
                 await it_is_downloaded(viewer, hub)
 
 
-async def opened(viewer: Viewer, width: int) -> ModelsScreen:
-    await viewer.press("ctrl+o", until=ModelsScreen)
-    await viewer.shows("Choose a model", "on disk", "solo", "Esc Back")
+async def opened(viewer: Person, width: int) -> ModelsScreen:
+    await viewer.opens("ctrl+o", screen=ModelsScreen)
+    await viewer.sees("Choose a model", "on disk", "solo", "Esc Back")
     assert max(map(len, viewer.text.splitlines())) == width
     screen = viewer.app.screen
     assert isinstance(screen, ModelsScreen)
     return screen
 
 
-async def to(viewer: Viewer, screen: ModelsScreen, name: str) -> None:
+async def to(viewer: Person, screen: ModelsScreen, name: str) -> None:
     """Move the cursor there, as a person does."""
     for _ in range(9):
         if screen.list.pointed and screen.list.pointed.name == name:
@@ -55,72 +55,72 @@ async def to(viewer: Viewer, screen: ModelsScreen, name: str) -> None:
     pytest.fail(viewer.text)
 
 
-async def it_is_copied(viewer: Viewer) -> None:
+async def it_is_copied(viewer: Person) -> None:
     screen = await opened(viewer, 120)
-    await viewer.shows("on 1 of 2", "copy to mbp first")
+    await viewer.sees("on 1 of 2", "copy to mbp first")
     await to(viewer, screen, "solo")
-    await viewer.shows("▲ Not on the disk of mbp: d copies it there.")
+    await viewer.sees("▲ Not on the disk of mbp: d copies it there.")
     await viewer.pilot.press("enter")
-    await viewer.shows("solo cannot be loaded now; the preview says why.")
-    await viewer.press("d", until=ChoiceScreen)
-    await viewer.shows("Copy it to mbp", "sealed links")
+    await viewer.sees("solo cannot be loaded now; the preview says why.")
+    await viewer.opens("d", screen=ChoiceScreen)
+    await viewer.sees("Copy it to mbp", "sealed links")
     await viewer.pilot.press("down", "enter")
-    await viewer.shows("solo is on the disk of mbp.", "Enter load · e edit split first", "weights are on every disk")
+    await viewer.sees("solo is on the disk of mbp.", "Enter load · e edit split first", "weights are on every disk")
 
 
-async def it_is_loaded_as_chosen(viewer: Viewer, demo: Demo) -> None:
+async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
     screen = viewer.app.screen
     assert isinstance(screen, ModelsScreen)
     await to(viewer, screen, "solo")
-    await viewer.shows("context 4k of 64k")
+    await viewer.sees("context 4k of 64k")
     await viewer.pilot.press("right")
-    await viewer.shows("context 8k of 64k")
-    await viewer.press("c", until=ChoiceScreen)
-    await viewer.shows("8k, as now", "64k")
+    await viewer.sees("context 8k of 64k")
+    await viewer.opens("c", screen=ChoiceScreen)
+    await viewer.sees("8k, as now", "64k")
     await viewer.pilot.press("down", "down", "down", "enter")
-    await viewer.shows("context 16k of 64k")
+    await viewer.sees("context 16k of 64k")
     await viewer.pilot.press("K")
-    await viewer.shows("GB in 8 bits", "✓ solo")
+    await viewer.sees("GB in 8 bits", "✓ solo")
     await viewer.pilot.press("K", "K")
     await viewer.pilot.press("t")
-    await viewer.shows("forward, 2 hops a token")
-    await viewer.press("e", until=SplitScreen)
-    await viewer.press("escape", until=ModelsScreen)
+    await viewer.sees("forward, 2 hops a token")
+    await viewer.opens("e", screen=SplitScreen)
+    await viewer.opens("escape", screen=ModelsScreen)
     await to(viewer, screen, "solo")
-    await viewer.press("enter", until=Dashboard)
+    await viewer.opens("enter", screen=Dashboard)
     plan = demo.head.now.plan
     assert plan
     assert (plan.model, plan.context, plan.topology, plan.kv_bits) == ("solo", 16_384, "forward", None)
     await opened(viewer, 120)
-    await viewer.shows("● solo", "loaded on 2 Macs", "context 16k of 64k")
-    await viewer.press("escape", until=Dashboard)
+    await viewer.sees("● solo", "loaded on 2 Macs", "context 16k of 64k")
+    await viewer.opens("escape", screen=Dashboard)
 
 
-async def it_is_downloaded(viewer: Viewer, hub: Hub) -> None:
+async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     screen = await opened(viewer, 80)
     await to(viewer, screen, "solo")
-    await viewer.press("d", until=AskScreen)
+    await viewer.opens("d", screen=AskScreen)
     await viewer.pilot.press(*"acme", "slash", *"toy")
     hub.slow_s = 0.5
     await viewer.pilot.press("enter")
-    await viewer.shows("toy", "coming", "↓")
-    await viewer.press("escape", until=ChoiceScreen)
-    await viewer.shows("The download of acme/toy is under way")
-    await viewer.press("escape", until=Dashboard)
+    await viewer.sees("toy", "coming", "↓")
+    await viewer.opens("escape", screen=ChoiceScreen)
+    await viewer.sees("The download of acme/toy is under way")
+    await viewer.opens("escape", screen=Dashboard)
     screen = await opened(viewer, 80)
     await to(viewer, screen, "acme/toy")
-    await viewer.shows("downloading · x stops it", "MB/s")
-    await viewer.press("x", until=ChoiceScreen)
+    await viewer.sees("downloading · x stops it", "MB/s")
+    await viewer.opens("x", screen=ChoiceScreen)
     await viewer.pilot.press("down", "enter")
-    await viewer.shows("partial", "cannot be used")
+    await viewer.sees("partial", "cannot be used")
     await to(viewer, screen, "acme/toy")
-    await viewer.shows("Its download has not ended.")
+    await viewer.sees("Its download has not ended.")
     hub.slow_s = 0.0
-    await viewer.press("d", until=AskScreen)
-    await viewer.shows("acme/toy")
+    await viewer.opens("d", screen=AskScreen)
+    await viewer.sees("acme/toy")
     await viewer.pilot.press("enter")
-    await viewer.shows("acme/toy is on the disk of this Mac.", "copy to mbp first")
+    await viewer.sees("acme/toy is on the disk of this Mac.", "copy to mbp first")
     await viewer.pilot.press("f")
-    await viewer.shows("that fit")
+    await viewer.sees("that fit")
     await viewer.pilot.resize_terminal(60, 16)
-    await viewer.shows("Choose a model", "toy")
+    await viewer.sees("Choose a model", "toy")

@@ -10,7 +10,7 @@ import pytest
 from core.models.maker import make_model
 from core.requests import LoadRequest
 from tests.cluster import ask, begin, finish, reference, running_demo
-from tests.screens.test_trust import Viewer
+from tests.person import Person
 from tui.app import MaclusterApp
 from tui.boundaries import cuts_of
 from tui.client import NodeClient
@@ -23,19 +23,19 @@ PROMPT = "tell me about hops"
 
 
 @asynccontextmanager
-async def viewer_of(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Viewer]:
+async def viewer_of(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
     async with NodeClient(demo.home) as client:
         app = MaclusterApp(client)
         async with app.run_test(size=size, notifications=True) as pilot:
-            viewer = Viewer(app, pilot)
+            viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.attached)
             yield viewer
 
 
-async def edited(viewer: Viewer, size: tuple[int, int]) -> SplitScreen:
+async def edited(viewer: Person, size: tuple[int, int]) -> SplitScreen:
     """The editor, with what the node said in it."""
-    await viewer.press("f4", until=SplitScreen)
-    await viewer.shows("Edit split", "moving boundary ①", "studio | mbp", "weights + KV", "One token =", "Esc Back")
+    await viewer.opens("f4", screen=SplitScreen)
+    await viewer.sees("Edit split", "moving boundary ①", "studio | mbp", "weights + KV", "One token =", "Esc Back")
     assert max(map(len, viewer.text.splitlines())) == size[0]
     screen = viewer.app.screen
     assert isinstance(screen, SplitScreen)
@@ -58,36 +58,36 @@ async def test_boundaries_are_moved_undone_and_applied_and_the_answer_stays_righ
             await it_asks_before_an_answer_is_stopped(viewer, demo)
 
 
-async def it_is_moved_and_undone(viewer: Viewer) -> None:
+async def it_is_moved_and_undone(viewer: Person) -> None:
     screen = await edited(viewer, (120, 36))
-    await viewer.shows("as loaded", "This is the split that is loaded", "✓ ", "free after")
+    await viewer.sees("as loaded", "This is the split that is loaded", "✓ ", "free after")
     await viewer.pilot.press("enter")
-    await viewer.shows("This is the split that is loaded.")
+    await viewer.sees("This is the split that is loaded.")
     before = viewer.text.splitlines()[2:5]
     await viewer.pilot.press("left", "tab", "L", "shift+left")
     assert viewer.text.splitlines()[2:5] != before
-    await viewer.shows("not applied", "mbp | mini", "▲ Applying unloads the model and loads it anew on 3 Macs (")
+    await viewer.sees("not applied", "mbp | mini", "▲ Applying unloads the model and loads it anew on 3 Macs (")
     await viewer.pilot.press(*"u" * 3)
     assert viewer.text.splitlines()[2:5] == before
     await viewer.pilot.press("u")
-    await viewer.shows("There is nothing to undo.", "as loaded")
+    await viewer.sees("There is nothing to undo.", "as loaded")
     await viewer.pilot.click("#boundaries", offset=(4, 2))
-    await viewer.shows("moving boundary ①")
+    await viewer.sees("moving boundary ①")
     await viewer.pilot.press("escape")
     await viewer.until(lambda: viewer.app.screen is not screen)
 
 
-async def it_is_applied(viewer: Viewer, demo: Demo, expected: list[int]) -> None:
+async def it_is_applied(viewer: Person, demo: Demo, expected: list[int]) -> None:
     plan = demo.head.now.plan
     assert plan
     wanted = (cuts_of(plan)[0] - 2, *cuts_of(plan)[1:])
     await edited(viewer, (120, 36))
     await viewer.pilot.press("left", "left")
-    await viewer.press("enter", until=ChoiceScreen)
-    await viewer.shows("Apply this split?", "It unloads the model", "Leave all as it is")
-    await viewer.press("enter", until=SplitScreen)
-    await viewer.press("enter", until=ChoiceScreen)
-    await viewer.press("down", "enter", until=Dashboard)
+    await viewer.opens("enter", screen=ChoiceScreen)
+    await viewer.sees("Apply this split?", "It unloads the model", "Leave all as it is")
+    await viewer.opens("enter", screen=SplitScreen)
+    await viewer.opens("enter", screen=ChoiceScreen)
+    await viewer.opens("down", "enter", screen=Dashboard)
     await demo.head.until(lambda w: w.now.plan_status == "ready" and w.now.plan != plan, 40, "Loading")
     loaded = demo.head.now.plan
     assert loaded
@@ -97,35 +97,35 @@ async def it_is_applied(viewer: Viewer, demo: Demo, expected: list[int]) -> None
     assert answer.tokens == expected
 
 
-async def it_begins_with_what_is_loaded(viewer: Viewer, demo: Demo) -> None:
+async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     screen = await edited(viewer, (80, 24))
     plan = demo.head.now.plan
     assert plan
     assert str(cuts_of(plan)[0]) in viewer.text.splitlines()[2]
-    await viewer.shows("as loaded")
+    await viewer.sees("as loaded")
     await viewer.pilot.press("b")
-    await viewer.shows("Balanced by the memory of the Macs.", "not applied")
+    await viewer.sees("Balanced by the memory of the Macs.", "not applied")
     await viewer.pilot.resize_terminal(60, 16)
-    await viewer.shows("Edit split", "✓ ")
+    await viewer.sees("Edit split", "✓ ")
     await viewer.pilot.resize_terminal(59, 15)
-    await viewer.shows("This terminal is 59x15")
+    await viewer.sees("This terminal is 59x15")
     await viewer.pilot.resize_terminal(80, 24)
     await viewer.pilot.press("escape")
     await viewer.until(lambda: viewer.app.screen is not screen)
     # as the model picker opens it, for a model that is not loaded so
     wish = LoadRequest(model=demo.model, topology="forward")
     viewer.app.push_screen(SplitScreen(viewer.app.client, viewer.app.state, wish))
-    await viewer.shows("balanced, not loaded", "and loads this model on 3 Macs")
-    await viewer.press("escape", until=Dashboard)
+    await viewer.sees("balanced, not loaded", "and loads this model on 3 Macs")
+    await viewer.opens("escape", screen=Dashboard)
 
 
-async def it_asks_before_an_answer_is_stopped(viewer: Viewer, demo: Demo) -> None:
+async def it_asks_before_an_answer_is_stopped(viewer: Person, demo: Demo) -> None:
     running = await begin(demo.head, PROMPT, 3000)
     await viewer.until(lambda: bool(viewer.app.state.snapshot.running))
     await edited(viewer, (80, 24))
     await viewer.pilot.press("right")
-    await viewer.shows("stops the answer that is")
-    await viewer.press("escape", until=Dashboard)
+    await viewer.sees("stops the answer that is")
+    await viewer.opens("escape", screen=Dashboard)
     assert demo.head.now.running == (running,)
     await demo.head.client.cancel(running)
     await finish(demo.head, running)

@@ -9,7 +9,7 @@ import pytest
 
 from core.requests import ChatRequest, Message
 from tests.cluster import running_demo, tokens_seen
-from tests.screens.test_trust import Viewer
+from tests.person import Person
 from tui.app import MaclusterApp
 from tui.client import NodeClient
 from tui.demo import DEMO_MODEL, Demo
@@ -20,11 +20,11 @@ RELOADED_S = 60.0
 
 
 @asynccontextmanager
-async def dashboard(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Viewer]:
+async def dashboard(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
     async with NodeClient(demo.home) as client:
         app = MaclusterApp(client, folder=demo.home.root)
         async with app.run_test(size=size, notifications=True) as pilot:
-            viewer = Viewer(app, pilot)
+            viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.snapshot.plan_status == "ready" and bool(app.catalog.choices))
             prompt = app.dashboard.prompt
             await viewer.until(lambda: app.focused is prompt)
@@ -33,20 +33,20 @@ async def dashboard(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Viewer]:
             yield viewer
 
 
-async def look(viewer: Viewer, width: int) -> None:
+async def look(viewer: Person, width: int) -> None:
     """Walk through all four."""
-    await viewer.press("T", until=TopologyScreen)
-    await viewer.shows("● private  loaded", "✓ forward", "✓ reverse", "✓ single", "tok/s")
+    await viewer.opens("T", screen=TopologyScreen)
+    await viewer.sees("● private  loaded", "✓ forward", "✓ reverse", "✓ single", "tok/s")
     assert max(map(len, viewer.text.splitlines())) == width
-    await viewer.shows("studio output", "token ids, logits", "hidden states of layers", "(a guess by the chip)")
+    await viewer.sees("studio output", "token ids, logits", "hidden states of layers", "(a guess by the chip)")
     await viewer.pilot.press("enter")
-    await viewer.shows("private is loaded already")
+    await viewer.sees("private is loaded already")
     await viewer.pilot.press("j")
-    await viewer.shows("studio gets the token", "4 B")
+    await viewer.sees("studio gets the token", "4 B")
     await viewer.pilot.press("j")
-    await viewer.shows("studio asks", "mbp embeds")
+    await viewer.sees("studio asks", "mbp embeds")
     await viewer.pilot.press("j")
-    await viewer.shows("1 Mac", "nothing", "Enter loads it so, and asks first")
+    await viewer.sees("1 Mac", "nothing", "Enter loads it so, and asks first")
 
 
 @pytest.mark.slow
@@ -55,13 +55,13 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
         async with dashboard(demo, (80, 24)) as viewer:
             await look(viewer, 80)
             await viewer.pilot.resize_terminal(60, 16)
-            await viewer.shows("● private  loaded")
+            await viewer.sees("● private  loaded")
             await viewer.pilot.press("escape")
             await viewer.until(lambda: not isinstance(viewer.app.screen, TopologyScreen))
         async with dashboard(demo, (120, 36)) as viewer:
             await look(viewer, 120)
-            await viewer.press("enter", until=ChoiceScreen)
-            await viewer.press("enter", until=TopologyScreen)
+            await viewer.opens("enter", screen=ChoiceScreen)
+            await viewer.opens("enter", screen=TopologyScreen)
             assert plan_of(demo)[1] == "private", "the safe answer is the first one"
 
             said = Message(role="user", content="What is a hop?")
@@ -69,8 +69,8 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
             request_id = (await demo.head.client.chat(request)).request_id
             await tokens_seen(demo.head, request_id, 2)
             await viewer.until(lambda: bool(viewer.app.state.snapshot.running))
-            await viewer.press("enter", until=ChoiceScreen)
-            await viewer.shows("loaded anew on 1 Mac", "The answer that is being written is stopped")
+            await viewer.opens("enter", screen=ChoiceScreen)
+            await viewer.sees("loaded anew on 1 Mac", "The answer that is being written is stopped")
             before = plan_of(demo)[0]
             await viewer.pilot.press("down", "enter")
             await viewer.until(lambda: not isinstance(viewer.app.screen, ChoiceScreen | TopologyScreen))
@@ -81,8 +81,8 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
             assert [kept.request_id for kept in await demo.head.client.unfinished()] == [request_id]
             await viewer.until(lambda: viewer.app.state.snapshot.plan_status == "ready")
             viewer.app.dashboard.chat.focus()
-            await viewer.press("T", until=TopologyScreen)
-            await viewer.shows("● single", "✓ private")
+            await viewer.opens("T", screen=TopologyScreen)
+            await viewer.sees("● single", "✓ private")
 
 
 def plan_of(demo: Demo) -> tuple[int, str]:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
-from textual.pilot import Pilot
 from textual.widgets import Input
 
 from core.settings import Home
 from core.trust.roster import RosterStore
 from tests.network.nodes import own_port, paired_home, running_node
+from tests.person import Person
 from tests.unit.macs import mac
 from tui.app import MaclusterApp
 from tui.client import NodeClient
@@ -24,33 +23,6 @@ from tui.watch import Watch
 
 WAIT_S = 20.0
 LINKED_S = 30.0
-
-
-class Viewer:
-    """The app on one Mac's node, driven by keys."""
-
-    def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
-        self.app, self.pilot = app, pilot
-
-    @property
-    def text(self) -> str:
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        try:
-            async with asyncio.timeout(WAIT_S):
-                while not reached():
-                    await self.pilot.pause(0.02)
-        except TimeoutError:
-            raise AssertionError(self.text) from None
-
-    async def shows(self, *words: str) -> None:
-        await self.until(lambda: all(word in self.text for word in words))
-
-    async def press(self, *keys: str, until: type) -> None:
-        await self.pilot.press(*keys)
-        await self.until(lambda: isinstance(self.app.screen, until))
 
 
 @asynccontextmanager
@@ -70,14 +42,14 @@ def both_linked(watch: Watch) -> bool:
 
 
 @asynccontextmanager
-async def trust_screen(home: Home, size: tuple[int, int]) -> AsyncIterator[Viewer]:
+async def trust_screen(home: Home, size: tuple[int, int]) -> AsyncIterator[Person]:
     async with NodeClient(home) as client:
         app = MaclusterApp(client)
         async with app.run_test(size=size, notifications=True) as pilot:
-            viewer = Viewer(app, pilot)
+            viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.attached)
-            await viewer.press("t", until=TrustScreen)
-            await viewer.shows("This Mac's key", "epoch 2", "key SHA-256", *(mac(n).text_id[:8] for n in (0, 1)))
+            await viewer.opens("t", screen=TrustScreen)
+            await viewer.sees("This Mac's key", "epoch 2", "key SHA-256", *(mac(n).text_id[:8] for n in (0, 1)))
             yield viewer
 
 
@@ -91,13 +63,13 @@ def epoch(home: Home) -> int:
 @pytest.mark.parametrize("size", [(120, 36), (80, 24)])
 async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path: Path, size: tuple[int, int]) -> None:
     async with linked(tmp_path) as (_, member), trust_screen(member, size) as viewer:
-        await viewer.shows("no admin here", "◆ paired · weakest", "kept by file permissions", "▲ none", "admin")
+        await viewer.sees("no admin here", "◆ paired · weakest", "kept by file permissions", "▲ none", "admin")
         assert max(map(len, viewer.text.splitlines())) == size[0]
         await viewer.pilot.press("x")
-        await viewer.shows("Not now: only an admin's Mac can.")
+        await viewer.sees("Not now: only an admin's Mac can.")
         assert isinstance(viewer.app.screen, TrustScreen), "no question without the right to act"
         await viewer.pilot.press("f")
-        await viewer.shows(*groups(mac(0).public)[3:6])
+        await viewer.sees(*groups(mac(0).public)[3:6])
         await viewer.pilot.press("escape")
         await viewer.until(lambda: not isinstance(viewer.app.screen, TrustScreen))
 
@@ -110,43 +82,43 @@ def groups(public: bytes) -> list[str]:
 @pytest.mark.slow
 async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path: Path) -> None:
     async with linked(tmp_path) as (home, _), trust_screen(home, (120, 36)) as viewer:
-        await viewer.press("x", until=TrustScreen)
-        await viewer.shows("Not now: the last admin has to stay one.")
-        await viewer.press("j", "x", until=ChoiceScreen)
-        await viewer.shows(f"({mac(1).text_id[:8]})?", "It is put out on every Mac", "Keep mac")
-        await viewer.press("enter", until=TrustScreen)
-        await viewer.press("x", until=ChoiceScreen)
-        await viewer.press("escape", until=TrustScreen)
+        await viewer.opens("x", screen=TrustScreen)
+        await viewer.sees("Not now: the last admin has to stay one.")
+        await viewer.opens("j", "x", screen=ChoiceScreen)
+        await viewer.sees(f"({mac(1).text_id[:8]})?", "It is put out on every Mac", "Keep mac")
+        await viewer.opens("enter", screen=TrustScreen)
+        await viewer.opens("x", screen=ChoiceScreen)
+        await viewer.opens("escape", screen=TrustScreen)
         assert epoch(home) == 2
 
-        await viewer.press("a", until=ChoiceScreen)
-        await viewer.press("down", "enter", until=TrustScreen)
-        await viewer.shows("epoch 3")
-        await viewer.press("n", until=AskScreen)
+        await viewer.opens("a", screen=ChoiceScreen)
+        await viewer.opens("down", "enter", screen=TrustScreen)
+        await viewer.sees("epoch 3")
+        await viewer.opens("n", screen=AskScreen)
         viewer.app.screen.query_one(Input).value = "attic"
-        await viewer.press("enter", until=TrustScreen)
-        await viewer.shows("epoch 4", "attic")
-        await viewer.press("x", until=ChoiceScreen)
-        await viewer.press("down", "enter", until=TrustScreen)
-        await viewer.shows("epoch 5", "revoked", "✗ attic")
+        await viewer.opens("enter", screen=TrustScreen)
+        await viewer.sees("epoch 4", "attic")
+        await viewer.opens("x", screen=ChoiceScreen)
+        await viewer.opens("down", "enter", screen=TrustScreen)
+        await viewer.sees("epoch 5", "revoked", "✗ attic")
 
 
 @pytest.mark.slow
 async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do_nothing(tmp_path: Path) -> None:
     async with linked(tmp_path) as (home, _), trust_screen(home, (80, 24)) as viewer:
         await viewer.pilot.press("r")
-        await viewer.shows("Not now: no recovery words")
-        await viewer.press("w", until=ChoiceScreen)
+        await viewer.sees("Not now: no recovery words")
+        await viewer.opens("w", screen=ChoiceScreen)
         await viewer.pilot.press("down", "enter")
-        await viewer.shows("Write these down", "24 ", "They are written down")
+        await viewer.sees("Write these down", "24 ", "They are written down")
         await viewer.pilot.press("escape", "enter", "escape")
-        await viewer.shows("Write these down")
-        await viewer.press("down", "enter", until=TrustScreen)
-        await viewer.shows("epoch 3", "● made")
-        await viewer.press("r", until=AskScreen)
+        await viewer.sees("Write these down")
+        await viewer.opens("down", "enter", screen=TrustScreen)
+        await viewer.sees("epoch 3", "● made")
+        await viewer.opens("r", screen=AskScreen)
         viewer.app.screen.query_one(Input).value = "abandon " * 24
         await viewer.pilot.press("enter")
-        await viewer.shows("Lost Macs")
-        await viewer.press("enter", until=TrustScreen)
+        await viewer.sees("Lost Macs")
+        await viewer.opens("enter", screen=TrustScreen)
         await viewer.until(lambda: any(n.severity == "error" for n in viewer.app._notifications))
         assert epoch(home) == 3

@@ -82,7 +82,7 @@ async def test_a_key_that_can_do_nothing_says_why_and_stays_in_its_place(tmp_pat
         await sees(pilot, "5 Chat · m")
         await pilot.press("escape")
         await sees(pilot, "c Continue")
-        content = app.screen.query_one(KeyBar)._shown
+        content = app.screen.query_one(KeyBar).shown
         at = content.plain.index("c Continue")
         assert any(span.start <= at < span.end and span.style == "$text-muted" for span in content.spans)
         await pilot.press("c")
@@ -117,7 +117,7 @@ async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path
 async def test_panes_by_digit_f2_and_zoom_at_every_size(size: tuple[int, int], tmp_path: Path) -> None:
     app = app_with(READY, tmp_path)
     async with app.run_test(size=size) as pilot:
-        await sees(pilot, "5 Chat")
+        await sees(pilot, "Enter sends")
         await pilot.press("escape")
         for key, title in (("1", "1 Peers"), ("2", "2 Layer split"), ("3", "3 Hops"), ("4", "4 Logs"), ("5", "5 Chat")):
             await pilot.press(key)

@@ -29,6 +29,7 @@ from tests.unit.test_tui_app import StillNode
 from tests.unit.test_tui_state import PLAN, done, token
 from tui import chats, conversation, export, markdown, sampling, state
 from tui.app import MaclusterApp
+from tui.pieces import Piece
 from tui.state import UiState
 from tui.turns import INTERRUPTED, Turn
 from tui.widgets.chat_title import title_content
@@ -250,21 +251,10 @@ def test_zoomed_the_head_has_the_figures_and_the_foot_only_the_reason() -> None:
 @pytest.mark.parametrize("width", [60, 30, 20, 12])
 def test_a_code_block_has_a_frame_that_fits(width: int) -> None:
     text = Clean("```python\ndef f():\n\treturn '日本語'\n```")
-    lines = markdown.render(text, width).plain.splitlines()
+    lines = markdown.render(Piece(text), width).plain.splitlines()
     assert {cell_len(line) for line in lines} == {width}
     assert (markdown.COPY_HINT in lines[0]) == (width >= 30)
     assert lines[0].startswith("┌ py")
-
-
-def test_a_long_text_is_drawn_in_pieces_that_lose_nothing_and_split_no_code() -> None:
-    block = "word " * 50 + "\n\n```\ncode\n\nmore\n```\n\n"
-    text = Clean(block * 60)
-    parts = markdown.pieces(text)
-    assert "".join(parts) == text
-    assert len(parts) > 3
-    assert all(part.count("```") % 2 == 0 for part in parts)
-    assert markdown.pieces(Clean("x" * 20_000)) == ["x" * 20_000]
-    assert markdown.pieces(Clean("")) == []
 
 
 def test_the_prompt_says_what_an_edit_does() -> None:

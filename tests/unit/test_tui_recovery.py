@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
 from textual.pilot import Pilot
-from textual.widgets import Markdown
 
 from core.errors import NotLoaded, Parked
 from core.events import (
@@ -25,9 +24,10 @@ from core.events import (
     StageState,
 )
 from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder, RequestAccepted, UnfinishedAnswer
+from tests.person import Person
 from tests.unit.test_tui_app import StillNode
 from tests.unit.test_tui_state import PLAN, done, stage, token
-from tui import conversation, markdown, recovery, state
+from tui import conversation, pieces, recovery, state
 from tui.app import MaclusterApp
 from tui.screens.help import topic_of
 from tui.state import UiState
@@ -143,9 +143,9 @@ def test_progress_counts_bytes_and_then_tokens() -> None:
 
 
 def test_code_that_was_interrupted_goes_on_as_code() -> None:
-    assert markdown.open_fence("a\n\n```python\nx = 1\n") == "```python\n"
-    assert markdown.open_fence("a\n\n```python\nx = 1\n```\n") == ""
-    assert markdown.open_fence("no code") == ""
+    assert pieces.open_fence("a\n\n```python\nx = 1\n") == "```python\n"
+    assert pieces.open_fence("a\n\n```python\nx = 1\n```\n") == ""
+    assert pieces.open_fence("no code") == ""
 
 
 def test_an_answer_on_screen_goes_on_in_its_own_turn() -> None:
@@ -218,24 +218,12 @@ class LosingNode(StillNode):
         return RequestAccepted(request_id=answer_id.request_id, prompt_tokens=5)
 
 
-class Person:
+class Witness(Person):
+    """Somebody whose Macs go away."""
+
     def __init__(self, app: MaclusterApp, pilot: Pilot[None], node: LosingNode) -> None:
-        self.app, self.pilot, self.node = app, pilot, node
-
-    @property
-    def text(self) -> str:
-        strips = self.app.screen._compositor.render_strips()
-        return "\n".join("".join(segment.text for segment in strip) for strip in strips)
-
-    async def until(self, reached: Callable[[], bool]) -> None:
-        for _ in range(500):
-            if reached():
-                return
-            await self.pilot.pause(0.01)
-        pytest.fail(self.text)
-
-    async def sees(self, *words: str) -> None:
-        await self.until(lambda: all(word in self.text for word in words))
+        super().__init__(app, pilot)
+        self.node = node
 
     async def told(self, *events: AnyEvent) -> None:
         for event in events:
@@ -247,15 +235,15 @@ class Person:
 @asynccontextmanager
 async def person(
     size: tuple[int, int], snapshot: Snapshot = READY, kept: tuple[UnfinishedAnswer, ...] = ()
-) -> AsyncIterator[Person]:
+) -> AsyncIterator[Witness]:
     node = LosingNode(snapshot, kept)
     app = MaclusterApp(node)  # type: ignore[arg-type]
     async with app.run_test(size=size, notifications=True) as pilot:
         await pilot.pause()
-        yield Person(app, pilot, node)
+        yield Witness(app, pilot, node)
 
 
-async def ask(someone: Person) -> None:
+async def ask(someone: Witness) -> None:
     await someone.pilot.press(*"why", "enter")
     await someone.until(lambda: someone.app.state.answer is not None and bool(someone.app.state.answer.request_id))
     await someone.told(*(token(i, word) for i, word in enumerate(("one ", "t", "wo"))))
@@ -294,7 +282,6 @@ async def test_the_pane_says_what_is_kept_and_takes_a_choice(size: tuple[int, in
 async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
     async with person((80, 24)) as someone:
         await ask(someone)
-        before = len(someone.app.query(Markdown))
         waits = told("wait", choices=("wait", "save", "stop"), fix="Turn b on.", since=time.time() - 4)
         await someone.told(waits)
         await someone.sees("Waiting", "for 5 s. Ctrl+O loads a smaller model", "✗ b lost")
@@ -311,7 +298,6 @@ async def test_it_counts_while_it_waits_and_goes_on_by_itself() -> None:
         assert lines[at + 2] == "three"
         assert not someone.app.dashboard.recovery.display
         assert someone.app.focused is someone.app.dashboard.prompt
-        assert len(someone.app.query(Markdown)) == before
         await someone.pilot.press("escape")
         await someone.until(lambda: someone.node.cancelled == ["r1"])
 

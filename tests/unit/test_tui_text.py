@@ -19,6 +19,7 @@ from tests.unit.test_tui_state import PLAN, asked
 from tui import clipboard, conversation, format, markdown, state
 from tui.hops import ring_of
 from tui.logs import short_line
+from tui.pieces import Piece
 from tui.state import UiState
 from tui.widgets.banner import banner_content
 from tui.widgets.chat_log import empty_content
@@ -101,33 +102,9 @@ def test_layouts() -> None:
     assert layout_for(59, 40) == layout_for(200, 15) == "small"
 
 
-@pytest.mark.parametrize(
-    ("text", "rest"),
-    [
-        ("one\n\ntwo\n\nthree", "three"),
-        ("one\n\n```python\na\n\nb\n", "```python\na\n\nb\n"),
-        ("one\n\n```\na\n\nb\n```\n\nafter", "after"),
-        ("one\n\n````\n```\n\nb\n````\n\nafter", "after"),
-        ("- a\n\n  still a\n\n- b", "- b"),
-        ("no blank line\nat all", "no blank line\nat all"),
-        ("one\n\n", "one\n\n"),
-        ("\n\none", "one"),
-    ],
-)
-def test_answers_are_cut_at_blank_lines_outside_code(text: str, rest: str) -> None:
-    assert text[markdown.cut_at(text) :] == rest
-
-
-@given(st.text(alphabet="a`~ \n-#", max_size=80))
-def test_a_cut_loses_nothing_and_never_opens_a_fence(text: str) -> None:
-    cut = markdown.cut_at(text)
-    assert 0 <= cut <= len(text)
-    assert markdown.cut_at(text[:cut]) <= cut
-
-
 def test_markdown_becomes_one_piece() -> None:
     text = Clean("# Title\n\nsome **bold** and `code`\nnext line\n\n- a\n- b\n  - c\n\n| x | y |\n|-|-|\n| 1 | 2 |\n")
-    lines = markdown.render(text, 60).plain.split("\n")
+    lines = markdown.render(Piece(text), 60).plain.split("\n")
     assert lines[0] == "Title"
     assert lines[2:4] == ["some bold and code", "next line"]
     assert lines[5:8] == ["• a", "• b", "  ▪ c"]
@@ -135,7 +112,7 @@ def test_markdown_becomes_one_piece() -> None:
 
 
 def test_lists_keep_their_margin_when_they_wrap() -> None:
-    lines = markdown.render(Clean("- " + "word " * 12), 30).plain.split("\n")
+    lines = markdown.render(Piece(Clean("- " + "word " * 12)), 30).plain.split("\n")
     assert len(lines) > 1
     assert all(line.startswith("  ") for line in lines[1:])
     assert all(cell_len(line) <= 30 for line in lines)
@@ -143,14 +120,14 @@ def test_lists_keep_their_margin_when_they_wrap() -> None:
 
 def test_code_keeps_its_spaces_and_can_be_copied_alone() -> None:
     text = Clean("before\n\n```python\ndef f():\n    return 1\n```\n\nafter")
-    assert "│     return 1" in markdown.render(text, 60).plain
+    assert "│     return 1" in markdown.render(Piece(text), 60).plain
     assert markdown.code_blocks(text)[-1] == "def f():\n    return 1"
     assert markdown.code_blocks(Clean("none")) == []
 
 
 @given(st.text(max_size=200), st.integers(10, 100))
 def test_any_text_can_be_rendered(text: str, width: int) -> None:
-    markdown.render(state.washed(text, lines=True), width)  # type: ignore[arg-type]
+    markdown.render(Piece(state.washed(text, lines=True)), width)  # type: ignore[arg-type]
 
 
 def test_markup_in_names_is_only_text() -> None:

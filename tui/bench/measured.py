@@ -17,7 +17,7 @@ import msgspec
 if TYPE_CHECKING:
     from textual.app import App
 
-LOOK_S = 0.005
+LOOK_S = 0.01
 
 
 class Phase(msgspec.Struct, frozen=True, kw_only=True):

@@ -42,7 +42,7 @@ written stays, also when an answer breaks off."""
     ACTIONS = CHAT
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHAT)]
 
-    # what is new is laid out and followed already when this changes; Textual would lay out once more
+    # what is new is laid out and followed already when this changes; Textual would draw and lay out all once more
     virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
 
     def __init__(self, *, fps: int, note: str) -> None:
@@ -140,6 +140,7 @@ written stays, also when an answer breaks off."""
 
     def on_resize(self) -> None:
         """Another height: other lines are unseen."""
+        self.refresh()
         self.call_after_refresh(self._count_new_rows)
 
     def watch_scroll_y(self, old_value: float, new_value: float) -> None:

@@ -10,7 +10,7 @@ from core.events import Recovery
 from core.text import Clean
 from tui.format import DIM, WARN, clock, count, duration
 from tui.markdown import render
-from tui.pieces import Piece, cut, open_fence, pieces
+from tui.pieces import NOTHING, Piece, grown, open_fence
 from tui.recovery import STOPS, since
 from tui.turns import Remark, Turn
 from tui.widgets.text_view import TextView
@@ -96,10 +96,9 @@ class AnswerView(MessageView):
         self._foot = TextView(classes="message")
         self._drawn_at = 0.0
         self._zoomed = False
-        # one that is whole already, as in a conversation that was reopened, grows no more
+        # one that is whole already, as in a conversation that was reopened, is drawn as it is
         is_whole = turn.done and not turn.remarks
-        body = [PieceView(piece) for piece in pieces(turn.text)] if is_whole else []
-        body = body or [_empty()]
+        body = [PieceView(piece) for piece in grown(NOTHING, turn.text if is_whole else "")]
         self._last = body[-1]
         super().__init__(turn, self._head, *body, self._foot)
         self._taken = len(turn.text) if is_whole else 0
@@ -130,13 +129,10 @@ class AnswerView(MessageView):
         if not more:
             return
         self._taken += len(more)
-        piece = self._last.piece
-        piece = piece._replace(text=Clean(piece.text + more))
-        while two := cut(piece):
-            self._last.show(two[0])
-            piece = two[1]
+        first, *others = grown(self._last.piece, more)
+        self._last.show(first)
+        for piece in others:
             await self._add(PieceView(piece))
-        self._last.show(piece)
 
     async def _remark(self, remark: Remark) -> None:
         """What is above a remark is finished as it stands; code goes on as code below it."""
@@ -162,10 +158,6 @@ class AnswerView(MessageView):
         foot = foot_content(self.turn, now, recovery, zoomed=self._zoomed)
         self._foot.display = bool(foot.plain)
         self._foot.draw(foot)
-
-
-def _empty() -> PieceView:
-    return PieceView(Piece(Clean("")))
 
 
 def head_content(turn: Turn, recovery: Recovery | None, *, zoomed: bool = False) -> Content:

@@ -15,7 +15,7 @@ class TextView(Static):
     """
 
     # Textual would lay out a second time after each layout in which this changed
-    virtual_size: Reactive[Size] = Reactive(Size(0, 0), repaint=False)
+    virtual_size: Reactive[Size] = Reactive(Size(0, 0))
 
     def __init__(self, *, id: str | None = None, classes: str | None = None) -> None:
         super().__init__(markup=False, id=id, classes=classes)

@@ -1,0 +1,45 @@
+"""Somebody who drives the app: keys go in, what the screen shows comes out, and what is to come is waited for."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from textual.pilot import Pilot
+from textual.screen import Screen
+
+from tui.app import MaclusterApp
+
+SEEN_S = 60.0
+
+
+class Person:
+    """Somebody in front of a running app."""
+
+    def __init__(self, app: MaclusterApp, pilot: Pilot[None]) -> None:
+        self.app, self.pilot = app, pilot
+
+    @property
+    def text(self) -> str:
+        """What the screen shows, line by line."""
+        return "\n".join(strip.text for strip in self.app.screen._compositor.render_strips())
+
+    async def until(self, reached: Callable[[], bool]) -> None:
+        """Wait for it; what the screen shows is told if it does not come."""
+        try:
+            async with asyncio.timeout(SEEN_S):
+                while not reached():
+                    await self.pilot.pause(0.02)
+        except TimeoutError:
+            raise AssertionError(self.text) from None
+
+    async def sees(self, *words: str) -> None:
+        """Wait until all of them are on the screen, on which nothing is too wide."""
+        await self.until(lambda: all(word in self.text for word in words))
+        assert max(map(len, self.text.splitlines())) <= self.app.size.width
+
+    async def opens(self, *keys: str, screen: type[Screen[Any]]) -> None:
+        """Press them, and wait for that screen."""
+        await self.pilot.press(*keys)
+        await self.until(lambda: isinstance(self.app.screen, screen))
