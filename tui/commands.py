@@ -5,51 +5,27 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import gc
 import os
-import subprocess
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
 from core.errors import MaclusterError, NodeError, UsageError
 from core.events import Plan, PlanLoaded, PlanProposed
 from core.requests import LoadRequest, PreviewRequest, SessionName, SpeedRequest, UnfinishedAnswer
-from core.settings import Home
 from core.text import clean_text
 from core.trust.naming import pick
 from tui import pairing, report
 from tui.answering import answer, asks_for_more, request_of
-from tui.client import NodeClient, check, is_listening
+from tui.client import NodeClient, check
 from tui.demo import LOAD_S, Demo, DemoConfig, demo_budgets
 from tui.imagined import budgets_of, imagined_plan
+from tui.opening import home_of, preferences_of
 from tui.watch import Watch
 
-if TYPE_CHECKING:
-    from tui.preferences import Preferences
-
 ATTACH_S = 5.0
-
-
-async def open_tui(args: argparse.Namespace) -> int:
-    """The terminal UI over this Mac's node; starts one for as long as the UI lives if none runs."""
-    gc.disable()  # until the first frame: `calm_collector`
-    from tui.app import MaclusterApp
-
-    _check_terminal()
-    home = _home(args)
-    node = None if await is_listening(home) else _start_node(home)
-    try:
-        async with NodeClient(home) as client:
-            app = MaclusterApp(client, folder=home.root, preferences=_preferences(args), ends_node=node is not None)
-            await app.run_async()
-    finally:
-        if node and node.stdin:
-            node.stdin.close()
-            await asyncio.to_thread(node.wait)
-    return app.return_code or 0
 
 
 async def demo(args: argparse.Namespace) -> int:
@@ -98,7 +74,7 @@ async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
     async with NodeClient(demo.home) as client:
         note = f"demo: {len(demo.budgets)} simulated Macs on this one"
         # what the person sets here is theirs; the state of the simulated Macs is thrown away
-        app = MaclusterApp(client, note=note, folder=_home(args).root, preferences=_preferences(args))
+        app = MaclusterApp(client, note=note, folder=home_of(args).root, preferences=preferences_of(args))
 
         async def prepare() -> None:
             try:
@@ -117,7 +93,7 @@ async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
 
 async def status(args: argparse.Namespace) -> int:
     """This Mac, its peers, the plan."""
-    async with Watch(_home(args)) as watch:
+    async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         key = (await watch.client.trust()).key_storage
         unfinished = await watch.client.unfinished()
@@ -129,7 +105,7 @@ async def status(args: argparse.Namespace) -> int:
 
 async def peers(args: argparse.Namespace) -> int:
     """The Macs that were seen."""
-    async with Watch(_home(args)) as watch:
+    async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         _print(args, watch.now.peers, report.peer_lines(watch.now.peers))
     return 0
@@ -137,13 +113,13 @@ async def peers(args: argparse.Namespace) -> int:
 
 async def pair(args: argparse.Namespace) -> int:
     """Pair with another Mac, step by step."""
-    await pairing.pair(_home(args), args.mac, pairing.to_json if args.json else pairing.say)
+    await pairing.pair(home_of(args), args.mac, pairing.to_json if args.json else pairing.say)
     return 0
 
 
 async def models(args: argparse.Namespace) -> int:
     """Models on this Mac and how they fit."""
-    async with NodeClient(_home(args)) as client:
+    async with NodeClient(home_of(args)) as client:
         found = await client.models()
     lines = report.model_lines(found) if found else ["No model is on this Mac yet."]
     _print(args, [report.model_facts(m) for m in found], lines)
@@ -158,9 +134,9 @@ async def plan(args: argparse.Namespace) -> int:
         raise UsageError("--macs and --without do not go together.", "Leave those Macs out of --macs.")
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
-        preview = await imagined_plan(_home(args), request, macs)
+        preview = await imagined_plan(home_of(args), request, macs)
     else:
-        async with Watch(_home(args)) as watch:
+        async with Watch(home_of(args)) as watch:
             await watch.attached(ATTACH_S)
             without = _without(watch, args)
             preview = await watch.client.plan(msgspec.structs.replace(request, without=without))
@@ -170,7 +146,7 @@ async def plan(args: argparse.Namespace) -> int:
 
 async def load(args: argparse.Namespace) -> int:
     """Split a model over the paired Macs, and wait until it is ready."""
-    async with Watch(_home(args)) as watch:
+    async with Watch(home_of(args)) as watch:
         loaded = await _load(watch, args, verify=args.verify)
         assert watch.now.plan
         lines = [*report.plan_lines(watch.now.plan), *report.proof_lines(loaded)]
@@ -180,7 +156,7 @@ async def load(args: argparse.Namespace) -> int:
 
 async def unload(args: argparse.Namespace) -> int:
     """Free the memory on every Mac."""
-    async with NodeClient(_home(args)) as client:
+    async with NodeClient(home_of(args)) as client:
         await client.unload()
     _print(args, {"unloaded": True}, ["Unloaded."])
     return 0
@@ -192,7 +168,7 @@ async def run(args: argparse.Namespace) -> int:
         return await _continue(args)
     prompt = await asyncio.to_thread(sys.stdin.read) if args.prompt == "-" else args.prompt
     request = request_of(prompt, args)
-    async with Watch(_home(args)) as watch:
+    async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         if args.session:
             said = (await watch.client.session(SessionName(name=args.session))).messages
@@ -207,7 +183,7 @@ async def _continue(args: argparse.Namespace) -> int:
     """What is written of an answer that was cut off, then the rest of it."""
     if args.session or asks_for_more(args):
         raise UsageError("A continued answer is asked for as it was.", "Give --continue without a session or options.")
-    async with Watch(_home(args)) as watch:
+    async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         found = [one for one in await watch.client.unfinished() if one.request_id.startswith(args.go_on)]
         if not found:
@@ -238,7 +214,7 @@ async def keys(args: argparse.Namespace) -> int:
 
 async def speedtest(args: argparse.Namespace) -> int:
     """How fast the link between two Macs is."""
-    async with NodeClient(_home(args)) as client:
+    async with NodeClient(home_of(args)) as client:
         try:
             found = await client.test_speed(SpeedRequest(source=args.source, target=args.target))
         except asyncio.CancelledError:
@@ -326,37 +302,7 @@ def _to_stderr(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-def _home(args: argparse.Namespace) -> Home:
-    return Home(args.home.expanduser().absolute())
-
-
 def _model(args: argparse.Namespace) -> str:
     """A directory is made absolute, for the node runs elsewhere; names of the catalog may hold a slash."""
     name = os.path.expanduser(str(args.model))
     return os.path.abspath(name) if name.startswith(("/", "./", "../")) or os.path.isdir(name) else name
-
-
-def _check_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
-        raise UsageError("The terminal UI needs a terminal.", "Use `macluster status`, `load` and `run` instead.")
-
-
-def _preferences(args: argparse.Namespace) -> Preferences:
-    """What the person's file says, and what this command says besides."""
-    from tui.preferences import config_file, memory_in, read
-
-    found = read(config_file(), memory_in(_home(args).root))
-    slow_link = found.slow_link or args.slow_link
-    return msgspec.structs.replace(found, plain=found.plain or args.plain, slow_link=slow_link)
-
-
-def _start_node(home: Home) -> subprocess.Popen[bytes]:
-    """A node that ends when this process does: it watches the pipe to its standard input."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
-        start_new_session=True,
-    )

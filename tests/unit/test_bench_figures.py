@@ -17,7 +17,7 @@ from core.bench.solo import Run
 from core.bench.solo import summary as solo_summary
 from core.errors import WorkerDied
 from core.trust.roster import Cluster
-from tui.cli import parser
+from tui.parser import parser
 
 
 def a_round(sealed: float, raw: float) -> dict[str, LaneTurn]:

@@ -10,8 +10,8 @@ from core.models.demo.evaluate import answer_held_out
 from core.models.layout import read_layout
 from core.models.tokens import Tokens
 from core.requests import Message
-from tui.cli import DEMO_PROMPT
 from tui.demo import DEMO_MODEL
+from tui.parser import DEMO_PROMPT
 
 EIGHT_MB = 8_000_000
 

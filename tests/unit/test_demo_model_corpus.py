@@ -16,7 +16,7 @@ from core.plan.split import split_layers
 from core.settings import CONTROL_PORT, DEAD_S, DEFAULT_CONTEXT, MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES, SUSPECT_S
 from core.trust.levels import LEVELS
 from tui.actions import key_title
-from tui.cli import DEMO_PROMPT, parser
+from tui.parser import DEMO_PROMPT, parser
 from tui.registry import EVERYTHING
 
 # what follows the name of a command in what it says

@@ -11,11 +11,12 @@ import pytest
 @pytest.mark.parametrize(
     ("imports", "forbidden"),
     [
-        ("tui.cli, tui.commands, tui.app", {"mlx", "mlx_lm", "transformers", "tokenizers", "torch"}),
+        ("tui.parser, tui.app", {"mlx", "mlx_lm", "transformers", "tokenizers", "torch"}),
+        ("tui.cli, tui.app", {"httpx2", "psutil", "tui.commands", "tui.report", "tui.demo", "core.plan.fit"}),
         ("core.node.service, core.node.__main__", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
         ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),
     ],
-    ids=["tui", "node", "worker"],
+    ids=["commands", "screen", "node", "worker"],
 )
 def test_a_process_imports_nothing_that_it_must_not(imports: str, forbidden: set[str]) -> None:
     script = f"import sys, {imports}; print('\\n'.join(sys.modules))"

@@ -31,6 +31,7 @@ from core.worker.messages import Token
 from tests.unit.test_node_answers import TEXT, Desk, ids_of, model, tokens  # noqa: F401 - fixtures
 from tui import answering, cli
 from tui.answering import answer, request_of
+from tui.parser import parser
 from tui.watch import Watch
 
 RUN = ["run", "toy", "-p", "hello"]
@@ -38,7 +39,7 @@ DEADLINE_S = 60.0
 
 
 def request(*words: str) -> ChatRequest:
-    args = cli.parser().parse_args([*RUN, *words])
+    args = parser().parse_args([*RUN, *words])
     return request_of(args.prompt, args)
 
 
