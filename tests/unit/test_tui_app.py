@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 import subprocess
 import sys
@@ -126,6 +128,17 @@ def test_the_app_imports_nothing_heavy_and_nothing_of_the_core_but_its_words() -
     code = f"import sys, tui.app; print([m for m in {FORBIDDEN!r} if m in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.strip() == "[]"
+
+
+async def test_once_the_screen_is_there_the_collector_works_again() -> None:
+    gc.disable()
+    try:
+        async with app_with(Snapshot()).run_test() as pilot:
+            async with asyncio.timeout(10):
+                while not gc.isenabled():
+                    await pilot.pause(0.02)
+    finally:
+        gc.enable()
 
 
 def test_every_binding_of_ours_has_an_id_and_a_title() -> None:

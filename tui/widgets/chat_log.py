@@ -58,7 +58,7 @@ written stays, also when an answer breaks off."""
         self._zoomed = False
         self._code_copied: tuple[int, int] = (0, 0)  # of which message, and how many of its blocks, the last first
         self._flusher: Timer | None = None
-        self._gives_way = False
+        self._gives_way = self._gave_way = False
 
     def compose(self) -> ComposeResult:
         """Until there is a message, a hint."""
@@ -77,7 +77,7 @@ written stays, also when an answer breaks off."""
         self._show_empty()
 
     def give_way(self) -> None:
-        """Wait a frame: what the person types is drawn first."""
+        """Wait a frame, though not two in a row: what the person types is drawn first."""
         self._gives_way = True
 
     def zoom(self, on: bool) -> None:
@@ -102,8 +102,8 @@ written stays, also when an answer breaks off."""
         self._empty.draw(empty_content(self._state, self._note))
 
     async def _flush(self) -> None:
-        if self._gives_way:
-            self._gives_way = False
+        self._gave_way, self._gives_way = self._gives_way and not self._gave_way, False
+        if self._gave_way:
             return
         state, now = self._state, time.time()
         await self._sync(state.turns[-MESSAGES_SHOWN:])

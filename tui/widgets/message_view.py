@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+
 from textual.content import Content
 from textual.widget import Widget
 from textual.widgets import Static
@@ -88,7 +90,7 @@ class PieceView(TextView):
 
 
 class AnswerView(MessageView):
-    """An answer: head, finished pieces with remarks between them, live tail, and a line of figures."""
+    """An answer: head, pieces with remarks between them, of which the last one grows, and a line of figures."""
 
     def __init__(self, turn: Turn) -> None:
         self._head = TextView(classes="head")
@@ -130,9 +132,10 @@ class AnswerView(MessageView):
             return
         self._taken += len(more)
         first, *others = grown(self._last.piece, more)
-        self._last.show(first)
-        for piece in others:
-            await self._add(PieceView(piece))
+        with self._foot.app.batch_update() if others else nullcontext():  # or the end would jump up and down again
+            self._last.show(first)
+            for piece in others:
+                await self._add(PieceView(piece))
 
     async def _remark(self, remark: Remark) -> None:
         """What is above a remark is finished as it stands; code goes on as code below it."""
