@@ -180,6 +180,10 @@ class NodeClient:
         """Bring a saved conversation to the Macs of the plan; its words."""
         return await self._call("POST", "/v1/sessions/load", wanted, SavedSession, timeout_s=None)
 
+    async def stop_session(self) -> None:
+        """End what is being saved or loaded; nothing of it is left."""
+        await self._call("DELETE", "/v1/sessions", None, Done)
+
     async def delete_session(self, wanted: SessionName) -> None:
         """Forget one, and its key."""
         await self._call("POST", "/v1/sessions/delete", wanted, Done)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Awaitable, Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from datetime import datetime
+from typing import Any
 
 from core.requests import Message, SavedSession, SessionName
 from core.settings import Home
@@ -41,7 +43,7 @@ async def show_all(args: argparse.Namespace) -> int:
 async def save(args: argparse.Namespace) -> int:
     """Keep the last conversation."""
     async with _client(args) as client:
-        kept = await client.save_session(SessionName(name=args.name))
+        kept = await _unless_stopped(client, client.save_session(SessionName(name=args.name)))
     print(report.to_json(kept) if args.json else f"Saved {args.name}: {kept.tokens} tokens of {kept.model}.")
     return 0
 
@@ -49,10 +51,18 @@ async def save(args: argparse.Namespace) -> int:
 async def load(args: argparse.Namespace) -> int:
     """Bring one back, and show its words."""
     async with _client(args) as client:
-        kept = await client.load_session(SessionName(name=args.name))
+        kept = await _unless_stopped(client, client.load_session(SessionName(name=args.name)))
     how = f"Loaded {args.name}: {kept.tokens} tokens. `macluster run {kept.model} --session {args.name} -p …` goes on."
     print(report.to_json(kept) if args.json else clean_text("\n".join([*message_lines(kept.messages), how])))
     return 0
+
+
+async def _unless_stopped(client: NodeClient, call: Coroutine[Any, Any, SavedSession]) -> SavedSession:
+    try:
+        return await call
+    except asyncio.CancelledError:
+        await client.stop_session()
+        raise
 
 
 async def delete(args: argparse.Namespace) -> int:

@@ -100,6 +100,7 @@ class LocalApi:
                 web.post("/v1/sessions/show", _taking(SessionName, self._sessions.show)),
                 web.post("/v1/sessions/save", _taking(SessionName, self._sessions.save)),
                 web.post("/v1/sessions/load", _taking(SessionName, self._sessions.load)),
+                web.delete("/v1/sessions", self._stop_session),
                 web.post("/v1/sessions/delete", _taking(SessionName, self._sessions.delete)),
                 web.get("/v1/conversations", self._all_conversations),
                 web.post("/v1/conversations/read", _taking(ConversationId, self._conversations.read)),
@@ -184,6 +185,9 @@ class LocalApi:
 
     async def _all_sessions(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._sessions.all())
+
+    async def _stop_session(self, request: web.Request) -> web.StreamResponse:
+        return _json(await self._sessions.give_up())
 
     async def _all_conversations(self, request: web.Request) -> web.StreamResponse:
         return _json(await self._conversations.all())

@@ -15,7 +15,7 @@ from core.node.journal import Journal
 from core.node.running import Conversation
 from core.node.supervisor import Supervisor
 from core.requests import Done, SavedSession, SessionName
-from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved
+from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
 
 
 class Sessions:
@@ -72,6 +72,12 @@ class Sessions:
     async def delete(self, wanted: SessionName) -> Done:
         """Forget one, and its key. Raises UsageError where there is none, SessionError."""
         await asyncio.to_thread(files.delete_session, self._folder, wanted.name)
+        return Done()
+
+    async def give_up(self) -> Done:
+        """End what is being saved or loaded; who asked for it hears a SessionError."""
+        if self._waiting:
+            self._supervisor.send(StopSession())
         return Done()
 
     async def forget_shared(self, macs: Collection[str]) -> None:

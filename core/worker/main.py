@@ -42,6 +42,7 @@ from core.worker.messages import (
     Prove,
     SaveSession,
     SessionFailed,
+    StopSession,
     Trace,
     Traced,
     Unproved,
@@ -123,6 +124,8 @@ class Worker:
                 self._head.sessions.save(command)
             case LoadSession() if self._head:
                 self._head.sessions.load(command)
+            case StopSession() if self._head:
+                self._head.sessions.stop()
             case SaveSession() | LoadSession():
                 self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case Trace():

@@ -104,6 +104,10 @@ class LoadSession(Message, frozen=True, kw_only=True):
     secret: bytes
 
 
+class StopSession(Message, frozen=True, kw_only=True):
+    """Head only: give up what is being saved or loaded, if anything is, which is then answered by `SessionFailed`."""
+
+
 class Trace(Message, frozen=True, kw_only=True):
     """Tell when this stage computed since the last Trace. Answered by `Traced`."""
 
@@ -284,7 +288,7 @@ class Traced(Message, frozen=True, kw_only=True):
     seen: tuple[Sight, ...] = ()
 
 
-Command = Join | Load | Connect | Prove | Generate | Cancel | SaveSession | LoadSession | Trace
+Command = Join | Load | Connect | Prove | Generate | Cancel | SaveSession | LoadSession | StopSession | Trace
 Report = (
     Listening
     | Loading

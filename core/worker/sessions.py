@@ -48,6 +48,7 @@ class Sessions:
         self._caches = pipeline.stage.layers.cache_count
         self._move: _Move | None = None
         self._due: Asked | None = None
+        self._asked: Asked | None = None  # that is on the ring; those of a session that was given up may be, too
 
     @property
     def is_busy(self) -> bool:
@@ -90,12 +91,13 @@ class Sessions:
         """The part that is due goes on the ring, behind what the scheduler has put there. Raises LinkError."""
         due, self._due = self._due, None
         if due:
+            self._asked = due
             self._pipeline.exchange(due.handle, due.part, due)
 
     def hear(self, asked: Asked, answer: Answer) -> None:
         """What came of a part; of a session that was given up nothing counts any more."""
-        move = self._move
-        if move is None or move.handle != asked.handle:
+        move, is_waited_for = self._move, asked is self._asked
+        if move is None or not is_waited_for:
             return
         if answer.problem or not answer.part:
             self._scheduler.gone(move.handle)  # it is of no use any more
@@ -104,9 +106,13 @@ class Sessions:
             came = answer.part
             self._go_on(lambda: move.talk.send(_expected(asked.part, came)))
 
+    def stop(self) -> None:
+        """Nobody wants it any more."""
+        self.fail(SessionError("It was stopped; nothing of it is left.").problem)
+
     def fail(self, problem: Problem) -> None:
         """Give up what is under way, if anything is; nothing of it is left."""
-        move, self._move, self._due = self._move, None, None
+        move, self._move, self._due, self._asked = self._move, None, None, None
         if move:
             move.talk.close()
             if isinstance(move.done, SessionLoaded):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -23,7 +24,15 @@ from core.events import Topology
 from core.models.maker import random_model
 from core.models.slots import KV_GROUP
 from core.requests import Message
-from core.worker.messages import Broken, LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved
+from core.worker.messages import (
+    Broken,
+    LoadSession,
+    SaveSession,
+    SessionFailed,
+    SessionLoaded,
+    SessionSaved,
+    StopSession,
+)
 from tests.atlas import config_of
 from tests.checkpoints import write_weights
 from tests.cluster import Make
@@ -80,11 +89,15 @@ def uninterrupted(directory: Path, kv_bits: int | None) -> tuple[list[int], list
 
 
 def tell(ring: WorkerRing, order: SaveSession | LoadSession) -> SessionSaved | SessionLoaded | SessionFailed:
-    """An order to the head, and how it ended; links that break meanwhile are made anew."""
-    head = ring.workers[0]
-    head.send(order)
+    """An order to the head, and how it ended."""
+    ring.workers[0].send(order)
+    return ended(ring)
+
+
+def ended(ring: WorkerRing) -> SessionSaved | SessionLoaded | SessionFailed:
+    """How the next order ends; links that break meanwhile are made anew."""
     while True:
-        report = head.next(LINK_S).report
+        report = ring.workers[0].next(LINK_S).report
         if isinstance(report, SessionSaved | SessionLoaded | SessionFailed):
             return report
         if isinstance(report, Broken) and report.plan_gen == ring.plan.plan_gen:
@@ -152,6 +165,32 @@ def test_other_answers_run_while_one_is_saved_and_loaded(model: Path, ring: Work
         assert [answer.tokens for answer in answers] == expected
         answer = ring.generate([*reading(saved, SECRET)[0].tokens, 7, 8], max_tokens=2)
         assert answer.done.reused == len(FIRST) + ANSWER - 1
+
+
+def test_what_is_stopped_at_any_moment_is_over_and_the_next_one_is_whole(
+    model: Path, saved: Path, tmp_path: Path
+) -> None:
+    session, caches = reading(saved, SECRET)
+    held, path, stopped = dict(caches), tmp_path / "sessions" / "x.mcs", 0
+    with worker_ring(model, (3, 6), chunk=CHUNK) as ring:
+        loads = LoadSession(path=str(saved), secret=SECRET)
+        assert tell(ring, loads) == SessionLoaded()
+        saves = SaveSession(path=str(path), secret=SECRET, tokens=session.tokens, messages=SAID, created_at=5.0)
+        for order in (saves, loads):
+            for moment in range(8):
+                ring.workers[0].send(order)
+                time.sleep(moment / 1000)
+                ring.workers[0].send(StopSession())
+                ring.workers[0].send(order)  # while a part of the one before may still be on the ring
+                first, second = ended(ring), ended(ring)
+                stopped += "It was stopped" in problem_of(first)
+                assert problem_of(second) == ""
+            if order is saves:
+                again, kept = reading(path, SECRET)
+                assert (again.tokens, dict(kept)) == (session.tokens, held)
+        answer = ring.generate([*session.tokens, 7, 8], max_tokens=2)
+        assert answer.done.reused == len(session.tokens)
+    assert stopped
 
 
 @pytest.mark.parametrize("topology", ["private", "reverse"])

@@ -13,7 +13,7 @@ from core.events import TrustChanged
 from core.node.journal import Journal
 from core.node.sessions import Sessions
 from core.requests import Message, SavedSession, SessionName
-from core.worker.messages import Command, SaveSession, SessionFailed, SessionLoaded, SessionSaved
+from core.worker.messages import Command, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
 from tests.unit.test_node_answers import Desk, Pipe, model  # noqa: F401
 
 SECRET = b"s" * 32
@@ -119,6 +119,18 @@ async def test_one_at_a_time_and_every_end_is_told(keeper: Keeper) -> None:
     with pytest.raises(LinkLost, match="The plan is gone"):
         await load
     assert keeper.desk.answers.conversation is None
+
+
+async def test_only_what_is_under_way_is_stopped(keeper: Keeper) -> None:
+    await keeper.sessions.give_up()
+    assert not keeper.line.sent
+    keeper.write()
+    load = await keeper.loading()
+    await keeper.sessions.give_up()
+    assert keeper.line.sent[-1] == StopSession()
+    keeper.sessions.heard(SessionFailed(problem=SessionError("It was stopped.").problem))
+    with pytest.raises(SessionError, match="It was stopped"):
+        await load
 
 
 async def test_nothing_goes_to_macs_that_are_not_trusted_or_not_ready(keeper: Keeper) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 import pytest
 from textual.pilot import Pilot
@@ -16,6 +18,7 @@ from tests.unit.test_tui_state import PLAN
 from tui import conversation
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.sessions import SessionsScreen
 
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
 
@@ -39,9 +42,26 @@ class Keeper(StillNode):
         return self.kept[wanted.name]
 
 
+class SlowKeeper(Keeper):
+    """It takes as long as nobody stops it, and then a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped, self.gives_up = asyncio.Event(), asyncio.Event()
+
+    async def load_session(self, wanted: SessionName) -> SavedSession:
+        await self.gives_up.wait()
+        raise SessionError("It was stopped.")
+
+    async def stop_session(self) -> None:
+        self.stopped.set()
+
+
+K = TypeVar("K", bound=Keeper)
+
+
 @asynccontextmanager
-async def opened() -> AsyncIterator[tuple[MaclusterApp, Pilot[None], Keeper]]:
-    keeper = Keeper()
+async def opened(keeper: K) -> AsyncIterator[tuple[MaclusterApp, Pilot[None], K]]:
     app = MaclusterApp(keeper)  # type: ignore[arg-type]
     async with app.run_test(size=(100, 30), notifications=True) as pilot:
         await until(pilot, lambda: app.state.attached)
@@ -58,7 +78,7 @@ async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
 
 
 async def test_a_conversation_is_kept_and_taken_up() -> None:
-    async with opened() as (app, pilot, keeper):
+    async with opened(Keeper()) as (app, pilot, keeper):
         await app.run_action("take_up")
         await until(pilot, lambda: len(app._notifications) == 1)
         assert not app.state.turns
@@ -76,7 +96,7 @@ async def test_a_conversation_is_kept_and_taken_up() -> None:
 
 
 async def test_who_says_no_changes_nothing() -> None:
-    async with opened() as (app, pilot, keeper):
+    async with opened(Keeper()) as (app, pilot, keeper):
         app.set_state(conversation.taken_up(app.state, SAID, 1.0))
         await app.run_action("keep")
         await until(pilot, lambda: isinstance(app.screen, AskScreen))
@@ -90,3 +110,21 @@ async def test_who_says_no_changes_nothing() -> None:
         await pilot.press("enter")
         await until(pilot, lambda: not isinstance(app.screen, ChoiceScreen))
         assert not app.state.turns
+
+
+async def test_esc_stops_what_is_under_way_and_leaves_when_pressed_again() -> None:
+    async with opened(SlowKeeper()) as (app, pilot, keeper):
+        await keeper.save_session(SessionName(name="trip"))
+        app.action_open("sessions")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and bool(app.screen.list.option_count))
+        assert isinstance(app.screen, SessionsScreen)
+        for presses in (1, 2):
+            app.screen.list.highlighted = 1
+            await pilot.press("enter", *["escape"] * presses)
+            await until(pilot, keeper.stopped.is_set)
+            if presses == 1:
+                keeper.gives_up.set()
+                await until(pilot, lambda: any("It was stopped." in n.message for n in app._notifications))
+                assert isinstance(app.screen, SessionsScreen)
+                keeper.gives_up.clear()
+        await until(pilot, lambda: not isinstance(app.screen, SessionsScreen))

@@ -51,7 +51,7 @@ class SessionsScreen(SizedScreen):
         self._client = client
         self._state = state
         self._found: tuple[SavedSession, ...] | None = None
-        self._under_way = ""
+        self._under_way, self._is_stopping = "", False
         self._since = 0.0
         self._title = TextView(id="title")
         self._head = TextView(id="head")
@@ -135,11 +135,19 @@ class SessionsScreen(SizedScreen):
         self.dismiss()
 
     def action_back(self) -> None:
-        """One step: what is under way is not waited for any more, or leave."""
-        if self._under_way:
-            self.workers.cancel_group(self, "session")
+        """One step: stop what is under way; pressed again, or where nothing is, leave."""
+        if self._under_way and not self._is_stopping:
+            self._is_stopping = True
+            self._draw()
+            self.run_worker(self._stop(), group="stop", exit_on_error=False)
         else:
             self.dismiss()
+
+    async def _stop(self) -> None:
+        try:
+            await self._client.stop_session()
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))
 
     async def _load(self, wanted: SessionName) -> None:
         kept = await self._client.load_session(wanted)
@@ -169,7 +177,7 @@ class SessionsScreen(SizedScreen):
             self.post_message(Noted(f"{words} is not waited for any more; the node of this Mac ends it by itself."))
             raise
         finally:
-            self._under_way = ""
+            self._under_way, self._is_stopping = "", False
             if self.is_attached:
                 self._ask()
 
@@ -200,7 +208,8 @@ class SessionsScreen(SizedScreen):
     def _line_content(self) -> Content:
         if self._under_way:
             waited = age(max(0.0, time.time() - self._since))
-            return Content.assemble((f" ◌ {self._under_way}", WARN), (f" · {waited} · Esc does not wait for it", DIM))
+            way_out = "stopping · Esc leaves" if self._is_stopping else "Esc stops it"
+            return Content.assemble((f" ◌ {self._under_way}", WARN), (f" · {waited} · {way_out}", DIM))
         pointed = self.list.pointed
         if pointed is not None and pointed.problem is not None:
             return Content.assemble((f" ✗ {pointed.problem.what} ", BAD), (pointed.problem.fix, DIM))
