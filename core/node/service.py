@@ -93,6 +93,8 @@ class Node:
         self._tasks = Tasks(self._journal)
         self._build_mesh(home)
         self._build_ring(home)
+        self._build_disks(home)
+        self._build_plans(home)
         self._build_trust(home)
         self._build_doors(home)
         self._cluster.listen(self._rescue)
@@ -137,7 +139,7 @@ class Node:
         self._speed = Speed(self._identity.text_id, self._mesh, self._bus, self._tasks)
 
     def _build_ring(self, home: Home) -> None:
-        """The worker, the plans it serves, the plan this Mac leads, and its answers."""
+        """The worker, the plans it serves, the plan this Mac leads, its answers and what is kept of them."""
         config, own_id = self._config, self._identity.text_id
         self._models = Models([home.models, *config.model_roots], home.hashes)
         self._supervisor = Supervisor(
@@ -174,17 +176,24 @@ class Node:
             home.sessions,
             self._identity.secret("session"),
         )
+
+    def _build_disks(self, home: Home) -> None:
+        """Which Mac holds which models, and what brings them there."""
+        own_id, roots = self._identity.text_id, self._config.model_roots
         self._holdings = Holdings(own_id, self._models, self._mesh, self._bus)
         self._transfers = Transfers(
             own_id,
             self._holdings,
             Copying(self._models, self._mesh, home.models),
             self._mesh,
-            hub_cache() if hub_cache() in config.model_roots else home.models,
+            hub_cache() if hub_cache() in roots else home.models,
             bus=self._bus,
             journal=self._journal,
             tasks=self._tasks,
         )
+
+    def _build_plans(self, home: Home) -> None:
+        """What makes plans, and another one when a Mac is lost."""
         self._paces = Paces(self._bus, home.paces)
         self._planning = Planning(
             self._models,
