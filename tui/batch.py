@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core.events import Batch, Plan, Snapshot
-from tui.format import plural
+from tui.format import context_length, count, plural
 
 
 def summary(batch: Batch, plan: Plan) -> str:
@@ -12,8 +12,8 @@ def summary(batch: Batch, plan: Plan) -> str:
     parts = [f"{len(batch.running)} of {plural(plan.rows, 'row')}"]
     parts += [f"{plural(batch.in_flight, 'lane')} in flight"] if batch.lanes else []
     parts += [f"{queue} {'waits' if queue == 1 else 'wait'}"] if queue else []
-    parked = f" (parked {batch.parked_tokens})" if batch.parked_tokens else ""
-    return " · ".join([*parts, f"context {batch.used_tokens}/{plan.context}{parked}"])
+    parked = f" (parked {count(batch.parked_tokens)})" if batch.parked_tokens else ""
+    return " · ".join([*parts, f"context {count(batch.used_tokens)}/{context_length(plan.context)}{parked}"])
 
 
 def why_they_wait(now: Snapshot) -> str:

@@ -166,6 +166,11 @@ def count(number: int) -> str:
     return f"{number / 1000:.1f}k" if number < 9950 else f"{number / 1000:.0f}k"
 
 
+def context_length(tokens: int) -> str:
+    """A length of context as models give it: "8k" is 8192 tokens."""
+    return f"{tokens // 1024}k" if tokens and tokens % 1024 == 0 else str(tokens)
+
+
 def layer_range(start: int, stop: int) -> str:
     """The half-open range [start, stop) as people read it, both ends included."""
     if stop <= start:

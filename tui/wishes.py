@@ -57,11 +57,6 @@ def with_topology(wish: LoadRequest, choice: ModelChoice) -> LoadRequest:
     return msgspec.structs.replace(wish, topology=wanted)
 
 
-def context_words(tokens: int) -> str:
-    """A length of context as models give it: "8k" is 8192 tokens."""
-    return f"{tokens // 1024}k" if tokens % 1024 == 0 else str(tokens)
-
-
 def download_of(text: str, revision: str = "main") -> DownloadRequest:
     """What a person typed, a name or the address of the hub's page, as a request. Raises UsageError."""
     repo = text.strip().removeprefix("https://huggingface.co/").rstrip("/")

@@ -64,9 +64,9 @@ def test_a_row_says_how_far_it_is_and_whose_it_is() -> None:
 @pytest.mark.parametrize(
     ("batch", "says"),
     [
-        pytest.param(Batch(), "0 of 8 rows · context 0/4096", id="nothing"),
-        pytest.param(BATCH, "2 of 8 rows · 1 lane in flight · 2 wait · context 812/4096 (parked 300)", id="all"),
-        pytest.param(Batch(rows=(WAITING,)), "0 of 8 rows · 1 waits · context 0/4096", id="one waits"),
+        pytest.param(Batch(), "0 of 8 rows · context 0/4k", id="nothing"),
+        pytest.param(BATCH, "2 of 8 rows · 1 lane in flight · 2 wait · context 812/4k (parked 300)", id="all"),
+        pytest.param(Batch(rows=(WAITING,)), "0 of 8 rows · 1 waits · context 0/4k", id="one waits"),
     ],
 )
 def test_the_top_line_fits_both_sizes(batch: Batch, says: str) -> None:
@@ -129,7 +129,7 @@ def test_what_starts_and_what_ends_is_on_screen_at_once() -> None:
 
 def test_status_tells_rows_lanes_and_queue_and_nothing_without_a_plan() -> None:
     lines = "\n".join(status_lines(now()))
-    assert "Rows: 2 of 8 rows · 1 lane in flight · 2 wait · context 812/4096 (parked 300)" in lines
+    assert "Rows: 2 of 8 rows · 1 lane in flight · 2 wait · context 812/4k (parked 300)" in lines
     assert "aaaaaaaa  writing      50    49      412     1" in lines
     facts = status_facts(now())["batch"]
     assert (facts["rows_max"], facts["context_tokens"], facts["waiting"]) == (8, 4096, 2)

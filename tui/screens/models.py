@@ -16,7 +16,7 @@ from core.requests import CopyRequest, LoadRequest, ModelChoice
 from tui.actions import bindings
 from tui.bridge import FAILURES, problem_of
 from tui.disks import Copies, copies_of, running_words, with_coming
-from tui.format import DIM, between, gigabytes_short, plural
+from tui.format import DIM, between, context_length, gigabytes_short, plural
 from tui.registry import MODELS
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
@@ -28,7 +28,7 @@ from tui.widgets.messages import Failed, ModelChosen, ModelPointed, Noted
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
-from tui.wishes import as_preview, context_words, contexts, download_of, with_bits, with_context, with_topology
+from tui.wishes import as_preview, contexts, download_of, with_bits, with_context, with_topology
 
 if TYPE_CHECKING:
     from tui.catalog import Catalog
@@ -199,7 +199,7 @@ class ModelsScreen(SizedScreen):
         wish = self._catalog.wish(choice)
         others = [c for c in contexts(choice) if c != wish.context]
         body = "Tokens of prompts and answers that are kept in memory. The preview shows what they take on each Mac."
-        answers = (f"{context_words(wish.context)}, as now", *(context_words(c) for c in others))
+        answers = (f"{context_length(wish.context)}, as now", *(context_length(c) for c in others))
         screen = ChoiceScreen(f"Context of {choice.name}", Content(body), answers)
         self._ask(screen, lambda n: self._want(msgspec.structs.replace(wish, context=others[n - 1])))
 

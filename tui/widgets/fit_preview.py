@@ -9,13 +9,24 @@ from textual.content import Content
 from core.events import Plan, Stage
 from core.requests import Forecast, ModelChoice, PlanRequest
 from tui.disks import copies_of, names_of, transfer_words, transfers_of
-from tui.format import BAD, DIM, GOOD, WARN, duration, fit, gauge, gigabytes, gigabytes_short, layer_range
+from tui.format import (
+    BAD,
+    DIM,
+    GOOD,
+    WARN,
+    context_length,
+    duration,
+    fit,
+    gauge,
+    gigabytes,
+    gigabytes_short,
+    layer_range,
+)
 from tui.state import UiState
 from tui.survival import survival
 from tui.widgets.chat_log import loading_lines
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.topology_text import prompt_words
-from tui.wishes import context_words
 
 DENSE_ROWS = 16
 
@@ -98,7 +109,7 @@ def fit_content(
 
 def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | None) -> list[Content]:
     kv = sum(s.kv_bytes for s in split.stages) if split is not None else choice.preview.kv_bytes
-    context = f"context {context_words(how.context) + ' of ' if how else ''}{context_words(choice.context_max)}"
+    context = f"context {context_length(how.context) + ' of ' if how else ''}{context_length(choice.context_max)}"
     size = f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights"
     room = [f"{gigabytes(kv)} GB"] if kv else []
     bits = [f"in {how.kv_bits} bits"] if how and how.kv_bits else []

@@ -12,7 +12,7 @@ from textual.widgets import TextArea
 
 from tui.actions import bindings
 from tui.chats import Chat
-from tui.format import count
+from tui.format import context_length, count
 from tui.recovery import held
 from tui.registry import PROMPT
 from tui.state import UiState
@@ -136,4 +136,4 @@ def context_words(state: UiState) -> str:
     """How much of the context the conversation takes: "context 3.1k/32k"; "" without a model."""
     answers = [t for t in state.turns if t.role == "assistant" and t.prompt_tokens]
     used = answers[-1].prompt_tokens + answers[-1].tokens if answers else 0
-    return f"context {count(used)}/{count(state.snapshot.plan.context)}" if state.snapshot.plan else ""
+    return f"context {count(used)}/{context_length(state.snapshot.plan.context)}" if state.snapshot.plan else ""

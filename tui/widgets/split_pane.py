@@ -13,7 +13,7 @@ from tui.format import (
     TINTS,
     WARN,
     Mark,
-    count,
+    context_length,
     duration,
     fit,
     gauge,
@@ -100,7 +100,9 @@ def split_content(state: UiState, width: int, advice: str = "") -> Content:
         for i, s in enumerate(plan.owners)
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
-    lines.append(Content.styled(f"{plan.topology} · context {count(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM))
+    lines.append(
+        Content.styled(f"{plan.topology} · context {context_length(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM)
+    )
     if advice and snapshot.plan_status == "ready":
         lines.append(Content.styled(f"▲ {advice}", WARN))
     if words := survival(plan):
