@@ -284,12 +284,9 @@ class MaclusterApp(App[None], inherit_bindings=False):
         self.talk.stop()
 
     def action_keep(self) -> None:
-        """Keep the conversation under a name."""
-        self.command(self.talk.keep())
-
-    def action_take_up(self) -> None:
-        """Go on with a conversation that was kept."""
-        self.command(self.talk.take_up())
+        """Keep the conversation under a name, on the screen that tells how far that is."""
+        self.action_open("sessions")
+        self.call_after_refresh(self.run_action, "save", self.screen)
 
     def action_unload(self) -> None:
         """Unload the model, or cancel its loading."""

@@ -8,7 +8,7 @@ from tui.recovery import held
 from tui.state import UiState, strangers
 
 _NO_NODE = "the node of this Mac does not run"
-_OFFLINE = ("pair", "unload", "keep", "take_up", "go_on", "retry")
+_OFFLINE = ("pair", "unload", "keep", "go_on", "retry")
 
 
 def why_not(state: UiState, run: str) -> str:
@@ -28,7 +28,7 @@ def why_not(state: UiState, run: str) -> str:
             return "nothing was asked yet"
         case "retry" if state.answer is not None:
             return "an answer is being written (Esc stops it)"
-        case "go_on" | "retry" | "keep" | "take_up" if now.plan_status != "ready":
+        case "go_on" | "retry" | "keep" if now.plan_status != "ready":
             return _not_ready(now)
         case _:
             return ""

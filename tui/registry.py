@@ -41,7 +41,6 @@ APP = (
     Action("mc.quit-letter", "q", "quit", "Quit", "Quit"),
     Action("mc.stop", "", "stop_answer", "Stop", "Stop the answer"),
     Action("mc.keep", "", "keep", "Keep", "Keep this conversation under a name"),
-    Action("mc.take-up", "", "take_up", "Take up", "Go on with a conversation that was kept"),
     Action("mc.unload-any", "", "unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.logs", "", "open('logs')", "Logs", "All log lines, with filters"),
     Action("mc.sessions", "", "open('sessions')", "Sessions", "Kept conversations with their memory (sessions)"),

@@ -120,15 +120,6 @@ class Talk:
         if kept := conversation.interrupted(app.state):
             self._run(partial(self._going_on, kept), "go on")
 
-    async def keep(self) -> None:
-        """Keep the conversation under a name."""
-        await keeping.keep(self._app, self._app.client)
-
-    async def take_up(self) -> None:
-        """Go on with a conversation that was kept; a running answer is stopped."""
-        if kept := await keeping.take_up(self._app, self._app.client):
-            self.show(kept.messages)
-
     def show(self, said: tuple[Message, ...]) -> None:
         """The words of a kept conversation, in the place of the one before."""
         self.leave()

@@ -66,7 +66,7 @@ ASKED = sent(UiState(snapshot=READY, attached=True), "why?", 1.0)
         pytest.param(UiState(attached=True), "unload", "no model is loaded", id="unload"),
         pytest.param(UiState(attached=True), "retry", "nothing was asked yet", id="retry"),
         pytest.param(ASKED, "retry", "an answer is being written", id="retry-under-way"),
-        pytest.param(UiState(attached=True), "take_up", "Ctrl+O loads one", id="take-up"),
+        pytest.param(UiState(attached=True), "keep", "Ctrl+O loads one", id="keep"),
         pytest.param(UiState(attached=True), "open('trust')", "", id="open"),
     ],
 )

@@ -17,7 +17,7 @@ from tests.unit.test_tui_app import StillNode
 from tests.unit.test_tui_state import PLAN
 from tui import conversation
 from tui.app import MaclusterApp
-from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.asking import AskScreen
 from tui.screens.sessions import SessionsScreen
 
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
@@ -79,37 +79,32 @@ async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
 
 async def test_a_conversation_is_kept_and_taken_up() -> None:
     async with opened(Keeper()) as (app, pilot, keeper):
-        await app.run_action("take_up")
-        await until(pilot, lambda: len(app._notifications) == 1)
-        assert not app.state.turns
         app.set_state(conversation.taken_up(app.state, SAID, 1.0))
         await app.run_action("keep")
         await until(pilot, lambda: isinstance(app.screen, AskScreen))
         await pilot.press(*"trip", "enter")
         await until(pilot, lambda: "trip" in keeper.kept)
         app.set_state(conversation.cleared(app.state))
-        await app.run_action("take_up")
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
-        await pilot.press("down", "enter")
+        sessions = app.screen
+        assert isinstance(sessions, SessionsScreen)
+        await until(pilot, lambda: sessions.list.option_count == 2)
+        sessions.list.highlighted = 1
+        await pilot.press("enter")
         await until(pilot, lambda: len(app.state.turns) == 2)
         assert [turn.text for turn in app.state.turns] == ["hello", "good day"]
 
 
 async def test_who_says_no_changes_nothing() -> None:
     async with opened(Keeper()) as (app, pilot, keeper):
+        await app.run_action("keep")
+        await until(pilot, lambda: any("nothing was said yet" in n.message for n in app._notifications))
+        await pilot.press("escape")
         app.set_state(conversation.taken_up(app.state, SAID, 1.0))
         await app.run_action("keep")
         await until(pilot, lambda: isinstance(app.screen, AskScreen))
         await pilot.press("escape")
         await until(pilot, lambda: not isinstance(app.screen, AskScreen))
         assert not keeper.kept
-        app.set_state(conversation.cleared(app.state))
-        await keeper.save_session(SessionName(name="trip"))
-        await app.run_action("take_up")
-        await until(pilot, lambda: isinstance(app.screen, ChoiceScreen))
-        await pilot.press("enter")
-        await until(pilot, lambda: not isinstance(app.screen, ChoiceScreen))
-        assert not app.state.turns
 
 
 async def test_esc_stops_what_is_under_way_and_leaves_when_pressed_again() -> None:
