@@ -52,8 +52,11 @@ class KeyBar(TextView):
         if not self.is_attached or self.size.width <= 0:
             return
         keys: dict[str, Key] = {}
+        # above the dashboard its own keys matter, and the ways on are one step back
+        is_above = self.screen is not self.app.screen_stack[0]
         for node, binding, enabled, _ in sorted(self.screen.active_bindings.values(), key=_place):
-            if binding.show and enabled and binding.id in _ORDER:
+            is_near = not (is_above and isinstance(node, App)) or binding.id in (_HELP, _QUIT)
+            if binding.show and enabled and is_near and binding.id in _ORDER:
                 possible = not why_not(self.app, node, binding.action)
                 word = word_of(node, binding.action) or binding.description
                 key = Key(self.app.get_key_display(binding), word, possible)
