@@ -18,8 +18,8 @@ from screenshots import recording
 from screenshots.recording import Recording, RecordingClient
 from screenshots.scenes import NOTE, SCENES, lead, settled, until
 from tui.app import MaclusterApp
-from tui.parser import DEMO_PROMPT
 from tui.demo import DEMO_MODEL, START_S, Demo, DemoConfig, pair
+from tui.parser import DEMO_PROMPT
 from tui.state import UiState
 from tui.watch import Watch
 
