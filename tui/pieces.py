@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from core.text import Clean
 
@@ -11,27 +12,43 @@ from core.text import Clean
 LIMIT = 900
 
 
+_ITEM: Final = re.compile(r"(?:([-*+])|(\d{1,9})([.)])) +\S")
+# the beginning of a line that may become an item, or a rule
+_UNDECIDED: Final = re.compile(r"[-*+\d.) ]{0,20}")
+_RULE: Final = re.compile(r"(?:([-*]) *)(?:\1 *){2,}")
+
+
 class Piece(NamedTuple):
     """Markdown that is drawn by itself. Long code goes on in the next piece: then one lacks the `bottom` of its frame,
-    and the other, which begins with the same fence, the `top`.
+    and the other, which begins with the same fence, the `top`. So do long lists. Where something goes on there is no
+    `gap`, else a blank line.
     """
 
     text: Clean
     top: bool = True
     bottom: bool = True
+    gap: bool = True
 
 
 NOTHING = Piece(Clean(""))
 
 
 class _Cut(NamedTuple):
-    """A place where a block ends, or a line of the code that `fence` opened. The better `rank`, the better the place:
-    what is cut within a function or a string loses the colours that depend on the lines above.
+    """A place where a block ends, or an item, or a line of the code that `fence` opened. The better `rank`, the better
+    the place: what is cut within a function or a string loses the colours that depend on the lines above.
     """
 
     at: int
     rank: int
     fence: str = ""
+    gap: bool = True
+
+
+class _Item(NamedTuple):
+    """How an item of a list begins: its mark, and its number or 0."""
+
+    mark: str
+    number: int
 
 
 def grown(piece: Piece, more: str, limit: int = LIMIT) -> list[Piece]:
@@ -39,7 +56,7 @@ def grown(piece: Piece, more: str, limit: int = LIMIT) -> list[Piece]:
     done, rest = [], piece._replace(text=Clean(piece.text + more))
     while len(rest.text) > limit and (place := _place(rest.text, limit)):
         text, below, inside = rest.text[: place.at], rest.text[place.at :], bool(place.fence)
-        done.append(rest._replace(text=Clean(text), bottom=not inside))
+        done.append(rest._replace(text=Clean(text), bottom=not inside, gap=place.gap))
         rest = Piece(Clean(place.fence + below), top=not inside)
     return [*done, rest]
 
@@ -89,10 +106,33 @@ def _places(text: str) -> Iterator[_Cut]:
     above, and code within a list to its item.
     """
     is_blank = has_code = False
+    due: _Item | None = None  # the next item of the list that the margin is in
     for line in _lines(text):
-        if line.at and not line.before and line.text[:1].strip() and (is_blank or line.fence):
+        is_margin = not line.before and bool(line.text[:1].strip()) and not _UNDECIDED.fullmatch(line.text)
+        item = _item(line.text) if is_margin and not line.fence else None
+        if item and item == due:
+            yield _Cut(line.at, 2, gap=False)
+        elif line.at and is_margin and (is_blank or line.fence):
             yield _Cut(line.at, 2)
         elif has_code and line.before and line.before[0] != " " and line.fence:
-            yield _Cut(line.at, is_blank * (2 if line.text[:1].strip() else 1), line.before)
+            yield _Cut(line.at, is_blank * (2 if line.text[:1].strip() else 1), line.before, gap=False)
+        if is_margin:
+            due = _due(item, due)
         has_code = bool(line.before)  # below the first line of code there is a piece to finish
         is_blank = not line.text.strip()
+
+
+def _item(line: str) -> _Item | None:
+    found = _ITEM.match(line)
+    if not found or _RULE.fullmatch(line.strip()):
+        return None
+    bullet, number, end = found.groups()
+    return _Item(bullet or end, int(number or 0))
+
+
+def _due(item: _Item | None, due: _Item | None) -> _Item | None:
+    """What comes below an item, which is numbered by its place in the list, whatever it says itself."""
+    if item is None or item.mark in "-*+":
+        return item
+    number = due.number if due and due.mark == item.mark else item.number
+    return _Item(item.mark, number + 1)

@@ -26,6 +26,9 @@ WIDTH = 40
             "````\n```\n\nb\n````\n\nz", ["````\n```\n", "````\n\n", "````\nb\n````\n\n", "z"], id="a fence in code"
         ),
         pytest.param("```\na\nb\n", ["```\na\n", "```\nb\n"], id="lines of code"),
+        pytest.param("- a\n- b\n  b\n* c\n", ["- a\n", "- b\n  b\n* c\n"], id="items of one list"),
+        pytest.param("2. a\n3. b\n3. c\n", ["2. a\n", "3. b\n3. c\n"], id="items by number"),
+        pytest.param("- a\n- - -\n- b\n", ["- a\n- - -\n- b\n"], id="a rule"),
         pytest.param("one\n\n", ["one\n\n"], id="nothing below"),
     ],
 )
@@ -35,7 +38,7 @@ def test_where_a_text_is_cut(text: str, parts: list[str]) -> None:
 
 def test_code_is_cut_where_it_keeps_its_colours() -> None:
     first, second, *_ = grown(NOTHING, CODE, 70)
-    assert first == Piece(Clean("```python\ndef one():\n    x = 1\n\n    return x\n\n"), bottom=False)
+    assert first == Piece(Clean("```python\ndef one():\n    x = 1\n\n    return x\n\n"), bottom=False, gap=False)
     assert second == Piece(Clean("```python\ndef two():\n    return 2\n```\n\n"), top=False)
 
 
@@ -52,7 +55,10 @@ blocks = st.sampled_from(
         "a paragraph of some words\nin two lines\n\n",
         "## A title\n\n",
         "- one\n- two\n  - three\n\nand more\n\n",
-        "1. first\n2. second\n\nbelow\n\n",
+        "1. first\n2. second\n   and more\n1. third\n4. fourth\n\nbelow\n\n",
+        "* one\n\n* two\n\n  and more of it\n* three\n\nbelow\n\n",
+        "3) three\n\n4) four\n\n---\n\n",
+        "words\n- one\n- two\n+ another\n+ list\n# title\n- a third\n\nbelow\n\n",
         "> said by somebody\n\n",
         "| a | b |\n|---|---|\n| 1 | 2 |\n\n",
         "words above code\n```\nx\n```\n\n",
@@ -74,7 +80,7 @@ def test_the_pieces_of_a_text_look_like_the_whole_however_it_came(text: str, lim
     shown = ""
     for piece in [*done, last]:
         if piece.text.strip():
-            shown += render(piece, WIDTH).plain + ("\n\n" if piece.bottom else "\n")
+            shown += render(piece, WIDTH).plain + ("\n\n" if piece.gap else "\n")
     assert shown.strip() == render(Piece(Clean(text)), WIDTH).plain.strip()
 
 

@@ -67,7 +67,7 @@ class PieceView(TextView):
         """Take `piece`; what stays as many lines as before needs no new layout."""
         self.piece = piece
         self.display = bool(piece.text.strip())
-        self.set_class(not piece.bottom, "goes-on")
+        self.set_class(not piece.gap, "goes-on")
         if self._drawn_for:
             self._draw()
 
