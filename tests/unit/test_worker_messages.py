@@ -36,6 +36,7 @@ from core.worker.messages import (
     SessionSaved,
     Span,
     StageSample,
+    StopSession,
     Token,
     Trace,
     Traced,
@@ -77,6 +78,7 @@ COMMANDS: list[Command] = [
     Cancel(request_id=ID),
     SaveSession(path="/ö.mcs", secret=b"\x00", tokens=[2**31], messages=SAID, created_at=1.5),
     LoadSession(path="/ö.mcs", secret=b"\x00"),
+    StopSession(),
     Trace(),
 ]
 REPORTS: list[Report] = [
