@@ -40,10 +40,10 @@ def render(piece: Piece, width: int) -> Content:
         blocks.take(token)
     if not blocks.done:
         return Content("")
-    if not piece.top:
-        _, blocks.done[0] = blocks.done[0].divide([blocks.done[0].plain.index("\n") + 1])
-    if not piece.bottom:
-        blocks.done[-1], _ = blocks.done[-1].divide([blocks.done[-1].plain.rindex("\n")])
+    if not piece.top and (first := blocks.done[0]).plain.startswith("┌"):
+        _, blocks.done[0] = first.divide([first.plain.index("\n") + 1])
+    if not piece.bottom and (at := (last := blocks.done[-1]).plain.rfind("\n└")) >= 0:
+        blocks.done[-1], _ = last.divide([at])
     return Content("\n\n").join(blocks.done)
 
 

@@ -83,7 +83,8 @@ def _lines(text: str) -> Iterator[_Line]:
         if stripped[:3] in ("```", "~~~") and len(line) - len(stripped) < 4:
             run = len(stripped) - len(stripped.lstrip(stripped[0]))
             if not fence:
-                fence, mark = line, stripped[0] * run
+                is_inline = stripped[0] == "`" and "`" in stripped[run:]
+                fence, mark = ("", "") if is_inline else (line, stripped[0] * run)
             elif stripped[0] == mark[0] and run >= len(mark) and not stripped.strip().strip(mark[0]):
                 fence = ""
         yield _Line(at, line, fence, before)

@@ -84,6 +84,13 @@ def test_the_pieces_of_a_text_look_like_the_whole_however_it_came(text: str, lim
     assert shown.strip() == render(Piece(Clean(text)), WIDTH).plain.strip()
 
 
+@pytest.mark.parametrize("text", ["```a`\n# x\n# y\n# z\n", "<details>\n```\none\ntwo\nthree\n", "~~~\n\n\n\n~~~\n"])
+def test_what_only_looks_like_code_loses_no_line(text: str) -> None:
+    shown = [render(piece, WIDTH).plain for piece in grown(NOTHING, text, 1)]
+    for word in text.replace("#", "").split():
+        assert word in "\n".join(shown) or set(word) <= set("`~")
+
+
 @given(st.text(alphabet="a`~ \n-#", max_size=80), st.integers(1, 40))
 def test_nothing_is_lost_and_everything_can_be_drawn(text: str, limit: int) -> None:
     pieces = grown(NOTHING, text, limit)
@@ -91,5 +98,5 @@ def test_nothing_is_lost_and_everything_can_be_drawn(text: str, limit: int) -> N
         assert piece.top == before.bottom
     fences = [piece.text.splitlines(keepends=True)[0] if not piece.top else "" for piece in pieces]
     assert "".join(piece.text.removeprefix(fence) for piece, fence in zip(pieces, fences, strict=True)) == text
-    for piece in pieces:
-        render(piece, WIDTH)
+    drawn = "".join(render(piece, WIDTH).plain for piece in pieces)
+    assert drawn.count("a") == render(Piece(Clean(text)), WIDTH).plain.count("a")

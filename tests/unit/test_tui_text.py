@@ -19,7 +19,7 @@ from tests.unit.test_tui_state import PLAN, asked
 from tui import clipboard, conversation, format, markdown, state
 from tui.hops import ring_of
 from tui.logs import short_line
-from tui.pieces import Piece
+from tui.pieces import NOTHING, Piece, grown
 from tui.state import UiState
 from tui.widgets.banner import banner_content
 from tui.widgets.chat_log import empty_content
@@ -127,7 +127,8 @@ def test_code_keeps_its_spaces_and_can_be_copied_alone() -> None:
 
 @given(st.text(max_size=200), st.integers(10, 100))
 def test_any_text_can_be_rendered(text: str, width: int) -> None:
-    markdown.render(Piece(state.washed(text, lines=True)), width)  # type: ignore[arg-type]
+    for piece in grown(NOTHING, state.washed(text, lines=True), 20):
+        markdown.render(piece, width)
 
 
 def test_markup_in_names_is_only_text() -> None:
