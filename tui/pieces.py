@@ -9,8 +9,7 @@ from typing import Final, NamedTuple
 from core.text import Clean
 
 # of characters: what is drawn anew in a few milliseconds, code with its colours too
-LIMIT = 900
-
+LIMIT: Final = 900
 
 _ITEM: Final = re.compile(r"(?:([-*+])|(\d{1,9})([.)])) +\S")
 # the beginning of a line that may become an item, or a rule

@@ -96,8 +96,8 @@ class Sessions:
 
     def hear(self, asked: Asked, answer: Answer) -> None:
         """What came of a part; of a session that was given up nothing counts any more."""
-        move, is_waited_for = self._move, asked is self._asked
-        if move is None or not is_waited_for:
+        move = self._move
+        if move is None or asked is not self._asked:
             return
         if answer.problem or not answer.part:
             self._scheduler.gone(move.handle)  # it is of no use any more
