@@ -18,10 +18,10 @@ from screenshots import recording
 from screenshots.recording import Recording, RecordingClient
 from screenshots.scenes import NOTE, SCENES, lead, settled, until
 from tui.app import MaclusterApp
-from tui.demo import DEMO_MODEL, START_S, Demo, DemoConfig, pair
-from tui.parser import DEMO_PROMPT
-from tui.state import UiState
-from tui.watch import Watch
+from tui.cli.demo import DEMO_MODEL, START_S, Demo, DemoConfig, pair
+from tui.cli.parser import DEMO_PROMPT
+from tui.cli.watch import Watch
+from tui.state.state import UiState
 
 PAIRED: Final = 3
 QUESTIONS: Final = (DEMO_PROMPT, "Give me a table of the keys.")

@@ -14,7 +14,7 @@ from core.events import AnyEvent
 from core.requests import Body, Done, Finding
 from core.settings import Home
 from tui.client import ANSWER_S, NodeClient
-from tui.state import UiState
+from tui.state.state import UiState
 
 CHECK = "GET /v1/check"
 RECORDINGS = Path(__file__).parent / "recordings"

@@ -130,7 +130,7 @@ async def drawn(
 @contextmanager
 def standing_still(at: float) -> Iterator[None]:
     """The time of day is `at`, in UTC, and no tick changes the state; clocks that measure go on."""
-    no_tick = patch("tui.state.ticked", lambda state, now: state)
+    no_tick = patch("tui.state.state.ticked", lambda state, now: state)
     with patch.dict("os.environ", TZ="UTC"), patch("time.time", lambda: at), no_tick:
         time.tzset()
         try:

@@ -19,30 +19,31 @@ from textual.screen import Screen
 from core.errors import Problem
 from core.requests import RecoveryOrder
 from core.settings import default_home
-from tui import crash, hindrances, quitting, state
-from tui.actions import bindings, key_word, palette, why_not
-from tui.archive import Archive
-from tui.bridge import FAILURES, follow, problem_of
-from tui.calm import calm_collector
-from tui.catalog import Catalog
-from tui.clipboard import Copying
-from tui.look import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
-from tui.macs import Macs
-from tui.markdown import warm_up
-from tui.models import Models
-from tui.news import News
-from tui.plain import PlainGlyphs
-from tui.preferences import DEFAULTS, Preferences
-from tui.registry import APP
+from tui.control import crash, quitting
+from tui.control.actions import bindings, key_word, palette, why_not
+from tui.control.archive import Archive
+from tui.control.bridge import FAILURES, follow, problem_of
+from tui.control.calm import calm_collector
+from tui.control.catalog import Catalog
+from tui.control.clipboard import Copying
+from tui.control.macs import Macs
+from tui.control.models import Models
+from tui.control.news import News
+from tui.control.preferences import DEFAULTS, Preferences
+from tui.control.registry import APP
+from tui.control.talk import Talk
+from tui.control.theme_memory import ThemeMemory
 from tui.screens import table
 from tui.screens.base import STYLES, Follower
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
-from tui.state import UiState
-from tui.talk import Talk
-from tui.theme_memory import ThemeMemory
-from tui.themes import OWN_THEMES, no_color_kept, own_variables
+from tui.state import hindrances, state
+from tui.state.state import UiState
 from tui.widgets import messages
+from tui.widgets.look import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
+from tui.widgets.markdown import warm_up
+from tui.widgets.plain import PlainGlyphs
+from tui.widgets.themes import OWN_THEMES, no_color_kept, own_variables
 
 if TYPE_CHECKING:
     from tui.client import NodeClient

@@ -10,7 +10,7 @@ from typing import Any, Final
 import mlx.core as mx
 import msgspec
 
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 
 HEAD_DIM: Final = 64
 VOCABULARY: Final = 2048

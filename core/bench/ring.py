@@ -20,7 +20,7 @@ from core.engine.requests import Request
 from core.errors import error_from
 from core.events import Plan, Sight, Stage, Topology
 from core.link.wear import KEY_LIMITS, KeyUse
-from core.models.layout import read_layout
+from core.models.files.layout import read_layout
 from core.requests import Sampling
 from core.settings import MAX_DRAFT, PREFILL_CHUNK, TRY_S
 from core.worker.messages import (

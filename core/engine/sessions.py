@@ -1,8 +1,8 @@
 """A conversation at rest: its words, and what every layer of the model holds of them, in one sealed file of this Mac.
 
 In the seal (`core.trust.sealed`, purpose "session"), little-endian: "MCK" | format u8 | length u32 | `Session` as
-msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes (`core.models.cache_state`) | END u32. Caches
-are numbered as in the whole model, and come in any order: what was saved of one split loads onto any other.
+msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes (`core.models.slicing.cache_state`) | END
+u32. Caches are numbered as in the whole model, and come in any order: what was saved of one split loads onto any other.
 """
 
 from __future__ import annotations

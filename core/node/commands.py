@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from core.errors import TrustError, UsageError
-from core.node.answers import Answers
-from core.node.check import Check
-from core.node.discovery import Sighting
-from core.node.introductions import Introductions
-from core.node.peers import Peers
-from core.node.planning import Planning
-from core.node.rescue import Rescue
-from core.node.sightings import place_given
-from core.node.speed import Speed
+from core.node.answers.answers import Answers
+from core.node.pairing.introductions import Introductions
+from core.node.peers.check import Check
+from core.node.peers.discovery import Sighting
+from core.node.peers.peers import Peers
+from core.node.peers.sightings import place_given
+from core.node.peers.speed import Speed
+from core.node.recovery.rescue import Rescue
+from core.node.ring.planning import Planning
 from core.requests import (
     Address,
     AnswerId,

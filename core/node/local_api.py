@@ -15,12 +15,12 @@ from aiohttp import web
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
-from core.node.bus import Bus
+from core.node.answers.sessions import Sessions
+from core.node.base.bus import Bus
 from core.node.commands import Commands
-from core.node.conversations import Conversations
-from core.node.sessions import Sessions
-from core.node.transfers import Transfers
-from core.node.trusting import Trusting
+from core.node.disks.conversations import Conversations
+from core.node.disks.transfers import Transfers
+from core.node.trust.trusting import Trusting
 from core.requests import (
     Address,
     AnswerId,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from core.errors import UsageError
 from core.mac.chip import computer_name
-from core.node.sightings import Place, place_given
+from core.node.peers.sightings import Place, place_given
 from core.settings import CONTROL_PORT
 
 

@@ -15,44 +15,44 @@ from core.events import Counters, Peer
 from core.link.wear import KEY_LIMITS, KeyUse
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
-from core.node.addresses import AddressBook, read_proven, write_proven
-from core.node.anatomies import Anatomies
-from core.node.answers import Answers
-from core.node.bus import Bus
-from core.node.check import Check
-from core.node.cluster import Cluster
+from core.node.answers.answers import Answers
+from core.node.answers.sessions import Sessions
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
 from core.node.commands import Commands
-from core.node.conversations import Conversations
-from core.node.copying import Copying
-from core.node.discovery import Discovery, Sighting, addresses_of
-from core.node.following import Following
-from core.node.holdings import Holdings
-from core.node.introductions import Introductions, Network
-from core.node.journal import Journal
+from core.node.disks.conversations import Conversations
+from core.node.disks.copying import Copying
+from core.node.disks.holdings import Holdings
+from core.node.disks.models import Models
+from core.node.disks.transfers import Transfers
 from core.node.local_api import LocalApi
-from core.node.member import Member
-from core.node.mesh import Mesh
-from core.node.models import Models
-from core.node.paces import Paces
-from core.node.peers import Peers
-from core.node.planning import Planning
-from core.node.rescue import Rescue
-from core.node.sessions import Sessions
-from core.node.sightings import Place, Sightings, place_given
-from core.node.speed import Speed
-from core.node.standing import Standing
-from core.node.supervisor import Supervisor
+from core.node.pairing.introductions import Introductions, Network
+from core.node.peers.addresses import AddressBook, read_proven, write_proven
+from core.node.peers.check import Check
+from core.node.peers.discovery import Discovery, Sighting, addresses_of
+from core.node.peers.mesh import Mesh
+from core.node.peers.peers import Peers
+from core.node.peers.sightings import Place, Sightings, place_given
+from core.node.peers.speed import Speed
+from core.node.recovery.rescue import Rescue
+from core.node.ring.anatomies import Anatomies
+from core.node.ring.cluster import Cluster
+from core.node.ring.member import Member
+from core.node.ring.paces import Paces
+from core.node.ring.planning import Planning
+from core.node.ring.supervisor import Supervisor
 from core.node.switchboard import Switchboard
-from core.node.tasks import Tasks
-from core.node.transfers import Transfers
-from core.node.trusting import Trusting
+from core.node.trust.following import Following
+from core.node.trust.trusting import Trusting
 from core.settings import BEAT_S, CONTROL_PORT, Home, hub_cache
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.roster import Member as RosterMember
 from core.trust.roster import RosterStore
-from core.trust.rotation import settle_rotation
+from core.trust.roster.rotation import settle_rotation
 from core.trust.seen import SeenMacs
+from core.trust.standing import Standing
 from core.worker.messages import Report
 
 SAVE_EVERY = 60  # rounds of `_watch`

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from core.errors import LinkLost, Problem, WorkerDied
-from core.node.answers import Answers
-from core.node.bus import Bus
-from core.node.cluster import Cluster
-from core.node.hops import hop_samples
-from core.node.journal import Journal
-from core.node.member import Member
-from core.node.messages import (
+from core.node.answers.answers import Answers
+from core.node.answers.sessions import Sessions
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import (
     AnyMessage,
     Bye,
     Checked,
@@ -38,13 +36,15 @@ from core.node.messages import (
     SpeedTold,
     StageLost,
 )
-from core.node.peers import Peers
-from core.node.rescue import Rescue
-from core.node.sessions import Sessions
-from core.node.speed import Speed
-from core.node.tasks import Tasks
-from core.node.transfers import Transfers
-from core.node.trusting import Trusting
+from core.node.base.tasks import Tasks
+from core.node.disks.transfers import Transfers
+from core.node.peers.peers import Peers
+from core.node.peers.speed import Speed
+from core.node.recovery.rescue import Rescue
+from core.node.ring.cluster import Cluster
+from core.node.ring.hops import hop_samples
+from core.node.ring.member import Member
+from core.node.trust.trusting import Trusting
 from core.worker.messages import (
     Batching,
     Broken,

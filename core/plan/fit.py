@@ -9,7 +9,7 @@ import msgspec
 
 from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Stage, Topology
-from core.models.anatomy import Anatomy
+from core.models.slicing.anatomy import Anatomy
 from core.plan.hops import hop_bytes
 from core.plan.notes import notes_of, where_cut
 from core.plan.owners import as_given, by_budget

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from core.events import Plan
-from core.models.anatomy import Anatomy
+from core.models.slicing.anatomy import Anatomy
 from core.plan.duties import departing, duty
 
 TOKEN_BYTES: Final = 4

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.events import Plan, Sight
-from core.models.anatomy import Anatomy
+from core.models.slicing.anatomy import Anatomy
 from core.plan.duties import duty, sights
 
 EVERY_MAC_SEES = (

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.events import Plan
-from core.models.layout import Layout
+from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
 from core.plan.pace import REACH, Curves, Kind, curve_name, seconds_for
 from core.requests import Forecast

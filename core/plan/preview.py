@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from core.errors import MaclusterError
 from core.events import Peer, Plan
-from core.models.anatomy import Anatomy
-from core.models.layout import Layout
+from core.models.files.layout import Layout
+from core.models.slicing.anatomy import Anatomy
 from core.plan.fit import draft_plan, shortage
 from core.plan.hops import hop_bytes
 from core.plan.notes import sees

@@ -11,7 +11,7 @@ from core.plan.cuts import Overflow
 
 
 class Bytes(Protocol):
-    """What a plan needs to know of a model's layout (`core.models.layout.Layout` has it)."""
+    """What a plan needs to know of a model's layout (`core.models.files.layout.Layout` has it)."""
 
     @property
     def layers(self) -> int:

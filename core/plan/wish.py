@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from core.events import Peer, Topology
-from core.models.anatomy import Anatomy
+from core.models.slicing.anatomy import Anatomy
 from core.plan.sizes import Bytes
 from core.requests import PlanRequest
 

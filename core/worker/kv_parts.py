@@ -2,7 +2,7 @@
 
 payload = verb u8 | cache u32 | offset u64 | total u64 | bytes.   The head asks for a part (FETCH) or brings one (FILL).
 The stage that has that cache of the model answers (HELD, FILLED); the others pass on what comes. `total`: bytes of
-the whole cache, as `core.models.cache_state` packs it; `offset`: where in it the part begins.
+the whole cache, as `core.models.slicing.cache_state` packs it; `offset`: where in it the part begins.
 """
 
 from __future__ import annotations

@@ -17,9 +17,9 @@ import mlx.core as mx
 from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoAnswer, NotLoaded, Problem
 from core.events import Plan
 from core.link.channel import listen
-from core.models.catalog import fingerprint
-from core.models.loading import load_slice
-from core.models.slots import Slice
+from core.models.files.catalog import fingerprint
+from core.models.slicing.loading import load_slice
+from core.models.slicing.slots import Slice
 from core.plan.duties import duty
 from core.trust.identity import open_identity
 from core.trust.roster import Cluster

@@ -1,7 +1,7 @@
 """`python -m core.worker.monolith SECONDS`: the whole model in one process, by mlx-lm alone: what a split should equal.
 
 A `Task` comes on standard input, a `Whole` goes out, or a `Problem` with exit status REFUSED; it takes at most SECONDS
-of processor time. The head's worker runs it through `core.models.child`, which holds its other limits.
+of processor time. The head's worker runs it through `core.models.files.child`, which holds its other limits.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.engine.sampling import greedy
 from core.errors import MaclusterError, StageFailed
 from core.link.arrays import encode_arrays
-from core.models.child import confine
-from core.models.loading import build_lazily
-from core.models.slots import KV_GROUP
+from core.models.files.child import confine
+from core.models.slicing.loading import build_lazily
+from core.models.slicing.slots import KV_GROUP
 
 REFUSED: Final = 3
 CACHE_BYTES: Final = 256 << 20

@@ -17,7 +17,7 @@ from core.engine.sampling import greedy
 from core.errors import Problem, StageFailed, error_from
 from core.events import Plan
 from core.link.arrays import decode_arrays
-from core.models.child import Job, run_child
+from core.models.files.child import Job, run_child
 from core.settings import MIB
 from core.worker.messages import Prove, Proved
 from core.worker.monolith import REFUSED, Task, Whole, chunks

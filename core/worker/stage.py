@@ -12,8 +12,8 @@ import mlx.core as mx
 from core.engine.rows import Rows, after, sources, target, used_up
 from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, Prepare, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
-from core.models import cache_state
-from core.models.slots import Slice
+from core.models.slicing import cache_state
+from core.models.slicing.slots import Slice
 from core.worker.telemetry import StageMeter
 
 CLEAR_CACHE_EVERY: Final = 256

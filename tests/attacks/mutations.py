@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from core.link.frames import HEADER, FrameType
-from core.node.messages import FRAMES, AnyMessage, PartSent, Probe, to_frame
+from core.node.base.messages import FRAMES, AnyMessage, PartSent, Probe, to_frame
 
 _SIZE = HEADER.size
 _NUMBERS = (0, 1, -1, 2**31, 2**32, 2**63, 2**64, 1e308, -0.0, 10**400)

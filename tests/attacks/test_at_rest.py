@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from core.models.maker import make_model
-from core.models.tokens import Tokens
-from core.node.conversations import SUFFIX
+from core.models.made.maker import make_model
+from core.models.text.tokens import Tokens
+from core.node.disks.conversations import SUFFIX
 from core.requests import Conversation, KeptTurn, Message
-from tests.cluster import ask, running_demo
+from tests.support.cluster import ask, running_demo
 
 pytestmark = pytest.mark.slow
 

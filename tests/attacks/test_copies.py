@@ -13,15 +13,12 @@ import pytest
 from core.errors import Busy, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.events import Transfer
 from core.link.frames import FrameType
-from core.models import fetch
-from core.models.catalog import Catalog
-from core.models.maker import make_model
-from core.node import copying
-from core.node.bus import Bus
-from core.node.copying import MAX_BEGUN, WINDOW
-from core.node.holdings import Holdings
-from core.node.journal import Journal
-from core.node.messages import (
+from core.models.files import fetch
+from core.models.files.catalog import Catalog
+from core.models.made.maker import make_model
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import (
     AnyMessage,
     CopyAsk,
     CopyTold,
@@ -37,14 +34,17 @@ from core.node.messages import (
     from_frame,
     to_frame,
 )
+from core.node.base.tasks import Tasks
+from core.node.disks import copying
+from core.node.disks.copying import MAX_BEGUN, WINDOW
+from core.node.disks.holdings import Holdings
+from core.node.disks.transfers import Transfers
 from core.node.switchboard import Switchboard
-from core.node.tasks import Tasks
-from core.node.transfers import Transfers
-from tests.unit.test_node_copying import Pair, held_model_named, pair
-from tests.unit.test_node_dialling import until
-from tests.unit.test_node_formation import mac_id
-from tests.unit.test_node_speed import FOUND
-from tui.disks import transfer_words
+from tests.unit.node.test_copying import Pair, held_model_named, pair
+from tests.unit.node.test_dialling import until
+from tests.unit.node.test_formation import mac_id
+from tests.unit.node.test_speed import FOUND
+from tui.state.disks import transfer_words
 
 __all__ = ["pair"]
 

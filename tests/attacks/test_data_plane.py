@@ -22,7 +22,7 @@ from core.link.arrays import encode_arrays
 from core.link.channel import Receiver, Sender, accept, dial, listen
 from core.link.frames import HEADER, Buffer, FrameType, Header
 from core.link.tls import client_context, server_context
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
 from core.worker.follower import HANDLES_LIMIT
 from core.worker.messages import Connect, Linked

@@ -17,8 +17,8 @@ import pytest
 
 from core.events import LogLine
 from tests.attacks.victim import port_of
-from tests.cluster import ask, running_demo
-from tui.demo import DEMO_MODEL, Demo
+from tests.support.cluster import ask, running_demo
+from tui.cli.demo import DEMO_MODEL, Demo
 
 pytestmark = pytest.mark.slow
 

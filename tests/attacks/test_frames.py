@@ -14,13 +14,13 @@ from core.errors import ProtocolError, SealError
 from core.link.frames import HEADER, FrameType, Header
 from core.link.seal import Opener, Sealer
 from core.link.session import Session
-from core.node.messages import Bye, Ping, to_frame
+from core.node.base.messages import Bye, Ping, to_frame
 from tests.attacks.mutations import mutate, mutated_json
 from tests.attacks.test_middle import handshake
 from tests.attacks.victim import Observer, Victim, call, cast, last_words, member_client, running_victim
-from tests.unit.macs import mac
-from tests.unit.test_link_session import agree
-from tests.unit.test_node_messages import EVERY
+from tests.support.macs import mac
+from tests.unit.link.test_session import agree
+from tests.unit.node.test_messages import EVERY
 
 pytestmark = pytest.mark.slow
 

@@ -17,7 +17,7 @@ from core.errors import LinkError, Problem
 from core.link.arrays import encode_arrays
 from core.link.channel import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 from core.requests import Sampling
 from core.trust.identity import parse_text_id
 from core.worker.messages import Broken, Connect, Done, Generate, StageSample

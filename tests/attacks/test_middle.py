@@ -33,7 +33,7 @@ from tests.attacks.victim import (
     running_victim,
     serving,
 )
-from tests.unit.macs import cluster, mac
+from tests.support.macs import cluster, mac
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ from core.link.control import dial_control
 from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Dialler, Kind
 from core.link.tls import client_context, server_context
 from core.requests import Digits
-from core.trust.joining import Card, decode_card, encode_card, found_with
 from core.trust.pairing import P4_BYTES, REVEAL_BYTES, Confirmed, Offer, reveal_length
 from core.trust.roster import Cluster
+from core.trust.roster.joining import Card, decode_card, encode_card, found_with
 from tests.attacks.test_middle import handshake
 from tests.attacks.victim import (
     HOST,
@@ -38,7 +38,7 @@ from tests.attacks.victim import (
     serving,
     signing_key,
 )
-from tests.unit.macs import certificate, cluster, mac
+from tests.support.macs import certificate, cluster, mac
 
 pytestmark = pytest.mark.slow
 

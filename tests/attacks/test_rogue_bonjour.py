@@ -14,7 +14,7 @@ from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.events import Peer
-from core.node.messages import Pong, to_frame
+from core.node.base.messages import Pong, to_frame
 from core.settings import SERVICE_TYPE
 from core.trust.identity import text_id
 from tests.attacks.victim import (
@@ -29,9 +29,9 @@ from tests.attacks.victim import (
     running_victim,
     serving,
 )
-from tests.unit.macs import cluster, mac
-from tests.unit.test_node_messages import STATUS
-from tui.watch import Watch
+from tests.support.macs import cluster, mac
+from tests.unit.node.test_messages import STATUS
+from tui.cli.watch import Watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]
 

@@ -15,7 +15,7 @@ from core.errors import Problem
 from core.events import RequestDone
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
-from core.node.messages import Ping, Pong, StageLost, from_frame, to_frame
+from core.node.base.messages import Ping, Pong, StageLost, from_frame, to_frame
 from core.requests import LoadRequest
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore, add
@@ -23,8 +23,8 @@ from tests.attacks.hostile import hostile_model, payloads
 from tests.attacks.terminal import Terminal, beyond_drawing
 from tests.attacks.test_rogue_bonjour import advertised
 from tests.attacks.victim import HOST, SIZE, Observer, Victim, cast, running_victim
-from tests.unit.macs import chain, mac, member_of
-from tests.unit.test_node_messages import STATUS
+from tests.support.macs import chain, mac, member_of
+from tests.unit.node.test_messages import STATUS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]
 
@@ -86,7 +86,7 @@ async def speak(link: ControlLink) -> None:
 
 def macluster(victim: Victim, *said: str) -> Terminal:
     home = str(victim.home.root)
-    return Terminal([sys.executable, "-m", "tui.cli", "--home", home, *said], {"MACLUSTER_HOME": home})
+    return Terminal([sys.executable, "-m", "tui.cli.main", "--home", home, *said], {"MACLUSTER_HOME": home})
 
 
 async def test_no_escape_of_a_peer_or_a_model_reaches_the_terminal_through_the_screens(
@@ -127,7 +127,7 @@ async def test_no_escape_reaches_the_terminal_through_the_commands(victim: Victi
 
 def test_no_escape_of_a_model_reaches_the_terminal_through_the_demo(model: Path) -> None:
     words_of_demo = ("demo", "--no-multicast", "--model", str(model), "--prompt", "hello", "--max-tokens", "60")
-    with Terminal([sys.executable, "-m", "tui.cli", *words_of_demo], {}) as terminal:
+    with Terminal([sys.executable, "-m", "tui.cli.main", *words_of_demo], {}) as terminal:
         assert terminal.process.wait(90) == 0
     assert "WORDS" in terminal.text
     assert "\x1b" not in terminal.text

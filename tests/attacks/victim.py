@@ -23,12 +23,12 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from core.events import LogLine
 from core.link.control import ControlLink, dial_control
 from core.link.tls import client_context, server_context
-from core.node.messages import Bye, to_frame
+from core.node.base.messages import Bye, to_frame
 from core.settings import Home
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Roster, RosterStore
-from tests.unit.macs import bundle, certificate, chain, cluster, mac
-from tui.watch import Watch
+from tests.support.macs import bundle, certificate, chain, cluster, mac
+from tui.cli.watch import Watch
 
 HOST = "127.0.0.1"
 SIZE = 4

@@ -19,8 +19,8 @@ from core.settings import Home
 from core.trust.identity import Identity
 from core.trust.roster import RosterStore, add, encode, encode_bundle, found
 from tests.chaos.mac import NAMES, START_S, Mac, Setup, ours, workers_of
-from tests.unit.macs import CLUSTER_ID, member_of
-from tui.watch import Watch
+from tests.support.macs import CLUSTER_ID, member_of
+from tui.cli.watch import Watch
 
 READY_S = 60.0
 LOOK_S = 0.1

@@ -10,7 +10,7 @@ import sys
 from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncZeroconf
 
-from tests.network.nodes import advertise
+from tests.support.nodes import advertise
 
 HALF_S = 0.5
 

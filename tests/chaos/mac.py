@@ -17,8 +17,8 @@ from core.events import AnyEvent
 from core.requests import Address
 from core.settings import Home
 from core.trust.identity import Identity, load_or_create
-from tests.network.nodes import free_port
-from tui.watch import Watch
+from tests.support.nodes import free_port
+from tui.cli.watch import Watch
 
 NAMES = ("studio", "mbp", "mini")
 HOST = "127.0.0.1"

@@ -22,7 +22,7 @@ import msgspec
 
 from core.settings import CONTROL_PORT
 from tests.chaos.mac import NAMES, ROOT, Place
-from tests.network.lan import bridge, inside, ip, lan, needs_root
+from tests.support.lan import bridge, inside, ip, lan, needs_root
 
 TUN: Final = "/dev/net/tun"
 SET_INTERFACE: Final = 0x400454CA  # TUNSETIFF

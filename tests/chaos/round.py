@@ -22,7 +22,7 @@ from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.network import can_network
 from tests.chaos.report import Outcome, Round
 from tests.chaos.trial import Undisturbed
-from tui.demo import DEMO_MODEL
+from tui.cli.demo import DEMO_MODEL
 
 APART: Final = 1000  # between the seeds of two faults
 

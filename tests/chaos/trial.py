@@ -26,7 +26,7 @@ from core.events import (
 )
 from core.requests import ChatRequest, Message, SessionName
 from tests.chaos.cluster import Cluster, Heard
-from tui.watch import Watch
+from tui.cli.watch import Watch
 
 ANSWER_S: Final = 90.0
 TOKENS: Final = 64

@@ -12,12 +12,12 @@ from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType, Header
-from core.node.messages import FRAMES, PartSent, Probe, from_frame, to_frame
+from core.node.base.messages import FRAMES, PartSent, Probe, from_frame, to_frame
 from core.worker.messages import StageSample
 from core.worker.ring import read_samples
 from core.worker.work_frames import decode_problem
 from tests.fuzz.target import Target
-from tests.unit.test_node_messages import EVERY
+from tests.unit.node.test_messages import EVERY
 
 _KINDS = sorted(set(FRAMES.values()))
 _IN_JSON = [m for m in EVERY if not isinstance(m, Probe | PartSent)]

@@ -10,7 +10,7 @@ from core.link.frames import HEADER, FrameType, Header, pack, parse
 from core.link.seal import Opener, Sealer
 from core.settings import MAX_BODY
 from tests.fuzz.target import Target
-from tests.unit.test_link_session import agree
+from tests.unit.link.test_session import agree
 
 _SESSIONS = agree()
 _BODY = b"sixteen bytes ..."

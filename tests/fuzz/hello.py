@@ -6,10 +6,10 @@ import random
 
 from core.errors import HandshakeError, PairingError
 from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
-from core.trust.joining import decode_card
 from core.trust.pairing import P1_BYTES, Answer, Offer
+from core.trust.roster.joining import decode_card
 from tests.fuzz.target import Target
-from tests.unit.macs import cluster, mac, member_of
+from tests.support.macs import cluster, mac, member_of
 
 _dice = random.Random(0)
 

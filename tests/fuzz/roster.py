@@ -8,7 +8,7 @@ from core.errors import IdentityError, RosterError
 from core.trust.identity import certificate_key
 from core.trust.roster import Cluster, accept, decode, decode_bundle, encode
 from tests.fuzz.target import Target
-from tests.unit.macs import bundle, chain, cluster, mac
+from tests.support.macs import bundle, chain, cluster, mac
 
 _ROSTERS = chain(4)
 _KNOWN = {hashlib.sha256(encode(r)).digest() for r in _ROSTERS}

@@ -7,11 +7,11 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.node.discovery import read_sighting
+from core.node.peers.discovery import read_sighting
 from core.text import TextCleaner, clean_name, clean_text
 from core.trust.identity import parse_text_id
 from tests.fuzz.target import Target
-from tests.unit.macs import mac
+from tests.support.macs import mac
 
 _ID = mac(0).text_id.encode()
 

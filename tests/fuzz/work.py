@@ -44,10 +44,10 @@ WIDTH: Final = 96
 @cache
 def _stage(variant: str) -> Stage:
     """Two layers in the middle of a model."""
-    from core.models.probe import Probe
-    from core.models.slots import Slice
+    from core.models.slicing.probe import Probe
+    from core.models.slicing.slots import Slice
     from core.worker.telemetry import StageMeter
-    from tests.made import build
+    from tests.support.made import build
 
     whole = build(variant)
     return Stage(Slice(whole, Probe(whole), 3, 5, embed=False, output=False), StageMeter(1))
@@ -96,7 +96,7 @@ def _do(variant: str, compositions: Sequence[Sequence[Op]]) -> None:
 
 def _held() -> bytes:
     """What a layer holds of two tokens."""
-    from core.models.cache_state import pack
+    from core.models.slicing.cache_state import pack
 
     return b"".join(pack(_stage(VARIANTS[0]).layers.outline(2)[3]))
 

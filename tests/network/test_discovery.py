@@ -16,13 +16,13 @@ import pytest
 
 from core.events import AnyEvent, Peer, PeerGone, PeerSeen
 from core.link.control import serve_control
-from core.node.discovery import Discovery, Sighting
-from core.node.sightings import MAX_RECORDS, Place
+from core.node.peers.discovery import Discovery, Sighting
+from core.node.peers.sightings import MAX_RECORDS, Place
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
-from tests.network.nodes import HOST, advertise, free_port, own_port, paired_home, responder, running_node
-from tests.unit.macs import cluster, mac
-from tui.watch import Watch
+from tests.support.macs import cluster, mac
+from tests.support.nodes import HOST, advertise, free_port, own_port, paired_home, responder, running_node
+from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("bonjour")
 

@@ -18,10 +18,10 @@ import pytest
 from core.events import PairingChanged, Peer
 from core.requests import Digits, LoadRequest, PairingOffer
 from core.settings import Home
-from tests.cluster import ask
-from tests.network.lan import inside, lan, needs_root
-from tui.demo import DEMO_MODEL
-from tui.watch import Watch
+from tests.support.cluster import ask
+from tests.support.lan import inside, lan, needs_root
+from tui.cli.demo import DEMO_MODEL
+from tui.cli.watch import Watch
 
 pytestmark = [needs_root, pytest.mark.slow]
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 from tests.network.wiretap import LONG, PROMPT
 
 ROOT = Path(__file__).parents[2]
@@ -65,7 +65,18 @@ def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace:
         "table ip mc {\nchain out {\ntype filter hook output priority 0; policy accept;\nudp dport 5353 drop\n}\n}\n"
     )
     subprocess.run([*inside, "nft", "-f", "-"], input=silence, text=True, check=True)
-    words = [sys.executable, "-m", "tui.cli", "demo", "--model", str(model), "--prompt", "hello", "--max-tokens", "4"]
+    words = [
+        sys.executable,
+        "-m",
+        "tui.cli.main",
+        "demo",
+        "--model",
+        str(model),
+        "--prompt",
+        "hello",
+        "--max-tokens",
+        "4",
+    ]
     ran = subprocess.run([*inside, *words], cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     assert "using direct addresses" in ran.stderr
@@ -79,8 +90,8 @@ def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
     import mlx.core as mx
     import numpy as np
 
-    from core.models.loading import load_slice
-    from core.models.tokens import Tokens
+    from core.models.slicing.loading import load_slice
+    from core.models.text.tokens import Tokens
     from core.requests import Message
 
     prompt = Tokens.load(model).encode([Message(role="user", content=PROMPT)], raw=False)

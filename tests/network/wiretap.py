@@ -17,8 +17,8 @@ from pathlib import Path
 import psutil
 
 from core.events import StageState
-from tests.cluster import ask, begin, finish, tokens_seen
-from tui.demo import Demo, DemoConfig
+from tests.support.cluster import ask, begin, finish, tokens_seen
+from tui.cli.demo import Demo, DemoConfig
 
 PROMPT = "the canary sings a secret that nobody else may read"
 LONG = 300

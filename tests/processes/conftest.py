@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from core.models.maker import make_model
-from tests.cluster import Make
+from core.models.made.maker import make_model
+from tests.support.cluster import Make
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ from pathlib import Path
 from core.bench.macs import Macs, make_macs
 from core.bench.ring import HOST, LOAD_S, START_S, a_request, plan_of
 from core.bench.worker import BareWorker
-from core.models.layout import read_layout
+from core.models.files.layout import read_layout
 from core.worker.messages import Connect, Generate, Join, Listening, Load, Loaded, Loading, Token
 
 WHAT = ("idle", "dialling", "accepting", "computing", "loading")

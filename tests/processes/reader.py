@@ -9,7 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import psutil
 
-from core.models.loading import load_slice
+from core.models.slicing.loading import load_slice
 
 LAYERS = 4
 

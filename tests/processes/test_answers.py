@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from core.requests import Sampling
-from tests.cluster import Make, ask, reference, running_demo
+from tests.support.cluster import Make, ask, reference, running_demo
 
 PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 100]
 BUDGETS = (64.0, 32.0, 16.0, 24.0)
@@ -92,7 +92,17 @@ def test_a_worker_holds_its_slice_and_little_more(made: Make) -> None:
 
 
 def demo_json(model: Path, *options: str) -> Any:
-    command = [sys.executable, "-m", "tui.cli", "demo", "--model", str(model), "--json", "--no-multicast", *options]
+    command = [
+        sys.executable,
+        "-m",
+        "tui.cli.main",
+        "demo",
+        "--model",
+        str(model),
+        "--json",
+        "--no-multicast",
+        *options,
+    ]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)

@@ -11,13 +11,13 @@ import pytest_asyncio
 
 from core.events import Batch
 from core.requests import ChatRequest, LoadRequest, Message
-from tests.cluster import ANSWER_S, Make
-from tests.person import Person
+from tests.support.cluster import ANSWER_S, Make
+from tests.support.person import Person
 from tui.app import MaclusterApp
-from tui.demo import Demo, DemoConfig
-from tui.report import status_facts, status_lines
+from tui.cli.demo import Demo, DemoConfig
+from tui.cli.report import status_facts, status_lines
+from tui.cli.watch import Watch
 from tui.screens.batch import BatchScreen
-from tui.watch import Watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

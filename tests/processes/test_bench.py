@@ -17,7 +17,7 @@ from core.bench.asking import ask
 from core.bench.ring import a_request, worker_ring
 from core.bench.timeline import activity, timeline
 from core.errors import LinkError, ModelNotFound, WorkerDied, WorkerError
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 from core.worker.messages import Token
 
 PROMPT = (101, 102, 103, 104)
@@ -39,7 +39,7 @@ def alone(model: Path) -> tuple[int, ...]:
 
 def test_the_command_runs_the_hop_bench() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tui.cli", "bench", "hop", "--json"], capture_output=True, text=True, timeout=120
+        [sys.executable, "-m", "tui.cli.main", "bench", "hop", "--json"], capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0, done.stderr
     shown = json.loads(done.stdout)

@@ -10,18 +10,18 @@ import msgspec
 import pytest
 
 from core.errors import UsageError
-from core.node.discovery import Discovery
+from core.node.peers.discovery import Discovery
 from core.requests import Finding
 from core.settings import Home
-from tests.network.nodes import HOST, advertise, paired_home, responder, running_node
-from tests.unit.macs import mac
+from tests.support.macs import mac
+from tests.support.nodes import HOST, advertise, paired_home, responder, running_node
 
 SEEN_S = 15.0
 
 
 async def doctor(home: Path, *words: str) -> tuple[int, str]:
     """Exit status and output of `macluster doctor`."""
-    command = [sys.executable, "-m", "tui.cli", "--home", str(home), "doctor", "--host", HOST, *words]
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), "doctor", "--host", HOST, *words]
     process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
     out, _ = await process.communicate()
     assert process.returncode is not None

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from core.models.loading import slice_parts
-from tests.cluster import Make, reference
-from tests.unit.test_models_examine import borrowing
+from core.models.slicing.loading import slice_parts
+from tests.support.cluster import Make, reference
+from tests.unit.models.test_examine import borrowing
 
-MACLUSTER = [sys.executable, "-m", "tui.cli"]
+MACLUSTER = [sys.executable, "-m", "tui.cli.main"]
 
 
 def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:

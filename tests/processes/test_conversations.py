@@ -14,10 +14,10 @@ import pytest_asyncio
 from textual.widgets import Input
 
 from core.requests import ChatOptions, Conversation, ConversationId, ConversationInfo
-from tests.cluster import ANSWER_S, Make, running_demo
-from tests.person import Person
+from tests.support.cluster import ANSWER_S, Make, running_demo
+from tests.support.person import Person
 from tui.app import MaclusterApp
-from tui.demo import Demo
+from tui.cli.demo import Demo
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.conversations import ConversationsScreen
 from tui.screens.sampling import SamplingScreen

@@ -22,15 +22,15 @@ import pytest
 from core.bench.macs import make_macs
 from core.bench.ring import worker_ring
 from core.errors import WorkerDied
-from core.node import supervisor
-from core.node.bus import Bus
-from core.node.journal import Journal
-from core.node.supervisor import Supervisor
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.ring import supervisor
+from core.node.ring.supervisor import Supervisor
 from core.requests import ChatRequest, LoadRequest, Message
 from core.settings import Home
-from tests.cluster import Make, ask, finish, running_demo
-from tui.demo import pair
-from tui.watch import Watch
+from tests.support.cluster import Make, ask, finish, running_demo
+from tui.cli.demo import pair
+from tui.cli.watch import Watch
 
 WATCHED_S = 4.0
 # an idle worker takes nothing that can be measured; so much is allowed for a machine that is busy otherwise
@@ -158,7 +158,7 @@ async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, mo
 
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_a_demo_that_is_killed_while_it_starts_leaves_nothing(made: Make, scratch: Path, seed: int) -> None:
-    command = [sys.executable, "-m", "tui.cli", "demo", "--model", str(made("llama")), "--no-multicast"]
+    command = [sys.executable, "-m", "tui.cli.main", "demo", "--model", str(made("llama")), "--no-multicast"]
     silent, chance = subprocess.DEVNULL, random.Random(seed)
     env = {**os.environ, "TMPDIR": str(scratch)}
     with subprocess.Popen([*command, "--prompt", "go on"], stdout=silent, stderr=silent, env=env) as demo:

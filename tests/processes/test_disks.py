@@ -10,10 +10,10 @@ import pytest
 from core.errors import Busy, ModelNotFound
 from core.events import ModelsChanged, Transfer
 from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice
-from tests.cluster import Make, ask, begin, finish, reference, running_demo
-from tests.hub import PIECE, Hub, running_hub
-from tui.demo import Demo
-from tui.watch import Watch
+from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
+from tests.support.hub import PIECE, Hub, running_hub
+from tui.cli.demo import Demo
+from tui.cli.watch import Watch
 
 WAIT_S = 60.0
 PROMPT = "a hop is"

@@ -16,8 +16,8 @@ from core.engine.requests import Request
 from core.requests import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import Done, Span, Token
-from tests.cluster import Make
-from tests.processes.alone import Alone, wanders
+from tests.support.alone import Alone, wanders
+from tests.support.cluster import Make
 
 CHUNK: Final = 8
 ROWS: Final = 5

@@ -12,10 +12,10 @@ import pytest
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.errors import NoAnswer, error_from
 from core.worker.messages import Token
-from tests.cluster import Make
-from tests.processes.alone import Alone, wanders
 from tests.processes.test_engine import CHUNK, CUTS, some_requests
-from tests.processes.wires import Fault, Wire, wire
+from tests.support.alone import Alone, wanders
+from tests.support.cluster import Make
+from tests.support.wires import Fault, Wire, wire
 
 pytestmark = pytest.mark.slow
 

@@ -17,9 +17,9 @@ import pytest_asyncio
 from core.errors import LinkError, MaclusterError
 from core.events import Recovery
 from core.requests import LoadRequest
-from tests.cluster import Make, ask, begin, finish, running_demo, tokens_seen
 from tests.conftest import our_children
-from tui.demo import Demo
+from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
+from tui.cli.demo import Demo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -143,7 +143,7 @@ async def test_a_cancel_keeps_what_is_written_and_frees_the_ring(demo: Demo) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "tui.cli", "demo", "--model", str(made("llama")), "--no-multicast"]
+    command = [sys.executable, "-m", "tui.cli.main", "demo", "--model", str(made("llama")), "--no-multicast"]
     with subprocess.Popen(  # noqa: ASYNC220 - started at once; every wait on it is in a thread
         [*command, "--max-tokens", "100000", "--prompt", "go on"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as demo:

@@ -12,9 +12,9 @@ import pytest
 
 from core.errors import UsageError
 from core.requests import Forecast, LoadRequest, PreviewRequest
-from tests.cluster import Make, ask, running_demo
 from tests.processes.test_topology_commands import macluster
-from tui.demo import Demo
+from tests.support.cluster import Make, ask, running_demo
+from tui.cli.demo import Demo
 
 LEARNED_S = 10.0
 FACTOR = 3.0

@@ -16,12 +16,12 @@ from core.engine.requests import Request
 from core.events import Topology
 from core.requests import Sampling
 from core.worker.messages import Done, Load, Loaded, Token
-from tests.cluster import Make
-from tests.processes.alone import Alone, Said, wanders
 from tests.processes.test_engine import SAMPLINGS
 from tests.processes.test_engine_faults import before
 from tests.processes.test_sessions import Kind, model_of
-from tests.processes.wires import wire
+from tests.support.alone import Alone, Said, wanders
+from tests.support.cluster import Make
+from tests.support.wires import wire
 
 CHUNK: Final = 8
 CUTS: Final = (3, 6)

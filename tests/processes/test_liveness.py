@@ -20,15 +20,15 @@ from core.bench.worker import BareWorker
 from core.errors import WorkerError
 from core.events import AnyEvent, Peer, PeerChanged, PeerSeen
 from core.link.liveness import stuck_stage
-from core.models.layout import read_layout
-from core.node.bus import Bus
-from core.node.journal import Journal
-from core.node.supervisor import Supervisor
+from core.models.files.layout import read_layout
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.ring.supervisor import Supervisor
 from core.worker.messages import Connect, Done, Generate, Linked, Load, Report, Worked
 from core.worker.telemetry import TELL_EVERY_S
-from tests.cluster import Make, running_demo
-from tests.unit.test_node_dialling import until
-from tui.demo import Demo
+from tests.support.cluster import Make, running_demo
+from tests.unit.node.test_dialling import until
+from tui.cli.demo import Demo
 
 SEEN_S = 30.0
 TOKENS = 60

@@ -17,9 +17,9 @@ from core.errors import Busy
 from core.events import RequestStarted
 from core.requests import Sampling
 from core.settings import DEFAULT_ROWS, QUEUE_LIMIT
-from tests.cluster import ANSWER_S, Make, ask, begin, finish, reference, running_demo, tokens_seen
-from tui.demo import Demo
-from tui.watch import Watch
+from tests.support.cluster import ANSWER_S, Make, ask, begin, finish, reference, running_demo, tokens_seen
+from tui.cli.demo import Demo
+from tui.cli.watch import Watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -86,7 +86,7 @@ async def test_an_answer_whose_client_is_lost_is_not_written_for_nobody(
     (expected,) = reference(model, ["and the others go on"], 200)
     before = len(head.seen)
     environment = {**os.environ, "MACLUSTER_HOME": str(demo.home.root)}
-    command = [sys.executable, "-m", "tui.cli", "run", str(model), "-p", "for nobody", "--max-tokens", "3000"]
+    command = [sys.executable, "-m", "tui.cli.main", "run", str(model), "-p", "for nobody", "--max-tokens", "3000"]
     client = await asyncio.create_subprocess_exec(
         *command, env=environment, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.DEVNULL
     )

@@ -17,14 +17,14 @@ import pytest
 
 from core.errors import PairingError, UsageError
 from core.events import PairingChanged
-from core.node.pairing import offer_pairing
+from core.node.pairing.pairing import offer_pairing
 from core.requests import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.trust.pairing import PairingView
 from core.trust.roster import RosterStore
-from tests.network.nodes import HOST, running_node
-from tests.unit.macs import mac
-from tui.watch import Watch
+from tests.support.macs import mac
+from tests.support.nodes import HOST, running_node
+from tui.cli.watch import Watch
 
 WAIT_S = 30.0
 
@@ -192,7 +192,7 @@ class Command:
     """`macluster pair`, its standard input held by the test."""
 
     def __init__(self, home: Home, *words: str) -> None:
-        command = [sys.executable, "-m", "tui.cli", "--home", str(home.root), "pair", *words, "--json"]
+        command = [sys.executable, "-m", "tui.cli.main", "--home", str(home.root), "pair", *words, "--json"]
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )

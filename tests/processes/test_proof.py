@@ -18,16 +18,16 @@ import pytest_asyncio
 from core.bench.ring import LINK_S, WorkerRing, worker_ring
 from core.errors import MaclusterError, NodeError
 from core.events import PlanLoaded, PlanProposed
-from core.models.headers import INDEX_NAME
-from core.models.manifest import Manifests
+from core.models.files.headers import INDEX_NAME
+from core.models.files.manifest import Manifests
 from core.requests import LoadRequest
 from core.settings import Home
 from core.worker.messages import Broken, Prove, Proved, Unproved
-from tests.cluster import Make, ask, reference
 from tests.conftest import our_children
-from tests.processes.wires import wire
-from tui.demo import Demo, DemoConfig
-from tui.watch import Watch
+from tests.support.cluster import Make, ask, reference
+from tests.support.wires import wire
+from tui.cli.demo import Demo, DemoConfig
+from tui.cli.watch import Watch
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 

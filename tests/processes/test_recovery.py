@@ -16,9 +16,9 @@ from core.errors import UsageError
 from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
 from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder
 from core.settings import DEAD_S
-from tests.cluster import Answer, Make, finish, running_demo, tokens_seen
-from tui.demo import DEMO_MODEL, Demo
-from tui.watch import Watch
+from tests.support.cluster import Answer, Make, finish, running_demo, tokens_seen
+from tui.cli.demo import DEMO_MODEL, Demo
+from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -19,15 +19,15 @@ from mlx_lm.generate import generate_step
 from core.bench.ring import HOST, LINK_S, Answer, WorkerRing, a_request, worker_ring
 from core.errors import LinkError, Problem, error_from
 from core.link.wear import KeyUse
+from core.node.peers.sightings import Place
 from core.node.service import Node, NodeConfig
-from core.node.sightings import Place
 from core.requests import LoadRequest
 from core.settings import GB, PREFILL_CHUNK, Home
 from core.worker.messages import Broken, Report, Samples, Token
-from tests.cluster import Make, ask, begin, finish, reference, tokens_seen
-from tests.network.nodes import own_port, paired_home
-from tests.unit.macs import bundle, chain, mac
-from tui.watch import Watch
+from tests.support.cluster import Make, ask, begin, finish, reference, tokens_seen
+from tests.support.macs import bundle, chain, mac
+from tests.support.nodes import own_port, paired_home
+from tui.cli.watch import Watch
 
 LONG: Final = tuple(104_729 * (n + 1) ** 2 % 256 for n in range(700))
 SHORT: Final = (101, 102, 103, 104)

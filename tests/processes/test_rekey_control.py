@@ -14,10 +14,10 @@ import pytest
 from core.events import LogLine, PeerChanged, PeerGone, PlanFailed
 from core.requests import LoadRequest
 from core.settings import Home
-from tests.cluster import Make, ask, reference
-from tests.network.nodes import HOST, own_port, paired_home, running_node
 from tests.processes.test_rekey import START_S, TOKENS, Attentive, knows, paired_nodes
-from tui.watch import Watch
+from tests.support.cluster import Make, ask, reference
+from tests.support.nodes import HOST, own_port, paired_home, running_node
+from tui.cli.watch import Watch
 
 PROMPT = "Hello there, how are you?"
 RENEWALS = 4

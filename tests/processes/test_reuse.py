@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from core.bench.ring import a_request, worker_ring
-from tests.cluster import Make
-from tests.processes.alone import Alone
 from tests.processes.test_sessions import Kind, model_of
+from tests.support.alone import Alone
+from tests.support.cluster import Make
 
 CHUNK: Final = 8
 PROMPT: Final = list(range(40, 70))

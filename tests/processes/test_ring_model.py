@@ -15,12 +15,12 @@ from mlx_lm.utils import load_model
 
 from core.events import Topology
 from core.settings import MAX_ROWS
-from tests.atlas import config_of
-from tests.checkpoints import write_weights
-from tests.cluster import Make
-from tests.made import build
-from tests.processes.here import ring_model
-from tests.rings import check_as_mlx_lm
+from tests.support.atlas import config_of
+from tests.support.checkpoints import write_weights
+from tests.support.cluster import Make
+from tests.support.here import ring_model
+from tests.support.made import build
+from tests.support.rings import check_as_mlx_lm
 
 pytestmark = pytest.mark.slow
 

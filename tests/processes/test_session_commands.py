@@ -12,14 +12,14 @@ from typing import Any
 from core.events import Topology
 from core.trust.identity import load_or_create
 from core.trust.sealed import write_sealed
-from tests.cluster import Make, running_demo
+from tests.support.cluster import Make, running_demo
 
 FIRST, SECOND = "a hop is", "and a lane"
 TOKENS = 16
 
 
 async def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tui.cli", "--home", str(home), *words]
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), *words]
     return await asyncio.to_thread(
         subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False
     )

@@ -21,8 +21,8 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.sessions import reading, writing
 from core.events import Topology
-from core.models.maker import random_model
-from core.models.slots import KV_GROUP
+from core.models.made.maker import random_model
+from core.models.slicing.slots import KV_GROUP
 from core.requests import Message
 from core.worker.messages import (
     Broken,
@@ -33,9 +33,9 @@ from core.worker.messages import (
     SessionSaved,
     StopSession,
 )
-from tests.atlas import config_of
-from tests.checkpoints import write_weights
-from tests.cluster import Make
+from tests.support.atlas import config_of
+from tests.support.checkpoints import write_weights
+from tests.support.cluster import Make
 
 CHUNK: Final = 8
 ANSWER: Final = 12

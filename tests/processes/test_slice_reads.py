@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
-from core.models.loading import slice_parts
-from core.models.maker import make_model
+from core.models.made.maker import make_model
+from core.models.slicing.loading import slice_parts
 from core.settings import MIB
-from tests.checkpoints import blocks_of_mxfp4, mixed_bits, one_tensor_per_expert
 from tests.processes.reader import LAYERS
+from tests.support.checkpoints import blocks_of_mxfp4, mixed_bits, one_tensor_per_expert
 
 pytestmark = [
     pytest.mark.slow,

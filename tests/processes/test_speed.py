@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from core.errors import Busy, MaclusterError, NodeError, NotPaired
 from core.events import PeerChanged, PeerSeen, Progress
-from core.node.probing import FRAMES, PROBES, ROUND_TRIPS
+from core.node.peers.probing import FRAMES, PROBES, ROUND_TRIPS
 from core.requests import SpeedRequest, SpeedResult
-from tests.cluster import ask, begin, finish, running_demo, tokens_seen
-from tui.demo import DEMO_MODEL, Demo, DemoConfig
+from tests.support.cluster import ask, begin, finish, running_demo, tokens_seen
+from tui.cli.demo import DEMO_MODEL, Demo, DemoConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -92,7 +92,7 @@ async def test_a_test_can_be_stopped_and_the_next_one_runs(demo: Demo) -> None:
 async def test_the_command_prints_it(demo: Demo) -> None:
     for words, said in ((["mini", "--json"], "bytes_per_s"), (["studio", "mini"], "there and back")):
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tui.cli", "--home", str(demo.home.root), "speedtest", *words),
+            *(sys.executable, "-m", "tui.cli.main", "--home", str(demo.home.root), "speedtest", *words),
             stdout=asyncio.subprocess.PIPE,
         )
         out, _ = await asyncio.wait_for(process.communicate(), 60)

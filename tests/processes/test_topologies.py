@@ -13,9 +13,9 @@ from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.events import Topology
 from core.plan.duties import sights
 from core.requests import Sampling
-from tests.cluster import Make
-from tests.processes.alone import Alone, wanders
 from tests.processes.test_engine import SAMPLINGS, some_requests
+from tests.support.alone import Alone, wanders
+from tests.support.cluster import Make
 
 CHUNK: Final = 8
 CUTS: Final = {1: (), 2: (5,), 3: (3, 6), 4: (2, 4, 5)}

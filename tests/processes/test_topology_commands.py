@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.cluster import Make, reference, running_demo
+from tests.support.cluster import Make, reference, running_demo
 
 PROMPT = "a hop is"
 
 
 async def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tui.cli", "--home", str(home), *words, "--json"]
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), *words, "--json"]
     return await asyncio.to_thread(
         subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False
     )

@@ -33,9 +33,9 @@ from core.requests import (
 from core.settings import Home
 from core.trust.identity import load_or_create
 from core.trust.roster import RosterStore, rename
-from tests.cluster import Make, ask, begin, finish, running_demo, tokens_seen
-from tui.demo import Demo, DemoConfig, pair
-from tui.watch import Watch
+from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
+from tui.cli.demo import Demo, DemoConfig, pair
+from tui.cli.watch import Watch
 
 PROMPT = "tell me about hops"
 SOON_S = 20.0
@@ -398,7 +398,7 @@ async def test_the_commands_say_who_sees_what_and_do_nothing_for_good_unasked(de
 
 
 async def run(demo: Demo, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tui.cli", "--home", str(demo.home.root), "trust", *arguments]
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(demo.home.root), "trust", *arguments]
     return await asyncio.to_thread(
         subprocess.run,
         command,

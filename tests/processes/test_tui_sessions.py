@@ -10,10 +10,10 @@ import pytest
 from textual.pilot import Pilot
 
 from core.requests import ChatRequest, Message
-from tests.cluster import running_demo
+from tests.support.cluster import running_demo
 from tui.app import MaclusterApp
+from tui.cli.demo import DEMO_MODEL
 from tui.client import NodeClient
-from tui.demo import DEMO_MODEL
 from tui.screens.sessions import SessionsScreen
 
 WAIT_S = 40.0

@@ -15,11 +15,11 @@ import pytest
 import pytest_asyncio
 
 from core.events import TokenEvent
-from core.models.tokens import Tokens
+from core.models.text.tokens import Tokens
 from core.requests import Sampling
-from tests.cluster import GREEDY, Make, ask, begin, reference, running_demo, tokens_seen
-from tui.demo import START_S, Demo
-from tui.watch import Watch
+from tests.support.cluster import GREEDY, Make, ask, begin, reference, running_demo, tokens_seen
+from tui.cli.demo import START_S, Demo
+from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -63,7 +63,7 @@ async def start_head(demo: Demo) -> Watch:
 
 async def macluster(demo: Demo, *words: str) -> str:
     """What a command prints."""
-    command = (sys.executable, "-m", "tui.cli", "--home", str(demo.home.root), *words)
+    command = (sys.executable, "-m", "tui.cli.main", "--home", str(demo.home.root), *words)
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         out, err = await asyncio.wait_for(process.communicate(), CLI_S)

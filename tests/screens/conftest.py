@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.screens.terminals import Terminal, assert_gone
+from tests.support.terminals import Terminal, assert_gone
 
 Open = Callable[..., Terminal]
 

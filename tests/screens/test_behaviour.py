@@ -10,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.screens.conftest import Open
-from tests.screens.terminals import assert_gone
+from tests.support.terminals import assert_gone
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux")
 
 # the same program, with a key that breaks it
 BREAKS = """
 import sys
-from tui import app, cli
+from tui import app
+from tui.cli.main import main
 
 def broken(self):
     typed = "my secret words"
@@ -25,7 +26,7 @@ def broken(self):
 
 app.MaclusterApp.action_new_chat = broken
 sys.argv = ["macluster", "--home", sys.argv[1], "demo", "--no-multicast", "--macs", "1"]
-cli.main()
+main()
 """
 
 

@@ -8,13 +8,13 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from tests.cluster import ask, running_demo
-from tests.person import Person
+from tests.support.cluster import ask, running_demo
+from tests.support.person import Person
 from tui.app import MaclusterApp
+from tui.cli.demo import DEMO_MODEL, Demo
 from tui.client import NodeClient
-from tui.demo import DEMO_MODEL, Demo
-from tui.hops import Hop
 from tui.screens.hop import HopScreen
+from tui.state.hops import Hop
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 from core.settings import Home
-from tests.network.nodes import own_port, running_node
 from tests.screens.conftest import Open
-from tests.screens.terminals import Terminal, assert_gone
 from tests.screens.test_recovery import paused_at
+from tests.support.nodes import own_port, running_node
+from tests.support.terminals import Terminal, assert_gone
 
 pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
 

@@ -10,12 +10,12 @@ import pytest
 from textual.widgets import Input
 
 from core.settings import Home
-from tests.cluster import running_demo
-from tests.network.nodes import own_port, running_node
-from tests.person import Person
+from tests.support.cluster import running_demo
+from tests.support.nodes import own_port, running_node
+from tests.support.person import Person
 from tui.app import MaclusterApp
+from tui.cli.demo import DEMO_MODEL, pair
 from tui.client import NodeClient
-from tui.demo import DEMO_MODEL, pair
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.check import CheckScreen
 from tui.screens.dashboard import Dashboard

@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 
-from core.models.maker import make_model
-from tests.cluster import running_demo
-from tests.hub import Hub, running_hub
-from tests.person import Person
+from core.models.made.maker import make_model
 from tests.screens.test_split import viewer_of
-from tui.demo import Demo
+from tests.support.cluster import running_demo
+from tests.support.hub import Hub, running_hub
+from tests.support.person import Person
+from tui.cli.demo import Demo
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.dashboard import Dashboard
 from tui.screens.models import ModelsScreen

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from core.settings import Home
-from tests.network.nodes import running_node
 from tests.screens.conftest import Open
-from tests.screens.terminals import Terminal
+from tests.support.nodes import running_node
+from tests.support.terminals import Terminal
 
 pytestmark = [
     pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"),

@@ -12,9 +12,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 from tests.screens.conftest import Open
-from tests.screens.terminals import Terminal
+from tests.support.terminals import Terminal
 
 pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
 

@@ -7,17 +7,17 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from core.models.maker import make_model
+from core.models.made.maker import make_model
 from core.requests import LoadRequest
-from tests.cluster import ask, begin, finish, reference, running_demo
-from tests.person import Person
+from tests.support.cluster import ask, begin, finish, reference, running_demo
+from tests.support.person import Person
 from tui.app import MaclusterApp
-from tui.boundaries import cuts_of
+from tui.cli.demo import Demo
 from tui.client import NodeClient
-from tui.demo import Demo
 from tui.screens.asking import ChoiceScreen
 from tui.screens.dashboard import Dashboard
 from tui.screens.split import SplitScreen
+from tui.state.boundaries import cuts_of
 
 PROMPT = "tell me about hops"
 

@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 
 from tests.screens.conftest import Open
-from tests.screens.terminals import assert_gone
+from tests.support.terminals import assert_gone
 
 pytestmark = pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux")
 

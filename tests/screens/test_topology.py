@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 import pytest
 
 from core.requests import ChatRequest, Message
-from tests.cluster import running_demo, tokens_seen
-from tests.person import Person
+from tests.support.cluster import running_demo, tokens_seen
+from tests.support.person import Person
 from tui.app import MaclusterApp
+from tui.cli.demo import DEMO_MODEL, Demo
 from tui.client import NodeClient
-from tui.demo import DEMO_MODEL, Demo
 from tui.screens.asking import ChoiceScreen
 from tui.screens.topology import TopologyScreen
 

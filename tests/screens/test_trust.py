@@ -12,14 +12,14 @@ from textual.widgets import Input
 
 from core.settings import Home
 from core.trust.roster import RosterStore
-from tests.network.nodes import own_port, paired_home, running_node
-from tests.person import Person
-from tests.unit.macs import mac
+from tests.support.macs import mac
+from tests.support.nodes import own_port, paired_home, running_node
+from tests.support.person import Person
 from tui.app import MaclusterApp
+from tui.cli.watch import Watch
 from tui.client import NodeClient
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.trust import TrustScreen
-from tui.watch import Watch
 
 WAIT_S = 20.0
 LINKED_S = 30.0

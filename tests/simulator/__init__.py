@@ -2,6 +2,6 @@
 
 What decides is real: `core/node` (recovery, rescue, formation, cluster, member, answers, supervisor, switchboard,
 planning, following, peers), liveness, the rosters' rules, the plan, the engine's scheduler and its steps. Simulated are
-the clock, the control and data links, the worker processes, the disks, and what a stage computes (`tests.simulated`).
+the clock, the control and data links, the worker processes, the disks, and what a stage computes.
 `python -m tests.simulator SEED` shows what happens in one schedule.
 """

@@ -1,4 +1,4 @@
-"""What a disk holds when the node, or the power, is gone: token logs as `core.node.token_log` keeps them, in memory."""
+"""What a disk holds when the node, or the power, is gone: token logs, in memory."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from random import Random
 from typing import Any
 
 from core.events import FinishReason
-from core.node import token_log
-from core.node.token_log import SYNC_EVERY_TOKENS, Ended, Macs, Opening, Written
+from core.node.answers import token_log
+from core.node.answers.token_log import SYNC_EVERY_TOKENS, Ended, Macs, Opening, Written
 
 
 class Disk:
@@ -83,7 +83,7 @@ class Log:
 
 
 def unfinished(disk: Disk, secret: bytes) -> list[Written]:
-    """As `core.node.token_log.unfinished`."""
+    """As `core.node.answers.token_log.unfinished`."""
     found = [log.read() for log in reversed(disk.logs.values())]
     return [written for written in found if written.ended is None]
 
@@ -93,7 +93,7 @@ def forget_old(disk: Disk) -> None:
 
 
 def forget_shared(disk: Disk, secret: bytes, macs: Collection[str], spared: Collection[str] = ()) -> int:
-    """As `core.node.token_log.forget_shared`."""
+    """As `core.node.answers.token_log.forget_shared`."""
     others = [(name, log) for name, log in disk.logs.items() if name not in spared]
     shared = [name for name, log in others if not log.read().macs.isdisjoint(macs)]
     for name in shared:

@@ -1,4 +1,4 @@
-"""The head of `tests.simulated_head`, which reports as `core.worker.head` does."""
+"""The head of `tests.support.simulated_head`, which reports as `core.worker.head` does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from core.engine.work import Chunk, Work
 from core.errors import CachesLost, LinkError, LinkLost, Problem
 from core.settings import TRIES
 from core.worker.messages import Done, Load, Message, Prefilled, Token
-from tests.simulated_head import Head
+from tests.support.simulated_head import Head
 
 
 class Engine(Head):

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from core.trust.bundle import encode_bundle
 from core.trust.roster import encode
+from core.trust.roster.bundle import encode_bundle
 from tests.simulator.keys import chain, mac, revoking
 from tests.simulator.mac import Mac, Node
 from tests.simulator.network import Way
 from tests.simulator.watching import Watching
 from tests.simulator.world import World
-from tests.unit.macs import signed
+from tests.support.macs import signed
 
 SILENCES_S = (0.1, 0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 6.0, 6.0, 20.0)
 RETURNS_S = (0.3, 1.0, 3.0, 6.0, 12.0)

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.errors import LinkLost, MaclusterError, RosterFork
 from core.link.liveness import Dead, Liveness, Slept
-from core.node.messages import AnyMessage, Status
+from core.node.base.messages import AnyMessage, Status
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import RosterStore
@@ -37,7 +37,7 @@ class Contact:
 
 
 class Mesh:
-    """A node's control links, as `core.node.mesh.Mesh` keeps them, without keys and sockets."""
+    """A node's control links, as `core.node.peers.mesh.Mesh` keeps them, without keys and sockets."""
 
     def __init__(
         self,

@@ -8,9 +8,9 @@ from typing import Any
 
 from core.errors import MaclusterError
 from core.requests import AnswerId, ChatRequest, LoadRequest, Message
-from tests.simulated import VOCABULARY
 from tests.simulator.watching import Watching
 from tests.simulator.world import World
+from tests.support.simulated import VOCABULARY
 
 
 class Person:

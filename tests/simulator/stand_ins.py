@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from core.events import Plan
-from core.models.catalog import ModelEntry
+from core.models.files.catalog import ModelEntry
 from core.requests import Message
 from core.settings import GB
 from core.trust.roster import Roster, RosterStore

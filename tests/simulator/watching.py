@@ -7,14 +7,14 @@ from typing import Any
 from core.engine.requests import Request
 from core.errors import PlanError
 from core.events import AnyEvent, PlanFailed, PlanLoaded, Recovery, RequestDone, RequestStarted, TokenEvent
-from core.node.formation import MAX_RELINKS
+from core.node.ring.formation import MAX_RELINKS
 from core.plan.fit import make_plan
 from core.plan.survival import how_to_go_on
 from core.requests import LoadRequest
-from tests.simulated import alone
 from tests.simulator.mac import Mac, Node
 from tests.simulator.stand_ins import EOS, LAYERS, Layout, entry
 from tests.simulator.world import World
+from tests.support.simulated import alone
 
 # what ends an answer of a plan that was ready once, and is neither complete nor cancelled
 PROBLEMS = frozenset({"Parked", "NotLoaded", "NotPaired", "RosterFork"})

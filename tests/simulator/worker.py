@@ -1,5 +1,5 @@
 """The worker of a Mac: a process that loads, links and computes as `core.worker` does, one thing after the other, with
-the engine's scheduler and the rules of its steps, over the stages of `tests.simulated`: one for each layer.
+the engine's scheduler and the rules of its steps, over the stages of `tests.support.simulated`: one for each layer.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from core.worker.messages import (
     Proved,
 )
 from core.worker.neighbours import DIAL_S
-from tests.simulated import Frame, Ring
 from tests.simulator.data_link import Link
 from tests.simulator.engine import Engine, untouched
 from tests.simulator.loop import Process
 from tests.simulator.network import Network
 from tests.simulator.program import NUMBERS, Program
+from tests.support.simulated import Frame, Ring
 
 
 class Worker:

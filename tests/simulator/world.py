@@ -15,9 +15,13 @@ import pytest
 
 from core.engine import sessions as session_files
 from core.events import AnyEvent
-from core.node import answers, cluster, following, openings, peers, rescue, running, standing
-from core.trust import identity
-from core.trust import store as roster_files
+from core.node.answers import answers, openings, running
+from core.node.peers import peers
+from core.node.recovery import rescue
+from core.node.ring import cluster
+from core.node.trust import following
+from core.trust import identity, standing
+from core.trust.roster import store as roster_files
 from tests.simulator import disk
 from tests.simulator.keys import NAMES
 from tests.simulator.loop import PROCESS, Loop

@@ -11,8 +11,11 @@ import pytest
 @pytest.mark.parametrize(
     ("imports", "forbidden"),
     [
-        ("tui.parser, tui.app", {"mlx", "mlx_lm", "transformers", "tokenizers", "torch"}),
-        ("tui.cli, tui.app", {"httpx2", "psutil", "tui.commands", "tui.report", "tui.demo", "core.plan.fit"}),
+        ("tui.cli.parser, tui.app", {"mlx", "mlx_lm", "transformers", "tokenizers", "torch"}),
+        (
+            "tui.cli.main, tui.app",
+            {"httpx2", "psutil", "tui.cli.commands", "tui.cli.report", "tui.cli.demo", "core.plan.fit"},
+        ),
         ("core.node.service, core.node.__main__", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
         ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),
     ],

@@ -176,7 +176,7 @@ def p95(values: Sequence[float]) -> float:
 
 def measure(runs: int, keys: int) -> TuiResult:
     """`runs` starts, `keys` letters in each phase. Raises LinkTimeout where the terminal stays empty."""
-    command = [sys.executable, "-m", "tui.cli", "--home"]
+    command = [sys.executable, "-m", "tui.cli.main", "--home"]
     with TemporaryDirectory(prefix="macluster-tui-") as name:
         folder = Path(name)
         with source(folder, Load(3, 1, 0)):

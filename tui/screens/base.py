@@ -8,7 +8,7 @@ from typing import Final, Protocol, runtime_checkable
 from textual.events import Resize
 from textual.screen import Screen
 
-from tui.state import UiState
+from tui.state.state import UiState
 from tui.widgets.too_small import TooSmall, layout_for
 
 # whole paths: a subclass of the app may live in another folder

@@ -10,12 +10,12 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 
 from core.events import BatchRow
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.registry import BATCH
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import BATCH
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state import UiState
+from tui.state.state import UiState
 from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, Noted

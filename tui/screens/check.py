@@ -10,11 +10,11 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.requests import Finding
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.registry import CHECK
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import CHECK
 from tui.screens.base import SizedScreen
-from tui.state import washed
+from tui.state.state import washed
 from tui.widgets.check_text import check_content, check_text, check_title
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Copied, Failed, Noted

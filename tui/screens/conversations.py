@@ -13,13 +13,13 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests import ConversationId, ConversationInfo, ConversationTitle
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.format import DIM, between, plural
-from tui.registry import CONVERSATIONS
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import CONVERSATIONS
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state import UiState
+from tui.state.format import DIM, between, plural
+from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, arranged, facts_words, head_content, preview_content
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, Noted
@@ -27,8 +27,8 @@ from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
-    from tui.archive import Archive
-    from tui.talk import Talk
+    from tui.control.archive import Archive
+    from tui.control.talk import Talk
 
 EMPTY = """No conversation is kept on this Mac yet.
 

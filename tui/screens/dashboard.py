@@ -10,11 +10,11 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
-from tui.actions import bindings
-from tui.recovery import held
-from tui.registry import DASHBOARD
+from tui.control.actions import bindings
+from tui.control.registry import DASHBOARD
 from tui.screens.base import SizedScreen
-from tui.state import UiState
+from tui.state.recovery import held
+from tui.state.state import UiState
 from tui.widgets.banner import Banner
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.chat_title import ChatTitle

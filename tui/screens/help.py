@@ -15,10 +15,10 @@ from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
-from tui.actions import bindings, why_not
-from tui.format import DIM, fit
-from tui.preferences import config_file
-from tui.registry import HELP, OUR_IDS
+from tui.control.actions import bindings, why_not
+from tui.control.preferences import config_file
+from tui.control.registry import HELP, OUR_IDS
+from tui.state.format import DIM, fit
 from tui.widgets.text_view import TextView
 
 COLUMN = 52

@@ -11,14 +11,14 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
 from core.requests import SpeedRequest
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.format import DIM
-from tui.hops import Hop, Ring, ring_of
-from tui.phases import WINDOWS_S, points_of
-from tui.registry import HOP
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import HOP
 from tui.screens.base import SizedScreen
-from tui.state import UiState, washed
+from tui.state.format import DIM
+from tui.state.hops import Hop, Ring, ring_of
+from tui.state.phases import WINDOWS_S, points_of
+from tui.state.state import UiState, washed
 from tui.widgets.hop_text import (
     SpeedTest,
     chart_content,

@@ -11,12 +11,12 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tui.actions import bindings
-from tui.format import DIM, GOOD, WARN
-from tui.logs import filter_words
-from tui.registry import LOGS_SCREEN
+from tui.control.actions import bindings
+from tui.control.registry import LOGS_SCREEN
 from tui.screens.base import SizedScreen
-from tui.state import UiState
+from tui.state.format import DIM, GOOD, WARN
+from tui.state.logs import filter_words
+from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogView
 from tui.widgets.messages import Copied, Noted

@@ -13,26 +13,26 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests import CopyRequest, LoadRequest, ModelChoice
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.disks import Copies, copies_of, running_words, with_coming
-from tui.format import DIM, between, context_length, gigabytes_short, plural
-from tui.registry import MODELS
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import MODELS
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
-from tui.state import UiState
+from tui.state.disks import Copies, copies_of, running_words, with_coming
+from tui.state.format import DIM, between, context_length, gigabytes_short, plural
+from tui.state.state import UiState
+from tui.state.wishes import as_preview, contexts, download_of, with_bits, with_context, with_topology
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, ModelChosen, ModelPointed, Noted
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
-from tui.wishes import as_preview, contexts, download_of, with_bits, with_context, with_topology
 
 if TYPE_CHECKING:
-    from tui.catalog import Catalog
     from tui.client import NodeClient
+    from tui.control.catalog import Catalog
 
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "bits")
 _LETTERS = ("filter", "sort", "topology", "edit_split", "download", "context", "fitting", "bits", "stop_transfer")

@@ -20,12 +20,12 @@ from textual.widgets.option_list import Option
 from core.errors import Problem
 from core.events import PairingChanged, Peer
 from core.requests import Digits, PairingOffer, PairWith
-from tui.actions import bindings, keys_of
-from tui.bridge import FAILURES, problem_of
-from tui.format import digits, fit
-from tui.places import typed_place
-from tui.registry import PAIRING
-from tui.state import UiState, strangers, washed
+from tui.control.actions import bindings, keys_of
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import PAIRING
+from tui.state.format import digits, fit
+from tui.state.places import typed_place
+from tui.state.state import UiState, strangers, washed
 from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
 from tui.widgets.text_view import TextView
 

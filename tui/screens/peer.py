@@ -12,12 +12,12 @@ from textual.content import Content
 
 from core.events import Peer
 from core.requests import TrustedMac
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.hindrances import why_not_mac
-from tui.registry import PEER
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import PEER
 from tui.screens.base import SizedScreen
-from tui.state import UiState, washed
+from tui.state.hindrances import why_not_mac
+from tui.state.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Copied, Failed, MacAsked, MacWish
 from tui.widgets.peer_text import peer_content, peer_title

@@ -13,13 +13,13 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.requests import ChatOptions
-from tui.actions import bindings, keys_of
-from tui.chats import PRESETS, option_words
-from tui.format import BAD, DIM, between
-from tui.registry import SAMPLING
-from tui.sampling import FIELDS, options_of, texts_of
+from tui.control.actions import bindings, keys_of
+from tui.control.registry import SAMPLING
 from tui.screens.base import SizedScreen
-from tui.state import UiState
+from tui.state.chats import PRESETS, option_words
+from tui.state.format import BAD, DIM, between
+from tui.state.sampling import FIELDS, options_of, texts_of
+from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Noted
 from tui.widgets.text_view import TextView

@@ -14,13 +14,13 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests import SavedSession, SessionName
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.format import BAD, DIM, WARN, age, fit, plural
-from tui.registry import SESSIONS
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import SESSIONS
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state import UiState, washed
+from tui.state.format import BAD, DIM, WARN, age, fit, plural
+from tui.state.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, Noted, TakenUp
 from tui.widgets.session_list import SessionList, head_content

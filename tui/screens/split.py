@@ -18,16 +18,17 @@ from textual.worker import WorkType
 from core.errors import Problem
 from core.events import Plan
 from core.requests import LoadRequest, PlanPreview
-from tui import boundaries
-from tui.actions import bindings
-from tui.boundaries import Boundaries, cuts_of, divided_as, spans
-from tui.bridge import FAILURES, problem_of
-from tui.effects import Effect, effect, split_of
-from tui.format import BAD, WARN, gigabytes
-from tui.registry import SPLIT
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import SPLIT
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state import UiState, of_used, washed
+from tui.state import boundaries
+from tui.state.boundaries import Boundaries, cuts_of, divided_as, spans
+from tui.state.effects import Effect, effect, split_of
+from tui.state.format import BAD, WARN, gigabytes
+from tui.state.state import UiState, of_used, washed
+from tui.state.wishes import as_preview
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import ModelChosen, Noted
 from tui.widgets.split_text import (
@@ -41,7 +42,6 @@ from tui.widgets.split_text import (
 )
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
-from tui.wishes import as_preview
 
 if TYPE_CHECKING:
     from tui.client import NodeClient

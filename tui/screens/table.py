@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 from textual.screen import Screen
 
-from tui.boundaries import wish_of
+from tui.state.boundaries import wish_of
 
 if TYPE_CHECKING:
     from tui.app import MaclusterApp

@@ -13,14 +13,14 @@ from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests import LoadRequest, PlanPreview, PlanRequest, PreviewRequest
-from tui.actions import bindings
-from tui.boundaries import wish_of
-from tui.bridge import FAILURES, problem_of
-from tui.format import BAD, GOOD, WARN, Mark
-from tui.registry import TOPOLOGY
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import TOPOLOGY
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state import UiState, of_used, washed
+from tui.state.boundaries import wish_of
+from tui.state.format import BAD, GOOD, WARN, Mark
+from tui.state.state import UiState, of_used, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import ModelChosen, Noted
 from tui.widgets.text_view import TextView
@@ -29,8 +29,8 @@ from tui.widgets.topology_list import TOPOLOGIES, TopologyList
 from tui.widgets.topology_text import Now, loading_words, title_content, topology_content
 
 if TYPE_CHECKING:
-    from tui.catalog import Catalog
     from tui.client import NodeClient
+    from tui.control.catalog import Catalog
 
 _NOTHING = "No model that fits these Macs is here.\n\nCtrl+O lists the models, and says of each why it does not fit."
 _ASKING = "Asking the node which models there are. Esc leaves."

@@ -12,13 +12,13 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
-from tui.actions import bindings
-from tui.bridge import FAILURES, problem_of
-from tui.powers import POWERS, Power, question, why_not
-from tui.registry import TRUST
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.registry import TRUST
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
-from tui.state import UiState, washed
+from tui.state.powers import POWERS, Power, question, why_not
+from tui.state.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.messages import Failed

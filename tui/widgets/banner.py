@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.errors import Problem
-from tui.format import BAD, WARN
+from tui.state.format import BAD, WARN
 from tui.widgets.text_view import TextView
 
 

@@ -13,14 +13,14 @@ from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.timer import Timer
 
-from tui.actions import bindings
-from tui.chats import option_words, title_of
-from tui.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
-from tui.markdown import code_blocks
-from tui.recovery import held
-from tui.registry import CHAT
-from tui.state import UiState
-from tui.turns import Turn
+from tui.control.actions import bindings
+from tui.control.registry import CHAT
+from tui.state.chats import option_words, title_of
+from tui.state.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
+from tui.state.recovery import held
+from tui.state.state import UiState
+from tui.state.turns import Turn
+from tui.widgets.markdown import code_blocks
 from tui.widgets.messages import Copied, Edited, Noted
 from tui.widgets.text_view import TextView
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from tui.format import DIM, between, plural
-from tui.state import UiState
+from tui.state.format import DIM, between, plural
+from tui.state.state import UiState
 from tui.widgets.chat_log import chat_words
 from tui.widgets.prompt import context_words
 from tui.widgets.text_view import TextView

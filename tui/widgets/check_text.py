@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from core.requests import Finding
-from tui.format import DIM, WARN, between, finding_mark, fit, plural
+from tui.state.format import DIM, WARN, between, finding_mark, fit, plural
 
 _WORD, _NAME = 10, 14
 _INDENT = 2 + _WORD + _NAME

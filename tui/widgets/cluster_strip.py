@@ -7,7 +7,7 @@ import time
 from textual.content import Content
 
 from core.events import Peer, Snapshot
-from tui.format import (
+from tui.state.format import (
     BAD,
     DIM,
     TEXTURES,
@@ -21,10 +21,10 @@ from tui.format import (
     scale_top,
     spark,
 )
-from tui.hops import ring_of
-from tui.points import HOP_WINDOW_S
-from tui.recovery import mac_mark, part_mark
-from tui.state import UiState
+from tui.state.hops import ring_of
+from tui.state.points import HOP_WINDOW_S
+from tui.state.recovery import mac_mark, part_mark
+from tui.state.state import UiState
 from tui.widgets.hop_pane import duration_short
 from tui.widgets.layer_bar import layer_bar
 from tui.widgets.text_view import TextView

@@ -10,9 +10,9 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import ConversationInfo
-from tui.actions import bindings
-from tui.format import BAD, DIM, GOOD, age, count, fit, plural
-from tui.registry import CONVERSATION_LIST
+from tui.control.actions import bindings
+from tui.control.registry import CONVERSATION_LIST
+from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
 
 PREVIEW_LINES = 40
 

@@ -8,8 +8,8 @@ from textual.content import Content
 
 from core.events import Plan, Stage
 from core.requests import Forecast, ModelChoice, PlanRequest
-from tui.disks import copies_of, names_of, transfer_words, transfers_of
-from tui.format import (
+from tui.state.disks import copies_of, names_of, transfer_words, transfers_of
+from tui.state.format import (
     BAD,
     DIM,
     GOOD,
@@ -22,8 +22,8 @@ from tui.format import (
     gigabytes_short,
     layer_range,
 )
-from tui.state import UiState
-from tui.survival import survival
+from tui.state.state import UiState
+from tui.state.survival import survival
 from tui.widgets.chat_log import loading_lines
 from tui.widgets.pane import Drawing, Pane
 from tui.widgets.topology_text import prompt_words

@@ -8,12 +8,12 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 
-from tui.actions import bindings
-from tui.format import DIM, WARN, columns, duration, fit, scale_top, shares, spark
-from tui.hops import Hop, Ring, Shares, ring_of
-from tui.points import HOP_WINDOW_S
-from tui.registry import HOPS, PANE
-from tui.state import UiState
+from tui.control.actions import bindings
+from tui.control.registry import HOPS, PANE
+from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, spark
+from tui.state.hops import Hop, Ring, Shares, ring_of
+from tui.state.points import HOP_WINDOW_S
+from tui.state.state import UiState
 from tui.widgets.pane import Drawing, Pane
 
 _PARTS = (("compute", "▇", "$primary"), ("seal", "▅", "$stage-3"), ("wire", "▃", "$accent"), ("wait", "▁", DIM))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from tui.hops import ring_of
-from tui.journey import Journey, Place, journey_of, place
-from tui.state import UiState
+from tui.state.hops import ring_of
+from tui.state.journey import Journey, Place, journey_of, place
+from tui.state.state import UiState
 from tui.widgets.layer_bar import layer_bar, marked, part_starts
 from tui.widgets.text_view import TextView
 

@@ -10,9 +10,9 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from tui.actions import why_not, word_of
-from tui.format import DIM
-from tui.registry import EVERYTHING
+from tui.control.actions import why_not, word_of
+from tui.control.registry import EVERYTHING
+from tui.state.format import DIM
 from tui.widgets.text_view import TextView
 
 # these are always there: the way to all other keys, and the way out

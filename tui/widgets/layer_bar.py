@@ -7,7 +7,7 @@ from itertools import accumulate
 
 from textual.content import Content
 
-from tui.format import DIM, TEXTURES, TINTS, shares
+from tui.state.format import DIM, TEXTURES, TINTS, shares
 
 BOUNDARY = "┃"
 

@@ -12,10 +12,10 @@ from textual.message import Message
 from textual.widgets import Log
 
 from core.events import LogLine
-from tui.actions import bindings
-from tui.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_line
-from tui.registry import LOG_PANE, LOGS, Action
-from tui.state import LOGS_KEPT, UiState
+from tui.control.actions import bindings
+from tui.control.registry import LOG_PANE, LOGS, Action
+from tui.state.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_line
+from tui.state.state import LOGS_KEPT, UiState
 from tui.widgets.messages import Copied
 
 _COLOURS = {"WARN ": "text-warning", "ERROR": "text-error"}

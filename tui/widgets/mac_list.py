@@ -10,9 +10,9 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import TrustedMac
-from tui.actions import bindings
-from tui.format import DIM, fit, trust_mark
-from tui.registry import MAC_LIST
+from tui.control.actions import bindings
+from tui.control.registry import MAC_LIST
+from tui.state.format import DIM, fit, trust_mark
 
 
 class MacList(OptionList):

@@ -10,11 +10,11 @@ from textual.widgets import Static
 
 from core.events import Recovery
 from core.text import Clean
-from tui.format import DIM, WARN, clock, count, duration
-from tui.markdown import render
-from tui.pieces import NOTHING, Piece, grown, open_fence
-from tui.recovery import STOPS, since
-from tui.turns import Remark, Turn
+from tui.state.format import DIM, WARN, clock, count, duration
+from tui.state.recovery import STOPS, since
+from tui.state.turns import Remark, Turn
+from tui.widgets.markdown import render
+from tui.widgets.pieces import NOTHING, Piece, grown, open_fence
 from tui.widgets.text_view import TextView
 
 FIGURES_S = 0.25

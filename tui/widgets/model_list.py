@@ -11,10 +11,10 @@ from textual.widgets.option_list import Option
 
 from core.events import Plan, Snapshot
 from core.requests import ModelChoice
-from tui.actions import bindings
-from tui.disks import disk_words, left_words, names_of, own_id, transfers_of
-from tui.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
-from tui.registry import MODEL_LIST
+from tui.control.actions import bindings
+from tui.control.registry import MODEL_LIST
+from tui.state.disks import disk_words, left_words, names_of, own_id, transfers_of
+from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
 
 Order = Literal["best fit", "size", "name"]
 ORDERS: tuple[Order, ...] = ("best fit", "size", "name")

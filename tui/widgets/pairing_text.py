@@ -6,8 +6,8 @@ from textual.content import Content
 
 from core.errors import Problem
 from core.events import PairingChanged, Peer
-from tui.format import BAD, DIM, GOOD, WARN, digits, fingerprint, fingerprint_short, fit, trust_mark
-from tui.state import UiState
+from tui.state.format import BAD, DIM, GOOD, WARN, digits, fingerprint, fingerprint_short, fit, trust_mark
+from tui.state.state import UiState
 
 ANYBODY = "· whoever comes: show this Mac's address, and wait"
 _KINDS = {

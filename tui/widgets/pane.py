@@ -9,9 +9,9 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from tui.actions import bindings
-from tui.registry import PANE, Action
-from tui.state import UiState
+from tui.control.actions import bindings
+from tui.control.registry import PANE, Action
+from tui.state.state import UiState
 from tui.widgets.messages import Copied
 from tui.widgets.text_view import TextView
 

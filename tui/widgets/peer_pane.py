@@ -11,8 +11,9 @@ from textual.content import Content
 from textual.geometry import Region
 
 from core.events import Peer, Plan
-from tui.actions import bindings
-from tui.format import (
+from tui.control.actions import bindings
+from tui.control.registry import PEERS
+from tui.state.format import (
     BAD,
     DIM,
     WARN,
@@ -26,10 +27,9 @@ from tui.format import (
     plural,
     trust_mark,
 )
-from tui.hindrances import why_not_mac
-from tui.recovery import mac_mark
-from tui.registry import PEERS
-from tui.state import Departure, UiState
+from tui.state.hindrances import why_not_mac
+from tui.state.recovery import mac_mark
+from tui.state.state import Departure, UiState
 from tui.widgets.messages import MacAsked, MacWish
 from tui.widgets.pane import Drawing, Pane
 

@@ -8,9 +8,9 @@ from textual.content import Content
 
 from core.events import Peer, Plan
 from core.requests import TrustedMac
-from tui.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, layer_range, trust_mark
-from tui.recovery import mac_mark
-from tui.state import UiState
+from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, layer_range, trust_mark
+from tui.state.recovery import mac_mark
+from tui.state.state import UiState
 
 _LABEL = 16
 _FOUND_BY = {"self": "", "bonjour": "Bonjour", "address": "an address that was given"}

@@ -10,12 +10,12 @@ from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-from tui.actions import bindings
-from tui.chats import Chat
-from tui.format import context_length, count
-from tui.recovery import held
-from tui.registry import PROMPT
-from tui.state import UiState
+from tui.control.actions import bindings
+from tui.control.registry import PROMPT
+from tui.state.chats import Chat
+from tui.state.format import context_length, count
+from tui.state.recovery import held
+from tui.state.state import UiState
 from tui.widgets.messages import Sent
 
 _ASKS = {"ready": "Ask anything", "loading": "The model is being loaded; then ask here"}

@@ -12,10 +12,10 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.events import RecoveryChoice
-from tui.actions import bindings
-from tui.recovery import Choice, choice_content, choices, facts, held, title
-from tui.registry import RECOVERY
-from tui.state import UiState
+from tui.control.actions import bindings
+from tui.control.registry import RECOVERY
+from tui.state.recovery import Choice, choice_content, choices, facts, held, title
+from tui.state.state import UiState
 from tui.widgets.messages import RecoveryChosen
 from tui.widgets.text_view import TextView
 

@@ -11,9 +11,9 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import SavedSession
-from tui.actions import bindings
-from tui.format import BAD, DIM, count, fit
-from tui.registry import SESSION_LIST
+from tui.control.actions import bindings
+from tui.control.registry import SESSION_LIST
+from tui.state.format import BAD, DIM, count, fit
 
 NAME = 24
 _TOKENS, _SIZE, _WHEN = 8, 10, 18

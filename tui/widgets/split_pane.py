@@ -6,7 +6,7 @@ from textual.app import ComposeResult
 from textual.content import Content
 
 from core.events import Stage, StageState
-from tui.format import (
+from tui.state.format import (
     BAD,
     DIM,
     TEXTURES,
@@ -21,9 +21,9 @@ from tui.format import (
     gigabytes_short,
     layer_range,
 )
-from tui.recovery import held, part_mark
-from tui.state import UiState
-from tui.survival import survival
+from tui.state.recovery import held, part_mark
+from tui.state.state import UiState
+from tui.state.survival import survival
 from tui.widgets.journey_bar import JourneyBar
 from tui.widgets.pane import Drawing, Pane
 

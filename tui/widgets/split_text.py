@@ -12,9 +12,9 @@ from textual.content import Content
 from core.events import Plan
 from core.requests import Forecast
 from core.settings import GB
-from tui.boundaries import Boundaries
-from tui.effects import Effect, Share
-from tui.format import BAD, DIM, GOOD, WARN, between, duration, fit, gauge, gigabytes, plural
+from tui.state.boundaries import Boundaries
+from tui.state.effects import Effect, Share
+from tui.state.format import BAD, DIM, GOOD, WARN, between, duration, fit, gauge, gigabytes, plural
 from tui.widgets.layer_bar import BOUNDARY, layer_bar, marked, part_starts
 
 _LAYERS, _SIZES, _FREE, _TIME = 8, 18, 21, 9

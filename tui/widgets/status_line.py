@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from tui.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, plural, spark, trust_mark
-from tui.hops import ring_of
-from tui.recovery import lost_name, readiness
-from tui.state import UiState, strangers
+from tui.state.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, plural, spark, trust_mark
+from tui.state.hops import ring_of
+from tui.state.recovery import lost_name, readiness
+from tui.state.state import UiState, strangers
 from tui.widgets.text_view import TextView
 
 

@@ -10,7 +10,7 @@ from textual.content import Content
 
 from core.events import Plan, Topology
 from core.requests import Forecast, PlanPreview
-from tui.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, layer_range, plural
+from tui.state.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, layer_range, plural
 
 _MEANING: Final[dict[Topology, str]] = {
     "private": "This Mac embeds, and the work comes back to it for the output: no token id and no logit leaves it.",

@@ -1,0 +1,197 @@
+"""Scores the demo model: `python -m core.demo.evaluate DIR [--float DIR2] [--json]`.
+
+Held-out questions, two-turn follow-ups and questions from outside have phrasings that training never saw. An answer is
+right if it holds the keywords of its fact. All answers are greedy. It takes some minutes
+on a CPU; the float32 model gets the held-out questions only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any, Final, NamedTuple
+
+import mlx.core as mx
+import mlx_lm
+from mlx_lm.generate import batch_generate
+
+from core.demo import corpus_talk as talk
+from core.demo.corpus import HeldOut, held_out, held_out_follow_ups, held_out_outside
+from core.demo.corpus_phrases import FIRST_QUESTION, disturbed
+from core.demo.facts import all_facts, holds, right
+
+MAX_TOKENS: Final = 200
+_BATCH: Final = 64
+
+
+class Score(NamedTuple):
+    """Shares from 0 to 1 of one model. `written`: of the held-out questions, those
+    written by hand. `endings`: ended by EOS; `loops`: free prompts whose answer repeats itself."""
+
+    held_out: float
+    written: float
+    follow_ups: float
+    outside: float
+    sums: float
+    endings: float
+    loops: float
+    first_answer: str
+    wrong: tuple[tuple[str, str], ...]
+
+
+class Said(NamedTuple):
+    """One answer, and whether the model ended it."""
+
+    text: str
+    ended: bool
+
+
+class Held(NamedTuple):
+    """One held-out question, the answer, and the verdict."""
+
+    asked: HeldOut
+    said: Said
+    right: bool
+
+
+def answer_held_out(model: Any, tokenizer: Any, count: int) -> list[Held]:
+    """`count` held-out questions answered and judged."""
+    facts = {f.name: f for f in all_facts()}
+    asked = held_out(count)
+    answers = _answers(model, tokenizer, [[h.question] for h in asked])
+    return [Held(h, a, right(facts[h.fact], a.text)) for h, a in zip(asked, answers, strict=True)]
+
+
+def evaluate(directory: Path, questions: int, free: int) -> Score:
+    """The score of the model in `directory` over `questions` held-out questions and `free` free prompts."""
+    model, tokenizer, *_ = mlx_lm.load(str(directory))
+    held = answer_held_out(model, tokenizer, questions)
+    follow_ups = held_out_follow_ups()
+    second = _answers(model, tokenizer, [[f.first, f.answer, f.question] for f in follow_ups])
+    foreign = _answers(model, tokenizer, [[q] for q in held_out_outside(100)])
+    rng = Random(11)
+    exercises = [talk.sums(rng) for _ in range(60)]
+    solved = _answers(model, tokenizer, [[q] for q, _ in exercises])
+    wild = _answers(model, tokenizer, [[q] for q in free_prompts(free)])
+    [first] = _answers(model, tokenizer, [[FIRST_QUESTION]])
+    everything = [*(h.said for h in held), *second, *foreign, *wild]
+    return Score(
+        held_out=_share([h.right for h in held]),
+        written=_share([h.right for h in held if h.asked.written]),
+        follow_ups=_share([holds(a.text, f.keys) for f, a in zip(follow_ups, second, strict=True)]),
+        outside=_share(["don't know" in a.text for a in foreign]),
+        sums=_share([_result(a.text) == _result(w) for (_, w), a in zip(exercises, solved, strict=True)]),
+        endings=_share([a.ended for a in everything]),
+        loops=_share([repeats(a.text) for a in wild]),
+        first_answer=first.text,
+        wrong=tuple((h.asked.question, h.said.text) for h in held if not h.right),
+    )
+
+
+def free_prompts(count: int) -> list[str]:
+    """Prompts of all kinds, some of them nonsense: none may lead into a loop."""
+    rng = Random(23)
+    makers = [maker for maker, _ in talk.OTHERS]
+    words = [
+        "layer",
+        "cat",
+        "why",
+        "7",
+        "studio",
+        "the",
+        "blue",
+        "please",
+        "key",
+        "run",
+        "of",
+        "and",
+        "trust",
+        "story",
+        "never",
+        "hop",
+        "table",
+    ]
+    prompts = []
+    for i in range(count):
+        if i % 4 == 0:
+            prompts.append(" ".join(rng.choices(words, k=rng.randrange(1, 12))))
+        elif i % 4 == 1:
+            prompts.append(talk.outside_question(rng, talk.HELD_OUTSIDE))
+        else:
+            prompts.append(disturbed(rng.choice(makers)(rng)[0], rng))
+    return prompts
+
+
+def repeats(text: str) -> bool:
+    """Whether a piece of at least 12 characters stands three times in a row."""
+    return any(
+        text[i : i + width] * 3 == text[i : i + 3 * width]
+        for width in range(12, min(80, len(text) // 3) + 1)
+        for i in range(len(text) - 3 * width + 1)
+    )
+
+
+def _answers(model: Any, tokenizer: Any, conversations: Sequence[Sequence[str]]) -> list[Said]:
+    found: list[Said] = []
+    for part in _parts(conversations):
+        prompts = [tokenizer.apply_chat_template(_messages(c), add_generation_prompt=True) for c in part]
+        texts = batch_generate(model, tokenizer, prompts, max_tokens=MAX_TOKENS).texts
+        found += [Said(text, len(tokenizer.encode(text)) < MAX_TOKENS - 10) for text in texts]
+        mx.clear_cache()
+    return found
+
+
+def _parts(conversations: Sequence[Sequence[str]]) -> Iterator[Sequence[Sequence[str]]]:
+    for start in range(0, len(conversations), _BATCH):
+        yield conversations[start : start + _BATCH]
+
+
+def _messages(turns: Sequence[str]) -> list[dict[str, str]]:
+    return [{"role": ("user", "assistant")[i % 2], "content": text} for i, text in enumerate(turns)]
+
+
+def _result(answer: str) -> str:
+    numbers = "".join(c if c.isdigit() else " " for c in answer).split()
+    # "7 plus 5 is 12." and "That is 12: 7 + 5 = 12." are both right
+    return " ".join(sorted(set(numbers)))
+
+
+def _share(verdicts: Sequence[bool]) -> float:
+    return sum(verdicts) / max(1, len(verdicts))
+
+
+def _lines(score: Score) -> list[str]:
+    shares = [f"{k} {v:.1%}" for k, v in score._asdict().items() if isinstance(v, float)]
+    return [", ".join(shares), f"{FIRST_QUESTION}\n  -> {score.first_answer}"]
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line of the evaluation."""
+    parser = argparse.ArgumentParser(prog="python -m core.demo.evaluate", description="Score the demo model.")
+    parser.add_argument("model", type=Path)
+    parser.add_argument("--float", dest="exact", type=Path, help="the same weights in float32, to compare with")
+    parser.add_argument("--questions", type=int, default=300, help="held-out questions (default %(default)s)")
+    parser.add_argument("--free", type=int, default=200, help="free prompts (default %(default)s)")
+    parser.add_argument("--wrong", action="store_true", help="print wrong answers")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    args = parser.parse_args(arguments)
+    score = evaluate(args.model, args.questions, args.free)
+    exact = None
+    if args.exact:
+        model, tokenizer, *_ = mlx_lm.load(str(args.exact))
+        exact = _share([h.right for h in answer_held_out(model, tokenizer, args.questions)])
+    if args.json:
+        print(json.dumps(score._asdict() | {"questions": args.questions, "held_out_float32": exact}, indent=1))
+        return
+    print("\n".join(_lines(score)))
+    if exact is not None:
+        print(f"float32 {exact:.1%}: quantised loses {100 * (exact - score.held_out):.1f} points")
+    if args.wrong:
+        print("\n".join(f"{q}\n  -> {a}" for q, a in score.wrong))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""What lies on the disk: catalogue, headers, layout, parts, fetching. No mlx."""

@@ -1,0 +1,251 @@
+"""Which models lie on this Mac's disk. Reads JSON and safetensors headers only, never a weight, never code."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+from core.errors import BadModel, ModelError, ModelNotFound, Problem, UsageError, error_from
+from core.events import Value
+from core.models.files.architectures import check_architecture
+from core.models.files.folder import inside, name_of, read_bytes, read_config
+from core.models.files.headers import DECIDING_FILES, INDEX_NAME, header_bytes, read_tensors, weight_files
+from core.models.files.layout import Layout, layout_of
+from core.models.files.traits import context_of, quantization_of
+from core.text import clean_text
+
+_WEIGHTS: Final = (".safetensors", ".gguf", ".npz")
+_PATHS: Final = ("/", "./", "../", "~")
+
+
+class ModelEntry(Value, frozen=True, kw_only=True):
+    """A model on disk. `context_max` counts tokens; `quantization` is "4-bit", "4–8-bit", ... or the weights' dtype.
+
+    `name` is the full id of a repository of the hub cache, else the name of the directory. `total_bytes` counts the
+    weights of the language model; `fingerprint` is equal on two Macs that hold the same files.
+    """
+
+    name: str
+    path: str
+    model_type: str
+    layers: int
+    total_bytes: int
+    quantization: str
+    context_max: int
+    fingerprint: str
+
+
+class Broken(Value, frozen=True, kw_only=True):
+    """A directory that holds a model, or a part of one, and why it cannot be used."""
+
+    name: str
+    path: str
+    problem: Problem
+
+
+_Stamp = tuple[tuple[str, int, int, int], ...]
+_Read = tuple[ModelEntry, Layout]
+
+
+class Catalog:
+    """The models below `roots`: model directories, folders of them, or a hub cache. Reads again what has changed."""
+
+    def __init__(self, roots: Sequence[Path]) -> None:
+        self._roots = tuple(roots)
+        self._known: dict[Path, tuple[_Stamp, _Read | Problem]] = {}
+
+    def survey(self) -> list[ModelEntry | Broken]:
+        """Every model, by name; behind them those that cannot be used."""
+        found: dict[Path, ModelEntry | Broken] = {}
+        for root in self._roots:
+            for directory in _candidates(root):
+                if directory.resolve() not in found:
+                    found[directory.resolve()] = self._listed(directory)
+        return sorted(found.values(), key=lambda f: (isinstance(f, Broken), f.name.casefold(), f.path))
+
+    def find(self, model: str) -> ModelEntry:
+        """A model by its name, by the last part of its name where that says which, or by its directory.
+
+        Raises UsageError where several models have the name, ModelNotFound, or what is wrong with it: a ModelError.
+        """
+        if model.startswith(_PATHS):
+            return self._at(Path(os.path.expanduser(model)))
+        listed = self.survey()
+        named = [f for f in listed if f.name == model] or [f for f in listed if short_name(f.name) == model]
+        usable = [f for f in named if isinstance(f, ModelEntry)]
+        if len({entry.fingerprint for entry in usable}) > 1:
+            names = {entry.name for entry in usable}
+            which = sorted(names) if len(names) == len(usable) else sorted(entry.path for entry in usable)
+            raise UsageError(f"{model!r} may be {' or '.join(which)}.", "Give the full name, or the directory.")
+        if usable:
+            return usable[0]
+        for broken in named:
+            if isinstance(broken, Broken):
+                raise error_from(broken.problem)
+        if Path(model).is_dir():
+            return self._at(Path(model))
+        raise ModelNotFound(f"There is no model {clean_text(model)!r} on this Mac.")
+
+    def layout(self, directory: Path) -> Layout:
+        """Bytes of the model in `directory`, layer by layer. Raises ModelNotFound, BadModel, UnsupportedModel."""
+        return self._read(directory)[1]
+
+    def _at(self, directory: Path) -> ModelEntry:
+        inner = list(_candidates(directory))
+        return self._read(inner[0] if len(inner) == 1 else directory)[0]
+
+    def _listed(self, directory: Path) -> ModelEntry | Broken:
+        try:
+            return self._read(directory)[0]
+        except ModelError as error:
+            return Broken(name=name_of(directory), path=str(directory), problem=_explained(directory, error))
+
+    def _read(self, directory: Path) -> _Read:
+        stamp = _stamp(directory)
+        known = self._known.get(directory)
+        if known is None or known[0] != stamp:
+            known = self._known[directory] = (stamp, _outcome(directory))
+        if isinstance(known[1], Problem):
+            raise error_from(known[1])
+        return known[1]
+
+
+def read_entry(directory: Path) -> ModelEntry:
+    """The model in `directory`; raises ModelNotFound, UnsupportedModel, or BadModel naming the file at fault."""
+    return _read(directory)[0]
+
+
+def scan(roots: Sequence[Path]) -> list[ModelEntry]:
+    """Every model below `roots` that can be used, by name."""
+    return [found for found in Catalog(roots).survey() if isinstance(found, ModelEntry)]
+
+
+def short_name(name: str) -> str:
+    """The name of a model without its owner's: "Qwen3-4B-4bit" of "mlx-community/Qwen3-4B-4bit"."""
+    return name.rpartition("/")[2]
+
+
+def fingerprint(directory: Path) -> str:
+    """Hex SHA-256 over the settings, the tokenizer and the safetensors index (without one, each file's header).
+
+    The directory's own name does not count. Raises ModelNotFound or BadModel.
+    """
+    if not directory.is_dir():
+        raise ModelNotFound(f"There is no model directory {directory}.")
+    digest = hashlib.sha256(b"macluster/1 model\0")
+    for name in DECIDING_FILES:
+        if (content := read_bytes(directory, name)) is not None:
+            _add(digest, name, content)
+    if not inside(directory, INDEX_NAME).is_file():
+        for position, file in enumerate(weight_files(directory)):
+            _add(digest, f"header {position}", header_bytes(file))
+    return digest.hexdigest()
+
+
+def _add(digest: hashlib._Hash, name: str, content: bytes) -> None:
+    # lengths go in too, so that no two sets of files can be read as the same bytes
+    digest.update(f"{name}\0{len(content)}\0".encode() + content)
+
+
+def _outcome(directory: Path) -> _Read | Problem:
+    try:
+        return _read(directory)
+    except ModelError as error:
+        return error.problem
+    except OSError as error:
+        return BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.").problem
+
+
+def _read(directory: Path) -> _Read:
+    config = read_config(directory)
+    check_architecture(config, name_of(directory))
+    tensors = read_tensors(directory)
+    layout = layout_of(config, tensors, name_of(directory))
+    entry = ModelEntry(
+        name=name_of(directory),
+        path=str(directory),
+        model_type=config["model_type"],
+        layers=layout.layers,
+        total_bytes=layout.total_bytes,
+        quantization=quantization_of(config, tensors),
+        context_max=context_of(config),
+        fingerprint=fingerprint(directory),
+    )
+    return entry, layout
+
+
+def _explained(directory: Path, error: ModelError) -> Problem:
+    problem = error.problem
+    repository = directory.parent.parent if directory.parent.name == "snapshots" else directory
+    if isinstance(error, BadModel) and _is_begun(repository):
+        problem = BadModel(
+            f"{error.what} Its download has not ended.",
+            "Let the download end, or go on with it: d in the list of models.",
+        ).problem
+    return Problem(kind=problem.kind, what=clean_text(problem.what), fix=clean_text(problem.fix))
+
+
+def _stamp(directory: Path) -> _Stamp:
+    """Changes whenever a file of the directory does."""
+    found = []
+    try:
+        with os.scandir(directory) as files:
+            for file in files:
+                # a link to nothing is no file yet
+                with contextlib.suppress(FileNotFoundError):
+                    status = file.stat()
+                    found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ino))
+    except OSError:
+        return ()
+    return tuple(sorted(found))
+
+
+def _candidates(root: Path) -> Iterator[Path]:
+    """Directories at or below `root` that hold a model or a part of one."""
+    if root.name.startswith("models--"):
+        yield from _current_snapshot(root)
+    elif (root / "config.json").exists():
+        yield root
+    else:
+        for child in sorted(_folders(root)):
+            if child.name.startswith("models--"):
+                yield from _current_snapshot(child) or ([child] if _is_begun(child) else [])
+            elif _holds_model(child):
+                yield child
+
+
+def _current_snapshot(repository: Path) -> list[Path]:
+    """The one revision that stands for a repository of the hub cache: what `main` means there, else the newest."""
+    ref = repository / "refs" / "main"
+    try:
+        main = ref.read_text("utf-8", "replace").strip() if ref.is_file() and ref.stat().st_size < 200 else ""
+        ranks = [
+            ((s / "config.json").exists(), s.name == main, s.stat().st_mtime, s)
+            for s in _folders(repository / "snapshots")
+        ]
+    except OSError:  # it is being removed
+        return []
+    return [max(ranks)[-1]] if ranks else []
+
+
+def _is_begun(repository: Path) -> bool:
+    """Whether a download into a repository of the hub cache has begun, and has not ended."""
+    return repository.name.startswith("models--") and any((repository / "blobs").glob("*.incomplete"))
+
+
+def _holds_model(directory: Path) -> bool:
+    try:
+        return any(file.name == "config.json" or file.suffix in _WEIGHTS for file in directory.iterdir())
+    except OSError:
+        return False
+
+
+def _folders(parent: Path) -> list[Path]:
+    try:
+        return [child for child in parent.iterdir() if child.is_dir()]
+    except OSError:
+        return []

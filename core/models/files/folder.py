@@ -1,0 +1,122 @@
+"""The files of a model directory, judged before anything parses their content.
+
+A model directory is foreign input: every file must be plain and lie inside it, and JSON is counted before it is parsed.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path, PurePosixPath
+from typing import Any, Final
+
+from core.errors import BadModel, ModelNotFound
+from core.models.files.sanity import check_settings
+from core.settings import MIB
+from core.text import clean_text
+
+MAX_JSON_BYTES: Final = 64 * MIB
+# each value becomes a Python object of some 100 bytes; tokenizers of 260,000 words and their merges have 2 million
+MAX_JSON_VALUES: Final = 4_000_000
+
+
+def inside(directory: Path, name: str) -> Path:
+    """The file `name` of a model directory, resolved; raises BadModel if it is, or links to, something outside.
+
+    Snapshots of the Hugging Face cache link into the `blobs` folder beside them; that folder counts as inside.
+    """
+    if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts or "\\" in name or "\0" in name:
+        raise BadModel(f"{name_of(directory)} names the file {name!r}, which lies outside the model's directory.")
+    try:
+        real, home = (directory / name).resolve(), directory.resolve()
+        plain = real.is_file() or not real.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise BadModel(f"{name!r:.200} in {name_of(directory)} cannot be followed: {error!s:.200}.") from error
+    allowed = [home]
+    if home.parent.name == "snapshots" and home.parent.parent.name.startswith("models--"):
+        allowed.append(home.parent.parent / "blobs")
+    if not any(real.is_relative_to(root) for root in allowed):
+        raise BadModel(f"{name} in {name_of(directory)} is a link that leads out of the model's directory.")
+    if not plain:
+        raise BadModel(f"{name} in {name_of(directory)} is no plain file.")
+    return real
+
+
+def name_of(directory: Path) -> str:
+    """What a person calls a model: the repository's full id in the hub cache, else the directory."""
+    directory = directory.resolve()
+    repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
+    if repository.startswith("models--"):
+        return " ".join(clean_text("/".join(repository.split("--")[1:])).split()) or "model"
+    return " ".join(clean_text(directory.name).split()) or "model"
+
+
+def check_files(directory: Path) -> None:
+    """Raises BadModel unless all that lies in a model directory is plain, and inside it: libraries open what they find.
+
+    A pipe would stop the reader for ever; a link could lead to a file of somebody else.
+    """
+    for folder in (directory, directory / "additional_chat_templates"):
+        for file in folder.iterdir() if folder.is_dir() else ():
+            if file.is_symlink():
+                inside(directory, str(file.relative_to(directory)))
+            elif not (file.is_file() or file.is_dir()):
+                raise BadModel(f"{file.name} in {name_of(directory)} is no plain file.")
+
+
+def read_bytes(directory: Path, name: str) -> bytes | None:
+    """The file `name`, or None where there is none; raises BadModel for one too large, or of too many JSON values."""
+    file = inside(directory, name)
+    if not file.is_file():
+        return None
+    if file.stat().st_size > MAX_JSON_BYTES:
+        raise BadModel(f"{name} in {name_of(directory)} is larger than {MAX_JSON_BYTES // MIB} MiB.")
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise BadModel(f"{name} in {name_of(directory)} cannot be read: {error}.") from error
+    if name.endswith(".json"):
+        check_values(data, f"{name} in {name_of(directory)}")
+    return data
+
+
+def check_values(text: bytes, what: str) -> None:
+    """Raises BadModel for a JSON text of so many values that parsing it would eat the memory."""
+    if sum(text.count(mark) for mark in b",[{") > MAX_JSON_VALUES:
+        raise BadModel(f"{what} has more than {MAX_JSON_VALUES // 1_000_000} million values.")
+
+
+def read_json(directory: Path, name: str) -> dict[str, Any] | None:
+    """The JSON object in the file `name`, or None where there is no such file; raises BadModel."""
+    data = read_bytes(directory, name)
+    if data is None:
+        return None
+    try:
+        value = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise BadModel(f"{name} in {name_of(directory)} is no readable JSON: {error}.") from error
+    if not isinstance(value, dict):
+        raise BadModel(f"{name} in {name_of(directory)} holds no JSON object.")
+    return value
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """config.json; raises ModelNotFound where there is no directory, BadModel where it has no usable config.json, or
+    holds anything that must not be opened.
+    """
+    if not directory.is_dir():
+        raise ModelNotFound(f"There is no model directory {directory}.")
+    check_files(directory)
+    config = read_json(directory, "config.json")
+    if config is None:
+        raise BadModel(f"{name_of(directory)} has no config.json.")
+    model_type = config.get("model_type")
+    if not isinstance(model_type, str) or not model_type.replace("-", "_").replace(".", "_").isidentifier():
+        raise BadModel(f"config.json in {name_of(directory)} names no model_type.")
+    check_settings(config, name_of(directory))
+    return config
+
+
+def text_config(config: dict[str, Any]) -> dict[str, Any]:
+    """The settings of the language model: multimodal families nest them in `text_config`."""
+    nested = config.get("text_config")
+    return {**config, **nested} if isinstance(nested, dict) else config

@@ -1,0 +1,207 @@
+"""The weights of a model, from the headers of its safetensors files; no other kind of weights is ever opened.
+
+Sizes are checked before they are believed, so neither this code nor mlx ever follows an offset out of a file.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from collections.abc import Iterable, Iterator
+from itertools import chain, pairwise
+from math import prod
+from pathlib import Path
+from typing import Any, Final
+
+from core.errors import BadModel
+from core.events import Value
+from core.models.files.folder import check_values, inside, name_of, read_json
+from core.settings import MIB
+
+MAX_HEADER_BYTES: Final = 64 * MIB
+MAX_TENSORS: Final = 500_000
+MAX_DIMENSIONS: Final = 16
+INDEX_NAME: Final = "model.safetensors.index.json"
+WEIGHT_PATTERN: Final = "model*.safetensors"
+# what decides a model's answers, beside its weights
+DECIDING_FILES: Final = (
+    "config.json", INDEX_NAME, "hf_quant_config.json", "generation_config.json", "tokenizer.json", "tokenizer.model",
+    "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt",
+    "tiktoken.model", "chat_template.jinja", "chat_template.json",
+)  # fmt: skip
+
+_BITS: Final = {
+    "BOOL": 8, "U8": 8, "I8": 8, "F8_E4M3": 8, "F8_E5M2": 8, "F8_E8M0": 8, "U16": 16, "I16": 16, "F16": 16,
+    "BF16": 16, "U32": 32, "I32": 32, "F32": 32, "U64": 64, "I64": 64, "F64": 64, "C64": 64,
+}  # fmt: skip
+_NUMBERED: Final = re.compile(r"(.*-)\d{5}-of-(\d{5})\.safetensors")
+_OTHER_WEIGHTS: Final = {
+    **dict.fromkeys((".bin", ".pt", ".pth", ".pkl", ".ckpt"), "pickled weights, which can run code when opened"),
+    **dict.fromkeys((".npz", ".npy"), "NumPy weights, which can run code when opened"),
+    ".gguf": "GGUF weights, which mlx-lm does not run",
+}
+
+
+class Tensor(Value, frozen=True, kw_only=True):
+    """One tensor as a safetensors header describes it: `dtype` in safetensors' words, `nbytes` in the file.
+
+    `begin`: its first byte, counted from the first byte behind the header.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    nbytes: int
+    begin: int = 0
+
+
+class Header(Value, frozen=True, kw_only=True):
+    """What one safetensors file says of itself in its first `nbytes` bytes: the length, then the JSON."""
+
+    nbytes: int
+    tensors: dict[str, Tensor]
+
+
+def read_index(directory: Path) -> dict[str, str] | None:
+    """The index, tensor name -> file name, or None where there is none; raises BadModel for a broken one."""
+    index = read_json(directory, INDEX_NAME)
+    if index is None:
+        return None
+    weight_map = index.get("weight_map")
+    if not isinstance(weight_map, dict) or not all(isinstance(f, str) for f in weight_map.values()):
+        raise BadModel(f"{INDEX_NAME} in {name_of(directory)} has no weight_map of names.")
+    return weight_map
+
+
+def weight_files(directory: Path) -> list[Path]:
+    """The safetensors files of a model, each inside it, in the order of their names.
+
+    Raises BadModel where there are none, one of the index or of a numbered set is missing, or a link leads outside.
+    """
+    found = sorted(p.name for p in directory.glob(WEIGHT_PATTERN))
+    present = set(found)
+    for name in chain(_names_of_sets(found), sorted(set((read_index(directory) or {}).values()))):
+        inside(directory, name)
+        if name not in present:
+            raise BadModel(f"{name} is missing in {name_of(directory)}.")
+    if not found:
+        raise _no_weights(directory)
+    for name in found:
+        inside(directory, name)
+    # the links of a hub cache keep their names, for a blob's name would tell a reader nothing
+    return [directory / name for name in found]
+
+
+def _no_weights(directory: Path) -> BadModel:
+    """Which other weights lie there, as a sentence."""
+    for file in sorted(directory.iterdir()):
+        if file.suffix in _OTHER_WEIGHTS:
+            return BadModel(
+                f"{file.name} in {name_of(directory)} holds {_OTHER_WEIGHTS[file.suffix]}.",
+                "Fetch a safetensors version of the model.",
+            )
+    return BadModel(f"{name_of(directory)} has no {WEIGHT_PATTERN} file.")
+
+
+def _names_of_sets(found: list[str]) -> Iterator[str]:
+    """The names of all files of the sets `PREFIX-00001-of-00003.safetensors` of which at least one file is there."""
+    for prefix, total in sorted({(m[1], m[2]) for m in map(_NUMBERED.fullmatch, found) if m}):
+        for number in range(1, int(total) + 1):
+            yield f"{prefix}{number:05}-of-{total}.safetensors"
+
+
+def header_bytes(file: Path) -> bytes:
+    """The JSON header of a safetensors file: 8 bytes of little-endian length, then that many bytes; raises BadModel."""
+    try:
+        with file.open("rb") as f:
+            prefix = f.read(8)
+            length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
+            if not 2 <= length <= MAX_HEADER_BYTES:
+                raise BadModel(f"{file.name} is no safetensors file: its header claims {length} bytes.")
+            header = f.read(length)
+    except OSError as error:
+        raise BadModel(f"{file.name} cannot be read: {error}.") from error
+    if len(header) < length:
+        raise BadModel(f"{file.name} is cut short: it ends inside its header.")
+    return header
+
+
+def read_header(file: Path) -> Header:
+    """The header of one safetensors file; raises BadModel unless every tensor has bytes of its own inside the file."""
+    header = header_bytes(file)
+    check_values(header, f"The header of {file.name}")
+    try:
+        entries = json.loads(header, object_pairs_hook=_unique)
+    except (ValueError, RecursionError) as error:
+        raise BadModel(f"{file.name} has a damaged header: {error}.") from error
+    if not isinstance(entries, dict) or len(entries) > MAX_TENSORS:
+        raise BadModel(f"{file.name} has a header that is no list of tensors.")
+    entries.pop("__metadata__", None)
+    data_bytes = file.stat().st_size - 8 - len(header)
+    tensors = {name: _tensor(file, name, entry, data_bytes) for name, entry in entries.items()}
+    _check_apart(file, tensors)
+    return Header(nbytes=8 + len(header), tensors=tensors)
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Two readers may take another one of two equal names."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a name stands there twice")
+    return found
+
+
+def _check_apart(file: Path, tensors: dict[str, Tensor]) -> None:
+    """Without this a small file could describe a model of any size."""
+    placed = sorted((t.begin, t.begin + t.nbytes, name) for name, t in tensors.items() if t.nbytes)
+    for (_, end, name), (begin, _, other) in pairwise(placed):
+        if begin < end:
+            raise BadModel(f"{file.name} is damaged: the tensors {name!r} and {other!r} share bytes.")
+
+
+def _tensor(file: Path, name: str, entry: Any, data_bytes: int) -> Tensor:
+    try:
+        dtype, shape = str(entry["dtype"]), tuple(_naturals(entry["shape"]))
+        begin, end = _naturals(entry["data_offsets"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise BadModel(f"{file.name} describes the tensor {name!r} wrongly.") from error
+    fits = dtype in _BITS and len(shape) <= MAX_DIMENSIONS and max(shape, default=0) < 1 << 31
+    if not fits or prod(shape) * _BITS[dtype] != (end - begin) * 8:
+        raise BadModel(f"{file.name} describes the tensor {name!r} wrongly: {dtype:.20} {list(shape)!s:.200}.")
+    if end > data_bytes:
+        raise BadModel(f"{file.name} is cut short: the tensor {name!r} ends behind the file.")
+    return Tensor(dtype=dtype, shape=shape, nbytes=end - begin, begin=begin)
+
+
+def _naturals(values: Iterable[Any]) -> list[int]:
+    """`values` as a list, if all are whole numbers of at least zero; raises ValueError."""
+    numbers = list(values)
+    if not all(type(n) is int and n >= 0 for n in numbers):
+        raise ValueError("not whole numbers")
+    return numbers
+
+
+def read_headers(directory: Path) -> dict[str, Header]:
+    """The header of every safetensors file of a model, by the file's name.
+
+    Raises BadModel, also where two files hold one tensor or a file lacks a tensor that the index lists there.
+    """
+    headers = {file.name: read_header(file) for file in weight_files(directory)}
+    home: dict[str, str] = {}
+    for file, header in headers.items():
+        for name in header.tensors:
+            if home.setdefault(name, file) != file:
+                # mlx-lm would take either, as the directory happens to be ordered
+                raise BadModel(
+                    f"{home[name]} and {file} in {name_of(directory)} both hold the tensor {name!r}.",
+                    "Remove the files that do not belong to this model.",
+                )
+    for name, file in (read_index(directory) or {}).items():
+        if name not in home:
+            raise BadModel(f"{file} in {name_of(directory)} lacks the tensor {name!r} that {INDEX_NAME} lists there.")
+    return headers
+
+
+def read_tensors(directory: Path) -> dict[str, Tensor]:
+    """Every tensor of a model, from the headers alone; raises BadModel."""
+    return {name: tensor for header in read_headers(directory).values() for name, tensor in header.tensors.items()}

@@ -1,0 +1,145 @@
+"""How many bytes each layer of a model weighs, and how many its KV cache takes: what a plan needs, without mlx."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from core.errors import BadModel
+from core.events import Value
+from core.models.files.folder import read_config, text_config
+from core.models.files.headers import Tensor, read_tensors
+from core.models.files.kv import kv_of
+
+_LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\.")
+# parts that mlx-lm drops when it loads a multimodal or multi-token-prediction checkpoint as a language model
+_NOT_LOADED: Final = re.compile(r"(?:^|[._])(vision|visual|audio|image|multi_?modal|mm|patch_merge|mtp)(?:[._]|$)")
+_HEAD: Final = re.compile(r"(?:^|\.)(lm_head|embed_out|output|head)\.")
+_NORM: Final = re.compile(r"(?:^|\.)(?:final_?|out_?|output_?|embedding_)?(?:layer_?norm|norm_?f|norm|ln_f|ln_out)\.")
+# those that every token passes are called shared
+_EXPERTS: Final = re.compile(r"\.(?:experts|switch_mlp|switch_glu)\.")
+_EXPERT_COUNTS: Final = (
+    ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts"),
+    ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts"),
+)
+_LAYER_COUNTS: Final = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers")
+
+
+class Layout(Value, frozen=True, kw_only=True):
+    """Bytes of a model, layer by layer. Layer ranges are half-open.
+
+    `embed_bytes`: what is read before layer 0. `output_bytes`: final norm and head, without the embedding of a `tied`
+    model. `token_bytes[i]`: what one token needs of layer i, where it passes but a few of the experts.
+    `kv_bytes_per_token[i]`: cache of layer i for one token of one row. `kv_caps[i]`: tokens after which the cache of
+    layer i grows no more (0: never).
+    """
+
+    layers: int
+    layer_bytes: tuple[int, ...]
+    token_bytes: tuple[int, ...]
+    embed_bytes: int
+    output_bytes: int
+    tied: bool
+    kv_bytes_per_token: tuple[int, ...]
+    kv_caps: tuple[int, ...]
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes of the whole model in one process."""
+        return self.stage_bytes(0, self.layers, embed=True, output=True)
+
+    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
+        """Bytes of weights that a stage [start, stop) holds; a tied head without the embedding brings its own copy."""
+        layers = sum(self.layer_bytes[start:stop])
+        embeddings = self.embed_bytes if embed or (output and self.tied) else 0
+        return layers + embeddings + (self.output_bytes if output else 0)
+
+    def read_bytes(self, start: int, stop: int, *, output: bool) -> int:
+        """Bytes of weights that one token needs of a stage [start, stop): of the embedding it is a single row."""
+        return sum(self.token_bytes[start:stop]) + output * (self.output_bytes + self.tied * self.embed_bytes)
+
+    def kv_bytes(self, start: int, stop: int, context: int) -> int:
+        """Bytes of the caches of layers [start, stop) for one row of `context` tokens."""
+        pairs = zip(self.kv_bytes_per_token[start:stop], self.kv_caps[start:stop], strict=True)
+        return sum(size * (min(context, cap) if cap else context) for size, cap in pairs)
+
+
+def read_layout(directory: Path) -> Layout:
+    """The layout of a model directory; raises ModelNotFound or BadModel."""
+    config = read_config(directory)
+    return layout_of(config, read_tensors(directory), directory.name)
+
+
+def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) -> Layout:
+    """The layout of a model called `name`; raises BadModel if its tensors are no stack of layers."""
+    text = text_config(config)
+    unpacked = _is_unpacked(config)
+    loaded = {n: _bytes(t, unpacked=unpacked) for n, t in tensors.items() if not _NOT_LOADED.search(n)}
+    per_layer = _main_stack(loaded)
+    per_token = _main_stack(_for_a_token(loaded, text))
+    layers = _layer_count(text, per_layer, name)
+    rest = {n: size for n, size in loaded.items() if not _LAYER.search(n)}
+    heads = sum(size for n, size in rest.items() if _HEAD.search(n))
+    tied = text.get("tie_word_embeddings") is True or heads == 0
+    norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
+    try:
+        caches = kv_of(text, str(config["model_type"]), layers)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
+    return Layout(
+        layers=layers,
+        layer_bytes=tuple(per_layer.get(i, 0) for i in range(layers)),
+        token_bytes=tuple(per_token.get(i, 0) for i in range(layers)),
+        embed_bytes=sum(rest.values()) - heads - norms,
+        output_bytes=norms + (0 if tied else heads),
+        tied=tied,
+        kv_bytes_per_token=tuple(cache.bytes_per_token for cache in caches),
+        kv_caps=tuple(cache.cap for cache in caches),
+    )
+
+
+def _is_unpacked(config: dict[str, Any]) -> bool:
+    """Whether mlx-lm makes bfloat16 of 8-bit floats: of all but those in blocks of 32 by 32, which MLX can compute."""
+    settings = config.get("quantization_config")
+    if "quantization" in config or not isinstance(settings, dict) or settings.get("quant_method") != "fp8":
+        return False
+    return (settings.get("scale_fmt"), settings.get("weight_block_size")) != ("ue8m0", [32, 32])
+
+
+def _bytes(tensor: Tensor, *, unpacked: bool) -> int:
+    return 2 * tensor.nbytes if unpacked and tensor.dtype == "F8_E4M3" else tensor.nbytes
+
+
+def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
+    """Layer number -> bytes, of the heaviest stack of numbered layers."""
+    stacks: dict[str, dict[int, int]] = {}
+    for name, size in loaded.items():
+        if match := _LAYER.search(name):
+            stack = stacks.setdefault(name[: match.start(2)], {})
+            stack[int(match[2])] = stack.get(int(match[2]), 0) + size
+    prefix = max(stacks, key=lambda prefix: sum(stacks[prefix].values()), default="")
+    main = stacks.get(prefix, {})
+    # layers without keys of their own come behind the others, with numbers of their own
+    behind = stacks.get(prefix.removesuffix("layers.") + "kv_reuse_layers.", {})
+    return main | {max(main) + 1 + number: size for number, size in behind.items()}
+
+
+def _for_a_token(loaded: Mapping[str, int], text: dict[str, Any]) -> Mapping[str, int]:
+    """`loaded` with those of the experts only that a token passes; with all where the config does not say how many."""
+    every, passed = (next((n for key in keys if isinstance(n := text.get(key), int)), 0) for keys in _EXPERT_COUNTS)
+    if not 0 < passed < every:
+        return loaded
+    return {name: size * passed // every if _EXPERTS.search(name) else size for name, size in loaded.items()}
+
+
+def _layer_count(text: dict[str, Any], per_layer: Mapping[int, int], name: str) -> int:
+    counts = [n for key in _LAYER_COUNTS if isinstance(n := text.get(key), int)]
+    # layers behind the configured ones are multi-token-prediction heads, which mlx-lm drops
+    layers = counts[0] if counts else max(per_layer, default=-1) + 1
+    if layers < 1 or layers > 10_000 or not per_layer:
+        raise BadModel(f"{name} holds no layers.")
+    if max(per_layer) + 1 < layers:
+        raise BadModel(f"{name} is incomplete: config.json says {layers} layers, its files end with {max(per_layer)}.")
+    return layers

@@ -1,0 +1,130 @@
+"""What a model's files hold, as SHA-256 of each: two Macs that agree on them run the same model."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from core.errors import BadModel, ModelError, ModelNotFound, TrustError
+from core.models.files.folder import inside, name_of
+from core.models.files.headers import DECIDING_FILES, weight_files
+from core.settings import MIB
+from core.trust.files import write_private
+
+PIECE_BYTES: Final = MIB
+MAX_CACHE_BYTES: Final = 16 * MIB
+_TURN_S: Final = 0.05
+
+
+class _Seen(msgspec.Struct, frozen=True):
+    """A file as it was when it was hashed. The time of its last change catches a writer that puts the mtime back."""
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+    sha256: str
+
+
+class Manifests:
+    """Hashes the files of models, each once as long as it does not change; remembers in the file `cache`.
+
+    Threads may share it: one hashes, the others wait and find what it left.
+    """
+
+    def __init__(self, cache: Path) -> None:
+        self._cache = cache
+        self._seen: dict[str, _Seen] | None = None
+        self._turn = threading.Lock()
+
+    def of(self, directory: Path, stop: Callable[[], bool] = lambda: False) -> dict[str, str]:
+        """File name -> hex SHA-256 of every file that decides a model's answers: settings, tokenizer, weights.
+
+        Reads all of it, 1 MiB at a time; `stop` is asked between the pieces. Raises ModelNotFound, BadModel, and
+        ModelError when it was stopped.
+        """
+        if not directory.is_dir():
+            raise ModelNotFound(f"There is no model directory {directory}.")
+        while not self._turn.acquire(timeout=_TURN_S):
+            _heed(stop)
+        try:
+            seen = self._seen = _remembered(self._cache) if self._seen is None else self._seen
+            before = dict(seen)
+            try:
+                return {file.name: _sha256(file, seen, stop) for file in _deciding(directory)}
+            finally:
+                if seen != before:
+                    self._write(seen)
+        finally:
+            self._turn.release()
+
+    def _write(self, seen: dict[str, _Seen]) -> None:
+        for gone in [path for path in seen if not Path(path).is_file()]:
+            del seen[gone]
+        # without room on the disk the files are hashed again after the next start
+        with contextlib.suppress(TrustError):
+            write_private(self._cache, msgspec.json.encode(seen))
+
+
+def differing(ours: Mapping[str, str], theirs: Mapping[str, str]) -> str | None:
+    """The first file, by name, that two manifests do not agree on, or that one of them lacks; None if there is none."""
+    return next((name for name in sorted(ours.keys() | theirs.keys()) if ours.get(name) != theirs.get(name)), None)
+
+
+def _deciding(directory: Path) -> list[Path]:
+    beside = [directory / name for name in DECIDING_FILES if inside(directory, name).is_file()]
+    return [*beside, *weight_files(directory)]
+
+
+def _sha256(file: Path, seen: dict[str, _Seen], stop: Callable[[], bool]) -> str:
+    path = str(file.resolve())
+    try:
+        # a pipe would let the reader wait for ever
+        fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb", buffering=0) as opened:
+            before = os.fstat(fd)
+            known = seen.get(path)
+            if known and known == _note(before, known.sha256):
+                return known.sha256
+            digest = hashlib.sha256()
+            piece = memoryview(bytearray(PIECE_BYTES))
+            while count := opened.readinto(piece):
+                digest.update(piece[:count])
+                _heed(stop)
+            found = _note(before, digest.hexdigest())
+            changed = _note(os.fstat(fd), found.sha256) != found
+    except OSError as error:
+        raise BadModel(f"{file.name} in {name_of(file.parent)} cannot be read: {error.strerror}.") from error
+    if changed:
+        raise BadModel(f"{file.name} in {name_of(file.parent)} changed while it was read.", "Load the model again.")
+    seen[path] = found
+    return found.sha256
+
+
+def _note(status: os.stat_result, sha256: str) -> _Seen:
+    return _Seen(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, sha256)
+
+
+def _heed(stop: Callable[[], bool]) -> None:
+    if stop():
+        raise ModelError("Hashing the model's files was stopped.")
+
+
+def _remembered(cache: Path) -> dict[str, _Seen]:
+    """What an earlier node left; nothing if that cannot be trusted to be what it wrote."""
+    try:
+        fd = os.open(cache, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(fd, "rb") as file:
+            status = os.fstat(fd)
+            if status.st_uid != os.geteuid() or status.st_mode & 0o077 or status.st_size > MAX_CACHE_BYTES:
+                return {}
+            return msgspec.json.decode(file.read(), type=dict[str, _Seen])
+    except (OSError, msgspec.MsgspecError):
+        return {}

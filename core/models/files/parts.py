@@ -1,0 +1,41 @@
+"""Which bytes of which files hold some tensors of a model: what to fetch, from the headers alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+
+from core.events import Value
+from core.models.files.headers import Header
+
+
+class Part(Value, frozen=True, kw_only=True):
+    """The bytes [begin, end) of one file of a model directory, counted from the file's first byte."""
+
+    file: str
+    begin: int
+    end: int
+
+    @property
+    def nbytes(self) -> int:
+        """Its length."""
+        return self.end - self.begin
+
+
+def parts_of(headers: Mapping[str, Header], tensors: Set[str]) -> tuple[Part, ...]:
+    """The header of every file, without which no part of the model can be built, and the bytes of `tensors`.
+
+    `headers` by the names of the files. In the order of the files; no two parts of a file touch.
+    """
+    parts: list[Part] = []
+    for file, header in headers.items():
+        wanted = [
+            (header.nbytes + t.begin, t.nbytes) for name, t in header.tensors.items() if name in tensors and t.nbytes
+        ]
+        begin, end = 0, header.nbytes
+        for first, nbytes in sorted(wanted):
+            if first > end:
+                parts.append(Part(file=file, begin=begin, end=end))
+                begin = first
+            end = max(end, first + nbytes)
+        parts.append(Part(file=file, begin=begin, end=end))
+    return tuple(parts)

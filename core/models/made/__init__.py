@@ -1,0 +1,1 @@
+"""Makes tiny models of random weights."""

@@ -1,0 +1,202 @@
+"""Makes tiny models of random weights for tests and rehearsals: real files of a real family, nonsense as answers.
+
+`python -m core.models.made.maker DIR --family llama --layers 12`. The same arguments make the same bytes. Weights are
+scaled so that greedy answers wander through the vocabulary: a model that repeats one token would hide most faults.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import struct
+from collections.abc import Iterator
+from math import sqrt
+from pathlib import Path
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_unflatten
+from mlx_lm.utils import _get_classes
+
+from core.errors import UsageError
+from core.models.files.headers import INDEX_NAME
+from core.models.made.families import FAMILIES, Shape, config_of
+from core.models.made.vocabulary import EOS, SPECIALS, write_tokenizer
+
+_GROUP: Final = 32
+_DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}
+# what makes queries and keys, alone or together with the values
+_SEEKS: Final = re.compile(
+    r"^(c_q|c_k|w?[qk]|q_b|[qk]_weight|embed_q|attn_(query|key))(_proj)?$|qkv|c_attn|query_key|W_pack"
+)
+_NAMES: Final = {mx.float32: "F32", mx.bfloat16: "BF16", mx.float16: "F16", mx.uint32: "U32", mx.uint8: "U8"}
+
+
+def make_model(
+    directory: Path,
+    family: str,
+    *,
+    layers: int = 8,
+    hidden: int = 96,
+    vocab: int = 512,
+    intermediate: int = 128,
+    heads: int = 4,
+    kv_heads: int = 2,
+    head_dim: int = 32,
+    context: int = 4096,
+    seed: int = 0,
+    dtype: str = "float32",
+    bits: int | None = None,
+    files: int = 3,
+    chat: bool = True,
+) -> None:
+    """Writes a model into `directory` (made if need be): config, tokenizer, `files` safetensors and their index.
+
+    `bits` quantises in groups of 32 with scales of `dtype`. Raises UsageError for a family, dtype or size that cannot
+    be made. Special tokens have a head of zeros where the head is not tied, so no answer ends by itself.
+    """
+    if family not in FAMILIES or dtype not in _DTYPES:
+        raise UsageError(f"There is no made model {family!r} in {dtype!r}.", f"Families: {', '.join(FAMILIES)}.")
+    shape = Shape(
+        layers=layers, hidden=hidden, intermediate=intermediate, vocab=vocab, heads=heads, kv_heads=kv_heads,
+        head_dim=head_dim, context=context,
+    )  # fmt: skip
+    directory.mkdir(parents=True, exist_ok=True)
+    write_tokenizer(directory, vocab, chat=chat)
+    config = config_of(family, shape)
+    eos = SPECIALS.index(EOS)
+    config |= {"eos_token_id": eos, "dtype": dtype}
+    model = random_model(config, seed, _DTYPES[dtype])
+    if bits:
+        config["quantization"] = _quantise(model, bits)
+    _write_weights(directory, model, files)
+    (directory / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
+    (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}), "utf-8")
+
+
+def random_model(config: dict[str, Any], seed: int, dtype: mx.Dtype) -> nn.Module:
+    """A model of any family's config with random weights of `dtype`, scaled so that its greedy answers wander."""
+    model_class, args_class = _get_classes(config)
+    model: nn.Module = model_class(args_class.from_dict(config))
+    tables = {f"{path}.weight" for path, module in model.named_modules() if isinstance(module, nn.Embedding)}
+    names = sorted(path for path, _ in tree_flatten(model.parameters()))
+    keys = dict(zip(names, mx.random.split(mx.random.key(seed), len(names)), strict=True))
+    weights = []
+    for path, like in tree_flatten(model.parameters()):
+        value = _table(like.shape, keys[path]) if path in tables else _weight(path, like.shape, keys[path])
+        weights.append((path, value.astype(dtype)))
+    model.update(tree_unflatten(weights))
+    model.eval()
+    return model
+
+
+def _table(shape: tuple[int, ...], key: mx.array) -> mx.array:
+    """An embedding, small beside what the layers make, so that the answer depends on more than the last token."""
+    reach = 0.03 * sqrt(3.0)
+    return mx.random.uniform(-reach, reach, shape, key=key)
+
+
+def _weight(path: str, shape: tuple[int, ...], key: mx.array) -> mx.array:
+    """Random values for one parameter: uniform, and as wide as keeps the stream of a layer near one."""
+    *_, module, leaf = ("", *path.split("."))
+    if len(shape) < 2 or module.endswith("norm"):
+        sharp = re.fullmatch("(q|k|query|key)_(layer)?norm", module)
+        middle = 2.0 if sharp else 1.0 if _is_factor(leaf) else 0.0
+        return middle + mx.random.uniform(-0.1, 0.1, shape, key=key)
+    # sharp attention lets the answer depend on many tokens
+    spread = 2.0 if _SEEKS.search(module) or _SEEKS.search(leaf) else 1.0
+    reach = spread * sqrt(3.0 / shape[-1])
+    values = mx.random.uniform(-reach, reach, shape, key=key)
+    if module == "lm_head":
+        values[: len(SPECIALS)] = 0.0
+    return values
+
+
+def _is_factor(leaf: str) -> bool:
+    """Whether a parameter multiplies the stream: norms, gains and scales, which a checkpoint has near one."""
+    return leaf in ("layer_scalar", "D") or leaf.endswith(("weight", "scale", "_g"))
+
+
+def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:
+    """Quantises in place; returns the `quantization` entry of the config."""
+
+    def wanted(_: str, module: nn.Module) -> bool:
+        return hasattr(module, "to_quantized") and module.weight.shape[-1] % _GROUP == 0
+
+    nn.quantize(model, group_size=_GROUP, bits=bits, class_predicate=wanted)
+    return {"group_size": _GROUP, "bits": bits, "mode": "affine"}
+
+
+def _write_weights(directory: Path, model: nn.Module, files: int) -> None:
+    weights = _in_order(model)
+    total = sum(array.nbytes for _, array in weights)
+    parts: list[list[tuple[str, mx.array]]] = [[]]
+    filled = 0
+    for name, array in weights:
+        if filled >= total * len(parts) / files and parts[-1]:
+            parts.append([])
+        parts[-1].append((name, array))
+        filled += array.nbytes
+    weight_map: dict[str, str] = {}
+    for number, part in enumerate(parts, 1):
+        file = f"model-{number:05}-of-{len(parts):05}.safetensors"
+        weight_map |= {name: file for name, _ in part}
+        _write_safetensors(directory / file, part)
+    index = {"metadata": {"total_size": total}, "weight_map": weight_map}
+    (directory / INDEX_NAME).write_text(json.dumps(index, indent=1), "utf-8")
+
+
+def _in_order(model: nn.Module) -> list[tuple[str, mx.array]]:
+    """Embedding, layers, norm, head: the order in which checkpoints lie on disk."""
+    layers = [f"{path}." for path, m in model.named_modules() for layer in model.layers if m is layer]
+
+    def rank(item: tuple[int, tuple[str, mx.array]]) -> tuple[int, int]:
+        position, (path, _) = item
+        inside = any(path.startswith(layer) for layer in layers)
+        return (1 if inside else 0 if "embed" in path else 2, position)
+
+    return [item for _, item in sorted(enumerate(tree_flatten(model.parameters())), key=rank)]
+
+
+def _write_safetensors(file: Path, tensors: list[tuple[str, mx.array]]) -> None:
+    # mlx writes the header in the order of a hash table, which differs from run to run
+    header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
+    offset = 0
+    for name, array in tensors:
+        end = offset + array.nbytes
+        header[name] = {"dtype": _NAMES[array.dtype], "shape": list(array.shape), "data_offsets": [offset, end]}
+        offset = end
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    with file.open("wb") as f:
+        f.write(struct.pack("<Q", len(text)) + text)
+        for data in _data(tensors):
+            f.write(data)
+
+
+def _data(tensors: list[tuple[str, mx.array]]) -> Iterator[Any]:
+    for _, array in tensors:
+        raw: Any = mx.contiguous(array).reshape(-1).view(mx.uint8)
+        yield memoryview(raw)
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The command line of the maker."""
+    parser = argparse.ArgumentParser(
+        prog="python -m core.models.made.maker", description="Make a model of random weights."
+    )
+    parser.add_argument("directory", type=Path)
+    parser.add_argument("--family", choices=sorted(FAMILIES), default="llama")
+    sizes = {"layers": 8, "hidden": 96, "vocab": 512, "intermediate": 128, "heads": 4, "kv-heads": 2, "head-dim": 32}
+    for option, default in {**sizes, "context": 4096, "seed": 0, "files": 3}.items():
+        parser.add_argument(f"--{option}", type=int, default=default)
+    parser.add_argument("--bits", type=int, choices=(2, 3, 4, 6, 8))
+    parser.add_argument("--dtype", choices=sorted(_DTYPES), default="float32")
+    parser.add_argument("--no-chat", dest="chat", action="store_false")
+    make_model(**vars(parser.parse_args(arguments)))
+
+
+if __name__ == "__main__":
+    main()

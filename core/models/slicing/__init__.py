@@ -1,0 +1,1 @@
+"""Runs any slice of any mlx-lm model."""

@@ -1,0 +1,70 @@
+"""Whether rows of different lengths may share a batch: where mlx-lm's own batch caches give what one row alone gives.
+
+Most families can. Some cannot, for want of a batch cache, or because their code takes one position for all rows; a dry
+run of two rows, of which nothing is evaluated, tells which.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import CacheList, make_prompt_cache
+
+from core.models.slicing.oddities import wrong_in_batches
+from core.models.slicing.probe import Probe
+from core.models.slicing.slots import KV_GROUP
+from core.settings import KV_BITS
+
+_LENGTHS: Final = (3, 5)
+# no usual count of heads, which a mask of the wrong shape could pass for
+_ROWS: Final = 13
+
+
+def one_row(model: nn.Module, probe: Probe) -> str:
+    """Why rows cannot share a batch; empty where they can. Nothing is evaluated."""
+    kinds = {type(part).__name__: part for cache in make_prompt_cache(model) for part in _parts(cache)}
+    for name, part in kinds.items():
+        if not hasattr(part, "merge"):
+            return f"mlx-lm cannot batch its cache ({name})"
+    if probe.reads_caches:
+        return "layers that borrow keys do not see the padding of shorter rows"
+    if wrong := wrong_in_batches(model):
+        return wrong
+    try:
+        _dry_run(model)
+    except (AttributeError, IndexError, TypeError, ValueError, RuntimeError) as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        return f"mlx-lm's code for this family takes one row at a time ({reason})"
+    return ""
+
+
+def whole_bits(model: nn.Module) -> str:
+    """Why the caches cannot be kept in fewer bits; empty where mlx-lm's `kv_bits` works. Nothing is evaluated."""
+    caches: list[Any] = make_prompt_cache(model)
+    model(mx.zeros((1, _LENGTHS[0]), mx.int32), cache=caches)
+    plain = [cache for cache in caches if hasattr(cache, "to_quantized")]
+    try:
+        for cache in plain:
+            cache.to_quantized(group_size=KV_GROUP, bits=KV_BITS[0])
+    except (NotImplementedError, ValueError) as error:
+        return str(error).strip().splitlines()[0] or type(error).__name__
+    return "" if plain else "it keeps no keys and values"
+
+
+def _parts(cache: Any) -> list[Any]:
+    if isinstance(cache, CacheList):
+        return [part for inner in cache.caches for part in _parts(inner)]
+    return [cache]
+
+
+def _dry_run(model: nn.Module) -> None:
+    alone = []
+    for length in _LENGTHS:
+        caches: list[Any] = make_prompt_cache(model)
+        model(mx.zeros((1, length), mx.int32), cache=caches)
+        alone.append(caches)
+    rows = [alone[number % len(alone)] for number in range(_ROWS)]
+    merged = [type(parts[0]).merge(list(parts)) for parts in zip(*rows, strict=True)]
+    model(mx.zeros((_ROWS, 1), mx.int32), cache=merged)

@@ -1,0 +1,155 @@
+"""Builds a whole model of which no tensor is read, and says which file is at fault where that cannot be done.
+
+`mlx_lm.utils.load_model(lazy=True)` reads headers; each tensor stays a promise to read its bytes. So `sanitize`, all
+quantised formats and the names are mlx-lm's own. Its doings are watched, because what it says of a tensor that is
+missing or does not fit names no file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import mlx.core as mx
+import mlx.nn as nn
+import mlx_lm.utils as mlx_utils
+from mlx.utils import tree_flatten
+
+from core.errors import BadModel, UnsupportedModel
+from core.models.files.folder import name_of, read_config
+from core.models.files.headers import Header, read_headers
+from core.models.slicing.lineage import origins
+
+# what mlx, mlx-lm and Python's own parsers raise over files that are not as they should be
+FAILURES: Final = (
+    ArithmeticError, AssertionError, AttributeError, ImportError, LookupError, OSError, RuntimeError, TypeError,
+    ValueError,
+)  # fmt: skip
+_UNREADABLE: Final = ("F8_E5M2", "F64")
+_OTHER_MODEL: Final = "config.json and the weights are not of one model; fetch the model again."
+
+
+class Built(NamedTuple):
+    """A model, its promises, and where they come from.
+
+    `tensors`: the arrays of the files, by the files' names for them. They share their memory with the model once they
+    are read, so drop them before its parameters are evaluated. `headers`: of each file, by the file's name.
+    """
+
+    model: nn.Module
+    tensors: dict[str, mx.array]
+    headers: dict[str, Header]
+
+
+def build(directory: Path) -> Built:
+    """The model of `directory`, no tensor read yet. Raises ModelNotFound, BadModel or UnsupportedModel."""
+    config = read_config(directory)
+    if "model_file" in config:
+        raise UnsupportedModel(
+            f"{name_of(directory)} brings its own code ({config['model_file']!r}), which macluster never runs.",
+            "Choose a model whose architecture mlx-lm knows.",
+        )
+    headers = read_headers(directory)
+    _check_types(headers)
+    watch = _Watch(name_of(directory), headers)
+    try:
+        model, _ = mlx_utils.load_model(directory, lazy=True, get_model_classes=watch.classes)
+    except FAILURES as error:
+        raise watch.explained(error) from error
+    # the watching class is in cycles with the watch, which would hold the tensors until they are found
+    object.__setattr__(model, "__class__", watch.family)
+    tensors, watch.tensors = watch.tensors, {}
+    return Built(model, tensors, headers)
+
+
+def first_line(error: BaseException) -> str:
+    """What an error of a library says, without the pages that may follow, and without its full stop."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:300].rstrip(".")
+
+
+def _check_types(headers: Mapping[str, Header]) -> None:
+    for file, header in headers.items():
+        for name, tensor in header.tensors.items():
+            if tensor.dtype in _UNREADABLE:
+                raise UnsupportedModel(
+                    f"{file} holds the tensor {name!r} as {tensor.dtype}, which MLX cannot read.",
+                    "Choose a version of the model in another format.",
+                )
+
+
+class _Watch:
+    """Follows mlx-lm through the building of one model: a class between its steps and the family's own Model."""
+
+    def __init__(self, name: str, headers: Mapping[str, Header]) -> None:
+        self.family: type[nn.Module] = nn.Module
+        self.tensors: dict[str, mx.array] = {}
+        self._name = name
+        self._headers = headers
+        self._architecture = ""
+        self._at_fault = "The weights cannot be opened"
+
+    def classes(self, config: dict[str, Any]) -> tuple[type[nn.Module], type]:
+        """The family's Model, watched, and its ModelArgs; raises UnsupportedModel where mlx-lm has no such family."""
+        self._architecture = config["model_type"]
+        try:
+            self.family, arguments = mlx_utils._get_classes(config)
+        # one module of mlx-lm calls exit() where an optional package is missing
+        except (ValueError, AttributeError, SystemExit) as error:
+            raise UnsupportedModel(
+                f"mlx-lm on this Mac does not know the architecture {self._architecture!r} of {self._name}.",
+                "Choose another model, or wait for a version of macluster that knows it.",
+            ) from error
+        self._at_fault = f"config.json does not describe a model of the architecture {self._architecture!r}"
+        return self._watched(self.family), arguments
+
+    def _watched(self, family: type[nn.Module]) -> type[nn.Module]:
+        def sanitize(model: Any, weights: dict[str, mx.array]) -> Any:
+            self.tensors = dict(weights)
+            self._at_fault = f"The tensors are not those of the architecture {self._architecture!r}"
+            clean = family.sanitize(model, weights) if hasattr(family, "sanitize") else weights
+            self._at_fault = "config.json describes the quantisation wrongly"
+            return clean
+
+        def load_weights(model: Any, weights: list[tuple[str, mx.array]], strict: bool = True) -> Any:
+            self._check_fit(dict(tree_flatten(model.parameters())), dict(weights))
+            return family.load_weights(model, weights, strict)
+
+        return type(family.__name__, (family,), {"sanitize": sanitize, "load_weights": load_weights})
+
+    def _check_fit(self, asked: Mapping[str, mx.array], given: Mapping[str, mx.array]) -> None:
+        """Raises BadModel unless the weights have the names and the shapes that the model asks for."""
+        if missing := [path for path in asked if path not in given]:
+            raise BadModel(
+                f"No file of {self._name} holds {missing[0]!r}{_and_more(missing)}, which config.json asks for.",
+                _OTHER_MODEL,
+            )
+        if extra := sorted(given.keys() - asked.keys()):
+            raise BadModel(
+                f"{self._source(given[extra[0]])}{_and_more(extra)}, for which config.json has no place.", _OTHER_MODEL
+            )
+        for path, array in asked.items():
+            if array.shape != given[path].shape:
+                raise BadModel(
+                    f"{self._source(given[path])}, which makes {path!r} {list(given[path].shape)}; "
+                    f"config.json asks for {list(array.shape)}.",
+                    _OTHER_MODEL,
+                )
+
+    def _source(self, array: mx.array) -> str:
+        """The beginning of a sentence about the first tensor that `array` is made of."""
+        names = origins(self.tensors, [array])
+        for file, header in self._headers.items():
+            for name in sorted(names & header.tensors.keys()):
+                return f"{file} in {self._name} holds {name!r}"
+        return f"{self._name} makes a weight of no tensor"
+
+    def explained(self, error: BaseException) -> BadModel:
+        """What broke the building, as a sentence about the files."""
+        if isinstance(error, KeyError) and self.tensors and "." in str(error):
+            return BadModel(f"No file of {self._name} holds {error}, which {self._architecture!r} needs.", _OTHER_MODEL)
+        return BadModel(f"mlx-lm cannot build {self._name}. {self._at_fault}: {first_line(error)}.")
+
+
+def _and_more(paths: list[str]) -> str:
+    return f" and {len(paths) - 1} more" if len(paths) > 1 else ""

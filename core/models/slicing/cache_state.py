@@ -1,0 +1,143 @@
+"""The cache of one layer, for one row, to bytes and back, whatever its kind.
+
+The bytes are the arrays that the cache holds, as a frame carries them (`core.link.arrays`), and nothing else. All
+numbers of a cache, its offsets and its place in a ring, follow from its kind and from how many tokens it holds, once it
+is *settled*: as it were if its tokens had come at once. So its reader knows every shape beforehand, and believes
+nothing but the values: where MLX runs without a GPU, an array of another shape can corrupt the memory of the process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from copy import copy
+from typing import Any, Final
+
+import mlx.core as mx
+from mlx.utils import tree_map
+from mlx_lm.models.cache import (
+    ArraysCache,
+    CacheList,
+    ChunkedKVCache,
+    KVCache,
+    QuantizedKVCache,
+    RotatingKVCache,
+)
+
+from core.errors import ProtocolError, SessionError
+from core.link.arrays import decode_arrays, encode_arrays
+from core.link.frames import Buffer
+from core.models.slicing.boundary import leaves
+
+# more than any state of a fixed size remembers
+FEW: Final = 64
+_KEYS: Final = (KVCache, QuantizedKVCache, RotatingKVCache, ChunkedKVCache)
+
+
+def pack(cache: Any) -> list[Buffer]:
+    """The bytes of a plain row's cache, in pieces that hold its arrays alive. Evaluates them."""
+    return encode_arrays([_as_sent(array) for array in _arrays(settled(cache))])
+
+
+def dry_length(caches: Sequence[Any], tokens: int) -> int:
+    """How many tokens a dry forward takes for `outline` to know what caches of this kind hold after `tokens` tokens."""
+    known = all(isinstance(part, (*_KEYS, ArraysCache)) for cache in caches for part in _parts(cache))
+    return min(tokens, FEW) if known else tokens
+
+
+def outline(cache: Any, tokens: int) -> Any:
+    """A settled cache of `tokens` tokens, with zeros for what it holds; nothing is evaluated. `cache`: one of the same
+    layer behind a dry forward of `dry_length` tokens.
+    """
+    made = settled(cache)
+    for part in _parts(made):
+        _replace(part, [mx.zeros(array.shape, array.dtype) for array in _arrays(part)])
+        if isinstance(part, _KEYS) and not part.empty():
+            _stretch(part, tokens)
+    return made
+
+
+def fill(cache: Any, data: Buffer) -> None:
+    """Put what was packed into `cache`, an `outline`. Raises SessionError where it does not belong there."""
+    holes = [_as_sent(array) for array in _arrays(cache)]
+    try:
+        arrays = decode_arrays(memoryview(data))
+    except ProtocolError as error:
+        raise SessionError(f"A layer's keys and values do not decode: {error.what}") from error
+    found, expected = ([(array.dtype, array.shape) for array in each] for each in (arrays, holes))
+    if found != expected:
+        raise SessionError(f"A layer holds {_in_words(arrays)}, where this model holds {_in_words(holes)}.")
+    _replace(cache, [array.astype(hole.dtype) for array, hole in zip(arrays, _arrays(cache), strict=True)])
+
+
+def packed_bytes(cache: Any) -> int:
+    """How many bytes `fill` takes for `cache`, an `outline`."""
+    holes = [_as_sent(array) for array in _arrays(cache)]
+    return 1 + sum(2 + 4 * hole.ndim + hole.nbytes for hole in holes)
+
+
+def settled(cache: Any) -> Any:
+    """A copy of `cache` as if its tokens had come at once, which holds nothing beyond them; arrays are shared."""
+    made = copy(cache)
+    if isinstance(made, CacheList):
+        made.caches = tuple(settled(part) for part in made.caches)
+    elif isinstance(made, _KEYS) and not made.empty():
+        if isinstance(made, ChunkedKVCache):
+            made.maybe_trim_front()
+        if isinstance(made, RotatingKVCache):
+            _unroll(made)
+        else:
+            made.keys, made.values = made.keys_and_values()
+    return made
+
+
+def _unroll(cache: RotatingKVCache) -> None:
+    """The window in the order of its tokens, without those that its next step would push out."""
+    keys, values = (cache._temporal_order(array) for array in (cache.keys, cache.values))
+    excess = keys.shape[2] - cache.max_size
+    cache.keys, cache.values = (cache._trim(excess, array) for array in (keys, values))
+    cache._idx = cache.keys.shape[2]
+
+
+def _stretch(cache: Any, tokens: int) -> None:
+    """Make a settled cache of keys and values look as if it held `tokens` tokens."""
+    held = tokens
+    if isinstance(cache, RotatingKVCache):
+        cache._idx = held = min(tokens, cache.max_size)
+    elif isinstance(cache, ChunkedKVCache):
+        held = min(tokens, cache.chunk_size)
+        cache.start_position = tokens - held
+    cache.offset = tokens
+    _replace(cache, [mx.zeros((*a.shape[:-2], held, a.shape[-1]), a.dtype) for a in _arrays(cache)])
+
+
+def _parts(cache: Any) -> Iterator[Any]:
+    """A cache that is not made of others, or those that it is made of."""
+    if isinstance(cache, CacheList):
+        for part in cache.caches:
+            yield from _parts(part)
+    else:
+        yield cache
+
+
+def _arrays(cache: Any) -> list[mx.array]:
+    """What a cache holds, in the order of its attributes' names."""
+    return [array for part in _parts(cache) for name in sorted(vars(part)) for array in leaves(vars(part)[name])]
+
+
+def _replace(cache: Any, arrays: Sequence[mx.array]) -> None:
+    """Other arrays in the places of `_arrays`; lists that hold them become the cache's own."""
+    remaining = iter(arrays)
+    for part in _parts(cache):
+        held = vars(part)
+        for name in sorted(held):
+            if leaves(held[name]):
+                held[name] = tree_map(lambda x: next(remaining) if isinstance(x, mx.array) else x, held[name])
+
+
+def _as_sent(array: mx.array) -> mx.array:
+    """Token ids that a family keeps in 64 bits travel in 32."""
+    return array.astype(mx.int32) if array.dtype == mx.int64 else array
+
+
+def _in_words(arrays: Sequence[mx.array]) -> str:
+    return ", ".join(f"{str(array.dtype).rpartition('.')[2]} {list(array.shape)}" for array in arrays) or "nothing"

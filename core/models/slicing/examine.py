@@ -1,0 +1,55 @@
+"""`python -m core.models.slicing.examine DIR`: how a model may be split and batched, as one JSON `Anatomy`.
+
+A model that cannot be examined gives a `Problem` and exit status 1. It imports mlx, reads headers only, and is a
+program over foreign files: a node runs it through `core.models.files.child`, which holds its limits.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+import mlx.core as mx
+
+from core.errors import UnsupportedModel
+from core.models.files.child import answer
+from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.batching import one_row, whole_bits
+from core.models.slicing.cuts import legal_cuts
+from core.models.slicing.loading import build_lazily, dry_run, weightless
+
+CPU_SECONDS: Final = 240
+MAX_LAYERS: Final = 1000
+
+
+def examine(directory: Path) -> Anatomy:
+    """The anatomy of the model in `directory`. Raises ModelNotFound, BadModel, UnsupportedModel."""
+    model = build_lazily(directory)
+    if len(model.layers) > MAX_LAYERS:
+        raise UnsupportedModel(f"{directory.name} claims {len(model.layers)} layers.", "Choose another model.")
+    probe = dry_run(model, directory)
+    cuts = tuple(sorted(legal_cuts(probe)))
+    with weightless(model):
+        alone, unquantised = one_row(model, probe), whole_bits(model)
+    return Anatomy(
+        layers=probe.layers,
+        cuts=cuts,
+        unsplittable="" if cuts else "it has one layer" if probe.layers == 1 else probe.unsplittable,
+        reveals_tokens=probe.reveals_tokens,
+        one_row=alone,
+        whole_bits=unquantised,
+        boundary_bytes=tuple(b.bytes_per_token for b in probe.boundaries),
+    )
+
+
+def main() -> int:
+    """The child: writes the anatomy or the problem, returns the exit status."""
+    status = answer(lambda: examine(Path(sys.argv[1])), CPU_SECONDS)
+    mx.synchronize()
+    mx.clear_streams()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,121 @@
+"""Loads one slice of a model, or says which bytes of its files that would read.
+
+The whole model is built lazily. The promises outside the slice are then replaced by zeros that nobody evaluates, which
+also closes the files; what is left is read. The same choice tells what a Mac has to fetch: `slice_parts` needs headers
+only, so files of the right length with nothing behind their headers will do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx.utils import tree_flatten, tree_map, tree_unflatten
+
+from core.errors import BadModel, UnsupportedModel
+from core.models.files.folder import name_of
+from core.models.files.headers import read_tensors
+from core.models.files.parts import Part, parts_of
+from core.models.slicing.building import FAILURES, build, first_line
+from core.models.slicing.cuts import check_cuts
+from core.models.slicing.lineage import origins
+from core.models.slicing.probe import Probe
+from core.models.slicing.slots import Slice
+
+Progress = Callable[[int, int], None]
+
+
+def load_slice(
+    directory: Path, start: int, stop: int, *, embed: bool, output: bool, on_progress: Progress | None = None
+) -> Slice:
+    """Layers [start, stop) of the model in `directory`, in memory, with its embedding and its norm and head if asked.
+
+    `on_progress(done_bytes, total_bytes)` is called as tensors arrive. Must run in the thread that will run the slice.
+    Raises ModelNotFound, BadModel (missing, cut or hostile files), UnsupportedModel (unknown architecture, or one that
+    cannot be split) and IllegalCut.
+    """
+    model = build_lazily(directory)
+    probe = dry_run(model, directory)
+    check_cuts(probe, start, stop, embed=embed, output=output)
+    own = _own(model, probe, start, stop, embed=embed, output=output)
+    stubs = [(p, mx.zeros(a.shape, a.dtype)) for p, a in tree_flatten(model.parameters()) if p not in own]
+    model.update(tree_unflatten(stubs))
+    weight_bytes = sum(array.nbytes for array in own.values())
+    _evaluate(own, weight_bytes, on_progress, directory)
+    mx.eval(list(_private_arrays(model)))
+    stage = Slice(model, probe, start, stop, embed=embed, output=output)
+    stage.weight_bytes = weight_bytes
+    return stage
+
+
+def slice_parts(directory: Path, start: int, stop: int, *, embed: bool, output: bool) -> tuple[Part, ...]:
+    """The bytes of the weight files that `load_slice` reads for the same slice, headers included; raises as it does.
+
+    Only the JSON files, the headers and the lengths of the files have to be right: no byte of a tensor is looked at.
+    """
+    model, tensors, headers = build(directory)
+    probe = dry_run(model, directory)
+    check_cuts(probe, start, stop, embed=embed, output=output)
+    own = _own(model, probe, start, stop, embed=embed, output=output)
+    return parts_of(headers, origins(tensors, [*own.values(), *_private_arrays(model)]))
+
+
+def build_lazily(directory: Path) -> nn.Module:
+    """The whole model of `directory`, no tensor read yet; raises ModelNotFound, BadModel or UnsupportedModel."""
+    return build(directory).model
+
+
+@contextmanager
+def weightless(model: nn.Module) -> Iterator[None]:
+    """A lazily built model over zeros that take no memory: a family whose forward looks at values reads no weight."""
+    promises = model.parameters()
+    model.update(tree_map(lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape), promises))
+    try:
+        yield
+    finally:
+        model.update(promises)
+
+
+def dry_run(model: nn.Module, directory: Path) -> Probe:
+    """What a forward of the lazily built model of `directory` shows; no tensor is read. Raises UnsupportedModel."""
+    try:
+        with weightless(model):
+            return Probe(model)
+    except FAILURES as error:
+        raise UnsupportedModel(f"The model in {name_of(directory)} does not run: {first_line(error)}.") from error
+
+
+def _own(model: nn.Module, probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> dict[str, mx.array]:
+    """The parameters of a slice, by path: the one place that decides what belongs to it."""
+    wanted = probe.shared | (probe.embed if embed else set()) | (probe.output if output else set())
+    own: dict[str, mx.array] = {}
+    for path, array in tree_flatten(model.parameters()):
+        layer = probe.layer_of(path)
+        if (start <= layer < stop) if layer is not None else path in wanted:
+            own[path] = array
+    return own
+
+
+def _evaluate(own: Mapping[str, mx.array], total: int, on_progress: Progress | None, directory: Path) -> None:
+    done = 0
+    for path, array in own.items():
+        try:
+            mx.eval(array)
+        except (OSError, RuntimeError) as error:
+            read_tensors(directory)  # names the file, if it became shorter since
+            raise BadModel(f"{path!r} of {name_of(directory)} cannot be read: {first_line(error)}.") from error
+        done += array.nbytes
+        if on_progress:
+            on_progress(done, total)
+    mx.clear_cache()
+
+
+def _private_arrays(model: nn.Module) -> Iterator[mx.array]:
+    """Arrays that are no parameters, such as rope frequencies; the forward needs them on every stage."""
+    for module in model.modules():
+        for name, value in module.items():
+            if name.startswith("_"):
+                yield from (leaf for _, leaf in tree_flatten(value) if isinstance(leaf, mx.array))

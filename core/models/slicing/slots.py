@@ -1,0 +1,313 @@
+"""Runs any contiguous slice of any mlx-lm model without a change to its code.
+
+The family's own Model keeps its full-length layer list. Every layer becomes a slot: layers of the slice compute, all
+others return the value that crossed the cut, and the slot at the end of the slice ends the forward. What the model
+does before its layers runs on zero token ids where the slice does not embed; MLX is lazy, so nobody evaluates it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import make_prompt_cache
+
+from core.errors import StageFailed, UnsupportedModel
+from core.models.slicing import cache_state
+from core.models.slicing.boundary import Sides, leaves
+from core.models.slicing.caches import Arrangement, phantoms, trim_limit
+from core.models.slicing.cuts import check_cuts
+from core.models.slicing.oddities import checks_guesses
+from core.models.slicing.probe import Probe
+from core.models.slicing.watch import swap_class
+
+# mlx-lm's default for `kv_bits`
+KV_GROUP: Final = 64
+# tokens for which mlx-lm's caches take memory at a time
+MANY: Final = 256
+
+
+class _StageDone(Exception):
+    """Ends a forward behind the last slot that has something to do; no error."""
+
+
+class _Pass:
+    """What the slots do during one forward: layers in `own` compute, the others return `value`; slot `end` ends it.
+
+    `given`: side inputs that came over the cut; `taken`: those that the slots saw, where the tokens are known here.
+    `lazy`: MLX computes nothing of it.
+    """
+
+    def __init__(self) -> None:
+        self.own = range(0)
+        self.lazy = False
+        self.end: int | None = None
+        self.value: Any = None
+        self.given: Sides | None = None
+        self.taken: Sides = {}
+
+
+class Slice:
+    """Layers [start, stop) of a model of `layers` layers; everything is lazy and belongs to the thread that made it.
+
+    `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row;
+    `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring.
+    `weight_bytes`: bytes of the parameters it keeps. `vocab_size`: token ids must be below it; mlx does not check.
+    `checks_guesses`: whether one forward of several tokens says what as many forwards of one would.
+    `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
+    """
+
+    def __init__(self, model: nn.Module, probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> None:
+        check_cuts(probe, start, stop, embed=embed, output=output)
+        self.layers, self.start, self.stop = probe.layers, start, stop
+        self.vocab_size = probe.vocab
+        self.checks_guesses = checks_guesses(model)
+        self.weight_bytes = 0
+        self._model = model
+        self._probe = probe
+        self._embeds, self._outputs = embed, output
+        self._whole = embed and output and (start, stop) == (0, probe.layers)
+        self._cuts = bool(probe.boundaries)
+        self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0
+        self.incoming_bytes_per_token = probe.boundaries[start - 1].bytes_per_token if self._cuts else 0
+        own = {c for c in probe.cache_of[start:stop] if c is not None} | (probe.embed_caches if embed else set())
+        whole: list[Any] = make_prompt_cache(model)
+        self.trim_limit = trim_limit(whole)
+        self._arrangement = Arrangement(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
+        self._pass = _Pass()
+        if self._cuts:
+            for index, layer in enumerate(list(model.layers)):
+                _make_slot(layer, index, self._pass, probe.sides_of(index))
+
+    def new_caches(self) -> list[Any]:
+        """A full-length cache list for new rows: own entries are real, others are aliases or stand-ins."""
+        whole: list[Any] = make_prompt_cache(self._model)
+        return self._arrangement.build({i: whole[i] for i in self._arrangement.own})
+
+    def own(self, caches: Sequence[Any]) -> list[Any]:
+        """The entries that belong to this slice: what may be trimmed or saved, each once."""
+        return [caches[i] for i in self._arrangement.own]
+
+    def merge(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
+        """One cache list for rows that were prefilled alone, in their order; shorter ones are padded on the left.
+
+        For a model that `core.models.slicing.batching.one_row` lets share a batch.
+        """
+        own = self._arrangement.own
+        return self._arrangement.build({i: type(rows[0][i]).merge([row[i] for row in rows]) for i in own})
+
+    def extend(self, caches: list[Any], more: Sequence[Any]) -> list[Any]:
+        """`caches`, a merged list, with the rows of another merged list behind its own; `more` is used up."""
+        for cache, other in zip(self.own(caches), self.own(more), strict=True):
+            cache.extend(other)
+        return caches
+
+    def keep(self, caches: list[Any], rows: Sequence[int]) -> list[Any]:
+        """`caches`, a merged list, with these rows only, in this order."""
+        chosen = mx.array(list(rows))
+        for cache in self.own(caches):
+            cache.filter(chosen)
+        return caches
+
+    def extract(self, caches: Sequence[Any], row: int) -> list[Any]:
+        """One row of `caches`, a merged list, as a list of its own; `caches` stay as they are."""
+        return self._arrangement.build({i: caches[i].extract(row) for i in self._arrangement.own})
+
+    def copy(self, caches: Sequence[Any]) -> list[Any]:
+        """A list that does not change with `caches`; MLX shares the memory until one of them is written to."""
+        return self._arrangement.build(dict(zip(self._arrangement.own, deepcopy(self.own(caches)), strict=True)))
+
+    def trim(self, caches: list[Any], count: int) -> list[Any]:
+        """`caches` without the last `count` tokens of every row, as long as `trim_limit` allows it."""
+        own = self._arrangement.own
+        for index in own:
+            caches[index].trim(count)
+        if count < MANY:
+            return caches
+        # mlx-lm moves the end alone: what was trimmed off would take its memory as before
+        return self._arrangement.build({index: cache_state.settled(caches[index]) for index in own})
+
+    def prepare(
+        self,
+        caches: list[Any],
+        left_padding: Sequence[int] | None,
+        lengths: Sequence[int] | None,
+        right_padding: Sequence[int] | None,
+    ) -> list[Any]:
+        """`caches`, a merged list, that know about the padding of what comes next, of each row."""
+        for cache in self.own(caches):
+            cache.prepare(left_padding=left_padding, lengths=lengths, right_padding=right_padding)
+        return caches
+
+    def finalise(self, caches: list[Any]) -> list[Any]:
+        """`caches`, a merged list, with padding on the left where it was on the right."""
+        for cache in self.own(caches):
+            cache.finalize()
+        return caches
+
+    def quantise(self, caches: Sequence[Any], bits: int) -> list[Any]:
+        """`caches` with the plain ones of this slice in `bits` bits, as mlx-lm's `kv_bits` makes them after each step.
+
+        Such rows cannot be merged. Raises UnsupportedModel where mlx-lm cannot quantise a cache of this family.
+        """
+        try:
+            own = {i: _quantised(caches[i], bits) for i in self._arrangement.own}
+        except (NotImplementedError, ValueError) as error:
+            raise UnsupportedModel(
+                f"mlx-lm cannot keep this model's cache in {bits} bits: {error}.", "Load it without --kv-bits."
+            ) from error
+        return self._arrangement.build(own)
+
+    @property
+    def cache_count(self) -> int:
+        """How many caches the whole model has."""
+        return self._arrangement.size
+
+    @property
+    def cache_indices(self) -> tuple[int, ...]:
+        """Where the slice's own entries stand in the list of the whole model, wherever that is cut."""
+        return tuple(self._arrangement.own)
+
+    def outline(self, tokens: int, bits: int | None = None) -> list[Any]:
+        """The list of a plain row of `tokens` tokens, one at least, kept in `bits` bits if that is given. It holds
+        zeros, not evaluated, until every own entry was filled (`core.models.slicing.cache_state`).
+        """
+        caches = self.new_caches()
+        self._dry_run(caches, cache_state.dry_length(self.own(caches), tokens))
+        if bits:
+            caches = self.quantise(caches, bits)
+        return self._arrangement.build({i: cache_state.outline(caches[i], tokens) for i in self._arrangement.own})
+
+    def states(self, caches: Sequence[Any]) -> list[Any]:
+        """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
+        return [cache.state for cache in self.own(caches) if not cache.empty()]
+
+    def nbytes(self, caches: Sequence[Any]) -> int:
+        """Bytes that the slice's own caches take."""
+        return sum(cache.nbytes for cache in self.own(caches) if not cache.empty())
+
+    def embed(self, tokens: mx.array, caches: list[Any], position: int | mx.array) -> list[mx.array]:
+        """Token ids [B, L] through the embedding and the own layers; returns the boundary arrays [B, L, ...].
+
+        `position`: tokens already in the caches, or per row.
+        """
+        if not self._embeds or not self._cuts:
+            raise StageFailed("This stage does not own the embedding.")
+        last = max((s.last for s in self._probe.sides_behind(self.stop).values()), default=0)
+        _move(caches, position)
+        return self._forward(tokens, caches, None, max(self.stop - 1, last))
+
+    def run(self, boundary: list[mx.array], caches: list[Any], position: int | mx.array) -> list[mx.array]:
+        """Boundary arrays [B, L, ...] through the own layers. `position`: tokens already in the caches, or per row.
+
+        Raises StageFailed for arrays that the layer before `start` cannot have returned.
+        """
+        if self.start == 0:
+            raise StageFailed("This stage begins with the embedding; it takes token ids.")
+        received = self._probe.boundaries[self.start - 1].unpack(boundary)
+        _move(caches, position)
+        return self._forward(_blank_tokens(boundary), caches, received, self.stop - 1)
+
+    def output(
+        self, boundary: list[mx.array], caches: list[Any], position: int | mx.array, *, every: bool = False
+    ) -> mx.array:
+        """Norm and head on what left the last layer, [B, L, ...] each: logits [B, V] of the last position, or [B, L, V]
+        of `every` one.
+
+        The caches are only looked at. Raises StageFailed for arrays that the last layer cannot have returned.
+        """
+        if not self._outputs or not self._cuts:
+            raise StageFailed("This stage does not own the output head.")
+        wanted = boundary if every else [array[:, -1:] for array in boundary]
+        now = self._pass
+        now.own, now.end, now.given = range(0), None, None
+        now.value, _ = self._probe.boundaries[-1].unpack(wanted)
+        _move(caches, position)
+        logits = self._logits(_blank_tokens(wanted), self._arrangement.without_embedding(caches))
+        return logits if every else logits[:, -1]
+
+    def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False) -> mx.array:
+        """Token ids [B, L] through the whole model: logits [B, V] of the last position, or [B, L, V] of `every` one."""
+        if not self._whole:
+            raise StageFailed("This stage does not own the whole model.")
+        if self.layers in self._probe.cuts:
+            # logits of every position of a prefill chunk would weigh more than some models
+            return self.output(self.embed(tokens, caches, 0), caches, 0, every=every)
+        self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
+        logits = self._logits(tokens, caches)
+        return logits if every else logits[:, -1]
+
+    def _dry_run(self, caches: list[Any], count: int) -> None:
+        """A forward of `count` positions of which nothing is computed: what it leaves in `caches` has shapes."""
+        self._pass.lazy = True
+        try:
+            tokens = mx.zeros((1, count), mx.int32)
+            if not self._cuts:
+                self._model(tokens, cache=caches)
+            elif self._embeds:
+                self.embed(tokens, caches, 0)
+            else:
+                self.run(self._probe.boundaries[self.start - 1].blank(count), caches, 0)
+        finally:
+            self._pass.lazy = False
+
+    def _logits(self, tokens: mx.array, caches: list[Any]) -> mx.array:
+        try:
+            logits: mx.array = self._model(tokens, cache=caches)
+        finally:
+            self._pass.value = None
+        return logits
+
+    def _forward(
+        self, tokens: mx.array, caches: list[Any], received: tuple[Any, Sides] | None, end: int
+    ) -> list[mx.array]:
+        now = self._pass
+        now.own, now.end, now.taken = range(self.start, self.stop), end, {}
+        now.value, now.given = received or (None, None)
+        try:
+            self._model(tokens, cache=caches)
+        except _StageDone:
+            sides = now.taken if now.given is None else now.given
+            return self._probe.boundaries[self.stop - 1].pack(now.value, sides)
+        finally:
+            now.value, now.given, now.taken = None, None, {}
+        raise StageFailed(f"The model ended before layer {self.stop - 1} ran.")
+
+
+def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, int]) -> None:
+    """`sides`: position or name of an argument -> number of the side input that it is."""
+    cls = type(layer)
+
+    def call(this: Any, *args: Any, **kwargs: Any) -> Any:
+        if now.given is None:
+            now.taken.update({n: kwargs[key] if isinstance(key, str) else args[key] for key, n in sides.items()})
+        if index in now.own:
+            if now.given is not None:
+                args = tuple(now.given[sides[i]] if i in sides else arg for i, arg in enumerate(args))
+                kwargs |= {key: now.given[n] for key, n in sides.items() if isinstance(key, str)}
+            now.value = cls.__call__(this, *args, **kwargs)
+            if not now.lazy and (index - now.own.start) % 2 == 0:
+                mx.async_eval(leaves(now.value))  # MLX computes these layers while Python builds the next ones' graph
+        if index == now.end:
+            raise _StageDone
+        return now.value
+
+    swap_class(layer, __call__=call)
+
+
+def _quantised(cache: Any, bits: int) -> Any:
+    return cache.to_quantized(group_size=KV_GROUP, bits=bits) if hasattr(cache, "to_quantized") else cache
+
+
+def _move(caches: Sequence[Any], position: int | mx.array) -> None:
+    """Tells stand-ins how many tokens their layers have seen: a number, or one per row."""
+    for phantom in phantoms(caches):
+        phantom.offset = position
+
+
+def _blank_tokens(boundary: list[mx.array]) -> mx.array:
+    """Token ids of the right shape; only the shape is used."""
+    return mx.zeros(boundary[0].shape[:2], mx.int32)

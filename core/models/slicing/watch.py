@@ -1,0 +1,258 @@
+"""Watches one lazy forward of a whole model, and reads from what it saw which layers depend on each other how.
+
+Arrays are followed by their identity: an array that a layer gets was made by an earlier layer, by code between layers,
+or before the first layer. Nothing is evaluated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+
+from core.models.slicing.boundary import POSITIONS, SideInput, is_plain, leaves, row_axis, snapshot
+
+# what a model may ask any cache before its layers without reading what the cache holds
+_HARMLESS: Final = {"offset", "make_mask", "__class__", "__getitem__", "start_position", "maybe_trim_front"}
+
+
+def swap_class(thing: Any, **methods: Callable[..., Any]) -> None:
+    """Gives one object other methods and leaves its attributes, its parameter paths and isinstance as they are."""
+    cls = type(thing)
+    object.__setattr__(thing, "__class__", type(cls.__name__, (cls,), methods))
+
+
+class Call:
+    """One call of a layer: its arguments' arrays, its cache, its return value.
+
+    `named`: the arrays among its direct arguments, by position or name. `touched`: caches whose content was read by
+    code outside the layers before this call, since the first layer. `written` and `read`: keys of dicts that layers
+    share, which are a side channel past the return values.
+    """
+
+    def __init__(self, layer: int, cache: int | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.layer = layer
+        self.cache = cache
+        everything: dict[int | str, Any] = dict(enumerate(args))
+        everything.update(kwargs)
+        self.named = {key: value for key, value in everything.items() if isinstance(value, mx.array)}
+        self.given = leaves([*args, *kwargs.values()])
+        self.touched: set[int] = set()
+        self.written: set[Any] = set()
+        self.read: set[Any] = set()
+        self.value: Any = None
+        self.made: list[mx.array] = []
+
+    def returned(self, value: Any) -> None:
+        """Note what the layer handed on."""
+        self.value = snapshot(value)
+        self.made = leaves(value)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether the return value can be rebuilt elsewhere and begins with a hidden state."""
+        return is_plain(self.value) and bool(self.made) and row_axis(self.made[0]) is not None
+
+
+def shared_caches(calls: list[Call]) -> set[int]:
+    """Cuts between two layers that use the same cache."""
+    illegal: set[int] = set()
+    first: dict[int, int] = {}
+    for call in calls:
+        if call.cache is not None:
+            illegal.update(range(first.setdefault(call.cache, call.layer) + 1, call.layer + 1))
+    return illegal
+
+
+def far_reads(calls: list[Call]) -> set[int]:
+    """Cuts that a value would have to jump: an array that is read further on than in the next layer or is no value for
+    each token (keys of an earlier layer, which grow with the context), or an entry of a dict that layers share.
+    """
+    illegal: set[int] = set()
+    made: dict[int, tuple[int, bool]] = {}
+    written: dict[Any, int] = {}
+    for call in calls:
+        for array in call.given:
+            if id(array) in made:
+                source, travels = made[id(array)]
+                illegal.update(range(source + 1, call.layer + 1) if not travels else range(source + 1, call.layer))
+        made.update((id(array), (call.layer, row_axis(array) is not None)) for array in call.made)
+        for key in call.read & written.keys():
+            illegal.update(range(written[key] + 1, call.layer + 1))
+        written.update(dict.fromkeys(call.written, call.layer))
+    return illegal
+
+
+def cuts_at_caches(calls: list[Call]) -> set[int] | None:
+    """Cuts between a layer and a later one that gets keys which outside code took from the earlier one's cache; None
+    where keys come from nowhere.
+    """
+    owner = {call.cache: call.layer for call in calls if call.cache is not None}
+    illegal: set[int] = set()
+    known = _ids(calls[0].given)
+    sources: set[int] = set()
+    for call in calls:
+        sources |= call.touched
+        for array in call.given:
+            if id(array) not in known and _looks_like_keys(array):
+                if not sources:
+                    return None
+                illegal.update(range(min(owner[c] for c in sources) + 1, call.layer + 1))
+        known |= _ids(call.made)
+    return illegal
+
+
+def side_inputs(calls: list[Call]) -> dict[int, SideInput] | None:
+    """Values for each token that layers get beside what the layer before returned, numbered in the order of their
+    first use; None where such a value cannot be told from others.
+    """
+    made = _ids(calls[0].made)
+    uses: dict[int, list[tuple[int, int | str]]] = {}
+    arrays: dict[int, mx.array] = {}
+    for before, call in pairwise(calls):
+        # where nothing is handed on as it was made, the value beside is the hidden state, scaled between the layers
+        if _ids(before.made) & _ids(call.given):
+            beside = {id(a): a for a in call.given if id(a) not in made and row_axis(a) is not None and _is_float(a)}
+            if not beside.keys() <= _ids(call.named.values()) or any(row_axis(a) for a in beside.values()):
+                return None
+            arrays |= beside
+            for key, array in call.named.items():
+                if id(array) in beside:
+                    uses.setdefault(id(array), []).append((call.layer, key))
+        made |= _ids(call.made)
+    return {
+        number: SideInput(tuple(uses[key]), tuple(array.shape[2:]), array.dtype)
+        for number, (key, array) in enumerate(arrays.items())
+    }
+
+
+def _looks_like_keys(array: mx.array) -> bool:
+    return array.ndim == 4 and array.shape[-1] != POSITIONS and row_axis(array) is None and _is_float(array)
+
+
+def _is_float(array: mx.array) -> bool:
+    return bool(mx.issubdtype(array.dtype, mx.floating))
+
+
+def _ids(arrays: Iterable[mx.array]) -> set[int]:
+    return {id(array) for array in arrays}
+
+
+class Watch:
+    """Notes calls of layers, reads of parameters outside them and reads of caches while it is on.
+
+    `read`: paths of parameters read before the first layer, between layers, after the last. `embedding`: caches that
+    were written before the first layer.
+    """
+
+    def __init__(self, caches: list[Any]) -> None:
+        self.calls: list[Call] = []
+        self.read: tuple[set[str], set[str], set[str]] = (set(), set(), set())
+        self._caches = {id(cache): index for index, cache in enumerate(caches)}
+        self._begun = 0
+        self._inside = False
+        self._layers = 0
+        self._touched: set[int] = set()
+        self.embedding: set[int] = set()
+        for index, cache in enumerate(caches):
+            self._watch_cache(index, cache)
+
+    @contextmanager
+    def on(self, outside: list[tuple[str, nn.Module]], layers: list[nn.Module]) -> Iterator[None]:
+        """Watches modules outside the layers for reads and layers for calls; undoes that at the end."""
+        self._layers = len(layers)
+        before = [(module, type(module)) for _, module in outside] + [(layer, type(layer)) for layer in layers]
+        for path, module in outside:
+            self._watch_reads(path, module)
+        for index, layer in enumerate(layers):
+            self._watch_calls(index, layer)
+        try:
+            yield
+        finally:
+            for module, cls in before:
+                object.__setattr__(module, "__class__", cls)
+
+    def _watch_reads(self, path: str, module: nn.Module) -> None:
+        cls = type(module)
+
+        def note(key: str, value: Any) -> Any:
+            if isinstance(value, mx.array):
+                phase = 0 if self._begun == 0 else 1 if len(self.calls) < self._layers else 2
+                self.read[phase].add(f"{path}.{key}" if path else key)
+            return value
+
+        def get_item(this: Any, key: str) -> Any:
+            return note(key, dict.__getitem__(this, key))
+
+        def get_attr(this: Any, key: str) -> Any:
+            return note(key, cls.__getattr__(this, key))
+
+        def get(this: Any, key: str, default: Any = None) -> Any:
+            return note(key, dict.get(this, key, default))
+
+        swap_class(module, __getitem__=get_item, __getattr__=get_attr, get=get)
+
+    def _watch_calls(self, index: int, layer: nn.Module) -> None:
+        cls = type(layer)
+
+        def call(this: Any, *args: Any, **kwargs: Any) -> Any:
+            self._begun += 1
+            own = [self._caches[id(a)] for a in [*args, *kwargs.values()] if id(a) in self._caches]
+            seen = Call(index, own[0] if own else None, args, kwargs)
+            seen.touched, self._touched = self._touched, set()
+            channels = {key: Channel(value, seen) for key, value in kwargs.items() if type(value) is dict}
+            self._inside = True
+            value = cls.__call__(this, *args, **(kwargs | channels))
+            self._inside = False
+            for key, channel in channels.items():
+                kwargs[key].update(channel)
+            seen.returned(value)
+            self.calls.append(seen)
+            return value
+
+        swap_class(layer, __call__=call)
+
+    def _watch_cache(self, index: int, cache: Any) -> None:
+        cls: Any = type(cache)
+
+        def set_item(this: Any, key: int, value: Any) -> None:
+            if not self._begun:
+                self.embedding.add(index)
+            cls.__setitem__(this, key, value)
+
+        def get_attribute(this: Any, key: str) -> Any:
+            if self._begun and not self._inside and key not in _HARMLESS:
+                self._touched.add(index)
+            return cls.__getattribute__(this, key)
+
+        writable = {"__setitem__": set_item} if hasattr(cls, "__setitem__") else {}
+        swap_class(cache, __getattribute__=get_attribute, **writable)
+
+
+class Channel(dict[Any, Any]):
+    """A dict that layers share, as one layer sees it: notes which keys it reads and writes."""
+
+    def __init__(self, content: dict[Any, Any], seen: Call) -> None:
+        super().__init__(content)
+        self._seen = seen
+
+    def __getitem__(self, key: Any) -> Any:
+        self._note_read(key)
+        return super().__getitem__(key)
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """As dict.get, noted."""
+        self._note_read(key)
+        return super().get(key, default)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self._seen.written.add(key)
+        super().__setitem__(key, value)
+
+    def _note_read(self, key: Any) -> None:
+        if key not in self._seen.written:
+            self._seen.read.add(key)

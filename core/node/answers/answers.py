@@ -1,0 +1,339 @@
+"""Requests on the head: prompt to tokens, tokens to the log, to text, to events. They outlive their workers."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from core.errors import (
+    Busy,
+    CachesLost,
+    LinkLost,
+    NoAnswer,
+    NodeError,
+    NotLoaded,
+    NotPaired,
+    Problem,
+    SealError,
+)
+from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
+from core.node.answers.batch import batch_now
+from core.node.answers.openings import chosen, going_on, opening_of, told
+from core.node.answers.running import Conversation, Running
+from core.node.answers.token_log import Opening, TokenLog, Written, forget_old, forget_shared, unfinished
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.ring.cluster import Cluster
+from core.node.ring.supervisor import Supervisor
+from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
+from core.settings import QUEUE_LIMIT
+from core.trust.levels import carries_prompts
+from core.trust.sealed import forget
+from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
+
+if TYPE_CHECKING:
+    from core.models.text.tokens import Tokens
+
+LOOK_S: Final = 0.1
+SYNC_S: Final = 1.0
+MAX_LOSSES: Final = 3
+LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, LinkLost))
+
+
+class Answers:
+    """The answers that run at the same time. The worker queues and batches them; here they are counted, written down
+    and turned into text. A worker that is lost loses none: they are handed over again, to go on behind what is written.
+    `conversation`: the one whose answer ended last, or that was loaded.
+    """
+
+    def __init__(
+        self, cluster: Cluster, supervisor: Supervisor, bus: Bus, journal: Journal, folder: Path, secret: bytes
+    ) -> None:
+        self._cluster = cluster
+        self._supervisor = supervisor
+        self._bus = bus
+        self._journal = journal
+        self._folder = folder
+        self._secret = secret
+        self._tokens: asyncio.Future[Tokens] | None = None
+        self._encoding = asyncio.Lock()
+        self._old_logs = asyncio.Lock()
+        self._running: dict[str, Running] = {}
+        self._shunned: set[str] = set()  # Macs that were revoked while this node ran
+        self._sync: asyncio.TimerHandle | None = None
+        self.conversation: Conversation | None = None
+
+    @property
+    def under_way(self) -> dict[str, tuple[int, int]]:
+        """How many tokens the prompt has and how many are written, of each answer, in the order of asking."""
+        return {name: (len(one.opening.prompt), len(one.tokens)) for name, one in self._running.items()}
+
+    async def use(self, directory: Path) -> None:
+        """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
+        self._tokens = asyncio.ensure_future(asyncio.to_thread(_read_tokenizer, directory))
+        await asyncio.shield(self._tokens)
+
+    async def ask(self, request: ChatRequest) -> RequestAccepted:
+        """Hand a request to the worker, as soon as the ring is proved and stands.
+
+        Raises NotLoaded, NotPaired, Busy, UsageError, NodeError.
+        """
+        plan, reading = self._loaded()
+        tokens = await asyncio.shield(reading)
+        async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
+            self._check(plan, reading)
+            prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
+        plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
+        opening = opening_of(request, prompt, tokens.eos, plan)
+        try:
+            log = TokenLog(self._folder, self._secret, opening)
+        except OSError as error:
+            raise _unwritable(error) from error
+        accepted = self._begin(Running(opening, log, tokens.stream()))
+        try:
+            await asyncio.to_thread(forget_old, self._folder)
+        except SealError as error:
+            self._journal.warn(str(error))
+        return accepted
+
+    async def unfinished(self) -> list[UnfinishedAnswer]:
+        """Answers that a crash, a problem or the person cut off, the newest first; none of those that run."""
+        return [told(written) for written in await self._unfinished()]
+
+    async def go_on(self, wanted: AnswerId) -> RequestAccepted:
+        """Continue an unfinished answer, the newest whose id begins so, behind what is written.
+
+        Raises UsageError where there is none or no room for it, NotLoaded, NotPaired, Busy, NodeError, SealError.
+        """
+        async with self._old_logs:
+            written = chosen(await self._unfinished(), wanted)
+            plan, reading = self._loaded_for(written.opening)
+            tokens = await asyncio.shield(reading)
+            plan = self._check(plan, reading)
+            opening = going_on(written, plan)
+            old = (written.tokens, written.text)
+            try:
+                log = await asyncio.to_thread(TokenLog.going_on, self._folder, self._secret, opening, *old)
+            except OSError as error:
+                raise _unwritable(error) from error
+            try:
+                running = await asyncio.to_thread(Running, opening, log, tokens.stream(), *old)
+                self._check(plan, reading)
+            except BaseException:
+                log.close()
+                raise
+            return self._begin(running)
+
+    def _begin(self, running: Running) -> RequestAccepted:
+        opening = running.opening
+        self._running[opening.request_id] = running
+        self._bus.publish(RequestStarted(request_id=opening.request_id, prompt_tokens=len(opening.prompt)))
+        if running.stopped:
+            self._break_off(running, running.so_far("stop"))
+        self.send()
+        return RequestAccepted(request_id=opening.request_id, prompt_tokens=len(opening.prompt))
+
+    def send(self) -> None:
+        """The ring may be ready now: hand over what waits for that."""
+        plan = self._cluster.plan
+        if plan is None or not self._cluster.ready:
+            return
+        macs = frozenset(stage.device_id for stage in plan.stages)
+        for running in [one for one in self._running.values() if not one.is_handed_over]:
+            try:
+                running.join(macs)
+            except OSError as error:
+                self._break_off(running, running.so_far("error", _unwritable(error).problem))
+                continue
+            self._supervisor.send(Generate(request=running.hand_over()))
+
+    def suspend(self) -> None:
+        """The workers are about to be replaced: nothing of what they still say counts, and `send` hands over anew."""
+        for running in self._running.values():
+            running.is_handed_over = False
+
+    async def attend(self, request_id: str, is_gone: Callable[[], bool]) -> None:
+        """Until the answer ends; it is cancelled where whoever asked for it is gone before that."""
+        while request_id in self._running:
+            if is_gone():
+                self.cancel(request_id)
+                return
+            await asyncio.sleep(LOOK_S)
+
+    async def _unfinished(self) -> list[Written]:
+        before = set(self._running)
+        found = await asyncio.to_thread(unfinished, self._folder, self._secret)
+        ended = [one for one in found if one.opening.request_id not in before | self._running.keys()]
+        for one in ended:
+            if not one.opening.keep:  # the node was killed before it could forget it
+                await asyncio.to_thread(forget, self._folder / f"{one.opening.request_id}.mct")
+        return [one for one in ended if one.opening.keep]
+
+    def _loaded(self) -> tuple[Plan, asyncio.Future[Tokens]]:
+        plan, reading, recovery = self._cluster.plan, self._tokens, self._bus.now.recovery
+        if plan and reading:
+            return plan, reading
+        if recovery:
+            raise NotLoaded(recovery.text, recovery.fix or "Ask again when that is over.")
+        raise NotLoaded("No model is loaded.")
+
+    def _loaded_for(self, opening: Opening) -> tuple[Plan, asyncio.Future[Tokens]]:
+        load = f"Load it: `macluster load {opening.model}`."
+        if self._cluster.plan is None and self._bus.now.recovery is None:
+            raise NotLoaded(f"{opening.model}, which began that answer, is not loaded.", load)
+        plan, reading = self._loaded()
+        if plan.fingerprint != opening.fingerprint:
+            raise NotLoaded(f"{opening.model} began that answer, and {plan.model} is loaded.", load)
+        return plan, reading
+
+    def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> Plan:
+        """The plan of now, which may be another one of the same model."""
+        now, same = self._loaded()
+        if now.fingerprint != plan.fingerprint or same is not reading:
+            raise NotLoaded(f"{plan.model} was unloaded meanwhile.")
+        self.check_trust()
+        if len(self._running) >= now.rows + QUEUE_LIMIT:
+            what = f"{len(self._running)} requests run or wait already, which is as many as {now.model} takes here."
+            raise Busy(what, "Ask again when one of them is done, or cancel one.")
+        return now
+
+    def check_trust(self) -> None:
+        """Raises NotPaired where no prompt may leave this Mac."""
+        trust = self._bus.now.trust
+        if not carries_prompts(trust.level):
+            what = f"A prompt does not leave this Mac while {trust.weakest} is {trust.level}. {trust.reason}"
+            raise NotPaired(what.strip(), "`macluster trust list` says how far each Mac is trusted.")
+
+    def cancel(self, request_id: str) -> None:
+        """End an answer with what it has; unknown ids are ignored, for it may just have ended."""
+        if running := self._running.get(request_id):
+            self._break_off(running, running.so_far("cancelled"))
+
+    def heard(self, report: Token | Prefilled | Done) -> None:
+        """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
+        anew, nothing counts any more.
+        """
+        running = self._running.get(report.request_id)
+        if running is None or not running.is_handed_over:
+            return
+        match report:
+            case Prefilled(done=done, total=total):
+                task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
+                self._bus.publish(task)
+            case Token(index=index):
+                if index == len(running.tokens):
+                    self._write(running, report)
+            case Done(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
+                running.losses += 1
+                running.is_handed_over = False
+                self.send()
+            case Done():
+                text = running.rest()
+                reason = "stop" if running.stopped and report.finish_reason == "length" else report.finish_reason
+                self._finish(running, running.figures(msgspec.structs.replace(report, finish_reason=reason)), text)
+
+    def counted(self, batch: Batch) -> None:
+        """The head's worker says how far it is with all of them."""
+        if self._cluster.ready:
+            self._bus.publish(batch_now(batch, self._running))
+
+    def _write(self, running: Running, report: Token) -> None:
+        """A token that cannot be written is not shown: it ends the answer, as a stop text does."""
+        self._cluster.served()
+        try:
+            text = running.write(report.token)
+        except OSError as error:
+            self._break_off(running, running.so_far("error", _unwritable(error).problem))
+            return
+        if self._sync is None:
+            self._sync = asyncio.get_running_loop().call_later(SYNC_S, self._sync_logs)
+        self._bus.publish(
+            TokenEvent(
+                request_id=report.request_id,
+                index=report.index,
+                token=report.token,
+                text=text,
+                logprob=report.logprob,
+                top=report.top,
+            )
+        )
+        if running.stopped:
+            self._break_off(running, running.so_far("stop"))
+
+    def _sync_logs(self) -> None:
+        self._sync = None
+        for running in list(self._running.values()):
+            try:
+                running.log.sync()
+            except OSError as error:
+                self._break_off(running, running.so_far("error", _unwritable(error).problem))
+
+    def _break_off(self, running: Running, done: Done) -> None:
+        """End an answer here, at once; the worker takes its row out after the step that is on its way."""
+        if running.is_handed_over:
+            self._supervisor.send(Cancel(request_id=done.request_id))
+        self._finish(running, done, running.rest())
+
+    def stop_all(self, problem: Problem) -> None:
+        """The plan is given up: every answer ends here, with what it has, and its tokenizer is not used again."""
+        self._tokens = None
+        for running in list(self._running.values()):
+            self._finish(running, running.so_far("error", problem), running.rest())
+        self.conversation = None
+
+    async def forget_shared(self, macs: Collection[str]) -> None:
+        """Forget the logs of answers in which one of `macs` took part; of those that run, when they have ended. Raises
+        SealError.
+        """
+        self._shunned.update(macs)
+        async with self._old_logs:  # one that is gone on with meanwhile would come back
+            running = set(self._running)
+            count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs, running)
+        if count:
+            self._journal.info(f"{count} token log(s) of answers in which that Mac took part are deleted.")
+
+    def _finish(self, running: Running, done: Done, text: str) -> None:
+        del self._running[done.request_id]
+        if not done.problem:
+            self.conversation = running.conversation(text)
+        with contextlib.suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem
+            if not running.opening.keep or not (done.problem or self._shunned.isdisjoint(running.macs)):
+                running.log.forget()
+            elif done.problem:
+                running.log.close()
+            else:
+                running.log.close(done.finish_reason)
+        self._bus.publish(
+            RequestDone(
+                request_id=done.request_id,
+                finish_reason=done.finish_reason,
+                prompt_tokens=done.prompt_tokens,
+                tokens=done.tokens,
+                reused_tokens=done.reused,
+                drafted_tokens=done.drafted,
+                accepted_tokens=done.accepted,
+                text=text,
+                ttft_s=done.ttft_s,
+                decode_tokens_per_s=running.rate(done),
+                problem=done.problem,
+            )
+        )
+        if done.problem:
+            self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
+
+
+def _unwritable(error: OSError) -> NodeError:
+    what = f"The token log cannot be written: {error.strerror}."
+    return NodeError(what, "Free space on this Mac's disk, then ask again.")
+
+
+def _read_tokenizer(directory: Path) -> Tokens:
+    """mlx-lm takes a second to import, so it is imported here, in the thread, when the first model is loaded."""
+    from core.models.text.tokens import Tokens
+
+    return Tokens.load(directory)

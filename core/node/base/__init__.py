@@ -1,0 +1,1 @@
+"""What every part of the node stands on: journal, bus, tasks, messages."""

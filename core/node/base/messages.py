@@ -1,0 +1,361 @@
+"""What nodes say to each other over a control link: JSON in sealed frames."""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from core.errors import Problem, ProtocolError
+from core.events import Plan, Transfer
+from core.link.frames import FrameType
+from core.requests import SpeedResult
+from core.text import clean_text
+from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
+
+TEXT_LIMIT: Final = 500
+MAX_HELD: Final = 48
+MAX_BROKEN: Final = 32
+MAX_MODEL_NAME: Final = 96
+MAX_MODEL_FILES: Final = 300
+PART_BYTES: Final = 48 * 1024
+
+Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
+DeviceId = Annotated[str, msgspec.Meta(max_length=26)]
+
+FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+ModelName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MODEL_NAME)]
+Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+StageReport = Loading | Loaded | Failed | Linked | Broken
+
+
+class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Base of all messages between nodes."""
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """How a Mac is: sizes in bytes, `rtts` in seconds by device id. `has_model`: whether its worker holds a stage;
+    `step`: the last step of work that it has finished, 0 for none.
+    """
+
+    name: str
+    chip: str
+    memory_bytes: Count
+    budget_bytes: Count
+    used_bytes: Count
+    worker_pid: Count | None
+    worker_rss_bytes: Count
+    rtts: dict[str, float]
+    has_model: bool = False
+    step: Count = 0
+
+
+class Ping(NodeMessage, frozen=True, kw_only=True):
+    """`sent` is the sender's monotonic clock in seconds; only the sender reads it."""
+
+    sent: float
+
+
+class Pong(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a Ping, with how the answering Mac is."""
+
+    sent: float
+    status: Status
+
+
+class Prepare(NodeMessage, frozen=True, kw_only=True):
+    """Head to member: hold stage `index` of the plan."""
+
+    plan: Plan
+    index: int
+
+
+class Prepared(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: the worker listens for data on `port`."""
+
+    plan_gen: int
+    port: Port
+
+
+class Checked(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: what the files hold from which its worker loads."""
+
+    plan_gen: int
+    files: dict[FileName, Sha256]
+
+
+class LinkUp(NodeMessage, frozen=True, kw_only=True):
+    """Head to member: link to the neighbours of `plan`; the next stage's worker listens on `port`."""
+
+    plan: Plan
+    port: Port
+
+
+class Reported(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: what its worker reported about the plan."""
+
+    plan_gen: int
+    report: StageReport
+
+
+class StageLost(NodeMessage, frozen=True, kw_only=True):
+    """Member to head: its worker ended, the layers are gone."""
+
+    plan_gen: int
+    problem: Problem
+
+
+class Release(NodeMessage, frozen=True, kw_only=True):
+    """Head to member: forget the plan and free its memory."""
+
+    plan_gen: int
+    reason: str
+
+
+class KeyChange(NodeMessage, frozen=True, kw_only=True):
+    """Member to admin: put my new key in the place of my old one. `request` is that of `core.trust.roster.rotation`, in
+    pieces.
+    """
+
+    request: tuple[bytes, ...]
+
+
+class KeyRefused(NodeMessage, frozen=True, kw_only=True):
+    """Admin to member: its key stays as it is."""
+
+    problem: Problem
+
+
+class Probe(NodeMessage, frozen=True, kw_only=True):
+    """A piece of a speed test, to be answered: `size` zeros travel with it. It is no JSON, for not the reading of text
+    is to be measured.
+    """
+
+    number: Number
+    size: Number
+
+
+class Probed(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a Probe."""
+
+    number: Number
+
+
+class SpeedAsk(NodeMessage, frozen=True, kw_only=True):
+    """Measure the link to `target` for me; `test` is my number for it."""
+
+    test: Count
+    target: DeviceId
+
+
+class SpeedMoved(NodeMessage, frozen=True, kw_only=True):
+    """So many probes of the test are back."""
+
+    test: Count
+    done: Count
+
+
+class SpeedTold(NodeMessage, frozen=True, kw_only=True):
+    """What the test came to, or why it came to nothing."""
+
+    test: Count
+    result: SpeedResult | None = None
+    problem: Problem | None = None
+
+
+class SpeedStop(NodeMessage, frozen=True, kw_only=True):
+    """The person who wanted the test does not want it any more."""
+
+    test: Count
+
+
+class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that can be used on the sender's disk, without where it lies."""
+
+    name: ModelName
+    fingerprint: Sha256
+    model_type: Annotated[str, msgspec.Meta(max_length=64)]
+    layers: Annotated[int, msgspec.Meta(ge=1, lt=1 << 16)]
+    total_bytes: Count
+    quantization: Annotated[str, msgspec.Meta(max_length=32)]
+    context_max: Count
+
+
+class Holds(NodeMessage, frozen=True, kw_only=True):
+    """Which models lie on the sender's disk, told when the two are linked, and when that changes; `broken`: names of
+    those that cannot be used.
+    """
+
+    models: Annotated[tuple[HeldModel, ...], msgspec.Meta(max_length=MAX_HELD)]
+    broken: Annotated[tuple[ModelName, ...], msgspec.Meta(max_length=MAX_BROKEN)] = ()
+
+
+class HoldsAsk(NodeMessage, frozen=True, kw_only=True):
+    """Look at your disk now, and tell me what it holds."""
+
+
+class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """A file of a model: its size in bytes and its hash, hex."""
+
+    size: Count
+    sha256: Sha256
+
+
+class FilesAsk(NodeMessage, frozen=True, kw_only=True):
+    """Which files make up the model with this fingerprint?"""
+
+    fingerprint: Sha256
+
+
+class FilesTold(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a FilesAsk: the files by name, or why there is none."""
+
+    fingerprint: Sha256
+    files: Annotated[dict[FileName, FileFacts], msgspec.Meta(max_length=MAX_MODEL_FILES)] = {}
+    problem: Problem | None = None
+
+
+class PartAsk(NodeMessage, frozen=True, kw_only=True):
+    """Send PART_BYTES of the file from byte `offset` on, or what is left of it; `number` is mine for this."""
+
+    number: Count
+    fingerprint: Sha256
+    name: FileName
+    offset: Count
+
+
+class PartSent(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a PartAsk, which is no JSON; no `data` where it cannot be read any more."""
+
+    number: Count
+    data: bytes
+
+
+class CopyAsk(NodeMessage, frozen=True, kw_only=True):
+    """Copy this model from me to your disk; without `go_on`: do that no more."""
+
+    fingerprint: Sha256
+    go_on: bool = True
+
+
+class CopyTold(NodeMessage, frozen=True, kw_only=True):
+    """How far the copying is that a CopyAsk wanted."""
+
+    transfer: Transfer
+
+
+class Bye(NodeMessage, frozen=True, kw_only=True):
+    """This node goes away on purpose."""
+
+    reason: str
+
+
+StageWord = Prepared | Checked | Reported | StageLost
+SpeedWord = Probe | Probed | SpeedAsk | SpeedMoved | SpeedTold | SpeedStop
+FileWord = FilesAsk | FilesTold | PartAsk | PartSent
+CopyWord = CopyAsk | CopyTold
+AnyMessage = (
+    Ping
+    | Pong
+    | Prepare
+    | LinkUp
+    | Release
+    | KeyChange
+    | KeyRefused
+    | Bye
+    | StageWord
+    | SpeedWord
+    | Holds
+    | HoldsAsk
+    | FileWord
+    | CopyWord
+)
+
+FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
+    Ping: FrameType.PING,
+    Pong: FrameType.PONG,
+    Prepare: FrameType.PLAN,
+    Prepared: FrameType.PLAN,
+    Checked: FrameType.PLAN,
+    LinkUp: FrameType.PLAN,
+    Reported: FrameType.PLAN,
+    StageLost: FrameType.ERROR,
+    Release: FrameType.PLAN,
+    KeyChange: FrameType.KEY_CHANGE,
+    KeyRefused: FrameType.KEY_CHANGE,
+    Probe: FrameType.PROBE,
+    Probed: FrameType.SPEED,
+    SpeedAsk: FrameType.SPEED,
+    SpeedMoved: FrameType.SPEED,
+    SpeedTold: FrameType.SPEED,
+    SpeedStop: FrameType.SPEED,
+    Holds: FrameType.HOLDINGS,
+    HoldsAsk: FrameType.HOLDINGS,
+    FilesAsk: FrameType.COPY,
+    FilesTold: FrameType.COPY,
+    PartAsk: FrameType.COPY,
+    PartSent: FrameType.FILE_PART,
+    CopyAsk: FrameType.COPY,
+    CopyTold: FrameType.COPY,
+    Bye: FrameType.BYE,
+}
+
+_encoder = msgspec.json.Encoder()
+_PROBE: Final = struct.Struct("<II")
+_PART: Final = struct.Struct("<QI")
+
+
+def _clean(value: Any) -> Any:
+    """Every text in a message of another Mac without what could drive a terminal: the one place where it comes in."""
+    match value:
+        case str():
+            return clean_text(value)[:TEXT_LIMIT]
+        case list():
+            return [_clean(v) for v in value]
+        case dict():
+            return {_clean(k): _clean(v) for k, v in value.items()}
+        case _:
+            return value
+
+
+def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
+    """Frame type and body of a message."""
+    if isinstance(message, Probe):
+        return FrameType.PROBE, _PROBE.pack(message.number, message.size) + bytes(message.size)
+    if isinstance(message, PartSent):
+        return FrameType.FILE_PART, _PART.pack(message.number, len(message.data)) + message.data
+    return FRAMES[type(message)], _encoder.encode(message)
+
+
+def from_frame(kind: FrameType, body: bytes) -> AnyMessage:
+    """The message of a frame; raises ProtocolError."""
+    if kind is FrameType.PROBE:
+        return _probe(body)
+    if kind is FrameType.FILE_PART:
+        return _part(body)
+    try:
+        message: AnyMessage = msgspec.convert(_clean(msgspec.json.decode(body)), AnyMessage)
+    except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
+        raise ProtocolError(f"A control frame of type 0x{kind:02x} does not decode.") from error
+    if FRAMES[type(message)] != kind:
+        raise ProtocolError(f"A {type(message).__name__} came in a frame of type 0x{kind:02x}.")
+    return message
+
+
+def _probe(body: bytes) -> Probe:
+    if len(body) >= _PROBE.size:
+        number, size = _PROBE.unpack_from(body)
+        if size == len(body) - _PROBE.size:
+            return Probe(number=number, size=size)
+    raise ProtocolError(f"A probe of {len(body)} bytes does not hold what it says.")
+
+
+def _part(body: bytes) -> PartSent:
+    length = len(body) - _PART.size
+    if not 0 <= length <= PART_BYTES or (sent := _PART.unpack_from(body))[1] != length:
+        raise ProtocolError(f"A part of a file of {len(body)} bytes does not hold what it says.")
+    return PartSent(number=sent[0], data=body[_PART.size :])

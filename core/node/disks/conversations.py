@@ -1,0 +1,162 @@
+"""Conversations that a person reads again: their words, sealed on this Mac alone, one file each.
+
+In the seal (`core.trust.sealed`, purpose "conversation"): "MCV" | format u8 | `Conversation` as msgpack. A file has the
+name of the conversation's random id, which stands in it too, so no file can pass for another. What the Macs hold of a
+conversation is no part of it; that is a session (`core.node.answers.sessions`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from time import time
+from typing import Final
+
+import msgspec
+
+from core.errors import MaclusterError, SealError, SessionError, UsageError
+from core.requests import Conversation, ConversationId, ConversationInfo, ConversationTitle, Done
+from core.trust.files import private_folder
+from core.trust.sealed import DAMAGED, forget, read_sealed, write_sealed
+
+PURPOSE: Final = "conversation"
+MAGIC: Final = b"MCV"
+FORMAT: Final = 1
+SUFFIX: Final = ".mcv"
+MAX_CONVERSATIONS: Final = 1000
+MAX_BYTES: Final = 8 << 20
+ENDING: Final = 600  # characters
+
+_PREFIX: Final = struct.Struct("<3sB")
+
+
+class Conversations:
+    """Each method is one command; it raises a MaclusterError with the reason and the cure. `limit`: how many there may
+    be.
+    """
+
+    def __init__(self, folder: Path, secret: bytes, limit: int = MAX_CONVERSATIONS) -> None:
+        self._folder, self._secret, self._limit = folder, secret, limit
+        self._writing = asyncio.Lock()
+
+    async def all(self) -> list[ConversationInfo]:
+        """Every conversation of this Mac, the newest first; those that cannot be read say why."""
+        found = await asyncio.to_thread(_listed, self._folder, self._secret)
+        return sorted(found, key=lambda each: each.changed_at, reverse=True)
+
+    async def read(self, wanted: ConversationId) -> Conversation:
+        """One, whole. Raises UsageError where there is none, SessionError."""
+        return await asyncio.to_thread(_read, self._existing(wanted.id), self._secret)
+
+    async def write(self, conversation: Conversation) -> ConversationInfo:
+        """Keep one, in the place of the one of that id. Raises UsageError where it is too long or there are too many,
+        SessionError.
+        """
+        async with self._writing:
+            return await asyncio.to_thread(self._put, conversation)
+
+    async def rename(self, wanted: ConversationTitle) -> ConversationInfo:
+        """Give one another title. Raises UsageError where there is none, SessionError."""
+        async with self._writing:
+            old = await asyncio.to_thread(_read, self._existing(wanted.id), self._secret)
+            return await asyncio.to_thread(self._put, msgspec.structs.replace(old, title=wanted.title))
+
+    async def delete(self, wanted: ConversationId) -> Done:
+        """Forget one, and its key. Raises UsageError where there is none, SessionError."""
+        async with self._writing:
+            path = self._existing(wanted.id)
+            await asyncio.to_thread(_as_session_error, lambda: forget(path))
+        return Done()
+
+    def _put(self, conversation: Conversation) -> ConversationInfo:
+        data = _PREFIX.pack(MAGIC, FORMAT) + msgspec.msgpack.encode(conversation)
+        if len(data) > MAX_BYTES:
+            what = f"The conversation has {len(data)} bytes, and one of {MAX_BYTES} is kept at most."
+            raise UsageError(what, "Begin a new one; this one can be exported.")
+        path = self._path(conversation.id)
+        _as_session_error(lambda: private_folder(self._folder, SealError))
+        if not path.exists() and len(list(self._folder.glob(f"*{SUFFIX}"))) >= self._limit:
+            raise UsageError(f"{self._limit} conversations are kept already.", "Delete some of them.")
+        _as_session_error(lambda: write_sealed(path, [data], self._secret, PURPOSE))
+        return _info(conversation, path.stat().st_size)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / f"{name}{SUFFIX}"
+
+    def _existing(self, name: str) -> Path:
+        path = self._path(name)
+        if not path.exists():
+            raise UsageError("That conversation is not kept on this Mac.", "It may have been deleted meanwhile.")
+        return path
+
+
+def _read(path: Path, secret: bytes) -> Conversation:
+    """Raises SessionError where it is damaged, another Mac's, or another conversation's under this name."""
+    data = bytearray()
+
+    def gather() -> None:
+        for chunk in read_sealed(path, secret, PURPOSE):
+            data.extend(chunk)
+            if len(data) > MAX_BYTES:
+                raise SealError(f"{path.name} is larger than any conversation.", DAMAGED)
+
+    _as_session_error(gather)
+    if len(data) < _PREFIX.size or not data.startswith(MAGIC):
+        raise SessionError(f"{path.name} is no conversation.", DAMAGED)
+    if (version := data[len(MAGIC)]) != FORMAT:
+        what = f"{path.name} has format {version}; this version of macluster reads format {FORMAT}."
+        raise SessionError(what, f"{'An older' if version < FORMAT else 'A newer'} macluster wrote it: use that one.")
+    try:
+        conversation = msgspec.msgpack.decode(memoryview(data)[_PREFIX.size :], type=Conversation)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise SessionError(f"What {path.name} holds does not decode.", DAMAGED) from error
+    if conversation.id != path.name.removesuffix(SUFFIX):
+        raise SessionError(f"{path.name} holds another conversation than its name says.", DAMAGED)
+    return conversation
+
+
+def _listed(folder: Path, secret: bytes) -> list[ConversationInfo]:
+    found = []
+    for path in folder.glob(f"*{SUFFIX}"):
+        name = path.name.removesuffix(SUFFIX)
+        try:
+            checked = msgspec.convert({"id": name}, ConversationId)
+        except msgspec.ValidationError:  # nobody of ours gave it that name
+            continue
+        try:
+            found.append(_info(_read(path, secret), path.stat().st_size))
+        except (OSError, MaclusterError) as error:
+            problem = error if isinstance(error, MaclusterError) else SessionError(f"It cannot be read: {error}.")
+            found.append(ConversationInfo(id=checked.id, changed_at=_written_at(path), problem=problem.problem))
+    return found
+
+
+def _info(conversation: Conversation, size_bytes: int) -> ConversationInfo:
+    last = conversation.turns[-1] if conversation.turns else None
+    return ConversationInfo(
+        id=conversation.id,
+        title=conversation.title,
+        model=conversation.model,
+        changed_at=conversation.changed_at,
+        messages=len(conversation.turns),
+        tokens=sum(turn.tokens for turn in conversation.turns),
+        size_bytes=size_bytes,
+        ending=last.text[-ENDING:] if last else "",
+        last_request=last.request_id if last else "",
+    )
+
+
+def _written_at(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return time()
+
+
+def _as_session_error(work: Callable[[], None]) -> None:
+    try:
+        work()
+    except SealError as error:
+        raise SessionError(error.what, error.fix) from error

@@ -1,0 +1,53 @@
+"""Downloads from the hub, each in a child of its own: what a library prints or does reaches no screen."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from core.errors import TransferError, error_from
+from core.models.files.fetched import Fetched, FetchOrder
+
+_QUIET: Final = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_HUB_DISABLE_XET": "1",  # its parts cannot be gone on with
+    "PYTHONSAFEPATH": "1",
+}
+
+
+async def download(repo: str, revision: str, cache: Path) -> AsyncIterator[Fetched]:
+    """Bytes of the model that are there, again and again until all are. Raises TransferError. Closing the iterator
+    ends the child; what it has brought stays.
+    """
+    child = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "core.models.files.fetch"),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        env={**os.environ, **_QUIET},
+    )
+    assert child.stdin
+    assert child.stdout
+    try:
+        child.stdin.write(msgspec.json.encode(FetchOrder(repo=repo, revision=revision, cache=str(cache))) + b"\n")
+        while line := await child.stdout.readline():
+            told = msgspec.json.decode(line, type=Fetched)
+            if told.problem:
+                raise error_from(told.problem)
+            yield told
+        if await child.wait() != 0:
+            raise TransferError(f"Downloading {repo} ended unexpectedly (exit status {child.returncode}).")
+    except (ConnectionError, msgspec.MsgspecError) as error:
+        raise TransferError(f"Downloading {repo} ended unexpectedly.") from error
+    finally:
+        if child.returncode is None:
+            child.kill()
+            await child.wait()

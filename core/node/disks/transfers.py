@@ -1,0 +1,222 @@
+"""Models on their way to this Mac's disk, from the hub or another Mac, and to other Macs that copy from here for us."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from functools import partial
+from math import inf
+from pathlib import Path
+from time import monotonic
+from typing import Final, Literal
+
+import msgspec
+
+from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError
+from core.events import ModelsChanged, Transfer
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import CopyAsk, CopyTold, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
+from core.node.base.tasks import Tasks
+from core.node.disks.copying import Copying, Stage
+from core.node.disks.downloads import download
+from core.node.disks.holdings import Holdings, Links
+from core.requests import CopyRequest, Done, DownloadRequest
+
+TELL_S: Final = 0.5
+RATE_S: Final = 5.0
+ASKED_REST_S: Final = 2.0
+
+Work = Callable[["Meter"], Awaitable[None]]
+
+
+class Transfers:
+    """One at a time to this Mac's disk. Publishes Transfer events, also for the Macs that copy from here for us."""
+
+    def __init__(
+        self,
+        device_id: str,
+        holdings: Holdings,
+        copying: Copying,
+        links: Links,
+        hub: Path,
+        *,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
+    ) -> None:
+        self._device_id, self._holdings, self._copying, self._links = device_id, holdings, copying, links
+        self._hub = hub
+        self._bus, self._journal, self._tasks = bus, journal, tasks
+        self._running: asyncio.Task[None] | None = None
+        self._asked_by = ""
+        self._failed_at = -inf
+
+    async def download(self, wanted: DownloadRequest) -> Done:
+        """Begin to download a model of the hub, or go on with it. Raises Busy."""
+        first = Transfer(model=wanted.repo, mac=self._device_id, state="asking")
+        self._begin(first, partial(self._download, wanted))
+        return Done()
+
+    async def copy(self, wanted: CopyRequest) -> Done:
+        """Begin to copy a model to the disks of Macs. Raises ModelNotFound, NotPaired, Busy."""
+        model, holders = self._holdings.find(wanted.fingerprint), self._holdings.holders(wanted.fingerprint)
+        if model is None:
+            raise ModelNotFound("No linked Mac has that model any more.")
+        for mac in wanted.to:
+            if mac in holders:
+                continue
+            if mac == self._device_id:
+                self._begin_copy(holders[0], model, asked_by="")
+            elif self._device_id not in holders:
+                raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
+            elif await self._links.send(mac, CopyAsk(fingerprint=wanted.fingerprint)):
+                self._bus.publish(_first(model, self._device_id, mac))
+            else:
+                raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
+        return Done()
+
+    async def stop(self) -> Done:
+        """End what runs, here and on the Macs that copy for us; what is there is kept."""
+        if self._running:
+            self._running.cancel()
+        for transfer in self._bus.now.transfers:
+            if transfer.mac != self._device_id:
+                await self._links.send(transfer.mac, CopyAsk(fingerprint=transfer.fingerprint, go_on=False))
+        return Done()
+
+    async def close(self) -> None:
+        """The node ends."""
+        if self._running:
+            self._running.cancel()
+            await asyncio.gather(self._running, return_exceptions=True)
+
+    async def heard(self, device_id: str, message: Holds | HoldsAsk | FileWord | CopyWord) -> None:
+        """Another Mac says something about models and their files."""
+        match message:
+            case Holds() | HoldsAsk():
+                self._tasks.spawn(self._holdings.heard(device_id, message))
+            case CopyAsk():
+                await self._copy_for(device_id, message)
+            case CopyTold(transfer=transfer):
+                self._told_by(device_id, transfer)
+            case _:
+                self._tasks.spawn(self._copying.heard(device_id, message))
+
+    def gone(self, device_id: str) -> None:
+        """That Mac is linked no more."""
+        self._copying.gone(device_id)
+        for known in self._bus.now.transfers:
+            if known.mac == device_id:
+                problem = LinkLost("The Mac that copied it is gone.", "Copy again when it is back.").problem
+                self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
+
+    def _told_by(self, device_id: str, told: Transfer) -> None:
+        """Of a copy that nobody here asked for nothing is said; nor can that Mac say that it is of something else."""
+        known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
+        if known:
+            same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac, "source": known.source}
+            self._bus.publish(msgspec.structs.replace(told, **same))
+
+    async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
+        """Another member wants this Mac to have a model that it holds."""
+        if not asked.go_on:
+            if self._running and self._asked_by == device_id:
+                self._running.cancel()
+            return
+        model = self._holdings.find(asked.fingerprint)
+        problem: MaclusterError | None = None
+        if model is None or device_id not in self._holdings.holders(asked.fingerprint):
+            problem = ModelNotFound("That Mac has told of no such model.")
+        elif monotonic() < self._failed_at + ASKED_REST_S:
+            problem = Busy("Copying to that Mac has failed a moment ago.", "Try again in a few seconds.")
+        else:
+            try:
+                self._begin_copy(device_id, model, asked_by=device_id)
+            except Busy as busy:
+                problem = busy
+        if problem:
+            name = model.name if model else "A model"
+            failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
+            await self._tell_asker(device_id, failed)
+
+    def _begin_copy(self, source: str, model: HeldModel, *, asked_by: str) -> None:
+        first = _first(model, source, self._device_id)
+        self._begin(first, partial(self._copy, source, model), asked_by)
+
+    def _begin(self, first: Transfer, work: Work, asked_by: str = "") -> None:
+        if self._running and not self._running.done():
+            raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
+        self._asked_by = asked_by
+        self._running = asyncio.create_task(self._run(Meter(first, self._tell), work), name="transfer")
+
+    async def _run(self, meter: Meter, work: Work) -> None:
+        meter.tell(meter.now)
+        try:
+            await work(meter)
+        except asyncio.CancelledError:
+            meter.end("stopped")
+            raise
+        except MaclusterError as error:
+            self._failed_at = monotonic()
+            meter.end("failed", error)
+            self._journal.warn(f"{meter.now.model} did not come: {error.what}")
+        except OSError as error:
+            self._failed_at = monotonic()
+            meter.end(
+                "failed", TransferError(f"The disk refuses: {error.strerror}.", "Make room there, then try again.")
+            )
+        else:
+            self._journal.info(f"{meter.now.model} is on this Mac's disk.")
+            await self._holdings.look()
+            meter.end("done")
+        finally:
+            self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
+
+    def _tell(self, transfer: Transfer) -> None:
+        self._bus.publish(transfer)
+        if self._asked_by:
+            self._tasks.spawn(self._tell_asker(self._asked_by, transfer))
+
+    async def _tell_asker(self, device_id: str, transfer: Transfer) -> None:
+        await self._links.send(device_id, CopyTold(transfer=transfer))
+
+    async def _download(self, wanted: DownloadRequest, meter: Meter) -> None:
+        async for fetched in download(wanted.repo, wanted.revision, self._hub):
+            meter.count("running", fetched.done, fetched.total)
+
+    async def _copy(self, source: str, model: HeldModel, meter: Meter) -> None:
+        await self._copying.fetch(source, model, meter.count)
+
+
+class Meter:
+    """Tells how far a transfer is, twice a second at most, and how fast it was lately."""
+
+    def __init__(self, first: Transfer, tell: Callable[[Transfer], None]) -> None:
+        self.now, self.tell = first, tell
+        self._told_at = 0.0
+        self._points: deque[tuple[float, int]] = deque()
+
+    def count(self, state: Stage, done: int, total: int) -> None:
+        """So many bytes are there."""
+        at = monotonic()
+        if state == self.now.state and at - self._told_at < TELL_S:
+            return
+        self._points.append((at, done))
+        while at - self._points[0][0] > RATE_S:
+            self._points.popleft()
+        (since, before), self._told_at = self._points[0], at
+        rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
+        self.now = msgspec.structs.replace(self.now, state=state, done=done, total=total, bytes_per_s=rate)
+        self.tell(self.now)
+
+    def end(self, state: Literal["done", "failed", "stopped"], error: MaclusterError | None = None) -> None:
+        """Nothing more comes."""
+        problem = error.problem if error else None
+        self.now = msgspec.structs.replace(self.now, state=state, bytes_per_s=0.0, problem=problem)
+        self.tell(self.now)
+
+
+def _first(model: HeldModel, source: str, mac: str) -> Transfer:
+    return Transfer(model=model.name, fingerprint=model.fingerprint, mac=mac, source=source, state="asking")

@@ -1,0 +1,1 @@
+"""How another Mac is let in."""

@@ -1,0 +1,218 @@
+"""Pairing over a plain TCP connection that is open only while the pairing screen is (security.md §2.4): the I/O around
+the state machines of `core.trust.pairing`. Everything is bounded and timed; when one side stops, both forget.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import struct
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Final, Literal
+
+from core.errors import PairingError
+from core.settings import MAX_CONTROL_BODY
+from core.trust.identity import Identity
+from core.trust.pairing import (
+    P4_BYTES,
+    REVEAL_BYTES,
+    WINDOW_S,
+    Comparison,
+    Confirmed,
+    Offer,
+    PairingView,
+    reveal_length,
+)
+from core.trust.roster import Member, Roster, RosterStore, accept, decode_bundle
+from core.trust.roster.joining import (
+    Card,
+    admit,
+    card_of,
+    check_certificate,
+    check_joined,
+    decide,
+    decode_card,
+    encode_card,
+    found_with,
+)
+
+Confirm = Callable[[PairingView], Awaitable[str]]
+
+MESSAGE_S: Final = 10.0
+MAX_NOTE: Final = MAX_CONTROL_BODY + 32
+MAX_BUNDLES: Final = 64
+READY: Final = "Start pairing there too. A Mac takes one other at a time, 3 attempts in 2 minutes, 10 seconds apart."
+AGAIN: Final = "Start again on both Macs."
+NOT_READY: Final = PairingError("The other Mac stopped the pairing, or is not ready for it.", READY)
+BROKEN_OFF: Final = PairingError(
+    "The other Mac broke it off: its person stopped, or typed other digits. Nothing was kept.", AGAIN
+)
+
+_LENGTH: Final = struct.Struct("<I")
+_EPOCH: Final = struct.Struct("<Q")
+
+
+class Talk:
+    """A pairing connection: exact reads and whole writes, each within 10 seconds unless said otherwise."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader, self._writer = reader, writer
+        self.host = str((writer.get_extra_info("peername") or ("",))[0])
+
+    async def read(self, length: int, timeout_s: float = MESSAGE_S, gone: PairingError = NOT_READY) -> bytes:
+        """So many bytes. Raises PairingError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._reader.readexactly(length)
+        except TimeoutError as error:
+            raise PairingError("The other Mac did not answer in time.", READY) from error
+        except (asyncio.IncompleteReadError, OSError) as error:
+            raise PairingError(gone.what, gone.fix) from error
+
+    async def write(self, data: bytes) -> None:
+        """All of `data`. Raises PairingError."""
+        self._writer.write(data)
+        try:
+            async with asyncio.timeout(MESSAGE_S):
+                await self._writer.drain()
+        except OSError as error:
+            raise PairingError("The other Mac stopped the pairing.") from error
+
+    async def reveal(self) -> bytes:
+        """P2 or P3: 97 bytes, and as many of name as the last of them says."""
+        head = await self.read(REVEAL_BYTES)
+        return head + await self.read(reveal_length(head))
+
+    async def tell(self, peer: Confirmed, note: bytes) -> None:
+        """A note, bound to what was said before. Raises PairingError."""
+        packed = peer.pack(note)
+        await self.write(_LENGTH.pack(len(packed)) + packed)
+
+    async def hear(self, peer: Confirmed) -> bytes:
+        """The peer's next note. Raises PairingError."""
+        (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
+        if length > MAX_NOTE:
+            raise PairingError(f"The other Mac sent a note of {length} bytes; {MAX_NOTE} are allowed.")
+        return peer.unpack(await self.read(length))
+
+
+class Desk:
+    """What this Mac brings to a pairing. `chosen`: the device id of the Mac that the person wants, None for any."""
+
+    def __init__(
+        self, identity: Identity, name: str, store: RosterStore, confirm: Confirm, chosen: str | None = None
+    ) -> None:
+        self.identity, self.name, self.store, self.confirm, self.chosen = identity, name, store, confirm, chosen
+
+    def check_chosen(self, view: PairingView) -> None:
+        """Before any digits are shown. Raises PairingError."""
+        if self.chosen is not None and view.peer_text_id != self.chosen:
+            raise PairingError(
+                f"Another Mac than the chosen one is there: {view.peer_name} ({view.peer_text_id[:8]}).",
+                "If that is the one you want, choose it.",
+            )
+
+    async def finish(self, talk: Talk, comparison: Comparison, *, initiator: bool, timeout_s: float) -> Member:
+        """From the digits to the roster; the peer as a member. Raises PairingError or RosterError."""
+        peer = await self._compare(talk, comparison, timeout_s)
+        mine = card_of(self.identity, self.store.current)
+        await talk.tell(peer, encode_card(mine))
+        theirs = decode_card(await talk.hear(peer))
+        check_certificate(theirs, peer)
+        step = decide(mine, theirs, initiator=initiator)
+        if step == "join":
+            await self._join(talk, peer, theirs)
+        else:
+            self.store.adopt(self._next_roster(step, peer, theirs))
+            await self._hand_over(talk, peer)
+        member = self.store.cluster().roster.member(peer.device_id)
+        assert member is not None
+        return member
+
+    def _next_roster(self, step: Literal["found", "admit"], peer: Confirmed, theirs: Card) -> bytes:
+        if step == "found":
+            return found_with(self.identity, self.name, secrets.token_bytes(16), peer, theirs)
+        return admit(self.identity, self.store.cluster().roster, peer, theirs)
+
+    async def _compare(self, talk: Talk, comparison: Comparison, timeout_s: float) -> Confirmed:
+        """Ask the person while listening, so that a "no" on the other screen takes the question off this one."""
+        asking = asyncio.ensure_future(self.confirm(replace(comparison.view, address=talk.host)))
+        hearing = asyncio.create_task(talk.read(P4_BYTES, timeout_s, BROKEN_OFF))
+        try:
+            async with asyncio.timeout(timeout_s):
+                await asyncio.wait({asking, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                if not asking.done():
+                    hearing.result()
+                p4, pledge = comparison.confirm(await asking)
+                await talk.write(p4)
+                return pledge.verify(await hearing)
+        except TimeoutError as error:
+            raise PairingError("The digits were not typed in time.", AGAIN) from error
+        finally:
+            asking.cancel()
+            hearing.cancel()
+            await asyncio.gather(asking, hearing, return_exceptions=True)
+
+    async def _hand_over(self, talk: Talk, peer: Confirmed) -> None:
+        """P5: the chain of rosters in as many bundles as it takes; the other side answers each with its epoch."""
+        has, goal = 0, self.store.cluster().roster.epoch
+        while has < goal:
+            await talk.tell(peer, self.store.bundle(has))
+            note = await talk.hear(peer)
+            if len(note) != _EPOCH.size or _EPOCH.unpack(note)[0] <= has:
+                raise PairingError("The other Mac did not take the roster.")
+            (has,) = _EPOCH.unpack(note)
+
+    async def _join(self, talk: Talk, peer: Confirmed, theirs: Card) -> None:
+        """P5 on the other side. Nothing is kept before the whole chain holds and names both Macs."""
+        newest: Roster | None = None
+        bundles: list[bytes] = []
+        while True:
+            bundle = await talk.hear(peer)
+            offered, before = decode_bundle(bundle), newest
+            for roster in offered.rosters:
+                newest = accept(newest, roster)
+            if newest is None or newest == before or len(bundles) == MAX_BUNDLES:
+                raise PairingError("The other Mac sent no usable roster.")
+            bundles.append(bundle)
+            if newest.stand == offered.stand:
+                break
+            await talk.tell(peer, _EPOCH.pack(newest.epoch))
+        check_joined(newest, self.identity, peer, theirs)
+        for bundle in bundles:
+            self.store.adopt(bundle)
+        await talk.tell(peer, _EPOCH.pack(newest.epoch))
+
+
+async def offer_pairing(
+    host: str,
+    port: int,
+    *,
+    identity: Identity,
+    name: str,
+    store: RosterStore,
+    confirm: Confirm,
+    chosen: str | None = None,
+    timeout_s: float = WINDOW_S,
+) -> Member:
+    """Pair with the Mac that listens at `host`:`port`; the new member. `confirm` shows the digits and returns those
+    that the person typed from the other screen within `timeout_s`; it is not called for another Mac than the `chosen`
+    one. Raises PairingError or RosterError, and then nothing was kept.
+    """
+    desk = Desk(identity, name, store, confirm, chosen)
+    try:
+        async with asyncio.timeout(MESSAGE_S):
+            reader, writer = await asyncio.open_connection(host, port)
+    except OSError as error:
+        raise PairingError(f"{host} port {port} cannot be reached for pairing.", READY) from error
+    talk = Talk(reader, writer)
+    try:
+        offer = Offer(identity, name, secrets.token_bytes)
+        await talk.write(offer.commit)
+        p3, comparison = offer.reveal(await talk.reveal())
+        desk.check_chosen(comparison.view)
+        await talk.write(p3)
+        return await desk.finish(talk, comparison, initiator=True, timeout_s=timeout_s)
+    finally:
+        writer.close()

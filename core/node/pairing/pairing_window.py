@@ -1,0 +1,150 @@
+"""This Mac's pairing window: a listener that is open for two minutes at most, and lets in one Mac at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from core.errors import MaclusterError, PairingError
+from core.node.pairing.pairing import Confirm, Desk, Talk
+from core.trust.identity import Identity
+from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, Answer, Window
+from core.trust.roster import Member, RosterStore
+
+CALLERS: Final = 8
+DISTURBED: Final = "Start again on both Macs; if it happens again, somebody on this network disturbs it."
+
+
+class PairingServer:
+    """Waits for one Mac to pair with, for as long as its window is open. Closes itself once digits were compared, with
+    whatever result: whoever wants to try again asks the person again.
+    """
+
+    def __init__(self, desk: Desk, window: Window) -> None:
+        loop = asyncio.get_running_loop()
+        self._desk, self._window, self._clock = desk, window, loop.time
+        self._calls: set[asyncio.Task[None]] = set()
+        self._busy = self._was_asked = False
+        self._server: asyncio.Server | None = None
+        self._last = PairingError(
+            "The other Mac did not come while the window was open.", "Start pairing on both Macs."
+        )
+        self._alarm = loop.call_at(window.closes_at, self.close)
+        self.port = 0
+        self.result: asyncio.Future[Member] = loop.create_future()
+
+    async def listen(self, host: str, port: int) -> None:
+        """Open the door. Raises PairingError if the address cannot be had."""
+        try:
+            self._server = await asyncio.start_server(self._call, host, port, backlog=CALLERS)
+        except OSError as error:
+            self.close()
+            raise PairingError(f"This Mac cannot listen on {host} port {port}.", "Choose another port.") from error
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def wait(self) -> Member:
+        """The Mac that was paired. Raises PairingError when the window closed without one."""
+        return await asyncio.shield(self.result)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a Mac is at the door."""
+        return self._busy
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Whoever knocks is sent away meanwhile: this Mac is at another one's door. Not while `is_busy`."""
+        self._busy = True
+        try:
+            yield
+        finally:
+            self._busy = False
+
+    def close(self) -> None:
+        """Close the window; a pairing under way is broken off."""
+        self._shut()
+        for call in self._calls - {asyncio.current_task()}:
+            call.cancel()
+        if not self.result.done():
+            self.result.set_exception(self._last)
+            self.result.exception()  # it counts as seen, even if nobody waits
+
+    async def wait_closed(self) -> None:
+        """Until no connection is left."""
+        await asyncio.gather(*self._calls, return_exceptions=True)
+
+    def _shut(self) -> None:
+        self._alarm.cancel()
+        if self._server:
+            self._server.close()
+
+    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        call = asyncio.current_task()
+        assert call is not None
+        self._calls.add(call)
+        try:
+            if len(self._calls) <= CALLERS:
+                await self._serve(Talk(reader, writer))
+        except asyncio.CancelledError:
+            pass  # only `close` cancels a call, and the call is over then
+        finally:
+            writer.close()
+            self._calls.discard(call)
+
+    async def _serve(self, talk: Talk) -> None:
+        """Whoever knocks costs nothing but this connection; an attempt is counted, and is the only one at its time."""
+        try:
+            answer = Answer(self._desk.identity, self._desk.name, secrets.token_bytes, await talk.read(P1_BYTES))
+            if self._busy:
+                raise PairingError("Another Mac is being paired.")
+            self._window.admit(self._clock())
+        except PairingError:
+            return
+        self._busy = True
+        try:
+            member = await self._attempt(talk, answer)
+        except MaclusterError as error:
+            self._last = PairingError(error.what, error.fix)
+            if self._window.is_spent and not self._was_asked:
+                self._last = PairingError(f"Every attempt at this Mac's window failed. {error.what}", DISTURBED)
+            if self._window.is_spent or self._was_asked:
+                self.close()
+        else:
+            self._shut()
+            if not self.result.done():
+                self.result.set_result(member)
+        finally:
+            self._busy = False
+
+    async def _attempt(self, talk: Talk, answer: Answer) -> Member:
+        await talk.write(answer.reveal)
+        comparison = answer.check(await talk.reveal())
+        self._desk.check_chosen(comparison.view)
+        self._was_asked = True
+        self._last = PairingError("The digits were not typed in time.", "Start pairing again on both Macs.")
+        left = self._window.closes_at - self._clock()
+        return await self._desk.finish(talk, comparison, initiator=False, timeout_s=left)
+
+
+async def serve_pairing(
+    host: str,
+    port: int,
+    *,
+    identity: Identity,
+    name: str,
+    store: RosterStore,
+    confirm: Confirm,
+    chosen: str | None = None,
+    window_s: float = WINDOW_S,
+    apart_s: float = APART_S,
+) -> PairingServer:
+    """Open the pairing window of this Mac: 3 attempts, `apart_s` apart, within `window_s`; only the `chosen` Mac's can
+    come to a comparison. Raises PairingError.
+    """
+    window = Window(asyncio.get_running_loop().time(), window_s=window_s, apart_s=apart_s)
+    server = PairingServer(Desk(identity, name, store, confirm, chosen), window)
+    await server.listen(host, port)
+    return server

@@ -1,0 +1,136 @@
+"""Where each Mac may be reached. What its key once answered at comes first, then what a person gave, then what Bonjour
+claims: a claim can cost a dial that fails, and never takes the place of what is known. Pure, but for the last two
+functions, which keep what is known over a restart.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from core.errors import MaclusterError, TrustError
+from core.node.peers.sightings import MAX_RECORDS, Place, Sightings, place_given
+from core.trust.files import read_private, write_private
+from core.trust.identity import parse_text_id
+
+MAX_MACS: Final = 64
+MAX_PLACES: Final = 4
+
+Proven = Mapping[str, tuple[Place, ...]]
+
+
+class AddressBook:
+    """Places by device id, newest first, at most 4 of each kind a Mac; those that Bonjour claims are in `sightings`.
+
+    `anybody`: places of Macs whose ids nobody has told. `proven` is where it begins; `on_proof` gets every change of
+    it, at most 64 Macs.
+    """
+
+    def __init__(
+        self,
+        sightings: Sightings,
+        anybody: Iterable[Place] = (),
+        proven: Proven | None = None,
+        on_proof: Callable[[Proven], None] = lambda _: None,
+    ) -> None:
+        self._sightings = sightings
+        self._anybody = tuple(dict.fromkeys(anybody))
+        self._proven = dict(proven or {})
+        self._by_hand: dict[str, tuple[Place, ...]] = {}
+        self._on_proof = on_proof
+
+    def of(self, device_id: str) -> tuple[Place, ...]:
+        """Where to look for a Mac, in this order."""
+        known, by_hand = self._proven.get(device_id, ()), self._by_hand.get(device_id, ())
+        return tuple(dict.fromkeys((*known, *by_hand, *self._sightings.places(device_id))))
+
+    def is_by_hand(self, device_id: str) -> bool:
+        """Whether a person gave an address of it."""
+        return device_id in self._by_hand or not set(self._anybody).isdisjoint(self._proven.get(device_id, ()))
+
+    @property
+    def known(self) -> tuple[str, ...]:
+        """The Macs of which more than a claim is known."""
+        return tuple(dict.fromkeys((*self._proven, *self._by_hand)))
+
+    @property
+    def unclaimed(self) -> tuple[Place, ...]:
+        """The places given without an id at which no Mac has proved itself yet."""
+        claimed = {place for places in self._proven.values() for place in places}
+        return tuple(place for place in self._anybody if place not in claimed)
+
+    def by_hand(self, device_id: str, place: Place) -> None:
+        """A person says that this Mac is there."""
+        _put(self._by_hand, device_id, place, MAX_RECORDS)
+
+    def met(self, device_id: str, place: Place) -> None:
+        """The key of this Mac answered there, so no other Mac is there."""
+        before = dict(self._proven)
+        for other, places in before.items():
+            if other != device_id and place in places:
+                self._set(other, tuple(p for p in places if p != place))
+        _put(self._proven, device_id, place, MAX_MACS)
+        if self._proven != before:
+            self._on_proof(self._proven)
+
+    def moved(self, old_id: str, new_id: str) -> None:
+        """A Mac changed its key, and with that its device id: it is looked for where it was."""
+        for table, most in ((self._proven, MAX_MACS), (self._by_hand, MAX_RECORDS)):
+            for place in reversed(table.pop(old_id, ())):
+                _put(table, new_id, place, most)
+        self._on_proof(self._proven)
+
+    def keep(self, members: Collection[str]) -> None:
+        """Forget what was proven of Macs that are no members any more."""
+        gone = self._proven.keys() - set(members)
+        for device_id in gone:
+            del self._proven[device_id]
+        if gone:
+            self._on_proof(self._proven)
+
+    def _set(self, device_id: str, places: tuple[Place, ...]) -> None:
+        if places:
+            self._proven[device_id] = places
+        else:
+            del self._proven[device_id]
+
+
+def _put(table: dict[str, tuple[Place, ...]], device_id: str, place: Place, most: int) -> None:
+    """`place` as the first of `device_id`; of more than `most` Macs the one longest without news goes."""
+    others = (p for p in table.pop(device_id, ()) if p != place)
+    table[device_id] = (place, *others)[:MAX_PLACES]
+    if len(table) > most:
+        del table[next(iter(table))]
+
+
+_Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
+_decoder = msgspec.json.Decoder(dict[str, list[tuple[str, _Port]]])
+
+
+def read_proven(path: Path) -> Proven:
+    """What `write_proven` wrote. A file that is damaged, or not this user's alone, counts as none: Macs are then looked
+    for as if for the first time.
+    """
+    if not os.path.lexists(path):
+        return {}
+    try:
+        found = _decoder.decode(read_private(path, TrustError))
+        for device_id in found:
+            parse_text_id(device_id)
+        latest = list(found.items())[-MAX_MACS:]
+        return {
+            device_id: tuple(place_given(*p) for p in places[:MAX_PLACES]) for device_id, places in latest if places
+        }
+    except (MaclusterError, msgspec.MsgspecError):
+        return {}
+
+
+def write_proven(path: Path, proven: Proven) -> None:
+    """Write it for the next start of this node, 0600."""
+    with suppress(TrustError):  # a full disk costs an address that mDNS or a person can give again
+        write_private(path, msgspec.json.encode(proven), TrustError)

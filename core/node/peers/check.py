@@ -1,0 +1,124 @@
+"""The check of this node: why no other Mac is found or linked, and what else a person should know of this Mac.
+
+The functions that end in `_finding` and `_findings` are pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from core.events import Peer
+from core.mac.doctor import examine_machine, examine_network
+from core.mac.interfaces import Interface, interfaces, on_subnet
+from core.node.base.bus import Bus
+from core.node.peers.discovery import Discovery
+from core.requests import Finding
+from core.settings import Home
+from core.text import clean_text
+from core.trust.identity import Storage
+
+MACS_TOLD: Final = 12
+
+
+class Check:
+    """`host` is what this node listens on, `budget_bytes` what its worker may use; `multicast`: whether it is to use
+    Bonjour.
+    """
+
+    def __init__(
+        self,
+        home: Home,
+        host: str,
+        budget_bytes: int,
+        storage: Storage,
+        bus: Bus,
+        discovery: Discovery,
+        *,
+        multicast: bool,
+    ) -> None:
+        self._home, self._host, self._budget_bytes = home, host, budget_bytes
+        self._storage = storage
+        self._bus = bus
+        self._discovery = discovery
+        self._multicast = multicast
+
+    async def findings(self) -> AsyncIterator[Finding]:
+        """Each as soon as it is made."""
+        peers = self._bus.now.peers
+        own = next((p for p in peers if p.is_self), None)
+        yield node_finding(own.address if own else "", self._host)
+        async for finding in examine_network(self._host):
+            yield finding
+        yield bonjour_finding(self._multicast, is_on=self._discovery.is_on, hears=self._discovery.hears_itself)
+        for finding in mac_findings([p for p in peers if not p.is_self], interfaces()):
+            yield finding
+        yield key_finding(self._storage)
+        async for finding in examine_machine(self._home.root, self._budget_bytes):
+            yield finding
+
+
+async def findings_without_node(home: Home, host: str, budget_bytes: int) -> AsyncIterator[Finding]:
+    """What can be said of this Mac while no node runs on it."""
+    cure = "Run macluster: it starts one for as long as it is open. `macluster node` runs one without a screen."
+    yield Finding(name="node", state="bad", what="No node runs on this Mac.", fix=cure)
+    async for finding in examine_network(host):
+        yield finding
+    async for finding in examine_machine(home.root, budget_bytes):
+        yield finding
+
+
+def node_finding(address: str, host: str) -> Finding:
+    """Where this node listens."""
+    if not address:
+        return Finding(name="node", state="bad", what="It does not listen yet.", fix="Check again in a moment.")
+    port = address.rpartition(":")[2]
+    where = f"on all addresses of this Mac, port {port}" if host in ("0.0.0.0", "::") else f"at {address}"
+    return Finding(name="node", state="ok", what=f"It listens {where}.")
+
+
+def bonjour_finding(multicast: bool, *, is_on: bool, hears: bool) -> Finding:
+    """Whether this Mac is advertised; `hears`: it has heard its own advertisement."""
+    if not multicast:
+        cure = "Add Macs by address, or start the node without --no-multicast."
+        return Finding(name="Bonjour", state="warn", what="This node runs without it.", fix=cure)
+    if not is_on:
+        return Finding(name="Bonjour", state="bad", what="It could not be started.", fix="Press r to look again.")
+    if not hears:
+        cure = "Check again in a few seconds; then see what is said of multicast."
+        return Finding(name="Bonjour", state="warn", what="This Mac does not hear its own advertisement.", fix=cure)
+    return Finding(name="Bonjour", state="ok", what="This Mac is advertised, and hears its advertisement.")
+
+
+def mac_findings(others: Sequence[Peer], found: Sequence[Interface]) -> list[Finding]:
+    """A finding for each of the other Macs, those with trouble first."""
+    if not others:
+        cure = "Run macluster there, on the same network as this Mac; guest networks often keep Macs apart."
+        return [Finding(name="other Macs", state="warn", what="None was found.", fix=cure)]
+    findings = [_mac_finding(peer, found) for peer in others]
+    return sorted(findings, key=lambda f: f.state == "ok")[:MACS_TOLD]
+
+
+def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:
+    name = clean_text(peer.name)
+    if peer.state in ("connected", "suspect"):
+        return Finding(name=name, state="ok", what=f"Linked, at {peer.address}.")
+    what = peer.problem or (f"Seen at {peer.address}." if peer.address else "Not seen now.")
+    hosts = [place.rpartition(":")[0].strip("[]") for place in (peer.address, *peer.also_at) if place]
+    if hosts and all(on_subnet(host, found) is False for host in hosts):
+        subnets = ", ".join(dict.fromkeys(each.subnet for each in found if each.is_up and not each.is_loopback))
+        cure = f"Its address {hosts[0]} is on none of this Mac's networks ({subnets}): bring both to one."
+        return Finding(name=name, state="bad", what=what, fix=cure)
+    if peer.problem:
+        return Finding(name=name, state="bad", what=what, fix="See that macluster runs there, and is let through.")
+    if peer.trust in ("seen", "unpaired"):
+        return Finding(name=name, state="ok", what=what, fix="Not paired: press p on both Macs.")
+    return Finding(name=name, state="warn", what=what, fix="Not linked: it is looked for. r looks at once.")
+
+
+def key_finding(storage: Storage) -> Finding:
+    """What keeps this Mac's key."""
+    if storage == "keychain":
+        return Finding(name="key", state="ok", what="Kept in the keychain of this Mac.")
+    cure = "No keychain was open when it was made. A new key (trust screen, o) goes there if one is open then."
+    return Finding(name="key", state="warn", what="Kept by file permissions (0600).", fix=cure)

@@ -1,0 +1,218 @@
+"""Reaches the paired Macs that are not linked, wherever they may be, and the places given without saying whose."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final
+
+from core.errors import HandshakeError, MaclusterError, WrongKey
+from core.link.control import ControlLink, dial_control
+from core.node.base.journal import Journal
+from core.node.peers.addresses import AddressBook
+from core.node.peers.sightings import Place
+from core.trust.identity import Identity, parse_text_id, text_id
+from core.trust.roster import Member, RosterStore
+
+DIAL_S: Final = 5.0
+REDIAL_S: Final = (0.2, 0.5, 1.0, 2.0)
+SEEK_S: Final = (0.5, 1.0, 2.0, 5.0)
+STRANGER_S: Final = 30.0
+PATIENCE_S: Final = 3.0
+
+
+class Dialling:
+    """Dials each Mac at one place after the other until it is linked. The Mac with the lower device id dials; the
+    other one waits a moment first, so that two links do not cross.
+
+    `is_linked` says whom nobody needs to dial; `on_link` takes a link that proved itself, and may close it;
+    `on_change` hears of every device id for which `problem` changed.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        store: RosterStore,
+        book: AddressBook,
+        journal: Journal,
+        *,
+        is_linked: Callable[[str], bool],
+        on_link: Callable[[ControlLink], None],
+        on_change: Callable[[str], None],
+    ) -> None:
+        self._identity, self._store, self._book, self._journal = identity, store, book, journal
+        self._is_linked, self._on_link, self._on_change = is_linked, on_link, on_change
+        self._tasks: dict[str | Place, asyncio.Task[None]] = {}
+        self._short: dict[str, int] = {}
+        self._problems: dict[str, str] = {}
+        self._wrong_keys: dict[str, str] = {}
+        self._news = asyncio.Event()
+
+    async def stop(self) -> None:
+        """Give up on everybody."""
+        while tasks := list(self._tasks.values()):  # one that was done already may have begun another
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def problem(self, device_id: str) -> str:
+        """Why the last round of dialling did not reach that Mac; "" where it is linked or was not looked for."""
+        return self._problems.get(device_id, "")
+
+    def wrong_key(self, device_id: str) -> str:
+        """Where the last round of dialling met another key than that Mac's, and which; "" where it met none."""
+        return self._wrong_keys.get(device_id, "")
+
+    def reach(self, device_id: str) -> None:
+        """Dial a paired Mac in the background until it is linked."""
+        if self._is_wanted(device_id) and self._book.of(device_id):
+            self._begin(device_id, partial(self._dial, device_id))
+
+    def renew(self, device_id: str, on_link: Callable[[ControlLink], None]) -> None:
+        """Dial a Mac that is linked once more in the background, each of its places once; `on_link` takes the link."""
+        self._begin(device_id, partial(self._renew, device_id, on_link))
+
+    def roster_changed(self) -> None:
+        """Look for everybody now: the members, and whoever is at the places that no member claims."""
+        roster = self._store.current
+        members = [text_id(m.device_id) for m in roster.members] if roster else []
+        self._book.keep(members)
+        self._news.set()
+        self._news = asyncio.Event()
+        for device_id in members:
+            self.reach(device_id)
+        for place in self._book.unclaimed:
+            self._begin(place, partial(self._seek, place))
+
+    def linked(self, device_id: str) -> None:
+        """It is linked, whoever dialled."""
+        self._problems.pop(device_id, None)
+        self._wrong_keys.pop(device_id, None)
+
+    def ended(self, device_id: str, *, at_once: bool) -> None:
+        """A link ended: dial again, but not in a hot loop if they all end at once."""
+        self._short[device_id] = self._short.get(device_id, 0) + 1 if at_once else 0
+        self.reach(device_id)
+
+    def _begin(self, key: str | Place, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        if key not in self._tasks:
+            task = self._tasks[key] = asyncio.create_task(work(), name=f"dial {key}")
+            task.add_done_callback(lambda task: self._done(key, task))
+
+    def _done(self, key: str | Place, task: asyncio.Task[None]) -> None:
+        """A link may have ended again before its dialling did, or a place may be a member's now that is not linked:
+        then nobody else would dial.
+        """
+        self._tasks.pop(key, None)
+        if not task.cancelled():
+            for device_id in [key] if isinstance(key, str) else self._book.known:
+                self.reach(device_id)
+
+    def _is_wanted(self, device_id: str) -> bool:
+        roster, own = self._store.current, self._identity.device_id
+        if roster is None or roster.member(own) is None or device_id == self._identity.text_id:
+            return False
+        return not self._is_linked(device_id) and roster.member(parse_text_id(device_id)) is not None
+
+    async def _dial(self, device_id: str) -> None:
+        if device_id < self._identity.text_id:
+            await asyncio.sleep(PATIENCE_S)
+        if short := self._short.get(device_id, 0):
+            await asyncio.sleep(REDIAL_S[min(short, len(REDIAL_S)) - 1])
+        attempt = 0
+        while self._is_wanted(device_id):
+            await self._round(device_id)
+            if self._is_wanted(device_id):
+                await self._pause(REDIAL_S[min(attempt, len(REDIAL_S) - 1)])
+                attempt += 1
+
+    async def _round(self, device_id: str) -> None:
+        """Every place once, until one of them is right."""
+        wrong, silent, key = "", "", ""
+        for place in self._book.of(device_id):
+            if not self._is_wanted(device_id):
+                return
+            try:
+                self._on_link(await self._call(place, parse_text_id(device_id)))
+            except HandshakeError as error:
+                text = f"At {place}: {_told(error)}"
+                wrong, key = wrong or text, key or (text if isinstance(error, WrongKey) else "")
+            except MaclusterError as error:
+                silent = silent or _told(error)
+            else:
+                return
+        if not self._is_linked(device_id):
+            is_news = key != self._wrong_keys.get(device_id, "")
+            self._wrong_keys[device_id] = key
+            self._complain(device_id, wrong or silent, is_news)
+
+    def _complain(self, device_id: str, problem: str, is_news: bool) -> None:
+        """One sentence of them all: a wrong key tells more than silence, else the best place counts."""
+        if problem and problem != self._problems.get(device_id):
+            if device_id not in self._problems:
+                self._journal.warn(f"No control link to {device_id[:8]}: {problem}")
+            self._problems[device_id] = problem
+            is_news = True
+        if is_news:
+            self._on_change(device_id)
+
+    async def _renew(self, device_id: str, on_link: Callable[[ControlLink], None]) -> None:
+        problem = ""
+        for place in self._book.of(device_id):
+            if not self._is_linked(device_id):
+                return
+            try:
+                on_link(await self._call(place, parse_text_id(device_id), again=True))
+            except MaclusterError as error:
+                problem = problem or _told(error)
+            else:
+                return
+        self._journal.warn(f"The link to {device_id[:8]} keeps its keys for now: {problem or 'nowhere to dial it.'}")
+
+    async def _seek(self, place: Place) -> None:
+        """Until a member answers there; from then on it is dialled as that member."""
+        said, attempt = "", 0
+        while place in self._book.unclaimed:
+            try:
+                self._on_link(await self._call(place, None))
+            except MaclusterError as error:
+                if place not in self._book.unclaimed:
+                    return
+                if said != error.what:
+                    said = error.what
+                    self._journal.warn(f"No paired Mac at {place}: {_told(error)}")
+                slow = isinstance(error, HandshakeError)
+                await self._pause(STRANGER_S if slow else SEEK_S[min(attempt, len(SEEK_S) - 1)])
+                attempt += 1
+
+    async def _call(self, place: Place, peer_id: bytes | None, *, again: bool = False) -> ControlLink:
+        """A link to that Mac, or to whichever member is there; `again`: even if it is linked. Raises LinkError,
+        NotPaired.
+        """
+
+        def met(member: Member) -> None:
+            self._book.met(text_id(member.device_id), place)
+            if not again and self._is_linked(text_id(member.device_id)):
+                raise HandshakeError(f"{member.name} at {place} is linked already.")
+
+        return await dial_control(
+            place.host,
+            place.port,
+            identity=self._identity,
+            cluster=self._store.cluster(),
+            peer_id=peer_id,
+            timeout_s=DIAL_S,
+            on_proof=met,
+        )
+
+    async def _pause(self, seconds: float) -> None:
+        """A while, but no longer than until the roster changes."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._news.wait(), seconds)
+
+
+def _told(error: MaclusterError) -> str:
+    """What happened, and a cure where it is one for this very case."""
+    return error.what if error.fix == error.fix_by_default else f"{error.what} {error.fix}"

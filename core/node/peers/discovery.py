@@ -1,0 +1,262 @@
+"""Finds other Macs by Bonjour. What it finds is a hint for addresses, never identity, never liveness."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Final
+
+import msgspec
+from zeroconf import (  # type: ignore[attr-defined]  # the records are not in its __all__
+    DNSAddress,
+    DNSService,
+    IPVersion,
+    ServiceStateChange,
+    Zeroconf,
+    current_time_millis,
+)
+from zeroconf import Error as ZeroconfError
+from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
+
+from core.errors import TrustError
+from core.node.peers.sightings import MAX_RECORDS, Place
+from core.settings import SERVICE_TYPE, VERSION
+from core.text import Clean, clean_name
+from core.trust.identity import parse_text_id
+
+MAX_TXT: Final = 1024
+MAX_HOSTS: Final = 4
+IPV4_BYTES: Final = 4
+RESOLVE_MS: Final = 3000
+AT_ONCE: Final = 32
+ROUND_S: Final = 0.25
+
+
+class Sighting(msgspec.Struct, frozen=True, kw_only=True):
+    """What an advertisement claims; nothing in it is proven. `more_hosts`: further addresses with the same port.
+
+    `pairing_port`: where its pairing window listens, while that is open.
+    """
+
+    device_id: str
+    name: Clean
+    host: str
+    port: int
+    more_hosts: tuple[str, ...] = ()
+    pairing_port: int | None = None
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        """Where it claims to listen."""
+        return tuple(Place(host, self.port) for host in (self.host, *self.more_hosts))
+
+    @property
+    def windows(self) -> tuple[Place, ...]:
+        """Where it claims that its pairing window is open."""
+        port = self.pairing_port
+        return tuple(Place(host, port) for host in (self.host, *self.more_hosts)) if port else ()
+
+
+class Discovery:
+    """Advertises this node and browses for others, on `host`'s interface if it is loopback, else on all.
+
+    `on_vanish`: an advertisement was taken back, or ran out. `on_conflict`: another host advertises this Mac's id;
+    said once.
+    `is_member`: who comes first when there are more names than can be looked at. `is_on`: this node is advertised, and
+    browses; `hears_itself`: its own advertisement came back.
+    """
+
+    def __init__(
+        self,
+        device_id: str,
+        name: str,
+        host: str,
+        on_sight: Callable[[Sighting], None],
+        *,
+        on_vanish: Callable[[str], None] = lambda _: None,
+        on_conflict: Callable[[], None] = lambda: None,
+        is_member: Callable[[str], bool] = lambda _: False,
+    ) -> None:
+        self._device_id = device_id
+        self._name = name
+        self._host = host
+        self._on_sight, self._on_vanish, self._on_conflict = on_sight, on_vanish, on_conflict
+        self._is_member = is_member
+        self._zeroconf: AsyncZeroconf | None = None
+        self._service: AsyncServiceInfo | None = None
+        self._browser: AsyncServiceBrowser | None = None
+        self._due: OrderedDict[str, None] = OrderedDict()
+        self._is_due = asyncio.Event()
+        self._resolver: asyncio.Task[None] | None = None
+        self._resolving: set[asyncio.Task[None]] = set()
+        self._is_contested = False
+        self._starting = asyncio.Lock()
+        self.is_on = False
+        self.hears_itself = False
+        self.refused = 0
+
+    async def start(self, port: int) -> None:
+        """Advertise `port`. Raises OSError where multicast is not to be had."""
+        async with self._starting:
+            await self._start(port)
+
+    async def look_again(self, port: int) -> None:
+        """Browse anew: whatever is advertised is asked for again. Where Bonjour was not to be had before, start it.
+        Raises OSError.
+        """
+        async with self._starting:
+            if self._zeroconf is None or self._browser is None or not self.is_on:
+                await self.stop()
+                await self._start(port)
+                return
+            await self._browser.async_cancel()
+            self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
+
+    async def _start(self, port: int) -> None:
+        interfaces = [self._host] if self._host.startswith("127.") else None
+        try:
+            self._zeroconf = (
+                AsyncZeroconf(interfaces=interfaces, ip_version=IPVersion.V4Only) if interfaces else AsyncZeroconf()
+            )
+            self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
+            self._resolver = asyncio.create_task(self._resolve_due(self._zeroconf.zeroconf), name="resolver")
+            self._service = self._describe(port)
+            # without zeroconf's probe for a free name: whoever took this Mac's id before cannot silence it. Both are
+            # advertised, and the key tells them apart
+            await self._zeroconf.async_register_service(self._service, cooperating_responders=True)
+            self.is_on = True
+        except ZeroconfError as error:
+            raise OSError(f"Bonjour refused to advertise this Mac: {type(error).__name__}") from error
+
+    async def announce(self, pairing_port: int | None) -> None:
+        """Advertise where this Mac's pairing window listens, or (None) that it is closed."""
+        if self._zeroconf and self._service and self._service.port:
+            self._service = self._describe(self._service.port, pairing_port)
+            try:
+                await self._zeroconf.async_update_service(self._service)
+            except ZeroconfError as error:
+                raise OSError(f"Bonjour refused to advertise the pairing window: {type(error).__name__}") from error
+
+    async def stop(self) -> None:
+        """Say goodbye and stop listening."""
+        tasks = [*self._resolving, *([self._resolver] if self._resolver else [])]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._browser:
+            await self._browser.async_cancel()
+        if self._zeroconf:
+            await self._zeroconf.async_close()
+
+    def _describe(self, port: int, pairing_port: int | None = None) -> AsyncServiceInfo:
+        window = {"pair": str(pairing_port)} if pairing_port else {}
+        return AsyncServiceInfo(
+            SERVICE_TYPE,
+            f"{self._device_id}.{SERVICE_TYPE}",
+            addresses=[socket.inet_aton(address) for address in addresses_of(self._host)],
+            port=port,
+            properties={"id": self._device_id, "name": self._name, "v": VERSION, **window},
+            server=f"{self._device_id}.local.",  # two hosts with one server name would get each other's addresses
+        )
+
+    def _changed(self, zeroconf: Zeroconf, service_type: str, name: str, state_change: ServiceStateChange) -> None:
+        """A name that is no device id costs nothing but this call; one that is gets looked at in its turn."""
+        device_id = name.removesuffix(f".{service_type}")
+        if not _is_device_id(device_id):
+            self.refused += 1
+        elif state_change is ServiceStateChange.Removed:
+            self._due.pop(device_id, None)
+            if device_id != self._device_id:
+                self._on_vanish(device_id)
+        else:
+            self._due[device_id] = None
+            if len(self._due) > MAX_RECORDS:
+                del self._due[next((i for i in self._due if not self._is_member(i)), device_id)]
+                self.refused += 1
+            self._is_due.set()
+
+    async def _resolve_due(self, zeroconf: Zeroconf) -> None:
+        """At most 32 at once and 128 a second, so that a flood of names floods neither the network nor the readers."""
+        while True:
+            await self._is_due.wait()
+            for device_id in sorted(self._due, key=lambda i: not self._is_member(i))[: AT_ONCE - len(self._resolving)]:
+                del self._due[device_id]
+                task = asyncio.create_task(self._resolve(zeroconf, device_id))
+                self._resolving.add(task)
+                task.add_done_callback(self._resolving.discard)
+            if not self._due:
+                self._is_due.clear()
+            await asyncio.sleep(ROUND_S)
+
+    async def _resolve(self, zeroconf: Zeroconf, device_id: str) -> None:
+        info = AsyncServiceInfo(SERVICE_TYPE, f"{device_id}.{SERVICE_TYPE}")
+        if not await info.async_request(zeroconf, RESOLVE_MS):
+            return
+        properties = info.properties if len(info.text or b"") <= MAX_TXT else {}
+        for port, hosts in _listeners(zeroconf, info.name):
+            sighting = read_sighting(properties, hosts, port)
+            # one advertisement speaks for one device id, so that a rogue cannot fill the table under a single name
+            if sighting is None or sighting.device_id != device_id:
+                self.refused += 1
+            elif device_id != self._device_id:
+                self._on_sight(sighting)
+            elif self._is_own(sighting):
+                self.hears_itself = True
+            elif not self._is_contested:
+                self._is_contested = True
+                self._on_conflict()
+
+    def _is_own(self, sighting: Sighting) -> bool:
+        own = self._service
+        return own is not None and sighting.port == own.port and sighting.host in own.parsed_addresses()
+
+
+def addresses_of(host: str) -> list[str]:
+    """Where others find a Mac that listens on `host`."""
+    if host not in ("0.0.0.0", "::"):
+        return [host]
+    import ifaddr
+
+    found = [ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if isinstance(ip.ip, str)]
+    return [ip for ip in found if not ip.startswith(("127.", "169.254."))] or ["127.0.0.1"]
+
+
+def _listeners(zeroconf: Zeroconf, name: str) -> Iterator[tuple[int, list[str]]]:
+    """Port and IPv4 addresses of every host that advertises under `name`, the newest last. AsyncServiceInfo knows the
+    oldest only, which may have moved since, or be a liar.
+    """
+    records = zeroconf.cache.entries_with_name(name)
+    services = [r for r in records if isinstance(r, DNSService) and not r.is_expired(current_time_millis())]
+    for service in sorted(services, key=lambda r: r.created)[-MAX_HOSTS:]:
+        records = zeroconf.cache.entries_with_name(service.server)
+        hosts = [r.address for r in records if isinstance(r, DNSAddress) and len(r.address) == IPV4_BYTES]
+        if hosts:
+            yield service.port, [socket.inet_ntoa(host) for host in hosts]
+
+
+def read_sighting(properties: dict[bytes, bytes | None], addresses: list[str], port: int | None) -> Sighting | None:
+    """The claim in a TXT record, or None if it is not one of ours or not clean."""
+    raw_id, raw_name = properties.get(b"id") or b"", properties.get(b"name") or b""
+    name = clean_name(raw_name)
+    if name is None or not addresses or not port:
+        return None
+    device_id = raw_id.decode("ascii", "replace")
+    if not _is_device_id(device_id):
+        return None
+    first, *more = addresses[:MAX_HOSTS]
+    window = _port(properties.get(b"pair") or b"")
+    return Sighting(device_id=device_id, name=name, host=first, port=port, more_hosts=tuple(more), pairing_port=window)
+
+
+def _port(raw: bytes) -> int | None:
+    return int(raw) if raw.isdigit() and len(raw) <= 5 and 1 <= int(raw) <= 65535 else None
+
+
+def _is_device_id(text: str) -> bool:
+    try:
+        parse_text_id(text)
+    except TrustError:
+        return False
+    return True

@@ -1,0 +1,319 @@
+"""Control links to every paired Mac: who is there, how far away, and messages to and from them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
+from time import monotonic
+from typing import Any
+
+from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
+from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
+from core.link.frames import FrameType
+from core.link.line import Line
+from core.link.liveness import Change, Dead, Liveness, Slept, Suspected, Well
+from core.link.wear import KEY_LIMITS, KeyUse
+from core.node.base.journal import Journal
+from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
+from core.node.peers.addresses import AddressBook
+from core.node.peers.contact import Contact
+from core.node.peers.dialling import Dialling
+from core.settings import MAX_CONTROL_LINKS
+from core.trust.identity import Identity, text_id
+from core.trust.levels import carries_prompts
+from core.trust.roster import RosterStore
+
+SHORT_S = 5.0
+RESUME_S = 5.0
+RENEW_S = (1.0, 5.0, 30.0, 120.0, 600.0)
+
+
+class Mesh:
+    """One link to each paired Mac that can be reached, whichever of the two dialled."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        store: RosterStore,
+        book: AddressBook,
+        journal: Journal,
+        *,
+        status: Callable[[], Status],
+        on_change: Callable[[str], None],
+        on_roster: Callable[[], Awaitable[None]],
+        on_message: Callable[[str, AnyMessage], Awaitable[None]],
+        on_down: Callable[[str, LinkLost], Coroutine[Any, Any, None]],
+        key_limits: KeyUse = KEY_LIMITS,
+    ) -> None:
+        self._identity = identity
+        self._store = store
+        self._journal = journal
+        self._status = status
+        self._on_change = on_change
+        self._on_roster = on_roster
+        self._on_message = on_message
+        self._on_down = on_down
+        self._key_limits = key_limits
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._open: set[asyncio.Task[None]] = set()
+        self._server: ControlServer | None = None
+        self._is_over = False
+        self._liveness = Liveness()
+        self.contacts: dict[str, Contact] = {}
+        self.dialling = Dialling(
+            identity,
+            store,
+            book,
+            journal,
+            is_linked=self.contacts.__contains__,
+            on_link=lambda link: self._add(self._line(link, dialled=True)),
+            on_change=on_change,
+        )
+
+    async def start(self, host: str, port: int) -> int:
+        """Listen for control links and look for the members; the port."""
+        self._server = await serve_control(
+            host, port, identity=self._identity, cluster=self._store.cluster, on_link=self._accepted
+        )
+        self._spawn(self._beat())
+        self.dialling.roster_changed()
+        return int(self._server.sockets[0].getsockname()[1])
+
+    async def stop(self, reason: str) -> None:
+        """Say goodbye, close every link and wait until it is gone: a second where the other end does not answer."""
+        for device_id in list(self.contacts):
+            await self.send(device_id, Bye(reason=reason))
+        self._is_over = True  # from here on no link is kept
+        if self._server:
+            self._server.close()
+        contacts = list(self.contacts.values())
+        self.contacts.clear()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.dialling.stop()
+        for contact in contacts:
+            contact.line.close()
+        if self._server:
+            await self._server.wait_closed()
+        if self._open:
+            await asyncio.wait(self._open, timeout=2 * GOODBYE_S)
+
+    @property
+    def knocks(self) -> dict[str, int]:
+        """What became of those who wanted to link."""
+        return {str(outcome): count for outcome, count in self._server.door.counts.items()} if self._server else {}
+
+    async def roster_changed(self) -> None:
+        """Push the new roster to every linked Mac, end the links to those it no longer trusts, and dial the members
+        that are not linked.
+        """
+        for device_id, contact in list(self.contacts.items()):
+            await self._send_roster(contact)
+            if not self._may_link(contact):
+                contact.goodbye = "The two are no longer paired."
+                self._spawn(self._ended(device_id, contact, ""))
+        self.dialling.roster_changed()
+
+    def is_suspect(self, device_id: str) -> bool:
+        """Whether that Mac is linked and silent."""
+        return self._liveness.is_suspect(device_id)
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        """Send a message; False if that Mac is not linked (its going down is told by `on_down`)."""
+        contact = self.contacts.get(device_id)
+        return contact is not None and await self._send_raw(contact, *to_frame(message))
+
+    def host_of(self, device_id: str) -> str:
+        """The address at which that Mac is linked. Raises LinkLost."""
+        contact = self.contacts.get(device_id)
+        if contact is None:
+            raise LinkLost(f"Mac {device_id[:8]} is not linked.")
+        return contact.link.remote_host
+
+    def local_host_of(self, device_id: str) -> str:
+        """This Mac's own address on the link to that one, "" where there is no link."""
+        contact = self.contacts.get(device_id)
+        return contact.link.local_host if contact else ""
+
+    async def _send_roster(self, contact: Contact) -> None:
+        await self._send_raw(contact, FrameType.ROSTER, self._store.bundle(contact.link.peer_epoch))
+
+    async def _send_raw(self, contact: Contact, kind: FrameType, body: bytes) -> bool:
+        try:
+            await contact.link.send(kind, body)
+        except LinkError:
+            contact.link.close()
+            return False
+        return True
+
+    async def _accepted(self, link: ControlLink) -> None:
+        self._add(self._line(link, dialled=False))
+
+    def _line(self, link: ControlLink, *, dialled: bool) -> Line:
+        """A new link, from here on waited for at the end."""
+        task = asyncio.create_task(link.wait_closed())
+        self._open.add(task)
+        task.add_done_callback(self._open.discard)
+        return Line(link, dialled=dialled)
+
+    def _add(self, line: Line) -> None:
+        """Keep one line a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
+        end of the standing one: with RESUME it is a new key, without it that node was started anew.
+        """
+        device_id, contact = text_id(line.link.peer_id), Contact(line)
+        standing = self.contacts.get(device_id)
+        full = not standing and len(self.contacts) >= MAX_CONTROL_LINKS
+        if full or self._is_over or not self._may_link(contact):
+            line.close()
+            return
+        if standing:
+            if standing.line.dialled == line.dialled or contact.since - standing.since > SHORT_S:
+                standing.line.set_aside(line)
+                standing.changed_at = contact.since
+                return
+            if (self._identity.text_id < device_id) != line.dialled:
+                line.close()
+                return
+            standing.line.close()
+        self.contacts[device_id] = contact
+        self._liveness.add(device_id, contact.since)
+        self.dialling.linked(device_id)
+        self._spawn(self._listen(device_id, contact))
+
+    def _renewed(self, link: ControlLink) -> None:
+        """A link that was dialled because the keys of the standing one are worn."""
+        contact, line = self.contacts.get(text_id(link.peer_id)), self._line(link, dialled=True)
+        if contact and contact.line.dialled and not contact.line.is_renewing:
+            with suppress(LinkError):  # it ended at this very moment: then this one comes after it
+                contact.line.renew(link)
+                contact.changed_at, contact.attempts = monotonic(), 0
+                return
+        self._add(line)
+
+    def _may_link(self, contact: Contact) -> bool:
+        """By the newest roster, which may have come while the two were still shaking hands."""
+        roster = self._store.cluster().roster
+        peer, me = roster.member(contact.link.peer_id), roster.member(self._identity.device_id)
+        return peer is not None and me is not None and carries_prompts(peer.level)
+
+    def _is_behind(self, contact: Contact) -> bool:
+        """Whether the other end has not told that it has our roster, or was not told that we have it."""
+        stand = self._store.cluster().roster.stand
+        return contact.link.peer_stand != stand or contact.link.stand != stand
+
+    async def _listen(self, device_id: str, contact: Contact) -> None:
+        problem = LinkLost("The control link ended.")
+        try:
+            if self._is_behind(contact):
+                await self._send_roster(contact)
+            await contact.link.send(*to_frame(Ping(sent=monotonic())))
+            while True:
+                kind, body = await contact.line.recv()
+                self._liveness.heard(device_id, monotonic())
+                await self._handle(device_id, contact, kind, body)
+        except LinkError as error:
+            problem = LinkLost(error.what)
+        except MaclusterError as error:
+            self._journal.error(f"The link to {device_id[:8]} is closed: {error.what}")
+        finally:  # whatever it was: a link that nobody reads must not stay
+            await self._ended(device_id, contact, problem.what)
+
+    async def _ended(self, device_id: str, contact: Contact, what: str) -> None:
+        is_current = self.contacts.get(device_id) is contact
+        aside = contact.line.take_aside() if is_current else None
+        contact.line.close()
+        if is_current:
+            del self.contacts[device_id]
+            self._liveness.remove(device_id)
+            if aside:
+                what = "It linked anew."
+                self._add(aside)
+            self._on_change(device_id)
+            await self._on_down(device_id, LinkLost(contact.goodbye or what))
+            self.dialling.ended(device_id, at_once=monotonic() - contact.since < SHORT_S)
+
+    async def _handle(self, device_id: str, contact: Contact, kind: FrameType, body: bytes) -> None:
+        if kind == FrameType.ROSTER:
+            await self._handle_roster(device_id, contact, body)
+            return
+        message = from_frame(kind, body)
+        match message:
+            case Ping(sent=sent):
+                await contact.link.send(*to_frame(Pong(sent=sent, status=self._status())))
+            case Pong(sent=sent, status=status):
+                contact.timed(monotonic() - sent)
+                contact.status = status
+                self._on_change(device_id)
+            case Bye(reason=reason):
+                contact.goodbye = reason
+                await self._on_message(device_id, message)
+            case _:
+                await self._on_message(device_id, message)
+
+    async def _handle_roster(self, device_id: str, contact: Contact, body: bytes) -> None:
+        try:
+            if self._store.adopt(body):
+                await self._on_roster()
+            elif self._is_behind(contact):
+                await self._send_roster(contact)
+        except RosterFork as error:
+            if contact.dispute != error.what:  # said once; the link stays, for what a person decides travels over it
+                contact.dispute = error.what
+                self._journal.error(f"{contact.link.peer_name} ({device_id[:8]}): {error.what}")
+                await self._on_roster()
+        self._on_change(device_id)
+
+    async def _beat(self) -> None:
+        """Ping every link; close those that are silent."""
+        while True:
+            now = monotonic()
+            for change in self._liveness.tick(now):
+                self._judged(change, now)
+            for device_id in self._liveness.watched:
+                contact = self.contacts[device_id]
+                self._renew(device_id, contact, now)
+                # one Mac that does not read must not hold up the others
+                if contact.beat is None or contact.beat.done():
+                    contact.beat = self._spawn(self._ping(contact, now))
+            await asyncio.sleep(self._liveness.due - monotonic())
+
+    def _judged(self, change: Change, now: float) -> None:
+        match change:
+            case Slept(late_s=late_s):
+                self._journal.info(f"This Mac did not run for {late_s:.1f} s: nobody is blamed for silence.")
+                for contact in self.contacts.values():
+                    contact.changed_at = now
+            case Dead(device_id=device_id, silence_s=silence_s):
+                what = f"No sign of life for {silence_s:.1f} s."
+                self._spawn(self._ended(device_id, self.contacts[device_id], what))  # TLS would wait for its goodbye
+            case Suspected(device_id=device_id) | Well(device_id=device_id):
+                self._on_change(device_id)
+
+    def _renew(self, device_id: str, contact: Contact, now: float) -> None:
+        """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""
+        line, is_late = contact.line, now - contact.changed_at > RESUME_S
+        if line.is_renewing:
+            if is_late:
+                self._spawn(self._ended(device_id, contact, "It did not go over to new keys."))
+            return
+        if is_late:
+            line.drop_aside()
+        if line.dialled and line.link.is_worn(self._key_limits) and now >= contact.renew_at:
+            contact.renew_at = now + RENEW_S[min(contact.attempts, len(RENEW_S) - 1)]
+            contact.attempts += 1
+            self.dialling.renew(device_id, self._renewed)
+
+    async def _ping(self, contact: Contact, now: float) -> None:
+        """While the rosters differ a link carries nothing else, and the roster is the sign of life."""
+        if self._is_behind(contact):
+            await self._send_roster(contact)
+        else:
+            await self._send_raw(contact, *to_frame(Ping(sent=now)))
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task

@@ -1,0 +1,110 @@
+"""How fast a control link is: empty round trips one after the other, then full messages, as many at a time as the link
+takes without a queue growing in front of what else goes over it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from itertools import count
+from time import monotonic
+from typing import Final, NamedTuple
+
+from core.errors import LinkLost, LinkTimeout
+from core.node.base.messages import Probe
+
+ROUND_TRIPS: Final = 20
+FRAME_BYTES: Final = 48 * 1024  # below MAX_CONTROL_BODY
+FRAMES: Final = 170  # 8 MiB
+PROBES: Final = ROUND_TRIPS + FRAMES
+MAX_UNDER_WAY: Final = 16
+QUEUE_S: Final = 0.02
+SENDING_S: Final = 2.0
+LIMIT_S: Final = 5.0
+
+
+class Figures(NamedTuple):
+    """What was measured, in seconds: `rtts_s` of empty messages, `loaded_s` of full ones, with as many under way as the
+    link takes. `seconds`: from the first full message to the answer to the last one.
+    """
+
+    rtts_s: tuple[float, ...]
+    loaded_s: tuple[float, ...]
+    seconds: float
+
+    @property
+    def bytes(self) -> int:
+        """What the full messages carried."""
+        return FRAME_BYTES * len(self.loaded_s)
+
+
+def next_window(window: int, delay_s: float, base_s: float) -> int:
+    """How many full messages may be under way after one that was `delay_s` on its way there and back, where an empty
+    one takes `base_s`: one more while there is no queue, else one less (after LEDBAT, RFC 6817).
+    """
+    return max(1, window - 1) if delay_s > base_s + QUEUE_S else min(MAX_UNDER_WAY, window + 1)
+
+
+class Probing:
+    """One measurement of the link to the Mac called `name`. `send` says whether that is linked; `moved` hears how many
+    probes are back.
+    """
+
+    def __init__(self, name: str, send: Callable[[Probe], Awaitable[bool]], moved: Callable[[int], None]) -> None:
+        self._name, self._send, self._moved = name, send, moved
+        self._numbers = count()
+        self._sent_at: dict[int, float] = {}
+        self._delays: asyncio.Queue[float | None] = asyncio.Queue()
+        self._rtts_s: list[float] = []
+        self._loaded_s: list[float] = []
+        self._began_at = self._back_at = 0.0
+
+    def heard(self, number: int) -> None:
+        """The other Mac has answered a probe; one that was not sent, or is answered already, is nothing."""
+        sent_at = self._sent_at.pop(number, None)
+        if sent_at is not None:
+            self._back_at = monotonic()
+            self._delays.put_nowait(self._back_at - sent_at)
+
+    def lost(self) -> None:
+        """The link ended."""
+        self._delays.put_nowait(None)
+
+    async def run(self) -> Figures:
+        """Measure; after `LIMIT_S` with what there is. Raises LinkLost, LinkTimeout."""
+        try:
+            async with asyncio.timeout(LIMIT_S):
+                for _ in range(ROUND_TRIPS):
+                    await self._probe(0)
+                    await self._back(self._rtts_s)
+                await self._fill(min(self._rtts_s))
+        except TimeoutError as error:
+            if not self._loaded_s:
+                what = f"{self._name} did not answer the speed test within {LIMIT_S:.0f} s."
+                raise LinkTimeout(what, "See whether it runs one itself or is overloaded, then try again.") from error
+        return Figures(tuple(self._rtts_s), tuple(self._loaded_s), self._back_at - self._began_at)
+
+    async def _fill(self, base_s: float) -> None:
+        self._began_at = monotonic()
+        sent, limit, window = 0, FRAMES, 1
+        while len(self._loaded_s) < limit:
+            while sent < limit and sent - len(self._loaded_s) < window:
+                await self._probe(FRAME_BYTES)
+                sent += 1
+            window = next_window(window, await self._back(self._loaded_s), base_s)
+            if monotonic() - self._began_at > SENDING_S:
+                limit = sent
+
+    async def _probe(self, size: int) -> None:
+        number = next(self._numbers)
+        self._sent_at[number] = monotonic()
+        if not await self._send(Probe(number=number, size=size)):
+            raise LinkLost(f"{self._name} is not linked.")
+
+    async def _back(self, times_s: list[float]) -> float:
+        delay_s = await self._delays.get()
+        if delay_s is None:
+            raise LinkLost(f"{self._name} went away during the speed test.")
+        times_s.append(delay_s)
+        self._moved(len(self._rtts_s) + len(self._loaded_s))
+        return delay_s

@@ -1,0 +1,1 @@
+"""What becomes of a plan when a Mac of it is lost."""

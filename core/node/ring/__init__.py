@@ -1,0 +1,1 @@
+"""Plans, and the Macs that run them."""

@@ -1,0 +1,107 @@
+"""Whether what the stages hold is what the plan says, and the same model everywhere. Pure; no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from core.errors import MaclusterError, ModelMismatch, Problem, ProtocolError
+from core.events import Plan, Stage
+from core.models.files.manifest import differing
+from core.worker.messages import Loaded
+
+Held = Mapping[str, Loaded]
+Files = Mapping[str, Mapping[str, str]]
+
+
+def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
+    """What is wrong with what the stages have told so far, by device id; None while nothing is.
+
+    `held` is what their workers loaded, `files` the SHA-256 of the files that they loaded it from.
+    """
+    for stage in plan.stages:
+        told = held.get(stage.device_id)
+        if fault := told and (_other_layers(plan, stage, told) or _other_model(plan, stage, told)):
+            return fault.problem
+        if fault := _other_file(plan, stage, files):
+            return fault.problem
+    if len(held) == len(plan.stages) and (fault := _not_once(plan, held)):
+        return fault.problem
+    return None
+
+
+def mismatched(plan: Plan, held: Held, files: Files) -> str:
+    """The first Mac whose model is another one than the plan's; "" if none is known to be."""
+    for stage in plan.stages:
+        told = held.get(stage.device_id)
+        if (told and _other_model(plan, stage, told)) or _other_file(plan, stage, files):
+            return stage.device_id
+    return ""
+
+
+def _other_layers(plan: Plan, stage: Stage, told: Loaded) -> MaclusterError | None:
+    ends = (stage.start == 0, stage.device_id == plan.output)
+    if (told.start, told.stop, told.embed, told.output) == (stage.start, stage.stop, *ends):
+        return None
+    wanted = _holding(stage.start, stage.stop, *ends)
+    return ProtocolError(
+        f"{stage.peer} loaded {_holding(told.start, told.stop, told.embed, told.output)}; the plan gives it {wanted}."
+    )
+
+
+def _other_model(plan: Plan, stage: Stage, told: Loaded) -> MaclusterError | None:
+    if told.fingerprint == plan.fingerprint:
+        return None
+    return ModelMismatch(
+        f"{stage.peer} loaded {plan.model} {told.fingerprint[:12]}, the plan is for {plan.fingerprint[:12]}: its "
+        f"config.json, index or tokenizer differs.",
+        f"Copy the model's directory from {plan.head.peer} to {stage.peer}, then load it again.",
+    )
+
+
+def _other_file(plan: Plan, stage: Stage, files: Files) -> MaclusterError | None:
+    ours, theirs = files.get(plan.head.device_id), files.get(stage.device_id)
+    name = differing(ours, theirs) if ours is not None and theirs is not None else None
+    if ours is None or theirs is None or name is None:
+        return None
+    head, peer = plan.head.peer, stage.peer
+    if name not in theirs:
+        what = f"{name} of {plan.model} is missing on {peer}."
+    elif name not in ours:
+        what = f"{name} of {plan.model} is on {peer}, but not on {head}."
+    else:
+        what = f"{name} of {plan.model} on {peer} is not the same file as on {head}."
+    return ModelMismatch(
+        what, f"Copy the model's directory from {head} to {peer}, or fetch it again on both, then load it again."
+    )
+
+
+def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
+    """The first layer that has not exactly one owner, or such an embedding or output head."""
+    edge, before = 0, ""
+    for stage in plan.owners:
+        told = held[stage.device_id]
+        if told.start < edge:
+            twice = _layers(told.start, min(edge, told.stop))
+            return ProtocolError(f"{twice} of {plan.model} would be owned twice: by {before} and by {stage.peer}.")
+        if told.start > edge:
+            return ProtocolError(f"{_layers(edge, told.start)} of {plan.model} would be owned by no Mac.")
+        edge, before = told.stop, stage.peer
+    if edge != plan.layers:
+        return ProtocolError(f"{plan.model} has {plan.layers} layers, but the stages end with layer {edge - 1}.")
+    for part, owners in (
+        ("embedding", [s.peer for s in plan.stages if held[s.device_id].embed]),
+        ("output head", [s.peer for s in plan.stages if held[s.device_id].output]),
+    ):
+        if len(owners) != 1:
+            whose = " and ".join(owners) or "no Mac"
+            return ProtocolError(f"The {part} of {plan.model} would be owned by {whose}.")
+    return None
+
+
+def _holding(start: int, stop: int, embed: bool, output: bool) -> str:
+    parts = [_layers(start, stop).lower(), *(["the embedding"] * embed), *(["the output head"] * output)]
+    return " and ".join(parts)
+
+
+def _layers(start: int, stop: int) -> str:
+    return f"Layer {start}" if stop == start + 1 else f"Layers {start} to {stop - 1}"

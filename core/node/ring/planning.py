@@ -1,0 +1,202 @@
+"""From a model's name to a plan over the Macs that are linked now."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from core.errors import MaclusterError, ModelNotFound, UsageError
+from core.events import Peer, Plan
+from core.models.files.catalog import Broken, ModelEntry
+from core.models.slicing.anatomy import Anatomy
+from core.node.base.messages import HeldModel
+from core.node.disks.holdings import Holdings
+from core.node.disks.models import Models
+from core.node.peers.peers import Peers
+from core.node.ring.anatomies import Anatomies
+from core.node.ring.cluster import Cluster
+from core.node.ring.paces import Paces
+from core.plan.fit import make_plan, with_verification
+from core.plan.predict import Macs, forecast, work_of
+from core.plan.preview import preview_of
+from core.plan.survival import how_to_go_on
+from core.plan.wish import How, how_of
+from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
+from core.settings import DEFAULT_CONTEXT
+
+GENERATIONS = 100
+
+
+class Planned(NamedTuple):
+    """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared."""
+
+    plan: Plan
+    directory: Path
+    verify: bool
+
+
+class Planning:
+    """Plans, and what they would be. Every plan has a generation above all that an earlier one came to."""
+
+    def __init__(
+        self,
+        models: Models,
+        anatomies: Anatomies,
+        peers: Peers,
+        cluster: Cluster,
+        holdings: Holdings,
+        paces: Paces,
+        check_trust: Callable[[Plan | None], None],
+    ) -> None:
+        self._models, self._anatomies, self._peers, self._cluster = models, anatomies, peers, cluster
+        self._holdings, self._paces = holdings, paces
+        self._check_trust = check_trust
+        self._plan_gen = 0
+
+    async def choices(self) -> list[ModelChoice]:
+        """Every model on this Mac with how it would fit, as far as is known without examining it, or why it cannot."""
+        found = await self._models.survey()
+        here = [_unusable(one) if isinstance(one, Broken) else await self._choice(one) for one in found]
+        elsewhere = self._holdings.elsewhere([choice.fingerprint for choice in here])
+        return [*here, *(self._absent(one) for one in elsewhere)]
+
+    async def preview(self, request: PlanRequest, *, parts: bool = False) -> PlanPreview:
+        """What loading would do; with `parts` also which bytes of which files every Mac would read. Raises
+        ModelNotFound, BadModel, UsageError; what does not fit is told in the preview.
+        """
+        macs = self._macs(request)
+        entry = await self._models.find(request.model)
+        try:
+            preview = await self._preview(entry, request, await self._anatomies.of(entry), macs)
+            return await self._anatomies.with_parts(entry, preview) if parts else preview
+        except MaclusterError as error:
+            return PlanPreview(problem=error.problem)
+
+    async def plan(self, request: LoadRequest) -> Planned:
+        """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
+        planned = await self._plan(request, how_of(request), without=())
+        await self._holdings.check(planned.plan)
+        return planned
+
+    async def plan_on(self, request: LoadRequest, without: Collection[str]) -> Planned:
+        """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
+        Raises as `plan`.
+        """
+        macs = [peer for peer in self._macs(request) if peer.device_id not in without]
+        return await self._plan(request, how_to_go_on(request, len(macs)), without)
+
+    def check(self, plan: Plan) -> None:
+        """Raises NotPaired or RosterFork where a Mac of `plan` must see no prompt."""
+        self._check_trust(plan)
+
+    def _macs(self, request: PlanRequest) -> list[Peer]:
+        """The Macs that are linked and may hold layers, this one first; it has to. Raises UsageError."""
+        own, *others = self._peers.linked()
+        if own.device_id in request.without:
+            what = f"{own.name} leads here, and so holds layers itself."
+            raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
+        return [own, *(peer for peer in others if peer.device_id not in request.without)]
+
+    async def _plan(self, request: LoadRequest, how: How, without: Collection[str]) -> Planned:
+        self._check_trust(None)
+        entry = await self._models.find(request.model)
+        layout = await self._models.layout(entry)
+        anatomy = await self._anatomies.of(entry)
+        macs = self._macs(request)  # of now: examining a model takes seconds, and a Mac may have come or gone
+        self._plan_gen = max(self._plan_gen, self._cluster.last_gen) + GENERATIONS
+        plan = await asyncio.to_thread(
+            make_plan,
+            model=entry.name,
+            fingerprint=entry.fingerprint,
+            layout=layout,
+            peers=[mac for mac in macs if mac.device_id not in without],
+            plan_gen=self._plan_gen,
+            anatomy=anatomy,
+            **how,
+        )
+        verify = False
+        if request.verify:
+            plan, verify = with_verification(plan, layout.total_bytes)
+        self._check_trust(plan)
+        self._paces.about(plan.fingerprint, layout)
+        return Planned(plan, Path(entry.path), verify)
+
+    async def _choice(self, entry: ModelEntry) -> ModelChoice:
+        plan = self._cluster.plan
+        return ModelChoice(
+            name=entry.name,
+            path=entry.path,
+            model_type=entry.model_type,
+            layers=entry.layers,
+            total_bytes=entry.total_bytes,
+            quantization=entry.quantization,
+            context_max=entry.context_max,
+            fingerprint=entry.fingerprint,
+            held_by=self._holdings.holders(entry.fingerprint),
+            loaded=plan is not None and plan.fingerprint == entry.fingerprint,
+            preview=await self._preview(
+                entry,
+                PlanRequest(model=entry.path, context=min(DEFAULT_CONTEXT, entry.context_max)),
+                await asyncio.to_thread(self._anatomies.known, entry),
+                self._peers.linked(),
+            ),
+        )
+
+    def _absent(self, held: HeldModel) -> ModelChoice:
+        """A model that only other Macs have."""
+        problem = ModelNotFound(f"{held.name} is not on this Mac.", "Copy it here: d in the list of models.").problem
+        return ModelChoice(
+            name=held.name,
+            path="",
+            model_type=held.model_type,
+            layers=held.layers,
+            total_bytes=held.total_bytes,
+            quantization=held.quantization,
+            context_max=held.context_max,
+            fingerprint=held.fingerprint,
+            held_by=self._holdings.holders(held.fingerprint),
+            preview=PlanPreview(problem=problem, total_bytes=held.total_bytes),
+        )
+
+    async def _preview(
+        self, entry: ModelEntry, request: PlanRequest, anatomy: Anatomy | None, macs: Sequence[Peer]
+    ) -> PlanPreview:
+        try:
+            layout = await self._models.layout(entry)
+        except MaclusterError as error:
+            return PlanPreview(problem=error.problem)
+        preview = await asyncio.to_thread(
+            preview_of,
+            model=entry.name,
+            fingerprint=entry.fingerprint,
+            layout=layout,
+            peers=macs,
+            request=request,
+            anatomy=anatomy,
+        )
+        split = preview.plan or preview.draft
+        if split is None:
+            return preview
+        known = Macs({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._paces.curves)
+        return msgspec.structs.replace(
+            preview,
+            missing_on=self._holdings.missing_on(split),
+            forecast=forecast(work_of(split, layout, preview.hop_bytes, preview.total_bytes + preview.kv_bytes), known),
+        )
+
+
+def _unusable(broken: Broken) -> ModelChoice:
+    return ModelChoice(
+        name=broken.name,
+        path=broken.path,
+        model_type="",
+        layers=0,
+        total_bytes=0,
+        quantization="",
+        context_max=0,
+        preview=PlanPreview(problem=broken.problem),
+    )

@@ -1,0 +1,179 @@
+"""Starts this Mac's worker, speaks to it over its pipe, and starts another when it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable
+
+import msgspec
+
+from core.errors import WorkerDied
+from core.node.base.journal import Journal
+from core.trust.identity import Identity
+from core.worker.messages import LENGTH, Command, Join, Listening, Loaded, Report, Worked, pack, unpack_report
+
+START_S = 60.0
+STOP_S = 2.0
+BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+STEADY_S = 30.0
+
+
+class Supervisor:
+    """Keeps one worker process running. Reports come to `on_report`, an unwanted end to `on_death`.
+
+    `has_model`: whether the worker holds a stage; `step`: the last step of work that it has finished, 0 for none.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        host: str,
+        journal: Journal,
+        on_report: Callable[[Report], None],
+        on_death: Callable[[WorkerDied], None],
+    ) -> None:
+        self._identity = identity
+        self._host = host
+        self._journal = journal
+        self._on_report = on_report
+        self._on_death = on_death
+        self._process: Process | None = None
+        self._keeper: asyncio.Task[None] | None = None
+        self._up = asyncio.Event()
+        self._wanted = False
+        self.port = self.step = 0
+        self.has_model = False
+
+    @property
+    def pid(self) -> int | None:
+        """Process id of the running worker."""
+        return self._process.pid if self._process and self._process.returncode is None else None
+
+    def start(self) -> None:
+        """Keep a worker running from now on."""
+        self._wanted = True
+        self._keeper = asyncio.create_task(self._keep(), name="worker keeper")
+
+    async def ready(self) -> int:
+        """Wait until the worker listens; its data port. Raises WorkerDied after a minute, and another is started."""
+        try:
+            await asyncio.wait_for(self._up.wait(), START_S)
+        except TimeoutError:
+            if self._process and self._process.returncode is None:
+                self._process.kill()
+            raise WorkerDied("The worker of this Mac did not start within a minute.") from None
+        return self.port
+
+    def send(self, command: Command) -> None:
+        """Write one command to the worker; lost if it has just ended, which `on_death` tells."""
+        if self._process and self._process.stdin and not self._process.stdin.is_closing():
+            self._process.stdin.write(pack(command))
+
+    async def replace(self) -> None:
+        """End the worker, its layers and its links with it, and start an empty one: how a model is unloaded."""
+        await self._end()
+
+    async def stop(self) -> None:
+        """End the worker for good."""
+        self._wanted = False
+        await self._end()
+        if self._keeper:
+            await self._keeper
+
+    async def _end(self) -> None:
+        process, self._process = self._process, None
+        self._up.clear()
+        if process is None or process.returncode is not None:
+            return
+        if process.stdin:
+            process.stdin.close()
+        try:
+            await asyncio.wait_for(process.wait(), STOP_S)
+        except TimeoutError:
+            process.kill()
+            await process.wait()
+
+    async def _keep(self) -> None:
+        failures = 0
+        loop = asyncio.get_running_loop()
+        while self._wanted:
+            started = loop.time()
+            code = await self._run_one()
+            if not self._wanted or self._process is None:  # `_end` took it: it was ended on purpose
+                failures = 0
+                continue
+            failures = 1 if loop.time() - started > STEADY_S else failures + 1
+            how = f"signal {-code}" if code < 0 else f"status {code}"
+            self._on_death(WorkerDied(f"its worker ended unexpectedly ({how})."))
+            await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1])
+
+    async def _run_one(self) -> int:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "core.worker",
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=PIPE,
+            env={**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"},
+        )
+        self._process, self.step, self.has_model = process, 0, False
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        if not self._wanted:
+            process.kill()  # `stop` came while this process was being started
+        lines = asyncio.create_task(self._copy_stderr(process.stderr))
+        self.send(
+            Join(
+                identity_folder=str(self._identity.key_path.parent),
+                passphrase=self._identity.passphrase,
+                host=self._host,
+            )
+        )
+        await self._read_reports(process, process.stdout)
+        self._up.clear()
+        code = await process.wait()
+        await lines
+        return code
+
+    async def _read_reports(self, process: Process, stdout: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
+                report = unpack_report(await stdout.readexactly(length))
+                if process is not self._process:
+                    continue  # the last words of a worker that was ended on purpose
+                self._heed(report)
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            return
+        except msgspec.MsgspecError:
+            self._journal.error("The worker sent something that does not decode; it is ended.")
+            process.kill()
+
+    def _heed(self, report: Report) -> None:
+        match report:
+            case Worked(step=step):
+                self.step = step
+                return
+            case Listening(port=port):
+                self.port = port
+                self._up.set()
+            case Loaded():
+                self.has_model = True
+            case _:
+                pass
+        self._on_report(report)
+
+    async def _copy_stderr(self, stderr: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await stderr.readline()
+            except ValueError:
+                continue
+            if not line:
+                return
+            self._journal.write("WARN", line.decode("utf-8", "replace"), source="worker")

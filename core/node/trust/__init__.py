@@ -1,0 +1,1 @@
+"""What a roster means here, and what a person can do about it."""

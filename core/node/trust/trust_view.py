@@ -1,0 +1,56 @@
+"""What a person is shown about trust: every Mac with its level, its key and what the active plan lets it see. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import Literal
+
+from core.events import Peer, Plan
+from core.plan.notes import sees
+from core.requests import TrustedMac
+from core.trust.identity import Identity, text_id
+from core.trust.levels import carries_prompts
+from core.trust.roster import Member, Role, RosterStore
+from core.trust.standing import Standing, last_entry
+
+
+def trusted_macs(
+    store: RosterStore, standing: Standing, peers: Iterable[Peer], plan: Plan | None, own: Identity
+) -> tuple[TrustedMac, ...]:
+    """The members in the order of the roster, the strangers in sight, then those that were revoked."""
+    roster = store.current
+    listed = {text_id(m.device_id): m for m in roster.macs} if roster else {}
+    gone = {text_id(r.device_id): last_entry(store.history, r.device_id) for r in roster.revoked} if roster else {}
+    members = [_row(i, standing, plan, own, m, "admin" if m.is_admin else "member") for i, m in listed.items()]
+    strangers = [
+        _row(p.device_id, standing, plan, own, None, "member" if p.is_self else "stranger", p)
+        for p in peers
+        if p.device_id not in listed.keys() | gone.keys()
+    ]
+    revoked = [_row(i, standing, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY]
+    return (*members, *strangers, *revoked)
+
+
+def _row(
+    device_id: str,
+    standing: Standing,
+    plan: Plan | None,
+    own: Identity,
+    entry: Member | None,
+    role: Literal["admin", "member", "stranger", "revoked"],
+    peer: Peer | None = None,
+) -> TrustedMac:
+    verdict, is_self = standing.of(device_id), device_id == own.text_id
+    key = entry.public if entry else own.public if is_self else b""
+    return TrustedMac(
+        device_id=device_id,
+        name=peer.name if peer else standing.name(device_id),
+        level=verdict.level,
+        reason=verdict.reason,
+        role=role,
+        fingerprint=hashlib.sha256(key).hexdigest() if key else "",
+        added_epoch=entry.added_epoch if entry else 0,
+        is_self=is_self,
+        sees=sees(plan, device_id) if carries_prompts(verdict.level) else "",
+    )

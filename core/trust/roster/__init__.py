@@ -1,0 +1,62 @@
+"""The roster, for everyone outside `core.trust`: its values, its rules, its changes, its travels and its store."""
+
+from core.trust.roster.bundle import Bundle, Cluster, decode_bundle, encode_bundle, member_certificates
+from core.trust.roster.chain import (
+    MAX_NAME,
+    SUITE,
+    Member,
+    Revoked,
+    Role,
+    Roster,
+    Stand,
+    decode,
+    encode,
+    name_bytes,
+    verify,
+)
+from core.trust.roster.changes import (
+    add,
+    affirm,
+    demote,
+    found,
+    promote,
+    recover,
+    rename,
+    revoke,
+    rotate,
+    set_recovery,
+)
+from core.trust.roster.store import Fork, RosterStore
+from core.trust.roster.succession import accept
+
+__all__ = [
+    "MAX_NAME",
+    "SUITE",
+    "Bundle",
+    "Cluster",
+    "Fork",
+    "Member",
+    "Revoked",
+    "Role",
+    "Roster",
+    "RosterStore",
+    "Stand",
+    "accept",
+    "add",
+    "affirm",
+    "decode",
+    "decode_bundle",
+    "demote",
+    "encode",
+    "encode_bundle",
+    "found",
+    "member_certificates",
+    "name_bytes",
+    "promote",
+    "recover",
+    "rename",
+    "revoke",
+    "rotate",
+    "set_recovery",
+    "verify",
+]

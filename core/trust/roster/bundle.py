@@ -1,0 +1,83 @@
+"""How rosters and certificates travel between Macs, and to the worker.
+
+Little-endian: newest epoch u64 | its hash 32 | n u16 | n x {length u16, roster} | m u16 | m x {length u16, certificate
+DER}.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.errors import IdentityError, RosterError
+from core.settings import MAX_CONTROL_BODY
+from core.trust.identity import MAX_CERTIFICATE, certificate_key, device_id_of
+from core.trust.roster.chain import COUNT, MAX_ROSTER, Cursor, Roster, Stand, decode, encode
+
+STAND: Final = struct.Struct("<Q32s")
+
+
+class Bundle(NamedTuple):
+    """Rosters and certificates on their way; `stand` is where the sender stands."""
+
+    stand: Stand
+    rosters: list[Roster]
+    certificates: list[bytes]
+
+
+def encode_bundle(stand: Stand, rosters: Sequence[bytes], certificates: Iterable[bytes]) -> bytes:
+    """The bytes of a bundle (layout in the module docstring)."""
+    parts = [STAND.pack(*stand)]
+    for pieces in (list(rosters), list(certificates)):
+        parts.append(COUNT.pack(len(pieces)))
+        for piece in pieces:
+            parts += (COUNT.pack(len(piece)), piece)
+    return b"".join(parts)
+
+
+def decode_bundle(data: bytes) -> Bundle:
+    """The parts of a bundle, none of them verified yet. Raises RosterError."""
+    if len(data) > MAX_CONTROL_BODY:
+        raise RosterError(f"A roster bundle of {len(data)} bytes is longer than {MAX_CONTROL_BODY}.")
+    cursor = Cursor(data)
+    stand = Stand(*cursor.unpack(STAND))
+    bundle = Bundle(stand, [decode(r) for r in cursor.pieces(MAX_ROSTER)], cursor.pieces(MAX_CERTIFICATE))
+    cursor.end()
+    return bundle
+
+
+class Cluster(msgspec.Struct, frozen=True):
+    """The roster and the members' certificates (DER, by device id): all that a link needs to judge a peer."""
+
+    roster: Roster
+    certificates: Mapping[bytes, bytes]
+
+    def encode(self) -> bytes:
+        """Bytes for a pipe to a process of this Mac."""
+        return encode_bundle(self.roster.stand, [encode(self.roster)], self.certificates.values())
+
+    @classmethod
+    def decode(cls, data: bytes) -> Cluster:
+        """The cluster of `encode`'s bytes. Raises RosterError. The chain was verified by the node that sent it."""
+        bundle = decode_bundle(data)
+        if len(bundle.rosters) != 1:
+            raise RosterError("A cluster has one roster.")
+        return cls(bundle.rosters[0], member_certificates(bundle.rosters[0], bundle.certificates))
+
+
+def member_certificates(roster: Roster, certificates: Iterable[bytes]) -> dict[bytes, bytes]:
+    """The certificates that belong to members, by device id; those of strangers are left out. Raises RosterError if
+    one of them is no valid leaf (CA:TRUE, not self-signed, another kind of key).
+    """
+    kept = {}
+    for certificate in certificates:
+        try:
+            device_id = device_id_of(certificate_key(certificate))
+        except IdentityError as error:
+            raise RosterError(f"A roster came with a bad certificate: {error.what}") from error
+        if roster.member(device_id):
+            kept[device_id] = certificate
+    return kept

@@ -1,0 +1,170 @@
+"""What a person may change in a roster: each function gives the next epoch, signed, and held to `accept`, so that none
+of them makes what other Macs refuse. All are pure; all raise RosterError, and where it helps, with the cure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Protocol
+
+import msgspec
+
+from core.errors import RosterError, UsageError
+from core.text import clean_name
+from core.trust.identity import Identity, device_id_of, text_id
+from core.trust.roster.chain import NO_HASH, Member, Revoked, Role, Roster, name_bytes, words
+from core.trust.roster.recovery import RecoveryKey, as_member, check_recovery_key
+from core.trust.roster.rotation import Rotation, check_rotation
+from core.trust.roster.succession import accept
+
+
+class Signer(Protocol):
+    """A key that signs rosters: this Mac's, or the one on paper."""
+
+    @property
+    def device_id(self) -> bytes:
+        """Whose key it is."""
+
+    def sign(self, data: bytes) -> bytes:
+        """64 bytes."""
+
+
+def found(identity: Identity, name: str, cluster_id: bytes) -> Roster:
+    """The first roster: this Mac alone, as admin. `cluster_id` is 16 random bytes."""
+    founder = Member(
+        device_id=identity.device_id,
+        public=identity.public,
+        role=Role.ADMIN,
+        level="paired",
+        added_epoch=1,
+        raw_name=name_bytes(name),
+    )
+    first = Roster(cluster_id=cluster_id, epoch=1, prev_hash=NO_HASH, members=(founder,), signer_id=identity.device_id)
+    return accept(None, _sign(first, identity))
+
+
+def add(roster: Roster, identity: Identity, member: Member) -> Roster:
+    """`member` is in."""
+    _check_admin(roster, identity)
+    return _next(roster, identity, (*roster.members, member))
+
+
+def promote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
+    """That Mac is an admin too."""
+    if _mac(roster, device_id).is_admin:
+        raise RosterError(f"{_mac(roster, device_id).name} is an admin already.")
+    return _alter(roster, identity, device_id, role=Role.ADMIN)
+
+
+def demote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
+    """That Mac is an admin no more; the last one stays."""
+    if not _mac(roster, device_id).is_admin:
+        raise RosterError(f"{_mac(roster, device_id).name} is no admin.")
+    _check_not_last(roster, device_id)
+    return _alter(roster, identity, device_id, role=Role.MEMBER)
+
+
+def rename(roster: Roster, identity: Identity, device_id: bytes, name: str) -> Roster:
+    """That Mac is called `name`, cut to 32 bytes. Raises UsageError where nothing of the name can be shown."""
+    clean = clean_name(name)
+    if clean is None:
+        raise UsageError("A Mac's name needs a letter, a number or a sign.", "Choose another name.")
+    return _alter(roster, identity, device_id, raw_name=name_bytes(clean))
+
+
+def revoke(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
+    """That Mac is out, and its key never comes back. An admin may revoke itself, unless it is the last one."""
+    _check_admin(roster, identity)
+    _mac(roster, device_id)
+    _check_not_last(roster, device_id)
+    return _next(roster, identity, (m for m in roster.members if m.device_id != device_id))
+
+
+def rotate(roster: Roster, identity: Identity, rotation: Rotation) -> Roster:
+    """The new key stands where the old one stood, with its role, name and level; the old one is revoked. `identity` is
+    an admin, which may be the very Mac that changes its key, still with the old one.
+    """
+    _check_admin(roster, identity)
+    check_rotation(roster, rotation)
+    fresh = {"device_id": device_id_of(rotation.public), "public": rotation.public, "added_epoch": roster.epoch + 1}
+    return _next(roster, identity, _altered(roster, rotation.old_id, **fresh))
+
+
+def set_recovery(roster: Roster, identity: Identity, public: bytes) -> Roster:
+    """`public` is the recovery key from now on; the words of the one before are worth nothing."""
+    _check_admin(roster, identity)
+    return _next(roster, identity, (*roster.macs, as_member(public, roster.epoch + 1)))
+
+
+def recover(roster: Roster, key: RecoveryKey, device_id: bytes, fresh: bytes, lost: Collection[bytes] = ()) -> Roster:
+    """The words make the Mac `device_id` admin, revoke the Macs in `lost`, and are used up: `fresh` is the public key
+    of the words that count from now on.
+    """
+    check_recovery_key(roster, key)
+    if _mac(roster, device_id).is_admin:
+        cure = "Change the roster from that Mac; it can also make new recovery words."
+        raise RosterError(f"{_mac(roster, device_id).name} is an admin already.", cure)
+    if device_id in lost:
+        raise RosterError(f"{_mac(roster, device_id).name} cannot be made admin and be revoked at once.")
+    for lost_id in lost:
+        _mac(roster, lost_id)
+    macs = [m for m in _altered(roster, device_id, role=Role.ADMIN) if m.role is not Role.RECOVERY]
+    staying = [m for m in macs if m.device_id not in lost]
+    return _next(roster, key, (*staying, as_member(fresh, roster.epoch + 1)))
+
+
+def affirm(roster: Roster, identity: Identity) -> Roster:
+    """Nothing is changed but the epoch: after a fork, an admin's word that this is the history that counts."""
+    _check_admin(roster, identity)
+    return _next(roster, identity, roster.members)
+
+
+def _alter(roster: Roster, identity: Identity, device_id: bytes, **changes: object) -> Roster:
+    _check_admin(roster, identity)
+    return _next(roster, identity, _altered(roster, device_id, **changes))
+
+
+def _altered(roster: Roster, device_id: bytes, /, **changes: object) -> list[Member]:
+    old = _mac(roster, device_id)
+    return [msgspec.structs.replace(m, **changes) if m == old else m for m in roster.members]
+
+
+def _next(roster: Roster, signer: Signer, members: Iterable[Member]) -> Roster:
+    """The next epoch with these members. Whoever is not among them any more is revoked by that."""
+    members, epoch = tuple(members), roster.epoch + 1
+    staying = {m.device_id for m in members}
+    following = msgspec.structs.replace(
+        roster,
+        epoch=epoch,
+        prev_hash=roster.hash,
+        members=members,
+        revoked=(*roster.revoked, *(Revoked(m.device_id, epoch) for m in roster.members if m.device_id not in staying)),
+        signer_id=signer.device_id,
+    )
+    return accept(roster, _sign(following, signer))
+
+
+def _sign(roster: Roster, signer: Signer) -> Roster:
+    return msgspec.structs.replace(roster, sig=signer.sign(words(roster)))
+
+
+def _mac(roster: Roster, device_id: bytes) -> Member:
+    mac = roster.member(device_id)
+    if mac is None:
+        raise RosterError(f"No Mac {text_id(device_id)[:8]} is in this cluster.", "`macluster trust list` names them.")
+    return mac
+
+
+def _check_admin(roster: Roster, identity: Identity) -> None:
+    me = roster.member(identity.device_id)
+    if me is None or not me.is_admin:
+        names = ", ".join(m.name for m in roster.admins)
+        raise RosterError("This Mac is no admin of the cluster.", f"Do it on one that is: {names}.")
+
+
+def _check_not_last(roster: Roster, device_id: bytes) -> None:
+    if [m.device_id for m in roster.admins] == [device_id]:
+        cure = (
+            "Promote another Mac first. If this Mac is lost, the 24 words of the recovery key make another one admin."
+        )
+        raise RosterError(f"{_mac(roster, device_id).name} is the only admin: nobody could change the roster.", cure)

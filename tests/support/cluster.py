@@ -1,0 +1,130 @@
+"""Real clusters for tests: the demo's nodes on loopback, and the answers of mlx-lm to compare with."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from core.events import RequestDone, TokenEvent
+from core.requests import ChatRequest, Message, Sampling
+from tui.cli.demo import Demo, DemoConfig
+from tui.cli.watch import Watch
+
+ANSWER_S = 60.0
+GREEDY = Sampling()
+
+
+class Answer(NamedTuple):
+    """What a request came to."""
+
+    tokens: list[int]
+    text: str
+    done: RequestDone
+
+
+@asynccontextmanager
+async def running_demo(model: Path, budgets: Sequence[float], *, multicast: bool = False) -> AsyncIterator[Demo]:
+    """Paired nodes with the model loaded; direct addresses unless multicast is what the test is about."""
+    said: list[str] = []
+    demo = Demo(DemoConfig(budgets_gb=tuple(budgets), model=model, multicast=multicast), said.append)
+    try:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        yield demo
+    finally:
+        await demo.stop()
+
+
+async def begin(
+    watch: Watch, prompt: str, max_tokens: int, *, sampling: Sampling = GREEDY, stop: Sequence[str] = ()
+) -> str:
+    """Ask and come back at once with the request's id."""
+    message = Message(role="user", content=prompt)
+    request = ChatRequest(messages=(message,), max_tokens=max_tokens, sampling=sampling, stop=tuple(stop))
+    return (await watch.client.chat(request)).request_id
+
+
+async def finish(watch: Watch, request_id: str) -> Answer:
+    """Wait for the end of a request."""
+
+    def done(w: Watch) -> bool:
+        return any(isinstance(e, RequestDone) and e.request_id == request_id for e in w.seen)
+
+    await watch.until(done, ANSWER_S, "The answer")
+    tokens = [e for e in watch.seen if isinstance(e, TokenEvent) and e.request_id == request_id]
+    end = next(e for e in watch.seen if isinstance(e, RequestDone) and e.request_id == request_id)
+    return Answer([t.token for t in tokens], "".join(t.text for t in tokens) + end.text, end)
+
+
+async def ask(
+    watch: Watch, prompt: str, max_tokens: int, *, sampling: Sampling = GREEDY, stop: Sequence[str] = ()
+) -> Answer:
+    """Ask and wait."""
+    return await finish(watch, await begin(watch, prompt, max_tokens, sampling=sampling, stop=stop))
+
+
+async def tokens_seen(watch: Watch, request_id: str, count: int) -> None:
+    """Until the request has written `count` tokens."""
+    await watch.until(
+        lambda w: sum(isinstance(e, TokenEvent) and e.request_id == request_id for e in w.seen) >= count,
+        ANSWER_S,
+        "Writing",
+    )
+
+
+def reference(
+    model: Path,
+    prompts: Sequence[str],
+    max_tokens: int,
+    *,
+    sampling: Sampling = GREEDY,
+    kv_bits: int | None = None,
+) -> list[list[int]]:
+    """Token ids that mlx-lm gives in this process, with the same chunk size as our prefill."""
+    import mlx.core as mx
+    from mlx_lm import load
+    from mlx_lm.generate import stream_generate
+
+    from core.settings import PREFILL_CHUNK
+
+    loaded, tokenizer = load(str(model))[:2]
+    answers = []
+    for prompt in prompts:
+        chat = tokenizer.apply_chat_template([{"role": "user", "content": prompt}], add_generation_prompt=True)
+        if sampling.seed is not None:
+            mx.random.seed(sampling.seed)
+        stream = stream_generate(
+            loaded,
+            tokenizer,
+            chat,
+            max_tokens=max_tokens,
+            prefill_step_size=PREFILL_CHUNK,
+            kv_bits=kv_bits,
+            quantized_kv_start=0,
+            **choosing(sampling),
+        )
+        answers.append([reply.token for reply in stream])
+    return answers
+
+
+def choosing(sampling: Sampling) -> dict[str, Any]:
+    """What generate_step and its kin are told, so that they choose by `sampling`; the seed is set before."""
+    from mlx_lm.sample_utils import make_logits_processors, make_sampler
+
+    processors = make_logits_processors(
+        sampling.logit_bias,
+        sampling.repetition_penalty,
+        sampling.repetition_context,
+        sampling.presence_penalty,
+        sampling.presence_context,
+        sampling.frequency_penalty,
+        sampling.frequency_context,
+    )
+    sampler = make_sampler(sampling.temperature, sampling.top_p, sampling.min_p, top_k=sampling.top_k)
+    return {"sampler": sampler, "logits_processors": processors}
+
+
+Make = Callable[..., Path]

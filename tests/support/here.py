@@ -1,0 +1,67 @@
+"""The head of a ring of real workers, in this very process: what mlx-lm's own functions are called with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from core.bench.macs import make_macs
+from core.bench.ring import HOST, LINK_S, LOAD_S, START_S, plan_of
+from core.bench.worker import BareWorker
+from core.engine.ring_model import RingModel
+from core.events import Topology
+from core.link.channel import listen
+from core.link.wear import KEY_LIMITS
+from core.models.files.layout import read_layout
+from core.models.slicing.loading import load_slice
+from core.plan.duties import duty
+from core.settings import TRY_S
+from core.worker.main import row_bytes
+from core.worker.messages import Connect, Join, Linked, Listening, Load, Loaded
+from core.worker.neighbours import Neighbours
+from core.worker.pipeline import Pipeline
+from core.worker.ring import Ring
+from core.worker.ring_forward import RingForward
+from core.worker.stage import Stage
+from core.worker.telemetry import StageMeter
+
+
+@contextmanager
+def ring_model(model_dir: Path, cuts: Sequence[int], topology: Topology = "private") -> Iterator[RingModel]:
+    """The model in `model_dir`, cut before `cuts`: the head's layers are here, the others in workers."""
+    with ExitStack() as stack:
+        macs = make_macs(Path(stack.enter_context(TemporaryDirectory(prefix="macluster-here-"))), len(cuts) + 1)
+        plan = plan_of(model_dir.name, read_layout(model_dir).layers, cuts, macs, topology)
+        listener = stack.enter_context(listen(HOST))
+        workers = [stack.enter_context(closing(BareWorker(index))) for index in range(1, len(plan.stages))]
+        for worker, mac in zip(workers, macs.identities[1:], strict=True):
+            worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
+        for worker in workers:
+            worker.port = worker.expect(Listening, START_S).port
+            worker.send(Load(plan=plan, index=worker.index, directory=str(model_dir)))
+        for worker in workers:
+            worker.expect(Loaded, LOAD_S)
+        ports = [*(worker.port for worker in workers), int(listener.getsockname()[1])]
+        for worker in workers:
+            encoded = macs.cluster.encode()
+            worker.send(Connect(plan=plan, cluster=encoded, next_host=HOST, next_port=ports[worker.index]))
+        meter = StageMeter(0)
+        own = duty(plan, 0)
+        layers = load_slice(model_dir, plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs)
+        neighbours = Neighbours(
+            plan,
+            0,
+            listener=listener,
+            next_address=(HOST, ports[0]),
+            identity=macs.identities[0],
+            cluster=macs.cluster,
+            row_bytes=row_bytes(plan, 0, layers),
+        )
+        ring = stack.enter_context(closing(Ring(neighbours, meter, KEY_LIMITS)))
+        pipeline = Pipeline(Stage(layers, meter), plan, TRY_S)
+        pipeline.link(ring)
+        for worker in workers:
+            worker.expect(Linked, LINK_S)
+        yield RingModel(RingForward(pipeline))

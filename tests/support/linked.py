@@ -1,0 +1,105 @@
+"""Rings between the ends of real links in this process, relinked as often as a test wants."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Final
+
+import msgspec
+
+from core.events import Plan, Topology
+from core.link.channel import listen
+from core.link.wear import KEY_LIMITS, KeyUse
+from core.trust.roster import Cluster
+from core.worker.neighbours import Neighbours
+from core.worker.ring import Ring
+from core.worker.telemetry import StageMeter
+from tests.support.macs import cluster, mac
+from tests.unit.node.test_formation import plan_of
+
+HOST: Final = "127.0.0.1"
+WAIT_S: Final = 10.0
+ROW_BYTES: Final = 1 << 20
+
+
+class Linked:
+    """Stages that listen. `link` links them anew, each time under the next plan generation."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        size: int,
+        *,
+        topology: Topology = "private",
+        limits: KeyUse = KEY_LIMITS,
+        row_bytes: Sequence[int] = (),
+        meters: Sequence[StageMeter] = (),
+    ) -> None:
+        self.pool = stack.enter_context(ThreadPoolExecutor(2 * size))
+        self.plan = plan_between(size, topology)
+        self.rings: list[Ring] = []
+        self._listeners = [stack.enter_context(listen(HOST)) for _ in range(size)]
+        self._limits = limits
+        self._row_bytes = row_bytes or [ROW_BYTES] * size
+        self._meters = meters or [StageMeter(number) for number in range(size)]
+        self._cluster = cluster(size)
+        stack.callback(self.close)
+
+    @property
+    def head(self) -> Ring:
+        """The first stage's."""
+        return self.rings[0]
+
+    def close(self) -> None:
+        """Every link breaks."""
+        for ring in self.rings:
+            ring.close()
+
+    def link(self) -> list[Ring]:
+        """New links, in ring order; those that stood are closed."""
+        self.close()
+        self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
+        making = [
+            self.pool.submit(Ring, self._neighbours(number), meter, self._limits)
+            for number, meter in enumerate(self._meters)
+        ]
+        self.rings = [made.result(WAIT_S) for made in making]
+        return self.rings
+
+    def _neighbours(self, number: int) -> Neighbours:
+        after = self._listeners[(number + 1) % len(self._listeners)]
+        return Neighbours(
+            self.plan,
+            number,
+            listener=self._listeners[number],
+            next_address=(HOST, port_of(after)),
+            identity=mac(number),
+            cluster=self._cluster,
+            row_bytes=self._row_bytes[number],
+        )
+
+    def know(self, number: int, known: Cluster) -> None:
+        """Stage `number` was given another roster."""
+        self.rings[number]._neighbours._cluster = known
+
+
+def port_of(listener: socket.socket) -> int:
+    """Where it listens."""
+    return int(listener.getsockname()[1])
+
+
+def plan_between(size: int, topology: Topology = "private") -> Plan:
+    """A plan over `mac(0)` to `mac(size - 1)`, in ring order."""
+    plan = plan_of(size)
+    owners = [(stage.start, stage.stop) for stage in plan.stages]
+    if topology == "reverse":
+        owners = [owners[-1], *owners[:-1]]
+    stages = tuple(
+        msgspec.structs.replace(stage, device_id=mac(n).text_id, start=start, stop=stop)
+        for n, (stage, (start, stop)) in enumerate(zip(plan.stages, owners, strict=True))
+    )
+    output = stages[-1 if topology == "forward" else 0].device_id
+    return msgspec.structs.replace(plan, stages=stages, output=output, topology=topology)

@@ -1,0 +1,301 @@
+"""A head that runs the scheduler over a simulated ring, watches its rules, and keeps the answers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from core.engine.lanes import named
+from core.engine.parking import Parked
+from core.engine.requests import Request
+from core.engine.scheduler import Ended, Scheduler
+from core.engine.work import Chunk, Compose, Op, Restore, Step, Work
+from core.errors import Busy
+from tests.support.simulated import VOCABULARY, CannotCompute, Ring, Stage, caches_of, chosen
+
+ENDLESS = 1 << 30
+
+
+class Watch:
+    """Looks at what the head puts on the ring, and knows the rules of it."""
+
+    def __init__(self, scheduler: Scheduler, rows: int, context: int, lanes: int) -> None:
+        self._scheduler, self._rows, self._context, self._lanes = scheduler, rows, context, lanes
+        self.flying: set[int] = set()
+        self.chunks = 0
+        self.decoding: dict[str, int] = {}  # chunks since the last step
+        self._short = 0
+
+    def put(self, work: Work) -> None:
+        if isinstance(work, Chunk):
+            self._chunk()
+        elif isinstance(work, Step):
+            self._step(work)
+        else:
+            assert work.ops
+            assert not self.flying & named(work.ops), "a lane under way was touched"
+
+    def held(self, head: Stage) -> None:
+        """All that is held has room: what runs, and what is parked."""
+        held = [row.length for rows in head.handles.values() for row in rows]
+        assert len(held) == 1 or sum(held) <= self._context, "too many tokens are held"
+        assert len(self._scheduler.parked) <= self._rows + 1
+        assert len(held) <= 2 * self._rows + 1
+
+    def back(self, work: Work) -> None:
+        if isinstance(work, Chunk):
+            self.chunks -= 1
+        elif isinstance(work, Step):
+            self.flying.remove(work.handle)
+            self._short += 1
+
+    def over(self, request_id: str) -> None:
+        self.decoding.pop(request_id, None)
+        self._short = 0
+
+    def waits(self) -> None:
+        """The scheduler has nothing to put. A lane that is missing is there again after a round of the others."""
+        assert self._scheduler.in_flight or self.chunks or not self._scheduler.running
+        if len(self._scheduler.in_flight) >= min(self._lanes, len(self.decoding)):
+            self._short = 0
+        assert self._short <= 2 * self._lanes, "too few lanes are in flight"
+
+    def _chunk(self) -> None:
+        self.chunks += 1
+        assert self.chunks <= self._scheduler.window
+        for row in self.decoding:
+            self.decoding[row] += 1
+            assert self.decoding[row] == 1, "a row waits for two chunks"
+
+    def _step(self, work: Step) -> None:
+        assert work.handle not in self.flying
+        assert all(map(self._scheduler.alive, work.requests)), "a row that is over still runs"
+        self.flying.add(work.handle)
+        if not self.decoding.keys() >= set(work.requests):
+            self._short = 0
+        self.decoding.update(dict.fromkeys(work.requests, 0))
+
+
+class Head:
+    """Runs requests over a ring, and keeps what they were answered: `answers`, and why they ended."""
+
+    def __init__(
+        self,
+        stages: int,
+        *,
+        rows: int = 8,
+        context: int = ENDLESS,
+        chunk: int = 4,
+        window: int = 2,
+        batched: bool = True,
+        lanes: int | None = None,
+        queue: int = 8,
+        tries: int = ENDLESS,
+        try_s: float = ENDLESS,
+        draft: int = 0,
+        trim_limit: int | None = None,
+    ) -> None:
+        self.scheduler = Scheduler(
+            stages=stages,
+            rows=rows,
+            context=context,
+            chunk=chunk,
+            window=window,
+            batched=batched,
+            queue=queue,
+            lanes=lanes,
+            draft=draft,
+            trim_limit=trim_limit,
+        )
+        self.ring = Ring(stages, tries, try_s, trim_limit)
+        self.watch = Watch(self.scheduler, rows, context, (lanes or stages) if batched else rows)
+        self.prompts: dict[str, list[int]] = {}
+        self.answers: dict[str, list[int]] = {}
+        self.reasons: dict[str, str] = {}
+        self.ended: dict[str, Ended] = {}
+        self.kinds: Counter[str] = Counter()
+
+    def submit(self, request: Request, *, guess: bool = True) -> bool:
+        """One that is over may come again, with what is written of it."""
+        try:
+            if not request.ended:
+                self.scheduler.submit(request, guess=guess)
+        except Busy:
+            return False
+        self.reasons.pop(request.request_id, None)
+        self.prompts[request.request_id] = request.tokens
+        self.answers[request.request_id] = list(request.written)
+        if request.ended:
+            self._end(request.request_id, request.ended)
+        return True
+
+    def cancel(self, request_id: str) -> None:
+        if ended := self.scheduler.cancel(request_id):
+            self._ended(ended)
+
+    def hold(self, tokens: Sequence[int]) -> Parked | None:
+        """A row from elsewhere is on its way to every stage, if there is room; it is settled once it is there."""
+        try:
+            parked = self.scheduler.hold(tokens)
+        except Busy:
+            return None
+        for stage, cache in zip(self.ring.stages, caches_of(tokens, len(self.ring.stages)), strict=True):
+            stage.arriving[parked.handle] = cache
+        return parked
+
+    def turn(self, now: float) -> Work | None:
+        """One thing onto the ring, if there is any."""
+        work = self.scheduler.next()
+        if work is None:
+            self.watch.waits()
+            return None
+        self.kinds.update(type(part).__name__ for part in (work.ops if isinstance(work, Compose) else [work]))
+        self.watch.put(work)
+        if isinstance(work, Step):
+            self._check_lengths(work)
+            self.kinds["draft"] += len(work.drafts)
+        try:
+            self.ring.put(work, now)
+        except CannotCompute:
+            self._failed(work)
+            return work
+        if isinstance(work, Compose):
+            self.watch.held(self.ring.stages[0])
+        return work
+
+    def round(self) -> list[Work]:
+        """All that can be put on the ring now, and then all that is on it once round."""
+        put = []
+        while work := self.turn(0.0):
+            put.append(work)
+            assert len(put) < 1000, "it puts more and more"
+        self.carry()
+        return put
+
+    def carry(self) -> None:
+        """All that is on the ring comes back to the head."""
+        for link in range(1, len(self.ring.links)):
+            while self.ring.links[link]:
+                self.ring.deliver(link)
+        while self.ring.links[0]:
+            self.collect(0.0)
+
+    def finish(self) -> list[Work]:
+        """Rounds until nothing is left to do."""
+        put: list[Work] = []
+        while not self.scheduler.idle:
+            more = self.round()
+            assert more, "it waits for nothing"
+            put += more
+        return put
+
+    def collect(self, now: float, fails: bool = False) -> None:
+        """The oldest answer on the link to the head; `fails`: the head cannot choose the tokens of a step."""
+        frame = self.ring.links[0].popleft()
+        sent = self.ring.outstanding.answered(frame.step, now)
+        if sent is None:
+            return
+        if frame.values is None or (fails and isinstance(sent.work, Step)):
+            self._failed(sent.work)
+            return
+        self.watch.back(sent.work)
+        if isinstance(sent.work, Step):
+            self._tokens(sent.work, frame.values)
+        elif progress := self.scheduler.acked(sent.work):
+            assert 0 < progress.done < progress.total
+        elif isinstance(sent.work, Compose):
+            for op in sent.work.ops:
+                if isinstance(op, Restore):
+                    self.scheduler.settle(op.handle)
+
+    def gone(self) -> None:
+        """The ring is gone for good, and another one takes its place."""
+        for request_id in self.scheduler.drop_all():
+            self._end(request_id, "lost")
+        self.ring.renew()
+        self.watch.flying.clear()
+        self.watch.chunks = 0
+
+    def check_parked(self) -> None:
+        """Every stage holds what is parked, and nothing else."""
+        parked = self.scheduler.parked
+        for stage in self.ring.stages:
+            assert stage.handles.keys() == {row.handle for row in parked}, "a handle is left, or lost"
+            assert not stage.broken, "what failed is left"
+            assert not stage.batched & stage.handles.keys()
+        for row in parked:
+            for stage, cache in zip(self.ring.stages, caches_of(row.tokens, len(self.ring.stages)), strict=True):
+                assert stage.handles[row.handle] == [cache], "it holds other tokens than it is parked under"
+
+    def _check_lengths(self, step: Step) -> None:
+        held = self.ring.stages[0].handles.get(step.handle, ())
+        for name, row in zip(step.requests, held, strict=True):
+            assert row.length + 1 == len(self.prompts[name]) + len(self.answers[name]), "something else is held"
+
+    def _tokens(self, step: Step, values: Sequence[int]) -> None:
+        if step.drafts:
+            tokens = [verified((*step.tokens, *step.drafts), values)]
+        else:
+            tokens = [[chosen(token, value)] for token, value in zip(step.tokens, values, strict=True)]
+        alive = list(map(self.scheduler.alive, step.requests))
+        taken, over = self.scheduler.stepped(step, tokens)
+        for name, is_alive, count, row in zip(step.requests, alive, taken, tokens, strict=True):
+            assert bool(count) == is_alive
+            self.answers[name] += row[:count]
+        for ended in over:
+            self._ended(ended)
+
+    def _ended(self, ended: Ended) -> None:
+        self.ended[ended.request_id] = ended
+        self._end(ended.request_id, ended.reason)
+
+    def _failed(self, work: Work) -> None:
+        self.watch.back(work)
+        for request_id in self.scheduler.failed(work):
+            self._end(request_id, "lost")
+
+    def _end(self, request_id: str, reason: str) -> None:
+        assert request_id not in self.reasons
+        self.reasons[request_id] = reason
+        self.watch.over(request_id)
+
+
+def verified(fed: Sequence[int], values: Sequence[int]) -> list[int]:
+    """The tokens that follow one token and its drafts, up to the first that a draft did not foresee."""
+    tokens = []
+    for number, (token, value) in enumerate(zip(fed, values, strict=True), 1):
+        tokens.append(chosen(token, value))
+        if fed[number : number + 1] != (tokens[-1],):
+            break
+    return tokens
+
+
+def ask(name: str, prompt: int = 1, tokens: int = 100, **more: Any) -> Request:
+    """A request of so many tokens, named by a letter."""
+    first = ord(name[0])
+    return Request(
+        request_id=name,
+        tokens=[(first + number) % VOCABULARY for number in range(prompt)],
+        max_tokens=tokens,
+        **more,
+    )
+
+
+def running(stages: int, names: str, **more: Any) -> Head:
+    """A head with requests of one-token prompts that came one after the other and decode now."""
+    head = Head(stages, **more)
+    for name in names:
+        head.submit(ask(name))
+        head.round()
+    return head
+
+
+def ops_of(works: Sequence[Work]) -> list[Op]:
+    """What was composed."""
+    return [op for work in works if isinstance(work, Compose) for op in work.ops]
+
+
+def steps_of(works: Sequence[Work]) -> list[Step]:
+    """The steps among `works`."""
+    return [work for work in works if isinstance(work, Step)]

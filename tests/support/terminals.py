@@ -1,0 +1,64 @@
+"""A real terminal (tmux) with the real command in it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+WAIT_S = 40.0
+
+
+class Terminal:
+    """`macluster` with these words in a tmux server of its own with one window; `socket` is where it listens."""
+
+    def __init__(self, socket: Path, width: int, height: int, *words: str) -> None:
+        self.socket = socket
+        self._tmux = ["tmux", "-S", str(socket), "-f", "/dev/null"]
+        # readline, which pytest imports, exports COLUMNS and LINES behind Python's back; Textual would believe them
+        # what is killed leaves its state folder, which goes with that of the socket
+        clean = f"env -u COLUMNS -u LINES TERM=tmux-256color COLORTERM=truecolor TMPDIR={socket.parent}"
+        run = f"{clean} {sys.executable} -m tui.cli.main {shlex.join(words)}"
+        self._call("new-session", "-d", "-s", "m", "-x", str(width), "-y", str(height), run)
+        self.pid = int(self._call("display-message", "-p", "-t", "m", "#{pane_pid}"))
+
+    def _call(self, *words: str) -> str:
+        return subprocess.run([*self._tmux, *words], check=True, capture_output=True, text=True).stdout
+
+    def screen(self) -> str:
+        return self._call("capture-pane", "-p", "-t", "m")
+
+    def type(self, *keys: str) -> None:
+        self._call("send-keys", "-t", "m", *keys)
+
+    def resize(self, width: int, height: int) -> None:
+        self._call("resize-window", "-t", "m", "-x", str(width), "-y", str(height))
+
+    def until(self, reached: Callable[[str], bool], what: str) -> str:
+        deadline = time.monotonic() + WAIT_S
+        while not reached(screen := self.screen()):
+            assert time.monotonic() < deadline, f"{what}; the screen was:\n{screen}"
+            time.sleep(0.1)
+        return screen
+
+    def shows(self, *words: str) -> str:
+        return self.until(lambda s: all(w in s for w in words), f"not shown: {words}")
+
+    def processes(self) -> list[psutil.Process]:
+        return [*psutil.Process(self.pid).children(recursive=True), psutil.Process(self.pid)]
+
+    def ended(self) -> bool:
+        return subprocess.run([*self._tmux, "ls"], check=False, capture_output=True).returncode != 0
+
+    def kill(self) -> None:
+        subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
+
+
+def assert_gone(processes: list[psutil.Process], within_s: float = 8.0) -> None:
+    _, alive = psutil.wait_procs(processes, timeout=within_s)
+    assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []

@@ -1,0 +1,43 @@
+"""The demo model that is shipped: small, loadable by plain mlx-lm, and right about what it is asked first."""
+
+from __future__ import annotations
+
+import mlx_lm
+from mlx_lm.generate import stream_generate
+
+from core.demo.evaluate import answer_held_out
+from core.models.files.catalog import read_entry
+from core.models.files.layout import read_layout
+from core.models.text.tokens import Tokens
+from core.requests import Message
+from tui.cli.demo import DEMO_MODEL
+from tui.cli.parser import DEMO_PROMPT
+
+EIGHT_MB = 8_000_000
+
+
+def test_it_is_small_and_looks_like_a_real_model() -> None:
+    files = list(DEMO_MODEL.iterdir())
+    assert sum(f.stat().st_size for f in files) <= EIGHT_MB
+    assert len([f for f in files if f.suffix == ".safetensors"]) >= 2
+    entry = read_entry(DEMO_MODEL)
+    assert (entry.model_type, entry.quantization) == ("llama", "8-bit")
+    assert read_layout(DEMO_MODEL).layers >= 16
+
+
+def test_it_answers_the_first_question_right_and_ends() -> None:
+    model, tokenizer = mlx_lm.load(str(DEMO_MODEL))[:2]
+    prompt = Tokens.load(DEMO_MODEL).encode([Message(role="user", content=DEMO_PROMPT)], raw=False)
+    said = list(stream_generate(model, tokenizer, prompt, max_tokens=200))
+    text = "".join(s.text for s in said)
+    assert said[-1].finish_reason == "stop"
+    assert "contiguous" in text
+    assert "usable memory" in text
+    assert "largest remainder" in text
+
+
+def test_it_answers_held_out_phrasings() -> None:
+    """A sample, so that a bad export is noticed; the full evaluation is `python -m core.demo.evaluate`."""
+    model, tokenizer = mlx_lm.load(str(DEMO_MODEL))[:2]
+    held = answer_held_out(model, tokenizer, 24)
+    assert sum(h.right for h in held) >= 18, [(h.asked.question, h.said.text) for h in held if not h.right]

@@ -1,0 +1,167 @@
+"""A request that goes on behind what is written of its answer says what it would have said undisturbed."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from core.engine.parking import Parked
+from core.engine.requests import Request
+from core.engine.scheduler import Progress, Scheduler
+from core.engine.work import Chunk, Copy, New, Step, Trim
+from core.events import FinishReason
+from tests.support.simulated import VOCABULARY, alone
+from tests.support.simulated_head import Head, ask, ops_of, running, steps_of
+
+STAGES = 3
+REQUESTS = st.builds(
+    Request,
+    request_id=st.just(""),
+    tokens=st.lists(st.integers(0, VOCABULARY - 1), min_size=1, max_size=20),
+    max_tokens=st.integers(1, 20),
+    min_tokens=st.integers(0, 5),
+    eos=st.lists(st.integers(0, 7), max_size=3),
+)
+
+
+def named(requests: list[Request]) -> list[Request]:
+    return [replace(request, request_id=f"{number:032x}") for number, request in enumerate(requests)]
+
+
+@given(
+    st.lists(REQUESTS, min_size=1, max_size=5).map(named),
+    st.lists(st.floats(0, 1), min_size=5, max_size=5),
+    st.sampled_from([0, 8]),
+    st.booleans(),
+    st.sampled_from([None, 0, 12]),
+    st.integers(1, 6),
+    st.integers(0, 40),
+)
+def test_wherever_an_answer_is_cut_the_rest_is_what_it_was(
+    requests: list[Request],
+    cuts: list[float],
+    draft: int,
+    batched: bool,
+    trim_limit: int | None,
+    chunk: int,
+    cancelled: int,
+) -> None:
+    """The first one is also cancelled on its way, and asked for again at once."""
+    head = Head(STAGES, rows=4, chunk=chunk, draft=draft, batched=batched, trim_limit=trim_limit)
+    whole = [alone(request, STAGES) for request in requests]
+    for request, answer, cut in zip(requests, whole, cuts, strict=False):
+        assert head.submit(replace(request, written=answer[: round(cut * len(answer))]))
+    for _ in range(cancelled):
+        head.turn(0.0)
+    head.cancel(requests[0].request_id)
+    said = head.answers[requests[0].request_id]
+    assert said == whole[0][: len(said)]
+    assert head.submit(replace(requests[0], written=list(said)))
+    head.carry()
+    head.finish()
+    assert [head.answers[request.request_id] for request in requests] == whole
+    for request, answer in zip(requests, whole, strict=True):
+        assert head.reasons[request.request_id] == request.end(len(answer), answer[-1])
+    head.check_parked()
+
+
+@pytest.mark.parametrize(
+    ("written", "reason"),
+    [
+        pytest.param([], None, id="nothing is written"),
+        pytest.param([1, 2], None, id="it goes on"),
+        pytest.param([1, 7], None, id="an end before there are enough"),
+        pytest.param([1, 2, 7], "stop", id="an end"),
+        pytest.param([1, 2, 3, 4], "length", id="all that it may have"),
+        pytest.param([1, 2, 3, 7], "stop", id="an end as the last token"),
+        pytest.param([1, 2, 3, 4, 5], "length", id="more than it may have"),
+    ],
+)
+def test_an_answer_that_is_written_to_its_end_has_ended(written: list[int], reason: FinishReason | None) -> None:
+    assert ask("a", tokens=4, min_tokens=2, eos=[7], written=written).ended == reason
+
+
+def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> None:
+    scheduler = Scheduler(stages=2, rows=2, context=99, chunk=4, window=9, batched=True, queue=1)
+    asked = ask("a", prompt=4, tokens=5, written=[30, 31, 32])
+    scheduler.submit(asked)
+    _, first, second, step = (scheduler.next() for _ in range(4))
+    assert isinstance(first, Chunk)
+    assert isinstance(second, Chunk)
+    assert [*first.tokens, *second.tokens] == asked.beginning[:-1]
+    assert [scheduler.acked(first), scheduler.acked(second)] == [Progress("a", 4, 7), Progress("a", 6, 7)]
+    assert isinstance(step, Step)
+    assert step.tokens == (32,)
+    assert scheduler.stepped(step, [[33]]) == ((1,), [])
+    step = scheduler.next()
+    assert isinstance(step, Step)
+    (ended,) = scheduler.stepped(step, [[34]]).ended
+    assert ended.reason == "length"
+    assert scheduler.parked == (Parked(1, (*asked.beginning, 33)),)
+
+
+def test_what_is_written_takes_no_room_twice() -> None:
+    head = Head(2, context=40, rows=2)
+    for name in "ab":
+        head.submit(ask(name, prompt=4, tokens=16, written=list(range(10))))
+    head.turn(0.0)
+    assert head.scheduler.running == 2
+
+
+def test_guesses_are_of_what_is_written_too_and_never_more_than_may_come() -> None:
+    head = Head(2, chunk=100, draft=8)
+    asked = Request(request_id="a", tokens=[0], max_tokens=14, written=[n % 4 for n in range(1, 12)])
+    head.submit(asked)
+    assert [step.drafts for step in steps_of(head.round())] == [(0, 1)]
+
+
+@pytest.mark.parametrize("chunk", [3, 100])
+def test_where_caches_are_not_trimmed_a_row_is_kept_at_the_end_of_its_prompt(chunk: int) -> None:
+    """So that the next turn may begin there, even where it has the answer otherwise."""
+    head = Head(2, chunk=chunk, trim_limit=0)
+    asked = ask("a", prompt=10, tokens=14)
+    whole = alone(asked, 2)
+    head.submit(replace(asked, written=whole[:6]))
+    assert ops_of(head.finish()) == [New(1), Copy(2, 1)]
+    assert head.scheduler.parked == (Parked(2, tuple(asked.tokens[:-1])), Parked(1, (*asked.tokens, *whole[:-1])))
+    assert head.answers["a"] == whole
+    head.check_parked()
+
+
+@pytest.mark.parametrize("trim_limit", [None, 0])
+def test_what_memory_has_of_an_answer_is_not_read_again(trim_limit: int | None) -> None:
+    head = Head(2, chunk=100, trim_limit=trim_limit)
+    asked = ask("a", prompt=9, tokens=12)
+    head.submit(asked)
+    for _ in range(6):
+        head.round()
+    head.cancel("a")
+    head.finish()
+    said = list(head.answers["a"])
+    assert len(said) >= 4
+    head.submit(replace(asked, written=said))
+    works = head.finish()
+    assert not any(isinstance(work, Chunk) for work in works)
+    assert not any(isinstance(op, Trim) for op in ops_of(works))
+    assert head.ended["a"].reused == len(asked.tokens) + len(said) - 1
+    assert head.answers["a"] == alone(asked, 2)
+    head.check_parked()
+
+
+def test_a_request_that_comes_again_waits_until_its_first_life_has_left() -> None:
+    head = running(2, "ab", rows=3, batched=True, lanes=1)
+    flying = head.turn(0.0)
+    assert isinstance(flying, Step)
+    assert flying.requests == ("a", "b")
+    head.cancel("a")
+    said, others = list(head.answers["a"]), len(head.answers["b"])
+    head.submit(ask("a", written=said))
+    assert not head.scheduler.alive("a"), "what comes back is of the first life"
+    head.carry()
+    assert head.answers["a"] == said
+    assert len(head.answers["b"]) == others + 1
+    head.finish()
+    assert head.answers["a"] == alone(ask("a"), 2)
+    head.check_parked()

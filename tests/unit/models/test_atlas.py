@@ -1,0 +1,185 @@
+"""Every architecture of mlx-lm, cut at legal places, computes exactly what mlx_lm computes in one process."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.models.cache import make_prompt_cache
+
+from core.models.slicing.batching import one_row
+from core.models.slicing.cuts import legal_cuts
+from core.models.slicing.oddities import checks_guesses
+from core.models.slicing.probe import Probe
+from core.models.slicing.slots import Slice
+from tests.support.atlas import CANNOT_RUN, FAMILIES, RUNNING
+from tests.support.made import architectures, build, poison, twin
+from tests.support.rings import Reference, Ring, check
+
+pytestmark = pytest.mark.slow
+
+# 40 tokens leave a sliding window of 8 behind
+CHUNKS: Final = (11, 40)
+STEPS: Final = 8
+# cuts by their number among seven: together every cut of a model that can be cut everywhere
+SPLITS: Final = ((1, 3), (0, 2, 6))
+LOW_PRECISION_SPLIT: Final = (4, 5)
+# the fourth row joins the others after STRETCH steps, the second leaves after as many more
+PROMPTS: Final = (5, 11, 19, 7)
+STRETCH: Final = 2
+
+RUNS_WHOLE: Final = {
+    "iquestloopcoder": "it does not call its layers one by one",  # it calls their parts, in two loops
+    "nanbeige looped": "its layers run more than once for a token",
+}
+# mlx multiplies by unquantised experts in float32 only, without a GPU
+EXPERTS_IN_FLOAT32: Final = {
+    "Klear", "afmoe", "bailing_hybrid", "bailing_moe", "bailing_moe_linear", "bailing_moe_v3", "deepseek",
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v41", "dots1", "ernie4_5_moe", "exaone_moe",
+    "gemma4_text experts", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "gpt_oss", "granitemoe", "granitemoehybrid",
+    "hunyuan", "hunyuan own keys", "jamba", "kimi_k25", "kimi_k3", "kimi_linear", "kimi_vl", "laguna", "lfm2_moe",
+    "llama4", "longcat_flash", "longcat_flash_ngram", "mellum", "mimo_v2_flash", "minimax", "minimax_m3_vl",
+    "mistral4", "mixtral", "nemotron_h experts", "olmoe", "phimoe", "phixtral", "qwen2_moe", "qwen3_5_moe",
+    "qwen3_moe", "qwen3_next", "qwen3_vl_moe", "solar_open", "step3p5",
+}  # fmt: skip
+# Rows of these cannot share a batch; the code of mlx-lm behind it is the same for the whole model.
+ONE_ROW: Final = {
+    "afm7": "borrow keys",
+    "deepseek_v41": "cannot batch its cache",
+    "gemma2": "one row at a time",  # its soft-capped scores take no mask of several rows
+    "gpt_bigcode": "one row at a time",  # it looks up one position for all rows
+    "llama4": "cannot batch its cache",
+    "minimax_m3_vl": "counts blocks from the padding",
+    "phi3small": "one row at a time",  # its block-sparse scores take no mask of several rows
+}
+# the code of mlx-lm gives other logits for several tokens at once
+ONE_BY_ONE: Final = {"phi3small"}
+
+
+class Made:
+    """A variant's whole model, which nobody cuts, and what a probe of it showed."""
+
+    def __init__(self, variant: str, dtype: mx.Dtype = mx.float32, bits: int | None = None) -> None:
+        self.variant = variant
+        self.bits = bits
+        self.whole = build(variant, dtype, bits)
+        self.probe = Probe(self.whole)
+
+    def reference(self) -> Reference:
+        """The run that rings of this model have to equal; raises AssertionError unless it wanders."""
+        reference = Reference(self.whole, CHUNKS, STEPS)
+        assert len(set(reference.tokens)) > STEPS // 2
+        return reference
+
+    def ring(self, split: tuple[int, ...]) -> Ring:
+        """A private ring: its head owns the first layers with the embedding, and the output."""
+        legal = sorted(legal_cuts(self.probe))
+        cuts = sorted({legal[number * len(legal) // 7] for number in split if legal})
+        return Ring([self._stage(start, stop) for start, stop in pairwise((0, *cuts, self.probe.layers))], head=0)
+
+    def _stage(self, start: int, stop: int) -> Slice:
+        model = twin(self.variant, self.whole, self.bits)
+        poison(model, self.probe, range(start, stop), head=start == 0)
+        return Slice(model, self.probe, start, stop, embed=start == 0, output=start == 0)
+
+
+@pytest.fixture(scope="module", params=RUNNING)
+def variant(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def made(variant: str) -> Made:
+    return Made(variant)
+
+
+def test_every_architecture_is_here() -> None:
+    assert architectures() == {variant.split(" ")[0] for variant in FAMILIES}
+    assert {*CANNOT_RUN, *RUNS_WHOLE, *EXPERTS_IN_FLOAT32, *ONE_ROW} <= set(FAMILIES)
+
+
+@pytest.mark.parametrize("variant", CANNOT_RUN)
+def test_what_cannot_run_here_still_cannot(variant: str) -> None:
+    with pytest.raises((RuntimeError, SystemExit), match=CANNOT_RUN[variant]):
+        Made(variant).reference()
+
+
+def test_a_model_can_be_cut_or_says_why_not(variant: str, made: Made) -> None:
+    assert RUNS_WHOLE.get(variant, "") in made.probe.unsplittable
+    assert bool(legal_cuts(made.probe)) == (variant not in RUNS_WHOLE)
+
+
+def test_a_ring_equals_one_process(made: Made) -> None:
+    reference = made.reference()
+    for split in SPLITS:
+        check(made.ring(split), reference, within=1e-5)
+
+
+def test_several_tokens_at_once_give_what_they_give_one_by_one(variant: str, made: Made) -> None:
+    """Else a guess that is right would look wrong, or worse. The tokens stay within a sliding window of 8."""
+    model: Any = made.whole
+    tokens = np.random.default_rng(5).integers(4, 200, 8).tolist()
+    alone, together = make_prompt_cache(model), make_prompt_cache(model)
+    expected = np.concatenate([np.array(model(mx.array([[token]]), cache=alone)[0]) for token in tokens])
+    parts = [model(mx.array([part]), cache=together)[0] for part in (tokens[:3], tokens[3:7], tokens[7:])]
+    logits = np.array(mx.concatenate(parts))
+    same = bool((logits.argmax(-1) == expected.argmax(-1)).all() and np.nanmax(np.abs(logits - expected)) < 1e-3)
+    assert same == checks_guesses(model)
+    assert same == (variant not in ONE_BY_ONE)
+
+
+def test_bfloat16(variant: str) -> None:
+    made = Made(variant, mx.bfloat16)
+    if variant in EXPERTS_IN_FLOAT32:
+        with pytest.raises(RuntimeError, match="only supports float32"):
+            made.reference()
+    else:
+        check(made.ring(LOW_PRECISION_SPLIT), made.reference(), within=None)
+
+
+def test_four_bits(variant: str) -> None:
+    if variant == "afm7":
+        with pytest.raises(TypeError, match="unexpected keyword argument 'mode'"):  # mlx-lm cannot quantise it
+            Made(variant, bits=4)
+    else:
+        made = Made(variant, bits=4)
+        check(made.ring(LOW_PRECISION_SPLIT), made.reference(), within=None)
+
+
+class Row:
+    """A row of a batch, and what it gives alone. `at`: steps that it has run."""
+
+    def __init__(self, made: Made, ring: Ring, prompt: int, steps: int) -> None:
+        self.alone = Reference(made.whole, (prompt,), steps)
+        self.at = 0
+        self.start = ring.begin()
+        ring.step(self.start, self.alone.inputs[0])
+
+
+def decode(ring: Ring, rows: int, members: list[Row]) -> None:
+    """STRETCH steps of rows that run together, each against its own run alone."""
+    for _ in range(STRETCH):
+        logits = ring.step(rows, [[row.alone.tokens[row.at]] for row in members])
+        for row, found in zip(members, logits, strict=True):
+            row.at += 1
+            # the sharp attention of some made up weights turns rounding into 1e-4; a row gone wrong is off by about 1
+            np.testing.assert_allclose(found, row.alone.logits[row.at][0], rtol=0, atol=1e-3)
+            assert int(found.argmax()) == row.alone.tokens[row.at]
+
+
+def test_rows_of_different_lengths_share_a_batch(variant: str, made: Made) -> None:
+    reason = one_row(made.whole, made.probe)
+    assert bool(reason) == (variant in ONE_ROW), reason
+    assert ONE_ROW.get(variant, "") in reason
+    if reason:
+        return
+    ring = made.ring((2,))
+    a, b, c, d = (Row(made, ring, prompt, steps * STRETCH) for prompt, steps in zip(PROMPTS, (3, 2, 3, 2), strict=True))
+    rows = ring.merge([a.start, b.start, c.start])
+    decode(ring, rows, [a, b, c])
+    rows = ring.extend(rows, ring.merge([d.start]))
+    decode(ring, rows, [a, b, c, d])
+    decode(ring, ring.keep(rows, [0, 2, 3]), [a, c, d])

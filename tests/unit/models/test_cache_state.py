@@ -1,0 +1,215 @@
+"""What a row holds goes from one split of a model to another as bytes, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import cache
+from itertools import pairwise
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.errors import SessionError
+from core.models.made.maker import random_model
+from core.models.slicing import cache_state
+from core.models.slicing.cuts import legal_cuts
+from core.models.slicing.probe import Probe
+from core.models.slicing.slots import KV_GROUP, Slice
+from tests.support.atlas import RUNNING, config_of
+from tests.support.made import build, twin
+from tests.support.rings import Reference, wire
+
+# saved behind the second chunk and three steps; beyond a window of 8, and beyond what a dry forward runs
+CHUNKS: Final = (9, 71)
+STEPS: Final = 9
+SAVED_AFTER: Final = 5
+# one for each kind of cache: plain, sliding, a state, a list, chunks, token ids, one of the family's own
+KINDS: Final = (
+    "llama", "llama sliding", "qwen3_next", "minimax_m3_vl", "llama4", "longcat_flash_ngram", "deepseek_v41",
+)  # fmt: skip
+# A window is put in the order of its tokens, so sums are taken in another order, and the sharp attention of some made
+# up weights turns rounding into 1e-4; a row gone wrong is off by about 1.
+WITHIN: Final = 1e-3
+
+
+Saved = dict[int, bytes]
+
+
+class Row:
+    """One row in a model that is cut at `cuts`; the first stage has norm and head. `make` gives equal instances."""
+
+    def __init__(self, make: Callable[[], nn.Module], probe: Probe, cuts: Sequence[int], bits: int | None) -> None:
+        self.stages = [
+            Slice(make(), probe, start, stop, embed=start == 0, output=start == 0)
+            for start, stop in pairwise((0, *cuts, probe.layers))
+        ]
+        self.bits = bits
+        self.caches = [stage.new_caches() for stage in self.stages]
+        self.tokens = 0
+
+    def step(self, tokens: list[list[int]]) -> Any:
+        """Logits [B, V] behind some more tokens."""
+        inputs, first = mx.array(tokens), self.stages[0]
+        if len(self.stages) == 1:
+            logits = first.whole(inputs, self.caches[0])
+        else:
+            boundary = first.embed(inputs, self.caches[0], self.tokens)
+            for stage, caches in zip(self.stages[1:], self.caches[1:], strict=True):
+                boundary = stage.run(wire(boundary), caches, self.tokens)
+            logits = first.output(boundary, self.caches[0], self.tokens)
+        self.tokens += len(tokens[0])
+        if self.bits:
+            self.caches = [s.quantise(c, self.bits) for s, c in zip(self.stages, self.caches, strict=True)]
+        mx.eval(logits, [s.states(c) for s, c in zip(self.stages, self.caches, strict=True)])
+        return np.array(logits.astype(mx.float32))
+
+    def save(self) -> Saved:
+        """The bytes of every cache, by its place in the model."""
+        pairs = zip(self.stages, self.caches, strict=True)
+        return {i: b"".join(cache_state.pack(caches[i])) for stage, caches in pairs for i in stage.cache_indices}
+
+    def load(self, saved: Saved, tokens: int) -> None:
+        """Hold what another row held."""
+        self.caches = [stage.outline(tokens, self.bits) for stage in self.stages]
+        self.tokens = tokens
+        assert sorted(saved) == sorted(index for stage in self.stages for index in stage.cache_indices)
+        for stage, caches in zip(self.stages, self.caches, strict=True):
+            for index in stage.cache_indices:
+                assert cache_state.packed_bytes(caches[index]) == len(saved[index])
+                cache_state.fill(caches[index], saved[index])
+
+
+def check_moved(whole: nn.Module, make: Callable[[], nn.Module], bits: int | None = None) -> None:
+    """Saved at one split and loaded at others, it goes on like a row that never moved."""
+    probe, reference = Probe(whole), Reference(whole, CHUNKS, STEPS)
+    assert len(set(reference.tokens)) > STEPS // 2
+    before, behind = reference.inputs[:SAVED_AFTER], reference.inputs[SAVED_AFTER:]
+    legal = sorted(legal_cuts(probe))
+    splits = [sorted({legal[n * len(legal) // 7] for n in split if legal}) for split in ((1, 4), (0, 2, 6), ())]
+    unmoved, *moved = (Row(make, probe, cuts, bits) for cuts in splits)
+    for tokens in before:
+        unmoved.step(tokens)
+    saved, held = unmoved.save(), unmoved.tokens
+    expected = [unmoved.step(tokens) for tokens in behind]
+    for row in moved:
+        row.load(saved, held)
+        assert row.save() == saved
+        found = [row.step(tokens) for tokens in behind]
+        np.testing.assert_allclose(found, expected, rtol=0, atol=WITHIN)
+
+
+@pytest.mark.parametrize("variant", KINDS)
+def test_a_row_moves_to_another_split(variant: str) -> None:
+    whole = build(variant)
+    check_moved(whole, lambda: twin(variant, whole))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variant", [variant for variant in RUNNING if variant not in KINDS])
+def test_a_row_of_every_family_moves_to_another_split(variant: str) -> None:
+    whole = build(variant)
+    check_moved(whole, lambda: twin(variant, whole))
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("variant", ["qwen3", "qwen3_next"])
+def test_a_row_in_few_bits_moves_to_another_split(variant: str, bits: int) -> None:
+    def make() -> nn.Module:
+        return random_model({**config_of(variant), "head_dim": KV_GROUP}, 3, mx.float32)
+
+    check_moved(make(), make, bits)
+
+
+def test_a_row_saved_right_after_its_prompt_moves_too() -> None:
+    """A window is longer behind a chunk than behind a step."""
+    whole = build("llama sliding")
+    probe = Probe(whole)
+    row, other = (Row(lambda: twin("llama sliding", whole), probe, cuts, None) for cuts in ([3], [5]))
+    row.step(np.random.default_rng(1).integers(4, 200, (1, 40)).tolist())
+    other.load(row.save(), 40)
+    for tokens in ([[7]], [[5, 6, 7]], [[8]]):
+        np.testing.assert_allclose(other.step(tokens), row.step(tokens), rtol=0, atol=WITHIN)
+
+
+def test_what_is_saved_holds_no_more_than_its_tokens() -> None:
+    whole = build("llama")
+    row = Row(lambda: twin("llama", whole), Probe(whole), [4], None)
+    row.step([[1, 2, 3]])
+    # keys and values, 2 heads of 32 numbers, 3 tokens; and shapes
+    assert {len(data) for data in row.save().values()} == {2 * 2 * 32 * 3 * 4 + 1 + 2 * (2 + 4 * 4)}
+
+
+@cache
+def held(variant: str) -> tuple[Slice, Saved, int]:
+    """A whole model, and what a row of it holds."""
+    whole = build(variant)
+    row = Row(lambda: twin(variant, whole), Probe(whole), [], None)
+    row.step(np.random.default_rng(2).integers(4, 200, (1, 21)).tolist())
+    return row.stages[0], row.save(), row.tokens
+
+
+@settings(max_examples=200)
+@given(st.sampled_from(KINDS), st.data())
+def test_changed_bytes_are_refused_or_are_a_cache_of_the_same_shape(variant: str, data: st.DataObject) -> None:
+    stage, saved, tokens = held(variant)
+    index = data.draw(st.sampled_from(sorted(saved)))
+    good = saved[index]
+    bad = data.draw(mutations(good, [saved[other] for other in sorted(saved)]))
+    outline, like = (stage.outline(tokens)[index] for _ in range(2))
+    with suppress(SessionError):
+        cache_state.fill(outline, bad)
+        like = outline
+        assert len(bad) == len(good)
+    assert b"".join(cache_state.pack(outline)) == (bad if outline is like else b"".join(cache_state.pack(like)))
+
+
+def mutations(good: bytes, others: list[bytes]) -> st.SearchStrategy[bytes]:
+    """Cut, longer, changed near the front, where types and shapes are, or another layer's."""
+    front = min(len(good), 64)
+    flipped = st.tuples(st.integers(0, front - 1), st.integers(0, 255)).map(
+        lambda at: good[: at[0]] + bytes([at[1]]) + good[at[0] + 1 :]
+    )
+    cut = st.integers(0, len(good)).map(lambda at: good[:at])
+    longer = st.binary(min_size=1, max_size=9).map(lambda more: good + more)
+    return flipped | cut | longer | st.sampled_from(others) | st.binary(max_size=99)
+
+
+def fill_all(outline: list[Any], saved: Saved) -> None:
+    for index, hole in enumerate(outline):
+        cache_state.fill(hole, saved[index])
+
+
+@pytest.mark.parametrize(
+    ("variant", "tokens", "other", "held_there"),
+    [
+        pytest.param("llama", 20, "llama", 21, id="of fewer tokens"),
+        pytest.param("llama", 22, "llama", 21, id="of more tokens"),
+        pytest.param("llama sliding", 5, "llama sliding", 21, id="of a window that is not full"),
+        pytest.param("deepseek_v41", 20, "deepseek_v41", 21, id="of a state of fewer tokens"),
+        pytest.param("llama", 21, "qwen3_next", 21, id="of another model"),
+        pytest.param("longcat_flash_ngram", 21, "llama", 21, id="of another family"),
+    ],
+)
+def test_what_another_row_or_model_holds_is_refused_with_both_named(
+    variant: str, tokens: int, other: str, held_there: int
+) -> None:
+    outline, (_, saved, there) = held(variant)[0].outline(tokens), held(other)
+    assert there == held_there
+    with pytest.raises(SessionError, match=r"A layer holds .*, where this model holds .*\."):
+        fill_all(outline, saved)
+
+
+def test_nothing_is_computed_for_an_outline() -> None:
+    """A row of a hundred thousand tokens is outlined in no memory to speak of."""
+    stage = held("llama sliding")[0]
+    mx.reset_peak_memory()
+    before = mx.get_active_memory()
+    caches = stage.outline(100_000)
+    assert cache_state.packed_bytes(caches[3]) > 50_000_000
+    assert mx.get_peak_memory() - before < 1_000_000

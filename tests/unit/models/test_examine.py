@@ -1,0 +1,78 @@
+"""What a dry run in a child finds out about a model, and that such a child never outlives its welcome."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from core.models.made.maker import make_model
+from core.models.slicing.anatomy import Anatomy
+
+LAYERS = 8
+
+
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models") / "plain"
+    make_model(directory, "gemma4_text", layers=LAYERS)
+    return directory
+
+
+def examined(directory: Path) -> subprocess.CompletedProcess[bytes]:
+    command = [sys.executable, "-m", "core.models.slicing.examine", str(directory)]
+    return subprocess.run(command, capture_output=True, timeout=60, check=False)
+
+
+def test_a_model_that_can_be_cut_everywhere_says_so(plain: Path) -> None:
+    ran = examined(plain)
+    found = msgspec.json.decode(ran.stdout, type=Anatomy)
+    assert (ran.returncode, found.layers, found.cuts) == (0, LAYERS, tuple(range(1, LAYERS)))
+    assert found.boundary_bytes == (96 * 4,) * LAYERS, "one float32 vector of the hidden size"
+    assert (found.unsplittable, found.one_row, found.reveals_tokens) == ("", "", False)
+
+
+def test_layers_that_borrow_keys_forbid_cuts(plain: Path, tmp_path: Path) -> None:
+    directory = borrowing(plain, tmp_path / "borrowing")
+    found = msgspec.json.decode(examined(directory).stdout, type=Anatomy)
+    # layers 4 to 7 borrow from layer 2 (sliding) and layer 3 (full)
+    assert found.cuts == (1, 2)
+
+
+def borrowing(plain: Path, directory: Path) -> Path:
+    """The same model with a second half that borrows the keys of the first."""
+    shutil.copytree(plain, directory)
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"num_kv_shared_layers": LAYERS // 2, "use_double_wide_mlp": False}
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory
+
+
+def test_what_cannot_be_examined_is_a_problem_that_names_it(plain: Path, tmp_path: Path) -> None:
+    shutil.copytree(plain, tmp_path / "cut")
+    shard = next((tmp_path / "cut").glob("*.safetensors"))
+    shard.write_bytes(shard.read_bytes()[:-100])
+    ran = examined(tmp_path / "cut")
+    assert (ran.returncode, json.loads(ran.stdout)["kind"]) == (1, "BadModel")
+    assert shard.name in json.loads(ran.stdout)["what"]
+    assert examined(tmp_path / "nowhere").returncode == 1
+
+
+def test_a_child_ends_with_its_parent() -> None:
+    bomb = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
+    script = f"from core.models.text.template import render; render({bomb!r}, {{}}, seconds=50)"
+    with subprocess.Popen([sys.executable, "-c", script]) as parent:
+        deadline = time.monotonic() + 20
+        while not (children := psutil.Process(parent.pid).children()):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        parent.kill()
+    gone, alive = psutil.wait_procs(children, timeout=10)
+    assert (len(gone), alive) == (1, [])

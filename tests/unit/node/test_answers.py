@@ -1,0 +1,722 @@
+"""Many answers at the same time on the head's node. Only the worker's process is played here, at its pipe."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from core.engine.requests import Request
+from core.errors import Busy, CachesLost, NodeError, NotLoaded, Problem, StageFailed, UsageError
+from core.events import (
+    AnyEvent,
+    Batch,
+    BatchRow,
+    FinishReason,
+    Progress,
+    Recovery,
+    RequestDone,
+    RequestStarted,
+    TokenEvent,
+    TrustChanged,
+)
+from core.models.made.maker import make_model
+from core.models.text.tokens import Tokens
+from core.node.answers.answers import MAX_LOSSES, Answers
+from core.node.answers.token_log import Opening, Written, read_token_log
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.ring.cluster import Cluster
+from core.node.ring.formation import Formation
+from core.requests import AnswerId, ChatRequest, Message, Sampling
+from core.settings import QUEUE_LIMIT
+from core.worker.messages import (
+    LENGTH,
+    Cancel,
+    Command,
+    Done,
+    Generate,
+    Prefilled,
+    Report,
+    Token,
+    pack,
+    unpack_command,
+    unpack_report,
+)
+from tests.unit.node.test_formation import mac_id, plan_of
+
+SECRET = b"s" * 32
+ROWS = 2
+TEXT = "Zwei Flüsse, 日本, and a 🐢 end of it."
+LOST = StageFailed("mini is on fire.", "Put it out.").problem
+
+
+class Heard(Bus):
+    """Remembers all that was published."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events: list[AnyEvent] = []
+
+    def publish(self, event: AnyEvent) -> None:
+        super().publish(event)
+        self.events.append(event)
+
+
+class Pipe:
+    """What the node writes to its worker, read as the worker reads it."""
+
+    def __init__(self) -> None:
+        self.sent: list[Command] = []
+
+    def send(self, command: Command) -> None:
+        self.sent.append(unpack_command(pack(command)[LENGTH.size :]))
+
+
+class Desk:
+    """A node's answers, with a plan of two Macs that is ready, and a person who asks."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        self.folder, self.model = folder, model
+        self.again: Desk | None = None
+        self.before: dict[str, int] = {}  # tokens that were written before this desk went on
+        self.bus, self.pipe = Heard(), Pipe()
+        journal = Journal(folder / "log", "me", self.bus)
+        self.cluster = Cluster(mac_id(0), None, None, self.bus, journal)  # type: ignore[arg-type]
+        self.answers = Answers(self.cluster, self.pipe, self.bus, journal, folder / "tokens", SECRET)  # type: ignore[arg-type]
+        self.bus.publish(TrustChanged(level="paired"))
+
+    async def load(self, context: int = 500) -> Desk:
+        formation = self.cluster._formation = Formation(replace(plan_of(2), context=context, rows=ROWS))
+        formation.phase = "ready"
+        await self.answers.use(self.model)
+        return self
+
+    async def ask(self, text: str = "hello", sampling: Sampling | None = None, **more: object) -> Request:
+        """What the worker was asked for."""
+        message = Message(role="user", content=text)
+        request = ChatRequest(messages=(message,), raw=True, sampling=sampling or Sampling(), **more)  # type: ignore[arg-type]
+        accepted = await self.answers.ask(request)
+        asked = self.handed(accepted.request_id)
+        assert accepted.prompt_tokens == len(asked.tokens)
+        return asked
+
+    @property
+    def asked(self) -> list[Request]:
+        return [command.request for command in self.pipe.sent if isinstance(command, Generate)]
+
+    def handed(self, request_id: str) -> Request:
+        """What the worker was asked for last in this answer."""
+        return [one for one in self.asked if one.request_id == request_id][-1]
+
+    @property
+    def cancelled(self) -> list[str]:
+        return [command.request_id for command in self.pipe.sent if isinstance(command, Cancel)]
+
+    def says(self, report: Report) -> None:
+        told = unpack_report(pack(report)[LENGTH.size :])
+        assert isinstance(told, Token | Prefilled | Done)
+        self.answers.heard(told)
+
+    def writes(self, request: Request, tokens: Sequence[int]) -> None:
+        """The next tokens of the answer."""
+        for index, token in enumerate(tokens, len(self.told(request)) + self.before.get(request.request_id, 0)):
+            self.says(Token(request_id=request.request_id, index=index, token=token))
+
+    def ends(self, request: Request, reason: FinishReason = "length", problem: Problem | None = None) -> None:
+        self.says(
+            Done(
+                request_id=request.request_id,
+                finish_reason=reason,
+                prompt_tokens=len(request.tokens),
+                tokens=5,
+                ttft_s=0.25,
+                decode_s=2.0,
+                problem=problem,
+            )
+        )
+
+    def told(self, request: Request) -> list[TokenEvent]:
+        events = [e for e in self.bus.events if isinstance(e, TokenEvent)]
+        return [e for e in events if e.request_id == request.request_id]
+
+    def done(self, request: Request) -> RequestDone:
+        (done,) = [e for e in self.bus.events if isinstance(e, RequestDone) and e.request_id == request.request_id]
+        return done
+
+    def shown(self, request: Request) -> str:
+        return "".join(event.text for event in self.told(request)) + self.done(request).text
+
+    def logged(self, request: Request) -> tuple[Opening, list[int]]:
+        return self.log_of(request)[:2]
+
+    def log_of(self, request: Request) -> Written:
+        return read_token_log(self.folder / "tokens" / f"{request.request_id}.mct", SECRET)
+
+    def crashes(self) -> Desk:
+        """The node is started anew, on the same folder: whatever was under way is left as it is."""
+        self.again = Desk(self.folder, self.model)
+        self.again.before = {name: written for name, (_, written) in self.answers.under_way.items()}
+        for running in self.answers._running.values():
+            running.log._file.close()
+        self.answers._running.clear()
+        return self.again
+
+    def ends_all(self) -> None:
+        self.answers.stop_all(LOST)
+        if self.again:
+            self.again.ends_all()
+
+    async def goes_on(self, request_id: str = "") -> Request:
+        return self.handed((await self.answers.go_on(AnswerId(request_id=request_id))).request_id)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    make_model(made, "llama", layers=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def tokens(model: Path) -> Tokens:
+    return Tokens.load(model)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
+    desk = await Desk(tmp_path, model).load()
+    yield desk
+    desk.ends_all()
+
+
+def ids_of(tokens: Tokens, text: str) -> list[int]:
+    return tokens.encode([Message(role="user", content=text)], raw=True)
+
+
+async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_itself(
+    desk: Desk, tokens: Tokens
+) -> None:
+    sampling = Sampling(temperature=0.5, top_k=3, logit_bias={7: -1.5}, seed=9, logprobs=1)
+    one, two = await desk.ask("tell me", sampling, min_tokens=3), await desk.ask("and me", max_tokens=9_999)
+    assert desk.asked == [one, two], "both are sent at once: the worker queues and batches"
+    assert (one.tokens, one.max_tokens, one.min_tokens) == (ids_of(tokens, "tell me"), 500 - len(one.tokens), 3)
+    assert (one.eos, one.sampling) == (sorted(tokens.eos), sampling)
+    assert (two.max_tokens, two.min_tokens, two.sampling) == (500 - len(two.tokens), 0, Sampling())
+    assert desk.bus.now.running == (one.request_id, two.request_id)
+    desk.says(Prefilled(request_id=two.request_id, done=3, total=4))
+    first, second = ids_of(tokens, TEXT), ids_of(tokens, TEXT[::-1])
+    for index, token in enumerate(first):
+        top = ((token, -0.5), (1, -2.0))
+        desk.says(Token(request_id=one.request_id, index=index, token=token, logprob=-0.5, top=top))
+        desk.writes(two, second[index : index + 1])
+        assert desk.logged(one)[1][-1] == token, "what is shown is written"
+    desk.writes(two, second[len(first) :])
+    desk.writes(one, [*tokens.eos])
+    desk.ends(one, "stop")
+    desk.ends(two, "error", LOST)
+    assert (desk.shown(one), desk.shown(two)) == (TEXT, TEXT[::-1])
+    assert [(event.logprob, event.top) for event in desk.told(one)[:-1]] == [
+        (-0.5, ((token, -0.5), (1, -2.0))) for token in first
+    ]
+    done = desk.done(one)
+    assert (done.finish_reason, done.ttft_s, done.decode_tokens_per_s, done.problem) == ("stop", 0.25, 2.0, None)
+    assert (desk.done(two).finish_reason, desk.done(two).problem) == ("error", LOST)
+    assert not desk.bus.now.running
+    progress = Progress(task="prefill", request_id=two.request_id, done=3, total=4, unit="tokens")
+    assert [event for event in desk.bus.events if isinstance(event, Progress)] == [progress]
+    opening = Opening(
+        request_id=one.request_id,
+        model="toy",
+        fingerprint="f" * 64,
+        prompt=one.tokens,
+        sampling=sampling,
+        macs=(mac_id(0), mac_id(1)),
+        messages=(Message(role="user", content="tell me"),),
+        max_tokens=one.max_tokens,
+        min_tokens=3,
+        eos=one.eos,
+    )
+    assert desk.logged(one) == (opening, [*first, *tokens.eos])
+    assert desk.logged(two)[1] == second
+    assert (desk.log_of(one).ended, desk.log_of(two).ended) == ("stop", None)
+    assert desk.log_of(one).text == TEXT
+
+
+async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_other(desk: Desk) -> None:
+    one, two, three = [await desk.ask(text) for text in ("one", "two", "three")]
+    assert [row.request_id for row in desk.bus.now.batch.queue] == [r.request_id for r in (one, two, three)]
+    desk.writes(one, [1, 2, 3])
+    desk.answers.cancel(two.request_id)
+    asked = [BatchRow(request_id=r.request_id, state="writing", written=9, lane=1) for r in (one, two)]
+    desk.answers.counted(Batch(rows=tuple(asked), parked_tokens=7))
+    batch = desk.bus.now.batch
+    assert [row.request_id for row in batch.running] == [one.request_id], "a late word brings nothing back"
+    assert (batch.running[0].written, batch.running[0].lane, batch.parked_tokens) == (9, 1, 7)
+    assert (batch.running[0].tokens_per_s or 0) > 0
+    (waiting,) = batch.queue
+    assert (waiting.prompt_tokens, waiting.max_tokens) == (len(three.tokens), three.max_tokens)
+    desk.answers.suspend()
+    desk.answers.counted(Batch(rows=tuple(asked)))
+    assert [row.request_id for row in desk.bus.now.batch.queue] == [one.request_id, three.request_id]
+    assert desk.bus.now.batch.queue[0].written == 3
+
+
+@given(st.data())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_stop_text_ends_the_answer_before_itself_wherever_tokens_end(
+    tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
+) -> None:
+    start = data.draw(st.integers(0, len(TEXT) - 1))
+    stop = TEXT[start : start + data.draw(st.integers(1, 6))]
+    before, ids = TEXT[: TEXT.index(stop)], ids_of(tokens, TEXT)
+
+    async def answer() -> None:
+        desk = await Desk(tmp_path, model).load()
+        request = await desk.ask(stop=(stop, "never there"))
+        desk.writes(request, [*ids, *ids])
+        desk.ends(request, "cancelled")
+        done = desk.done(request)
+        assert (desk.shown(request), done.finish_reason, done.problem) == (before, "stop", None)
+        assert desk.cancelled == [request.request_id]
+        assert done.tokens == len(desk.told(request)) == len(desk.logged(request)[1]) <= len(ids) + 1
+        assert done.ttft_s is not None
+        assert desk.bus.now.running == ()
+
+    asyncio.run(answer())
+
+
+async def test_a_stop_text_that_was_held_back_until_the_end_counts_too(desk: Desk, tokens: Tokens) -> None:
+    incomplete = ids_of(tokens, "see 日")[:-1]
+    ended, cut, begun = [await desk.ask(stop=(stop,)) for stop in ("\ufffd", "\ufffd", "日!")]
+    for request, reason in ((ended, "length"), (cut, "cancelled")):
+        desk.writes(request, incomplete)
+        desk.ends(request, reason)  # type: ignore[arg-type]
+        assert desk.shown(request) == "see "
+    assert (desk.done(ended).finish_reason, desk.done(cut).finish_reason) == ("stop", "cancelled")
+    desk.writes(begun, ids_of(tokens, "see 日"))
+    assert "".join(event.text for event in desk.told(begun)) == "see "
+    desk.ends(begun)
+    assert (desk.shown(begun), desk.done(begun).finish_reason) == ("see 日", "length")
+
+
+async def test_as_many_are_taken_as_run_and_wait_in_the_order_of_asking(desk: Desk) -> None:
+    """The first prompt is by far the longest, so that the others would overtake it."""
+    await desk.load(context=1_000_000)
+    most = ROWS + QUEUE_LIMIT
+    asks = [asyncio.create_task(desk.ask(f"number {n} " * 10 ** max(0, 4 - n))) for n in range(most + 3)]
+    replies = await asyncio.gather(*asks, return_exceptions=True)
+    taken = [reply for reply in replies if isinstance(reply, Request)]
+    assert taken == desk.asked == replies[:most]
+    assert {type(reply) for reply in replies[most:]} == {Busy}
+    assert str(replies[-1]).startswith(f"{most} requests run or wait already")
+    assert "or cancel one" in str(replies[-1])
+    desk.ends(taken[4])
+    assert await desk.ask("number n") in desk.asked
+    with pytest.raises(Busy):
+        await desk.ask()
+    desk.answers.cancel(taken[5].request_id)
+    await desk.ask()
+
+
+async def test_a_cancelled_answer_ends_at_once_and_alone(desk: Desk, tokens: Tokens) -> None:
+    one, two, waiting = [await desk.ask(), await desk.ask(), await desk.ask()]
+    ids = ids_of(tokens, TEXT)
+    desk.writes(one, ids[:4])
+    for unknown in ("ab" * 16, "nonsense"):
+        desk.answers.cancel(unknown)
+    desk.answers.cancel(one.request_id)
+    desk.answers.cancel(one.request_id)
+    desk.answers.cancel(waiting.request_id)
+    assert desk.cancelled == [one.request_id, waiting.request_id]
+    desk.writes(one, ids)
+    desk.ends(one, "cancelled")
+    ends = [(done.finish_reason, done.tokens, done.ttft_s is None) for done in map(desk.done, (one, waiting))]
+    assert ends == [("cancelled", 4, False), ("cancelled", 0, True)]
+    assert desk.logged(one)[1] == ids[:4]
+    assert TEXT.startswith(desk.shown(one))
+    desk.writes(two, ids)
+    desk.ends(two)
+    assert desk.shown(two) == TEXT
+
+
+@contextmanager
+def files_up_to(size: int) -> Iterator[None]:
+    """A full disk, to this process: no file grows beyond `size` bytes."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: Desk, tokens: Tokens) -> None:
+    ids = ids_of(tokens, TEXT)
+    await desk.load(context=5000)
+    long, short = await desk.ask("long " * 800), await desk.ask()
+    desk.writes(long, ids[:2])
+    with files_up_to((desk.folder / "tokens" / f"{long.request_id}.mct").stat().st_size):
+        desk.writes(long, ids[2:])
+        desk.writes(short, ids)
+    with files_up_to(0), pytest.raises(NodeError, match="token log cannot be written") as refused:
+        await desk.ask()
+    assert "Free space" in refused.value.fix
+    assert desk.asked == [long, short], "what cannot be written down is not asked for"
+    assert len(list((desk.folder / "tokens").iterdir())) == 2
+    desk.ends(short)
+    done = desk.done(long)
+    assert (done.finish_reason, done.tokens, desk.cancelled) == ("error", 2, [long.request_id])
+    assert done.problem
+    assert done.problem.what.startswith("The token log cannot be written")
+    assert desk.logged(long)[1] == ids[:2]
+    assert (desk.shown(short), desk.logged(short)[1]) == (TEXT, ids)
+    assert desk.bus.now.running == ()
+
+
+async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(desk: Desk, tokens: Tokens) -> None:
+    formation = desk.cluster._formation
+    assert formation
+    for number in range(2):
+        formation.prepared(mac_id(number), 4000 + number)
+    formation.phase = "ready"
+    one = await desk.ask()
+    desk.writes(one, ids_of(tokens, TEXT))
+    formation.broken(mac_id(1), formation.plan.plan_gen, LOST)
+    assert not desk.cluster.ready
+    accepted = await desk.answers.ask(ChatRequest(messages=(Message(role="user", content="hello"),), raw=True))
+    assert desk.bus.now.running == (one.request_id, accepted.request_id)
+    assert desk.asked == [one], "it waits until the ring stands"
+    formation.phase = "ready"
+    desk.answers.send()
+    two = desk.asked[1]
+    assert (len(desk.asked), two.request_id) == (2, accepted.request_id)
+    desk.answers.stop_all(LOST)
+    desk.ends(one)
+    assert {(desk.done(r).finish_reason, desk.done(r).problem) for r in (one, two)} == {("error", LOST)}
+    assert desk.shown(one) == TEXT
+    with pytest.raises(NotLoaded):
+        await desk.ask()  # the next plan has a tokenizer of its own, which is read after it is handed out
+    await desk.load()
+    await desk.ask()
+
+
+async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Desk) -> None:
+    formation = desk.cluster._formation
+    assert formation
+    formation._relinks = 2
+    one, two, three = [await desk.ask(), await desk.ask(), await desk.ask()]
+    desk.answers.cancel(one.request_id)
+    desk.ends(two, "error", LOST)
+    assert formation._relinks == 2
+    desk.writes(three, [5])
+    assert formation._relinks == 0
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        pytest.param({"text": "a b c d e " * 10}, "leaves no room in a context of 24", id="prompt"),
+        pytest.param({"min_tokens": 24}, "at least 24 tokens cannot end after", id="more_than_room"),
+        pytest.param({"min_tokens": 5, "max_tokens": 4}, "at least 5 tokens cannot end after 4", id="more_than_most"),
+    ],
+)
+async def test_what_has_no_room_is_refused(desk: Desk, asked: dict[str, object], said: str) -> None:
+    await desk.load(context=24)
+    with pytest.raises(UsageError, match=said) as refused:
+        await desk.ask(**asked)  # type: ignore[arg-type]
+    assert refused.value.fix
+    assert not [event for event in desk.bus.events if isinstance(event, RequestStarted)]
+    assert not desk.pipe.sent
+
+
+def lost(kind: str = CachesLost.__name__) -> Problem:
+    return Problem(kind=kind, what="mini was started anew.")
+
+
+async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_meanwhile(
+    desk: Desk, tokens: Tokens
+) -> None:
+    ids = ids_of(tokens, TEXT)
+    one, two = await desk.ask(sampling=Sampling(temperature=0.8)), await desk.ask("and me")
+    desk.writes(one, ids[:7])
+    desk.answers.suspend()
+    assert desk.answers.under_way == {one.request_id: (len(one.tokens), 7), two.request_id: (len(two.tokens), 0)}
+    before = len(desk.bus.events)
+    for report in (
+        Token(request_id=one.request_id, index=7, token=ids[7]),
+        Prefilled(request_id=one.request_id, done=1, total=2),
+    ):
+        desk.says(report)
+    for request in (one, two):
+        desk.ends(request, "error", LOST)
+    assert (len(desk.bus.events), desk.cancelled) == (before, [])
+    desk.answers.send()
+    desk.answers.send()
+    assert desk.asked[2:] == [replace(one, written=ids[:7]), two]
+    assert one.sampling.seed is not None
+    desk.says(Token(request_id=one.request_id, index=6, token=5))
+    desk.says(Token(request_id=one.request_id, index=8, token=5))
+    assert desk.logged(one)[1] == ids[:7], "only the next one counts"
+    desk.writes(one, ids[7:])
+    desk.ends(one)
+    assert [event.index for event in desk.told(one)] == list(range(len(ids)))
+    assert (desk.shown(one), desk.log_of(one).text, desk.logged(one)[1]) == (TEXT, TEXT, ids)
+    done = desk.done(one)
+    assert done.tokens == len(ids)
+    assert done.ttft_s != 0.25, "the worker knows only the last part of it"
+    assert done.decode_tokens_per_s != 2.0
+
+
+@pytest.mark.parametrize("kind", ["CachesLost", "NoAnswer", "LinkLost"])
+@pytest.mark.parametrize("is_ready", [pytest.param(True, id="ready"), pytest.param(False, id="not_ready")])
+async def test_what_a_worker_lost_it_is_handed_again_a_few_times(desk: Desk, kind: str, is_ready: bool) -> None:
+    formation = desk.cluster._formation
+    assert formation
+    request = await desk.ask()
+
+    def loses() -> None:
+        formation.phase = "ready" if is_ready else "linking"
+        desk.ends(request, "error", lost(kind))
+        formation.phase = "ready"
+        desk.answers.send()
+
+    for _ in range(MAX_LOSSES):
+        loses()
+    desk.writes(request, [65])
+    for _ in range(MAX_LOSSES):
+        loses()
+    assert [one.written for one in desk.asked] == [[]] * (1 + MAX_LOSSES) + [[65]] * MAX_LOSSES
+    assert desk.bus.now.running == (request.request_id,)
+    loses()
+    done = desk.done(request)
+    assert (done.finish_reason, done.problem, done.tokens) == ("error", lost(kind), 1)
+    assert desk.log_of(request).ended is None
+    assert len(desk.asked) == 1 + 2 * MAX_LOSSES
+
+
+@pytest.mark.parametrize("is_suspended", [pytest.param(True, id="suspended"), pytest.param(False, id="handed_over")])
+async def test_an_answer_is_cancelled_in_any_state(desk: Desk, is_suspended: bool) -> None:
+    request = await desk.ask()
+    desk.writes(request, [65])
+    if is_suspended:
+        desk.answers.suspend()
+    desk.answers.cancel(request.request_id)
+    desk.answers.send()
+    assert (desk.done(request).finish_reason, desk.done(request).tokens) == ("cancelled", 1)
+    assert (len(desk.asked), desk.cancelled) == (1, [] if is_suspended else [request.request_id])
+    assert desk.log_of(request).ended == "cancelled"
+
+
+async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: Desk) -> None:
+    formation = desk.cluster._formation
+    assert formation
+    one, two = await desk.ask(), await desk.ask()
+    desk.answers.suspend()
+    plan = replace(formation.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
+    desk.cluster._formation = Formation(plan)
+    desk.cluster._formation.phase = "ready"
+    with files_up_to((desk.folder / "tokens" / f"{one.request_id}.mct").stat().st_size):
+        desk.answers.send()
+    assert len(desk.asked) == 2, "who cannot be written down sees nothing"
+    assert {desk.done(r).finish_reason for r in (one, two)} == {"error"}
+    three = await desk.ask()
+    desk.answers.suspend()
+    desk.cluster._formation = Formation(replace(plan, stages=plan_of(2).stages))
+    desk.cluster._formation.phase = "ready"
+    desk.answers.send()
+    desk.answers.suspend()
+    desk.answers.send()
+    assert desk.log_of(three).macs == {mac_id(0), mac_id(1), mac_id(2)}
+    await desk.answers.forget_shared({mac_id(1)})
+    assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [three.request_id], "it runs"
+    desk.answers.cancel(three.request_id)
+    assert not list((desk.folder / "tokens").iterdir())
+
+
+async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: Desk) -> None:
+    desk.cluster._formation = None
+    desk.bus.publish(Recovery(state="wait", text="mini is gone.", fix="Wake it up."))
+    with pytest.raises(NotLoaded, match=r"mini is gone\. Wake it up\."):
+        await desk.ask()
+
+
+@given(st.data())
+@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_a_crash_anywhere_costs_nothing_that_was_shown(
+    tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
+) -> None:
+    """`stop` may begin before the crash and end behind it; the crash may cut the last records of the log."""
+    ids = ids_of(tokens, TEXT)
+    count = data.draw(st.integers(0, len(ids)))
+    cut = data.draw(st.integers(0, 80))
+    stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
+
+    async def answer() -> None:
+        desk = await Desk(tmp_path, model).load()
+        request = await desk.ask(stop=(stop,), max_tokens=len(ids))
+        path = desk.folder / "tokens" / f"{request.request_id}.mct"
+        opened = path.stat().st_size
+        for token in ids[:count]:
+            if request.request_id in desk.answers.under_way:
+                desk.writes(request, [token])
+        has_ended = not desk.answers.under_way
+        again = await desk.crashes().load()
+        os.truncate(path, max(opened, path.stat().st_size - cut))
+        left = await again.answers.unfinished()
+        if not left:
+            assert has_ended
+            return
+        assert cut or not has_ended
+        (begun,) = left
+        shown = "".join(event.text for event in desk.told(request))
+        assert shown.startswith(begun.text)
+        assert begun.tokens <= len(desk.told(request))
+        again.before[request.request_id] = begun.tokens
+        accepted = await again.answers.go_on(AnswerId())
+        if accepted.request_id in again.answers.under_way:
+            assert again.handed(request.request_id) == replace(request, written=ids[: begun.tokens])
+            for token in ids[begun.tokens :]:
+                if accepted.request_id in again.answers.under_way:
+                    again.writes(request, [token])
+        if accepted.request_id in again.answers.under_way:
+            again.ends(request)
+        whole = begun.text + again.shown(request)
+        assert whole == TEXT.partition(stop)[0]
+        assert again.log_of(request).tokens == ids[: begun.tokens + len(again.told(request))]
+        assert await again.answers.unfinished() == []
+        again.ends_all()
+
+    asyncio.run(answer())
+
+
+async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, tokens: Tokens) -> None:
+    ids = ids_of(tokens, TEXT)
+    sampling = Sampling(temperature=0.7, logprobs=1)
+    request = await desk.ask("tell me", sampling, max_tokens=90, min_tokens=3, stop=("never",))
+    desk.writes(request, ids[:5])
+    assert await desk.answers.unfinished() == [], "it is being written"
+    again = desk.crashes()
+    (begun,) = await again.answers.unfinished()
+    assert (begun.request_id, begun.model, begun.tokens, begun.max_tokens) == (request.request_id, "toy", 5, 90)
+    assert begun.messages == (Message(role="user", content="tell me"),)
+    assert begun.text == "".join(event.text for event in desk.told(request)) == "Zwei Fl", "without a model"
+    await again.load()
+    assert await again.goes_on(request.request_id[:6]) == replace(request, written=ids[:5])
+    assert again.answers.under_way == {request.request_id: (len(request.tokens), 5)}
+    assert RequestStarted(request_id=request.request_id, prompt_tokens=len(request.tokens)) in again.bus.events
+    with pytest.raises(UsageError, match="No answer is unfinished"):
+        await again.goes_on()
+    again.writes(request, ids[5:])
+    assert [event.index for event in again.told(request)] == list(range(5, len(ids)))
+    again.ends(request)
+    done = again.done(request)
+    assert (done.tokens, done.finish_reason) == (len(ids), "length")
+    assert done.decode_tokens_per_s != 2.0
+    assert again.answers.conversation
+    assert again.answers.conversation.messages[-1].content == begun.text + again.shown(request) == TEXT
+    assert again.answers.conversation.tokens == [*request.tokens, *ids]
+    assert await again.answers.unfinished() == []
+
+
+@pytest.mark.parametrize("end", ["ends", "fails", "cancelled", "crashes"])
+async def test_of_an_answer_that_is_not_to_be_kept_no_log_stays(desk: Desk, tokens: Tokens, end: str) -> None:
+    kept, request = await desk.ask("tell me"), await desk.ask("tell nobody", keep=False)
+    desk.writes(request, ids_of(tokens, TEXT)[:5])
+    logs = desk.folder / "tokens"
+    assert len(list(logs.iterdir())) == 2
+    match end:
+        case "ends":
+            desk.ends(request)
+        case "fails":
+            desk.ends(request, "error", LOST)
+        case "cancelled":
+            desk.answers.cancel(request.request_id)
+        case "crashes":
+            again = desk.crashes()
+            assert [each.request_id for each in await again.answers.unfinished()] == [kept.request_id]
+    assert [path.stem for path in logs.iterdir()] == [kept.request_id]
+
+
+@pytest.mark.parametrize(
+    ("loaded", "error", "said"),
+    [
+        pytest.param(None, NotLoaded, "toy, which began that answer, is not loaded", id="none"),
+        pytest.param({"fingerprint": "0" * 64, "model": "other"}, NotLoaded, "and other is loaded", id="other_model"),
+        pytest.param({"context": 12}, UsageError, "leave no room in a context of 12", id="no_room"),
+        pytest.param({"rows": -QUEUE_LIMIT}, Busy, "as many as toy takes", id="busy"),
+    ],
+)
+async def test_what_cannot_go_on_says_why_and_stays_unfinished(
+    desk: Desk, loaded: dict[str, object] | None, error: type[Exception], said: str
+) -> None:
+    request = await desk.ask("hello", max_tokens=50)
+    desk.writes(request, [65] * 8)
+    again = desk.crashes()
+    if loaded is not None:
+        await again.load()
+        formation = again.cluster._formation
+        assert formation
+        formation.plan = replace(formation.plan, **loaded)
+    before = {path: path.read_bytes() for path in (desk.folder / "tokens").iterdir()}
+    with pytest.raises(error, match=said) as refused:
+        await again.goes_on()
+    if error is NotLoaded:
+        assert "macluster load toy" in str(refused.value)
+    assert {path: path.read_bytes() for path in (desk.folder / "tokens").iterdir()} == before
+    assert len(await again.answers.unfinished()) == 1
+    assert again.bus.now.running == ()
+
+
+async def test_a_full_disk_keeps_what_is_unfinished_as_it_is(desk: Desk) -> None:
+    request = await desk.ask()
+    desk.writes(request, [65] * 8)
+    again = await desk.crashes().load()
+    path = desk.folder / "tokens" / f"{request.request_id}.mct"
+    before = path.read_bytes()
+    with files_up_to(len(before) // 2), pytest.raises(NodeError, match="token log cannot be written"):
+        await again.goes_on()
+    assert path.read_bytes() == before
+    assert (await again.goes_on()).written == [65] * 8
+
+
+async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_is_named(desk: Desk) -> None:
+    asked = [await desk.ask(f"number {n}") for n in range(3)]
+    desk.answers.stop_all(LOST)
+    again = await desk.crashes().load()
+    for seconds, request in enumerate(asked):  # their ends were the last that was forced to disk
+        os.utime(desk.folder / "tokens" / f"{request.request_id}.mct", (seconds, seconds))
+    assert [one.request_id for one in await again.answers.unfinished()] == [r.request_id for r in asked[::-1]]
+    assert (await again.goes_on(asked[1].request_id)).request_id == asked[1].request_id
+    assert (await again.goes_on()).request_id == asked[2].request_id
+    with pytest.raises(UsageError, match="begins with 'zz'"):
+        await again.goes_on("zz")
+
+
+async def test_the_last_token_of_a_burst_is_forced_to_disk_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.node.answers.answers.SYNC_S", 0.01)
+    request = await desk.ask()
+    forced = asyncio.Event()
+    monkeypatch.setattr(os, "fsync", lambda fd: forced.set())
+    for count in (3, 1):
+        desk.writes(request, [65] * count)
+        assert not forced.is_set()
+        await asyncio.wait_for(forced.wait(), 10)
+        forced.clear()
+
+
+async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: Desk) -> None:
+    warm, again = [await desk.ask(sampling=Sampling(temperature=0.8)) for _ in range(2)]
+    own, cold = await desk.ask(sampling=Sampling(temperature=0.8, seed=3)), await desk.ask()
+    assert None not in (warm.sampling.seed, again.sampling.seed)
+    assert warm.sampling.seed != again.sampling.seed
+    assert (own.sampling.seed, cold.sampling.seed) == (3, None)
+    assert desk.logged(warm)[0].sampling == warm.sampling

@@ -1,0 +1,239 @@
+"""Reaching Macs over real links: one place after the other, with the key deciding who is there."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from core.link.control import ControlLink, ControlServer, dial_control, serve_control
+from core.link.tls import link_error
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.peers import dialling
+from core.node.peers.addresses import AddressBook
+from core.node.peers.dialling import Dialling
+from core.node.peers.sightings import Place, Sightings
+from core.settings import MAX_CONTROL_LINKS
+from core.trust.identity import text_id
+from core.trust.roster import Cluster, RosterStore
+from tests.support.macs import bundle, chain, cluster, mac
+
+HOST = "127.0.0.1"
+SIZE = 4
+NOWHERE = Place(HOST, 1)
+ORDER = sorted(range(SIZE), key=lambda n: mac(n).text_id)
+ME, PEER, OTHER = ORDER[0], ORDER[1], ORDER[2]  # the lower id dials at once
+PEER_ID, OTHER_ID = mac(PEER).text_id, mac(OTHER).text_id
+
+
+class Desk:
+    """Dials as mac ME and keeps the links."""
+
+    def __init__(self, folder: Path, *anybody: Place) -> None:
+        self.store = RosterStore(folder / "rosters")
+        self.sightings = Sightings(lambda _: True)
+        self.book = AddressBook(self.sightings, anybody)
+        self.bus = Bus()
+        self.links: dict[str, ControlLink] = {}
+        self.dialling = Dialling(
+            mac(ME),
+            self.store,
+            self.book,
+            Journal(folder / "log", "me", self.bus),
+            is_linked=self.links.__contains__,
+            on_link=self._take,
+            on_change=lambda _: None,
+        )
+
+    def pair(self) -> None:
+        self.store.adopt(bundle(chain(SIZE), *(mac(n).certificate_der for n in range(SIZE))))
+        self.dialling.roster_changed()
+
+    def _take(self, link: ControlLink) -> None:
+        self.links[text_id(link.peer_id)] = link
+        self.dialling.linked(text_id(link.peer_id))
+
+    def said(self, words: str) -> int:
+        return sum(words in line.text for line in self.bus.now.logs)
+
+
+async def until(reached: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not reached():  # noqa: ASYNC110 - what is waited for tells nobody
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
+    async with at_desk(tmp_path) as desk:
+        desk.pair()
+        yield desk
+
+
+@asynccontextmanager
+async def at_desk(folder: Path, *anybody: Place) -> AsyncIterator[Desk]:
+    desk = Desk(folder, *anybody)
+    try:
+        yield desk
+    finally:
+        await desk.dialling.stop()
+        for link in desk.links.values():
+            link.close()
+        await asyncio.gather(*(link.wait_closed() for link in desk.links.values()))
+
+
+@asynccontextmanager
+async def home_of(
+    number: int, knows: Callable[[], Cluster] = lambda: cluster(SIZE)
+) -> AsyncIterator[tuple[Place, ControlServer]]:
+    """A listening node of that Mac; its place."""
+    links: list[ControlLink] = []
+
+    async def take(link: ControlLink) -> None:
+        links.append(link)
+
+    server = await serve_control(HOST, 0, identity=mac(number), cluster=knows, on_link=take)
+    try:
+        yield Place(HOST, server.sockets[0].getsockname()[1]), server
+    finally:
+        server.close()
+        await server.wait_closed()
+        for link in links:
+            link.close()
+        await asyncio.gather(*(link.wait_closed() for link in links))
+
+
+def another_cluster() -> Cluster:
+    return Cluster(chain(SIZE, b"D" * 16)[-1], cluster(SIZE).certificates)
+
+
+def strangers() -> Cluster:
+    return cluster(SIZE + 1)
+
+
+async def test_wrong_places_cost_a_failed_dial_each_and_the_right_one_is_remembered(desk: Desk) -> None:
+    async with home_of(PEER) as (right, _), home_of(OTHER) as (wrong, _):
+        desk.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong, right))
+        desk.dialling.reach(PEER_ID)
+        await until(lambda: PEER_ID in desk.links)
+        assert desk.book.of(PEER_ID) == (right, NOWHERE, wrong)
+        assert desk.book.of(OTHER_ID) == (wrong,), "whose key answered there is known too"
+        assert desk.links[PEER_ID].peer_id == mac(PEER).device_id
+
+
+async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: Desk) -> None:
+    async with home_of(OTHER, another_cluster) as (wrong, server):
+        desk.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong))
+        desk.dialling.reach(PEER_ID)
+        await until(lambda: bool(desk.dialling.problem(PEER_ID)))
+        assert desk.dialling.problem(PEER_ID).startswith(f"At {wrong}: ")
+        assert f"answered where {PEER_ID[:8]} was expected" in desk.dialling.problem(PEER_ID)
+        await until(lambda: server.door.counts["accepted"] >= 3)
+        assert desk.said(PEER_ID[:8]) == 1
+    assert desk.links == {}
+
+
+async def test_the_best_place_is_told_of_where_nobody_answers_and_it_is_forgotten_once_linked(desk: Desk) -> None:
+    desk.book.by_hand(PEER_ID, NOWHERE)
+    desk.dialling.reach(PEER_ID)
+    await until(lambda: desk.dialling.problem(PEER_ID) == f"Nothing listens at {HOST} port 1.")
+    async with home_of(PEER) as (right, _):
+        desk.sightings.saw(PEER_ID, "studio", (right,))
+        await until(lambda: PEER_ID in desk.links)
+        assert desk.dialling.problem(PEER_ID) == ""
+
+
+async def test_a_place_without_an_id_is_tried_until_this_mac_is_paired_and_links_whoever_is_there(
+    tmp_path: Path,
+) -> None:
+    async with home_of(PEER) as (place, _), at_desk(tmp_path, place) as desk:
+        desk.dialling.roster_changed()
+        await until(lambda: desk.said("paired with no other") == 1)
+        desk.pair()
+        await until(lambda: PEER_ID in desk.links)
+        assert desk.book.of(PEER_ID) == (place,)
+        assert desk.book.unclaimed == ()
+
+
+async def test_a_stranger_at_a_place_without_an_id_is_said_once_and_called_rarely(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialling, "STRANGER_S", 0.01)
+    async with home_of(SIZE, strangers) as (place, server), at_desk(tmp_path, place) as desk:
+        desk.pair()
+        await until(lambda: server.door.counts["accepted"] >= 4)
+        assert desk.said(str(place)) == 1
+        assert desk.links == {}
+
+
+async def test_a_mac_that_is_linked_is_met_at_another_place_without_a_second_link(tmp_path: Path) -> None:
+    async with home_of(PEER) as (first, _), home_of(PEER) as (second, server), at_desk(tmp_path, second) as desk:
+        desk.links[PEER_ID] = await linked(first)
+        desk.pair()
+        await until(lambda: second not in desk.book.unclaimed)
+        await until(lambda: server.door.counts["failed_hello"] == 1)
+        assert desk.book.of(PEER_ID) == (second,)
+        assert not desk.said(str(second))
+
+
+async def linked(place: Place) -> ControlLink:
+    return await dial_control(
+        *place, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=5.0
+    )
+
+
+async def end(link: ControlLink) -> None:
+    link.close()
+    await link.wait_closed()
+
+
+async def test_a_mac_that_is_no_member_is_not_dialled(desk: Desk) -> None:
+    desk.book.by_hand(text_id(b"s" * 16), NOWHERE)
+    desk.dialling.reach(text_id(b"s" * 16))
+    assert desk.dialling.problem(text_id(b"s" * 16)) == ""
+    assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("dial")]
+
+
+# ---- the door
+
+
+async def test_what_becomes_of_those_who_knock_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.link.control.TLS_TIMEOUT_S", 0.2)
+    async with home_of(PEER) as (place, server), AsyncExitStack() as stack:
+        stack.push_async_callback(end, await linked(place))
+        for says in (b"", b"GET / HTTP/1.1\r\n\r\n"):
+            reader, writer = await asyncio.open_connection(*place)
+            stack.callback(writer.close)
+            writer.write(says)
+            assert await asyncio.wait_for(reader.read(), 10) in (b"", b"\x15\x03\x01\x00\x02\x02\x46")
+        counts = server.door.counts
+        await until(lambda: counts["timed_out"] + counts["failed_tls"] == 2)
+        assert dict(counts) == {"accepted": 3, "timed_out": 1, "failed_tls": 1}
+
+
+async def test_a_mac_with_all_its_links_takes_no_more() -> None:
+    async with home_of(PEER) as (place, server), AsyncExitStack() as stack:
+        for _ in range(MAX_CONTROL_LINKS):
+            stack.push_async_callback(end, await linked(place))
+        await until(lambda: len(server._links) == MAX_CONTROL_LINKS)
+        reader, writer = await asyncio.open_connection(*place)
+        stack.callback(writer.close)
+        assert await asyncio.wait_for(reader.read(), 10) == b""
+        assert (server.door.counts["refused_full"], server.door.counts["accepted"]) == (1, MAX_CONTROL_LINKS)
+        await stack.aclose()
+        await until(lambda: not server._links)
+        await end(await linked(place))
+
+
+def test_only_on_a_mac_no_route_means_that_the_network_was_not_granted(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = OSError(errno.EHOSTUNREACH, "No route to host")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    assert "Local Network" in dialling._told(link_error(error, "mini"))
+    monkeypatch.setattr(sys, "platform", "linux")
+    assert dialling._told(link_error(error, "mini")) == "The link to mini broke: No route to host."

@@ -1,0 +1,318 @@
+"""The mesh over real links: one line a pair, new keys in time, and what a paired Mac cannot do to it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from core.errors import LinkLost
+from core.link.control import ControlLink, dial_control
+from core.link.frames import FrameType
+from core.link.wear import KEY_LIMITS, KeyUse
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import AnyMessage, Bye, Ping, Release, Status, to_frame
+from core.node.peers import dialling, mesh
+from core.node.peers.addresses import AddressBook
+from core.node.peers.mesh import Mesh
+from core.node.peers.sightings import Place, Sightings
+from core.trust.identity import text_id
+from core.trust.roster import RosterStore
+from tests.support.macs import bundle, chain, cluster, mac
+from tests.unit.node.test_dialling import until
+
+HOST = "127.0.0.1"
+SIZE = 3
+LOW, MIDDLE, HIGH = sorted(range(SIZE), key=lambda n: mac(n).text_id)
+FEW = KeyUse(frames=4, bytes=1 << 60, age_s=1e9)
+
+
+class Post:
+    """A mesh of one Mac, and what it told."""
+
+    def __init__(self, folder: Path, number: int, key_limits: KeyUse = KEY_LIMITS) -> None:
+        self.bus = Bus()
+        self.store = RosterStore(folder / f"{number}-rosters")
+        self.store.adopt(bundle(chain(SIZE), *(mac(n).certificate_der for n in range(SIZE))))
+        self.book = AddressBook(Sightings(lambda _: True))
+        self.ends: list[tuple[str, str]] = []
+        self.heard: list[AnyMessage] = []
+        status = Status(
+            name="m",
+            chip="",
+            memory_bytes=1,
+            budget_bytes=1,
+            used_bytes=1,
+            worker_pid=1,
+            worker_rss_bytes=1,
+            rtts={},
+            has_model=True,
+            step=100 + number,
+        )
+        self.mesh = Mesh(
+            mac(number),
+            self.store,
+            self.book,
+            Journal(folder / f"{number}-log", "m", self.bus),
+            status=lambda: status,
+            on_change=lambda _: None,
+            on_roster=self._nothing,
+            on_message=self._hear,
+            on_down=self._down,
+            key_limits=key_limits,
+        )
+        self.port = 0
+
+    async def _nothing(self) -> None:
+        return
+
+    async def _hear(self, device_id: str, message: AnyMessage) -> None:
+        self.heard.append(message)
+
+    async def _down(self, device_id: str, error: LinkLost) -> None:
+        self.ends.append((device_id, error.what))
+
+    @property
+    def accepted(self) -> int:
+        return self.mesh.knocks.get("accepted", 0)
+
+    @property
+    def open(self) -> int:
+        """How many links others have dialled and nobody has closed."""
+        assert self.mesh._server
+        return len(self.mesh._server._links)
+
+    def knows(self, number: int) -> bool:
+        contact = self.mesh.contacts.get(mac(number).text_id)
+        return contact is not None and contact.status is not None
+
+    def said(self, words: str) -> int:
+        return sum(words in line.text for line in self.bus.now.logs)
+
+
+@asynccontextmanager
+async def posted(folder: Path, number: int, key_limits: KeyUse = KEY_LIMITS) -> AsyncIterator[Post]:
+    post = Post(folder, number, key_limits)
+    post.port = await post.mesh.start(HOST, 0)
+    try:
+        yield post
+    finally:
+        await post.mesh.stop("The test is over.")
+        assert not post.mesh._open
+
+
+class Hand:
+    """A member whose keys the test holds, with as many links to a post as it likes; it reads them all."""
+
+    def __init__(self, number: int, post: Post, to: int) -> None:
+        self._number, self._post, self._to = number, post, to
+        self.links: list[ControlLink] = []
+        self._readers: list[asyncio.Task[None]] = []
+        self.read: dict[ControlLink, list[FrameType]] = {}
+
+    async def dial(self) -> ControlLink:
+        link = await dial_control(
+            HOST,
+            self._post.port,
+            identity=mac(self._number),
+            cluster=cluster(SIZE),
+            peer_id=mac(self._to).device_id,
+            timeout_s=5.0,
+        )
+        self.links.append(link)
+        self.read[link] = []
+        self._readers.append(asyncio.create_task(self._follow(link)))
+        return link
+
+    async def _follow(self, link: ControlLink) -> None:
+        try:
+            while True:
+                kind, _ = await link.recv()
+                self.read[link].append(kind)
+                if kind is FrameType.PING:
+                    await link.send(*to_frame(Ping(sent=0.0)))
+        except LinkLost:
+            self.read[link].append(FrameType.BYE)
+
+    def is_ended(self, link: ControlLink) -> bool:
+        return FrameType.BYE in self.read[link]
+
+    async def gone(self) -> None:
+        for link in self.links:
+            link.close()
+        await asyncio.gather(*self._readers, *(link.wait_closed() for link in self.links))
+
+
+@asynccontextmanager
+async def hand(number: int, post: Post, to: int) -> AsyncIterator[Hand]:
+    held = Hand(number, post, to)
+    try:
+        yield held
+    finally:
+        await held.gone()
+
+
+async def test_links_get_new_keys_again_and_again_and_no_message_is_lost_or_overtaken(tmp_path: Path) -> None:
+    async with posted(tmp_path, LOW, FEW) as low, posted(tmp_path, HIGH) as high:
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+        await until(lambda: low.knows(HIGH) and high.knows(LOW))
+        sent, begun = 0, high.accepted
+        while high.accepted < begun + 4:
+            for source, target in ((low, HIGH), (high, LOW)):
+                assert await source.mesh.send(mac(target).text_id, Release(plan_gen=sent + 1, reason=""))
+            sent += 1
+            await asyncio.sleep(0.02)
+        await until(lambda: len(low.heard) == len(high.heard) == sent)
+        for post in (low, high):
+            assert [m.plan_gen for m in post.heard if isinstance(m, Release)] == list(range(1, sent + 1))
+            assert post.ends == []
+        await until(lambda: high.open == 1)
+        assert low.accepted == 0, "who dialled dials"
+
+
+async def test_a_link_that_cannot_be_dialled_anew_stays_and_is_said(tmp_path: Path) -> None:
+    async with posted(tmp_path, LOW, FEW) as low, posted(tmp_path, HIGH) as high:
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+        await until(lambda: low.knows(HIGH))
+        assert high.mesh._server
+        high.mesh._server.close()
+        await high.mesh._server.wait_closed()
+        await until(lambda: low.said("keeps its keys for now: Nothing listens at") == 2)
+        assert (low.ends, low.mesh.dialling.problem(mac(HIGH).text_id)) == ([], "")
+        assert not low.mesh.is_suspect(mac(HIGH).text_id)
+
+
+async def test_two_dials_that_cross_leave_one_link(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(dialling, "PATIENCE_S", 0.0)
+    async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
+        for here, there, number in ((low, high, HIGH), (high, low, LOW)):
+            here.book.by_hand(mac(number).text_id, Place(HOST, there.port))
+            here.mesh.dialling.reach(mac(number).text_id)
+        await until(lambda: low.knows(HIGH) and high.knows(LOW) and low.open + high.open == 1)
+        assert (low.ends, high.ends) == ([], [])
+
+
+@pytest.mark.parametrize("number", [pytest.param(LOW, id="low"), pytest.param(HIGH, id="high")])
+async def test_a_mac_that_dials_twice_and_says_no_resume_keeps_one_link_and_harms_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(mesh, "RESUME_S", 0.2)
+    other = HIGH if number == LOW else LOW
+    async with (
+        posted(tmp_path, MIDDLE) as post,
+        hand(number, post, MIDDLE) as rogue,
+        hand(other, post, MIDDLE) as honest,
+    ):
+        first, bystander = await rogue.dial(), await honest.dial()
+        await until(lambda: len(post.mesh.contacts) == 2)
+        for _ in range(3):
+            again = await rogue.dial()
+            await until(lambda again=again: rogue.is_ended(again))  # type: ignore[misc]
+        assert rogue.read[again] == [FrameType.BYE], "nobody listened to it"
+        assert not rogue.is_ended(first)
+        assert not honest.is_ended(bystander)
+        await until(lambda: post.open == 2)
+        assert post.ends == []
+
+
+async def test_a_hundred_dials_at_once_leave_two_links_at_most(tmp_path: Path) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue:
+        first = await rogue.dial()
+        for _ in range(100):
+            await rogue.dial()
+        await until(lambda: post.open == 2)
+        assert sum(not rogue.is_ended(link) for link in rogue.links) == 2
+        assert not rogue.is_ended(first)
+        assert post.ends == []
+
+
+@pytest.mark.parametrize("number", [pytest.param(LOW, id="low"), pytest.param(HIGH, id="high")])
+async def test_a_mac_that_was_started_anew_is_told_from_one_with_new_keys(tmp_path: Path, number: int) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(number, post, MIDDLE) as peer:
+        first = await peer.dial()
+        await until(lambda: bool(post.mesh.contacts))
+        second = await peer.dial()
+        await until(lambda: post.open == 2)
+        first.succeed(second)
+        await until(lambda: FrameType.PING in peer.read[second])
+        assert (peer.read[first][-2:], post.ends) == ([FrameType.RESUME, FrameType.BYE], [])
+        third = await peer.dial()
+        await until(lambda: post.open == 2)
+        second.close()
+        await until(lambda: FrameType.PING in peer.read[third])
+        assert post.ends == [(text_id(mac(number).device_id), "It linked anew.")]
+
+
+async def test_a_mac_whose_old_link_fell_silent_is_taken_for_one_started_anew(tmp_path: Path) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer:
+        silent = await peer.dial()
+        await until(lambda: bool(post.mesh.contacts))
+        peer._readers[0].cancel()  # it answers no more
+        await asyncio.gather(peer._readers.pop(0), return_exceptions=True)
+        anew = await peer.dial()
+        await until(lambda: FrameType.PING in peer.read[anew])
+        assert [what for _, what in post.ends] == ["It linked anew."]
+        assert silent.peer_id == anew.peer_id
+
+
+async def test_a_resume_to_a_link_that_is_not_there_ends_only_the_line_of_who_said_it(tmp_path: Path) -> None:
+    async with (
+        posted(tmp_path, MIDDLE) as post,
+        hand(LOW, post, MIDDLE) as rogue,
+        hand(HIGH, post, MIDDLE) as honest,
+    ):
+        link, bystander = await rogue.dial(), await honest.dial()
+        await until(lambda: len(post.mesh.contacts) == 2)
+        link._put(FrameType.RESUME, b"")
+        await until(lambda: rogue.is_ended(link))
+        await until(lambda: [device for device, _ in post.ends] == [mac(LOW).text_id])
+        assert not honest.is_ended(bystander)
+
+
+async def test_a_goodbye_counts_whatever_stands_aside(tmp_path: Path) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer:
+        first = await peer.dial()
+        await until(lambda: bool(post.mesh.contacts))
+        await peer.dial()
+        await until(lambda: post.open == 2)
+        await first.send(*to_frame(Bye(reason="Updating.")))
+        first.close()
+        await until(lambda: post.ends == [(mac(LOW).text_id, "Updating.")])
+        await until(lambda: mac(LOW).text_id in post.mesh.contacts)
+
+
+async def test_a_mac_that_falls_silent_is_suspected_and_then_let_go(tmp_path: Path) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as peer, hand(HIGH, post, MIDDLE) as other:
+        await peer.dial()
+        bystander = await other.dial()
+        await until(lambda: len(post.mesh.contacts) == 2)
+        peer._readers[0].cancel()  # it answers no more
+        await asyncio.gather(peer._readers.pop(0), return_exceptions=True)
+        await until(lambda: post.mesh.is_suspect(mac(LOW).text_id))
+        assert post.ends == []
+        await until(lambda: post.ends != [])
+        ((device_id, what),) = post.ends
+        assert device_id == mac(LOW).text_id
+        assert what.startswith("No sign of life for")
+        assert not other.is_ended(bystander)
+        assert not post.mesh.is_suspect(mac(LOW).text_id)
+
+
+async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_long_as_ever(tmp_path: Path) -> None:
+    async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+        await until(lambda: low.knows(HIGH) and high.knows(LOW))
+        before = low.mesh.contacts[mac(HIGH).text_id].changed_at
+        time.sleep(3.0)  # noqa: ASYNC251 - neither of the two runs
+        await until(lambda: bool(low.said("This Mac did not run for") and high.said("This Mac did not run for")))
+        assert low.mesh.contacts[mac(HIGH).text_id].changed_at >= before + 3.0
+        assert (low.ends, high.ends) == ([], [])
+        assert not low.mesh.is_suspect(mac(HIGH).text_id)

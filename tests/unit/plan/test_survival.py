@@ -1,0 +1,105 @@
+"""Which Mac a plan cannot lose, and how a model goes on without one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import PlanError
+from core.events import Topology
+from core.plan.fit import draft_plan, make_plan
+from core.plan.survival import how_to_go_on
+from core.plan.wish import Wish, how_of
+from core.requests import PlanRequest
+from tests.unit.plan.test_plan import FlatLayout, anatomy, peer
+
+EVERYWHERE = tuple(range(1, FlatLayout.layers))
+
+
+def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ...] | None = EVERYWHERE) -> Wish:
+    """`request` over Macs of such budgets: 11 GB for ten layers and what they keep, 5 GB for embedding and output."""
+    return {
+        "model": "m",
+        "fingerprint": "f",
+        "layout": FlatLayout(),
+        "peers": [peer("abcdefg"[i], size) for i, size in enumerate(gigabytes)],
+        "plan_gen": 1,
+        "anatomy": None if cuts is None else anatomy(*cuts),
+        **how_of(request),
+    }
+
+
+@pytest.mark.parametrize(
+    ("gigabytes", "how", "indispensable"),
+    [
+        pytest.param((40,), {}, (), id="alone"),
+        pytest.param((40, 20), {}, (), id="the-head-holds-it"),
+        pytest.param((12, 10), {}, ("bbb",), id="the-head-does-not-hold-it"),
+        pytest.param((14, 8, 8), {}, (), id="any-one-of-three"),
+        pytest.param((14, 8, 2), {}, ("bbb",), id="only-one-of-three"),
+        pytest.param((10, 6, 6), {}, ("bbb", "ccc"), id="all"),
+        pytest.param((40, 20), {"topology": "forward"}, (), id="forward-becomes-single"),
+        pytest.param((8, 14, 14), {"topology": "forward"}, (), id="forward-stays"),
+        pytest.param((12, 10), {"topology": "reverse"}, ("bbb",), id="reverse"),
+        pytest.param((40, 4, 4), {"layers": ("0:7", "8:8", "9:9")}, (), id="spans-bind-no-new-plan"),
+        pytest.param((40, 20), {"topology": "single"}, (), id="single"),
+    ],
+)
+def test_a_plan_names_the_macs_that_it_cannot_lose(
+    gigabytes: tuple[int, ...], how: dict[str, Any], indispensable: tuple[str, ...]
+) -> None:
+    assert make_plan(**wished(PlanRequest(model="m", **how), gigabytes)).indispensable == indispensable
+
+
+def test_a_mac_that_was_left_out_can_take_the_place_of_a_lost_one() -> None:
+    plan = make_plan(**wished(PlanRequest(model="m"), (11, 9, 8), cuts=(5,)))
+    assert [s.peer for s in plan.stages] == ["a", "b"]
+    assert plan.indispensable == (), "c is there too"
+
+
+def test_what_does_not_fit_names_nobody() -> None:
+    assert draft_plan(**wished(PlanRequest(model="m"), (3, 2, 2))).indispensable == ()
+
+
+@pytest.mark.parametrize(
+    ("asked", "macs", "topology"),
+    [
+        pytest.param(None, 2, None, id="none"),
+        pytest.param("private", 3, "private", id="private"),
+        pytest.param("forward", 2, "forward", id="forward"),
+        pytest.param("reverse", 2, "reverse", id="reverse"),
+        pytest.param("reverse", 1, "single", id="reverse-alone"),
+        pytest.param(None, 1, "single", id="alone"),
+    ],
+)
+def test_it_goes_on_as_was_asked_where_that_can_be(asked: Topology | None, macs: int, topology: Topology) -> None:
+    request = PlanRequest(model="m", context=99, kv_bits=8, rows=2, window=3, topology=asked, layers=("0:4", "5:9"))
+    assert how_to_go_on(request, macs) == {**how_of(request), "layers": (), "topology": topology}
+
+
+@given(
+    st.lists(st.integers(1, 24), min_size=2, max_size=5),
+    st.sets(st.sampled_from(EVERYWHERE)),
+    st.sampled_from([None, "private", "forward", "reverse"]),
+)
+def test_indispensable_are_exactly_those_without_whom_no_plan_can_be_made(
+    gigabytes: list[int], cuts: set[int], topology: Topology | None
+) -> None:
+    request = PlanRequest(model="m", topology=topology)
+    wish = wished(request, tuple(gigabytes), tuple(sorted(cuts)))
+    try:
+        plan = make_plan(**wish)
+    except PlanError:
+        return
+    found = []
+    for stage in plan.stages[1:]:
+        left = [mac for mac in wish["peers"] if mac.device_id != stage.device_id]
+        without: Wish = {**wish, **how_to_go_on(request, len(left)), "peers": left}
+        try:
+            make_plan(**without)
+        except PlanError:
+            found.append(stage.device_id)
+    assert plan.indispensable == tuple(found)

@@ -1,0 +1,278 @@
+"""What can be said about the app without a node: imports, bindings, themes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+
+import pytest
+from textual.binding import Binding
+from textual.widget import Widget
+
+from core.events import AnyEvent, Peer, Snapshot
+from core.requests import Conversation, ConversationInfo, ModelChoice, UnfinishedAnswer
+from tests.unit.tui.test_state import PLAN
+from tui.app import MaclusterApp
+from tui.control import registry
+from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.batch import BatchScreen
+from tui.screens.check import CheckScreen
+from tui.screens.conversations import ConversationsScreen
+from tui.screens.dashboard import Dashboard
+from tui.screens.help import HelpScreen, topic_of
+from tui.screens.hop import HopScreen
+from tui.screens.logs import LogsScreen
+from tui.screens.models import ModelsScreen
+from tui.screens.pairing import PairingScreen
+from tui.screens.peer import PeerScreen
+from tui.screens.sampling import SamplingScreen
+from tui.screens.sessions import SessionsScreen
+from tui.screens.split import SplitScreen
+from tui.screens.trust import TrustScreen
+from tui.widgets import themes
+from tui.widgets.chat_log import ChatLog
+from tui.widgets.conversation_list import ConversationList
+from tui.widgets.fit_preview import FitPreview
+from tui.widgets.hop_pane import HopPane
+from tui.widgets.log_view import LogPane, LogView
+from tui.widgets.mac_list import MacList
+from tui.widgets.model_list import ModelList
+from tui.widgets.peer_pane import PeerPane
+from tui.widgets.prompt import Prompt
+from tui.widgets.recovery_pane import RecoveryChoices
+from tui.widgets.row_list import RowList
+from tui.widgets.session_list import SessionList
+from tui.widgets.split_pane import SplitPane
+from tui.widgets.welcome import Welcome
+
+FORBIDDEN = ("mlx", "mlx_lm", "psutil", "zeroconf", "core.models", "core.link", "core.node", "core.plan", "core.trust")
+SCREENS = (
+    Dashboard,
+    ConversationsScreen,
+    SamplingScreen,
+    ModelsScreen,
+    PairingScreen,
+    TrustScreen,
+    ChoiceScreen,
+    AskScreen,
+    HelpScreen,
+    BatchScreen,
+    SplitScreen,
+)
+OWN = (
+    MaclusterApp,
+    *SCREENS,
+    CheckScreen,
+    HopScreen,
+    PeerScreen,
+    Welcome,
+    ChatLog,
+    LogView,
+    ModelList,
+    MacList,
+    PeerPane,
+    Prompt,
+    RecoveryChoices,
+    RowList,
+)
+PANES: tuple[type[Widget], ...] = (
+    ChatLog,
+    LogView,
+    ModelList,
+    MacList,
+    PeerPane,
+    SplitPane,
+    HopPane,
+    FitPreview,
+    Prompt,
+    ConversationList,
+    RecoveryChoices,
+    RowList,
+    Welcome,
+)
+
+
+class StillNode:
+    """A client that says one thing and then nothing."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    async def events(self) -> AsyncIterator[AnyEvent]:
+        yield self._snapshot
+        import asyncio
+
+        await asyncio.Event().wait()
+
+    async def models(self) -> list[ModelChoice]:
+        return []
+
+    async def unfinished(self) -> list[UnfinishedAnswer]:
+        return []
+
+    async def conversations(self) -> list[ConversationInfo]:
+        return []
+
+    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
+        return ConversationInfo(id=conversation.id)
+
+
+def app_with(snapshot: Snapshot) -> MaclusterApp:
+    return MaclusterApp(StillNode(snapshot))  # type: ignore[arg-type]
+
+
+def test_the_app_imports_nothing_heavy_and_nothing_of_the_core_but_its_words() -> None:
+    code = f"import sys, tui.app; print([m for m in {FORBIDDEN!r} if m in sys.modules])"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
+
+
+async def test_once_the_screen_is_there_the_collector_works_again() -> None:
+    gc.disable()
+    try:
+        async with app_with(Snapshot()).run_test() as pilot:
+            async with asyncio.timeout(10):
+                while not gc.isenabled():
+                    await pilot.pause(0.02)
+    finally:
+        gc.enable()
+
+
+def test_every_binding_of_ours_has_an_id_and_a_title() -> None:
+    for owner in OWN:
+        for binding in owner.__dict__.get("BINDINGS", ()):
+            assert binding.id in registry.OUR_IDS, (owner, binding)
+            assert binding.tooltip
+            assert binding.description
+
+
+def test_ids_are_unique_and_actions_exist() -> None:
+    assert len({a.id for a in registry.EVERYTHING}) == len(registry.EVERYTHING)
+    owners: dict[tuple[registry.Action, ...], type[object]] = {
+        registry.APP: MaclusterApp,
+        registry.DASHBOARD: Dashboard,
+        registry.PANE: SplitPane,
+        registry.PEERS: PeerPane,
+        registry.PEER: PeerScreen,
+        registry.WELCOME: Welcome,
+        registry.CHECK: CheckScreen,
+        registry.CHAT: ChatLog,
+        registry.PROMPT: Prompt,
+        registry.RECOVERY: RecoveryChoices,
+        registry.LOGS: LogView,
+        registry.LOG_PANE: LogPane,
+        registry.LOGS_SCREEN: LogsScreen,
+        registry.SESSION_LIST: SessionList,
+        registry.SESSIONS: SessionsScreen,
+        registry.MODEL_LIST: ModelList,
+        registry.MODELS: ModelsScreen,
+        registry.SPLIT: SplitScreen,
+        registry.PAIRING: PairingScreen,
+        registry.MAC_LIST: MacList,
+        registry.TRUST: TrustScreen,
+        registry.CONVERSATION_LIST: ConversationList,
+        registry.CONVERSATIONS: ConversationsScreen,
+        registry.SAMPLING: SamplingScreen,
+        registry.ROW_LIST: RowList,
+        registry.BATCH: BatchScreen,
+        registry.HOPS: HopPane,
+        registry.HOP: HopScreen,
+        registry.HELP: HelpScreen,
+    }
+    for group, owner in owners.items():
+        for action in group:
+            name = action.run.partition("(")[0]
+            target, method = (MaclusterApp, name[4:]) if name.startswith("app.") else (owner, name)
+            assert hasattr(target, f"action_{method}"), action
+
+
+def test_keys_that_terminals_cannot_tell_apart_are_not_used() -> None:
+    keys = {key for a in registry.EVERYTHING for key in a.keys.split(",")}
+    assert keys.isdisjoint({"ctrl+m", "ctrl+i", "ctrl+h", "ctrl+b", "ctrl+a"})
+
+
+def test_every_pane_explains_itself() -> None:
+    assert all(pane.HELP for pane in PANES)
+
+
+def test_an_empty_no_color_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "")
+    assert not app_with(Snapshot()).no_color
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert app_with(Snapshot()).no_color
+    assert os.environ["NO_COLOR"] == "1"
+
+
+def test_both_themes_can_be_read() -> None:
+    for theme in themes.OWN_THEMES:
+        colours = theme.to_color_system().generate()
+        for name in ("text-muted", "text-success", "text-warning", "text-error"):
+            assert _contrast(colours[name], colours["background"]) >= 4.5, (theme.name, name)
+
+
+def _contrast(one: str, other: str) -> float:
+    from textual.color import Color
+
+    lights = sorted(_light(Color.parse(c)) for c in (one, other))
+    return (lights[1] + 0.05) / (lights[0] + 0.05)
+
+
+def _light(colour: object) -> float:
+    from textual.color import Color
+
+    assert isinstance(colour, Color)
+    parts = [c / 255 for c in (colour.r, colour.g, colour.b)]
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in parts]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+
+async def test_help_is_made_from_the_bindings() -> None:
+    peers = (Peer(device_id="A", name="[b]x", is_self=True),)
+    app = app_with(Snapshot(peers=peers, plan=PLAN, plan_status="ready"))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        await pilot.press("escape", "1")
+        topic = topic_of(app.screen)
+        assert topic.title == "1 Peers"
+        assert topic.purpose == PeerPane.HELP
+        told = {line.does for line in (*topic.here, *topic.everywhere)}
+        assert {a.title for a in (*registry.PEERS, *registry.DASHBOARD)} <= told
+        taken = {key for a in registry.PEERS for key in a.keys.split(",")}  # they mean this Mac there
+        assert {a.title for a in registry.APP if a.keys and not taken & set(a.keys.split(","))} <= told
+
+
+async def test_the_prompt_has_the_focus_when_a_model_is_loaded() -> None:
+    app = app_with(Snapshot(plan=PLAN, plan_status="ready"))
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.focused is app.dashboard.prompt
+        titles = {line.does for line in topic_of(app.screen).everywhere}
+        assert "Go to Peers" not in titles  # a digit is text here
+
+
+async def test_without_a_model_the_chat_says_what_to_do_and_has_the_focus() -> None:
+    app = app_with(Snapshot())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.pause()
+        assert app.focused is app.dashboard.chat
+        await pilot.press("escape", "escape")
+        assert app.is_running
+
+
+def test_every_dialog_has_the_keys_of_small_dialogs() -> None:
+    for screen in (ChoiceScreen, AskScreen):
+        assert {b.id for b in screen.BINDINGS if isinstance(b, Binding)} == {a.id for a in registry.ASKING}
+
+
+async def test_the_palette_has_every_action() -> None:
+    app = app_with(Snapshot())
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        titles = {c.title for c in app.get_system_commands(app.screen)}
+        assert {a.title for a in (*registry.APP, *registry.DASHBOARD) if "focus" not in a.run} - titles == {
+            "All commands"
+        }

@@ -1,0 +1,260 @@
+"""What holds on every screen: why a key does nothing, sizes, quitting, a crash, the help, the logs."""
+
+from __future__ import annotations
+
+import random
+import stat
+import time
+from pathlib import Path
+
+import msgspec
+import pytest
+from textual.pilot import Pilot
+
+from core.events import LogLine, Peer, RequestStarted, Snapshot
+from core.settings import Home
+from tests.unit.tui.test_app import StillNode
+from tests.unit.tui.test_state import PLAN
+from tui.app import MaclusterApp
+from tui.control import crash, quitting
+from tui.screens.asking import ChoiceScreen
+from tui.screens.help import HelpScreen, Line, Topic, help_content, searched
+from tui.screens.logs import LogsScreen
+from tui.state import hindrances, state
+from tui.state.conversation import sent
+from tui.state.logs import LogFilter, filter_words, is_wanted, long_lines, next_mac
+from tui.state.state import UiState
+from tui.widgets.key_bar import KeyBar
+
+PEERS = (Peer(device_id="A", name="a", trust="paired", state="connected", is_self=True), Peer(device_id="B", name="b"))
+READY = Snapshot(peers=PEERS, plan=PLAN, plan_status="ready")
+LINES = tuple(
+    LogLine(at=1000 + n / 8, level=("INFO", "WARN", "ERROR")[n % 3], source=("mini", "studio")[n % 2], text=f"line {n}")
+    for n in range(12)
+)
+
+
+def app_with(snapshot: Snapshot, folder: Path, *, ends_node: bool = False) -> MaclusterApp:
+    node = StillNode(snapshot)
+    node.home = Home(folder)  # type: ignore[attr-defined]
+    return MaclusterApp(node, folder=folder, ends_node=ends_node)  # type: ignore[arg-type]
+
+
+def text_of(app: MaclusterApp) -> str:
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def sees(pilot: Pilot[None], *words: str) -> str:
+    deadline = time.monotonic() + 10
+    app = pilot.app
+    assert isinstance(app, MaclusterApp)
+    while not all(word in (text := text_of(app)) for word in words):
+        assert time.monotonic() < deadline, f"{words} not in\n{text}"
+        await pilot.pause(0.02)
+    return text
+
+
+ASKED = sent(UiState(snapshot=READY, attached=True), "why?", 1.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "run", "why"),
+    [
+        pytest.param(UiState(), "pair", "does not run", id="offline"),
+        pytest.param(UiState(attached=True), "pair", "", id="pair"),
+        pytest.param(UiState(attached=True), "go_on", "no answer of this Mac was interrupted", id="go-on"),
+        pytest.param(UiState(attached=True), "stop_answer", "no answer is being written", id="stop"),
+        pytest.param(UiState(attached=True), "unload", "no model is loaded", id="unload"),
+        pytest.param(UiState(attached=True), "retry", "nothing was asked yet", id="retry"),
+        pytest.param(ASKED, "retry", "an answer is being written", id="retry-under-way"),
+        pytest.param(UiState(attached=True), "keep", "Ctrl+O loads one", id="keep"),
+        pytest.param(UiState(attached=True), "open('trust')", "", id="open"),
+    ],
+)
+def test_why_an_action_cannot_be_done_now(now: UiState, run: str, why: str) -> None:
+    found = hindrances.why_not(now, run)
+    assert why in found
+    assert bool(why) == bool(found)
+
+
+async def test_a_key_that_can_do_nothing_says_why_and_stays_in_its_place(tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path)
+    async with app.run_test(size=(120, 36), notifications=True) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await pilot.press("escape")
+        await sees(pilot, "c Continue")
+        content = app.screen.query_one(KeyBar).shown
+        at = content.plain.index("c Continue")
+        assert any(span.start <= at < span.end and span.style == "$text-muted" for span in content.spans)
+        await pilot.press("c")
+        assert [n.message for n in app._notifications][-1] == "Not now: no answer of this Mac was interrupted."
+        titles = {c.title: c.help for c in app.get_system_commands(app.screen)}
+        assert titles["Stop the answer"] == "Not now: no answer is being written"
+
+
+async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path: Path) -> None:
+    dice = random.Random(9)
+    app = app_with(msgspec.structs.replace(READY, logs=LINES), tmp_path)
+    keys = ("1", "2", "3", "4", "5", "z", "f2", "tab", "escape", "f1", "enter")
+    async with app.run_test(size=(120, 36)) as pilot:
+        await sees(pilot, "5 Chat")
+        await pilot.press("escape")
+        for _ in range(30):
+            width, height = dice.randint(20, 200), dice.randint(5, 60)
+            await pilot.resize_terminal(width, height)
+            await pilot.press(dice.choice(keys))
+            lines = text_of(app).splitlines()
+            assert len(lines) == height
+            assert max(map(len, lines)) <= width
+        while len(app.screen_stack) > 1:
+            app.pop_screen()
+        await pilot.resize_terminal(59, 16)
+        await sees(pilot, "This terminal is 59x16; macluster needs 60x16 or more.")
+        await pilot.resize_terminal(60, 16)
+        await sees(pilot, "^q Quit")
+
+
+@pytest.mark.parametrize("size", [pytest.param((s), id=f"{s[0]}x{s[1]}") for s in ((120, 36), (80, 24), (60, 16))])
+async def test_panes_by_digit_f2_and_zoom_at_every_size(size: tuple[int, int], tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path)
+    async with app.run_test(size=size) as pilot:
+        await sees(pilot, "Enter sends")
+        await pilot.press("escape")
+        for key, title in (("1", "1 Peers"), ("2", "2 Layer split"), ("3", "3 Hops"), ("4", "4 Logs"), ("5", "5 Chat")):
+            await pilot.press(key)
+            await sees(pilot, title)
+        await pilot.press("f2")
+        await sees(pilot, "4 Logs")
+        await pilot.press("escape")
+        await sees(pilot, "5 Chat")
+
+
+def test_only_a_model_that_others_hold_makes_leaving_a_question() -> None:
+    assert quitting.effect(UiState(snapshot=Snapshot(peers=PEERS))) == ""
+    alone = msgspec.structs.replace(PLAN, stages=PLAN.stages[:1])
+    own = msgspec.structs.replace(PEERS[0], device_id=PLAN.stages[0].device_id)
+    assert quitting.effect(UiState(snapshot=Snapshot(peers=(own,), plan=alone, plan_status="ready"))) == ""
+    asked = quitting.effect(UiState(snapshot=Snapshot(peers=(own,), plan=PLAN, plan_status="ready", running=("r",))))
+    assert "1 other Mac" in asked
+    assert "can be continued" in asked
+
+
+async def test_quitting_asks_with_staying_first_and_the_second_ctrl_q_is_meant(tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path, ends_node=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await pilot.press("ctrl+q")
+        await sees(pilot, "Quit?", "Stay")
+        await pilot.press("enter")
+        assert app.is_running
+        assert not isinstance(app.screen, ChoiceScreen)
+        await pilot.press("ctrl+q")
+        await sees(pilot, "Quit?")
+        await pilot.press("ctrl+q")
+    assert app.return_code == 0
+
+
+@pytest.mark.parametrize("where", [pytest.param("f1", id="help"), pytest.param("ctrl+p", id="palette")])
+async def test_ctrl_q_works_over_everything(where: str, tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await pilot.press(where)
+        await pilot.pause()
+        assert len(app.screen_stack) == 2
+        await pilot.press("ctrl+q")
+    assert app.return_code == 0
+
+
+def test_what_is_left_of_a_crash_holds_no_words_of_the_person(tmp_path: Path) -> None:
+    secret = "my prompt"
+    try:
+        raise KeyError(secret)
+    except KeyError as error:
+        said = crash.write(error, tmp_path / "home")
+    path = tmp_path / "home" / "tui-crash.log"
+    assert str(path) in said
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    written = path.read_text()
+    assert "KeyError" in written
+    assert "test_tui_behaviour.py" in written
+    assert secret not in written
+    assert secret not in said
+
+
+TOPIC = Topic("Peers", "The Macs.", (Line("p", "Pair"), Line("x", "Forget", "nobody is here")), (Line("^q", "Quit"),))
+
+
+@pytest.mark.parametrize("width", [pytest.param(110, id="wide"), pytest.param(70, id="narrow")])
+def test_the_help_finds_keys_by_what_is_typed(width: int) -> None:
+    text = help_content(TOPIC, width).plain
+    assert "(not now: nobody is here)" in text
+    assert max(map(len, text.splitlines()[:6])) <= width
+    found = searched(TOPIC, "qui")
+    assert (found.here, [line.does for line in found.everywhere]) == ((), ["Quit"])
+    assert "No key does that" in help_content(searched(TOPIC, "fly"), width).plain
+
+
+async def test_what_is_typed_in_the_help_searches_and_escape_clears_it_first(tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await pilot.press("f1")
+        await sees(pilot, "type to search the keys")
+        await pilot.press(*"zoom q")
+        await sees(pilot, "/ zoom q", "No key does that")
+        await pilot.press("backspace", "backspace")
+        await sees(pilot, "/ zoom")
+        await pilot.press("escape")
+        assert isinstance(app.screen, HelpScreen)
+        await pilot.press("escape")
+        assert not isinstance(app.screen, HelpScreen)
+
+
+def test_log_lines_are_chosen_by_weight_mac_and_text() -> None:
+    def shown(chosen: LogFilter) -> int:
+        return sum(is_wanted(line, chosen) for line in LINES)
+
+    assert shown(LogFilter()) == 12
+    assert shown(LogFilter(least="WARN")) == 8
+    assert shown(LogFilter(mac="mini")) == 6
+    assert shown(LogFilter(text="LINE 1")) == 3
+    assert next_mac(LogFilter(), LINES).mac == "mini"
+    assert next_mac(LogFilter(mac="studio"), LINES).mac == ""
+    assert filter_words(LogFilter(), 1204) == "INFO and above · all Macs · 1,204 lines"
+    assert filter_words(LogFilter(least="ERROR", mac="mini"), 1) == "ERROR · mini · 1 line"
+
+
+def test_a_long_log_line_goes_on_below() -> None:
+    line = LogLine(at=1000.114, level="ERROR", source="mini", text="link lost " + "because " * 12)
+    rows = long_lines(line, 76)
+    assert ".114 ERROR mini     link lost because" in rows[0]
+    assert all(row.startswith(" " * 15 + "↳ because") for row in rows[1:])
+    assert max(map(len, rows)) <= 76
+    assert sum(row.count("because") for row in rows) == 12
+
+
+def test_lines_of_two_streams_are_joined_once() -> None:
+    now = state.fold(UiState(), Snapshot(logs=LINES[:5]), 1.0)
+    now = state.fold(now, LINES[5], 1.0)
+    now = state.fold(now, Snapshot(logs=LINES[3:8]), 1.0)
+    assert now.logs == LINES[:8]
+    assert state.fold(now, RequestStarted(request_id="r", prompt_tokens=1), 1.0).logs == LINES[:8]
+
+
+async def test_the_screen_of_the_logs_filters_and_follows(tmp_path: Path) -> None:
+    app = app_with(msgspec.structs.replace(READY, logs=LINES), tmp_path)
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await pilot.press("escape", "4", "enter")
+        await sees(pilot, "INFO and above · all Macs · 12 lines", "follow ● on", "node.log", "line 11")
+        await pilot.press("l", "m", "f")
+        await sees(pilot, "WARN and above · mini · 4 lines", "follow ○ off")
+        await pilot.press("slash", *"line 1", "enter")
+        await sees(pilot, "WARN and above · mini · 1 line", "/ line 1")
+        await pilot.press("o")
+        assert str(tmp_path / "node.log") in next(n.message for n in app._notifications)
+        await pilot.press("escape")
+        await sees(pilot, "4 lines")
+        await pilot.press("escape")
+        assert not isinstance(app.screen, LogsScreen)

@@ -1,0 +1,162 @@
+"""Which disks have a model, what is on its way, and how it is to be loaded, in words."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from rich.cells import cell_len
+
+from core.errors import UsageError
+from core.events import Peer, Snapshot, Stage, StageState, Transfer
+from core.requests import Forecast, ModelChoice, PlanPreview
+from core.settings import GB
+from tests.unit.tui.test_state import PLAN
+from tui.state.disks import copies_of, disk_words, names_of, transfer_words, with_coming
+from tui.state.state import UiState
+from tui.state.wishes import contexts, download_of, first_wish, with_bits, with_context, with_topology
+from tui.widgets.fit_preview import fit_content, progress_content
+from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
+
+PEERS = tuple(
+    Peer(device_id=n.upper(), name=n, trust="paired", state="connected", is_self=n == "a", budget_bytes=100)
+    for n in ("a", "b", "c")
+)
+NOW = Snapshot(peers=PEERS)
+PRINT = "f" * 64
+
+
+def choice(held_by: str = "A", *, path: str = "/m", **fields: object) -> ModelChoice:
+    base = ModelChoice(
+        name="owner/model-4bit",
+        path=path,
+        model_type="llama",
+        layers=6,
+        total_bytes=40 * GB,
+        quantization="4-bit",
+        context_max=131_072,
+        fingerprint=PRINT,
+        held_by=tuple(held_by),
+        preview=PlanPreview(plan=PLAN),
+    )
+    return msgspec.structs.replace(base, **fields)
+
+
+def coming(mac: str, **fields: object) -> Transfer:
+    base = Transfer(model="owner/model-4bit", fingerprint=PRINT, mac=mac, source="A", state="running", total=4 * GB)
+    return msgspec.structs.replace(base, **fields)
+
+
+@pytest.mark.parametrize(
+    ("model", "words"),
+    [
+        pytest.param(choice("ABC"), "yes", id="everywhere"),
+        pytest.param(choice(""), "yes", id="here, nobody told"),
+        pytest.param(choice("AB"), "on 2 of 3", id="some"),
+        pytest.param(choice("B", path=""), "on b", id="elsewhere"),
+        pytest.param(choice("BC", path=""), "on 2 of 3", id="elsewhere twice"),
+        pytest.param(choice("", layers=0), "partial", id="broken"),
+    ],
+)
+def test_which_disks_have_it(model: ModelChoice, words: str) -> None:
+    assert disk_words(model, NOW) == words
+
+
+def test_what_is_on_its_way_is_told_by_bytes_and_who_gets_it() -> None:
+    half = coming("B", done=2 * GB, bytes_per_s=1e8)
+    now = msgspec.structs.replace(NOW, transfers=(half, coming("C")))
+    assert disk_words(choice(), now) == "↑ 25 %"
+    assert fit_mark(choice(), now).word == "going out, 20 s left"
+    assert transfer_words(half, now, 60)[1].endswith("2.0/4.0 GB · 100.0 MB/s · 20 s left")
+    assert "left" not in transfer_words(coming("C"), now, 60)[1], "no figure is invented"
+    assert len(with_coming([choice()], now)) == 1
+    here = msgspec.structs.replace(NOW, transfers=(coming("A", model="x/y", fingerprint="", source="", done=GB),))
+    assert [c.name for c in with_coming([choice()], here)] == ["owner/model-4bit", "x/y"]
+    assert disk_words(with_coming([], here)[0], here) == "↓ 25 %"
+
+
+@pytest.mark.parametrize(
+    ("model", "names"),
+    [
+        pytest.param(choice("A"), "b and c", id="to the others"),
+        pytest.param(choice("AB"), "c", id="to the last"),
+        pytest.param(choice("B", path=""), "this Mac", id="here first"),
+        pytest.param(choice("ABC"), None, id="to nobody"),
+        pytest.param(choice("", layers=0), None, id="broken"),
+    ],
+)
+def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
+    copies = copies_of(model, NOW)
+    assert (copies.names if copies else None) == names
+
+
+def test_a_model_that_a_mac_of_the_plan_lacks_is_no_fit_yet() -> None:
+    lacking = choice(preview=PlanPreview(plan=PLAN, missing_on=("B",)))
+    mark = fit_mark(lacking, NOW)
+    assert (mark.glyph, mark.word) == ("▲", "copy to b first")
+    assert [c.preview.missing_on for c in arranged((lacking, choice("ABC")), "", "best fit")] == [(), ("B",)]
+    shown = fit_content(lacking, UiState(snapshot=NOW), 60).plain
+    assert "Not on the disk of b: d copies it there." in shown
+    assert "Enter load" not in shown
+    stage = Stage(device_id="A", peer="a", start=0, stop=6, weight_bytes=90 * GB, kv_bytes=0, budget_bytes=17 * GB)
+    draft = msgspec.structs.replace(PLAN, stages=(stage,))
+    short = choice(preview=PlanPreview(draft=draft))
+    assert fit_mark(short, NOW).word == "needs 73 GB more"
+    assert arranged((short, choice()), "", "size", fitting=True) == (choice(),)
+
+
+@pytest.mark.parametrize("width", [36, 58, 76])
+def test_every_row_keeps_to_its_width(width: int) -> None:
+    now = msgspec.structs.replace(NOW, transfers=(coming("B", done=GB, bytes_per_s=1.0),))
+    for model in (choice(), choice(name="模型" * 40), choice("B", path=""), choice(layers=0, total_bytes=0)):
+        assert cell_len(row_content(model, now, width).plain) <= width
+    assert cell_len(head_content(width).plain) <= width
+
+
+def test_a_forecast_says_where_it_comes_from_and_none_says_nothing() -> None:
+    forecast = Forecast(stages_s=(0.1,), hops_s=(0.025,), prompt_s=3, load_s=40, measured=True, advice="Use one Mac.")
+    shown = fit_content(choice(preview=PlanPreview(plan=PLAN, forecast=forecast)), UiState(snapshot=NOW), 60).plain
+    assert "≈ 8.0 tok/s  (from past runs here)" in shown
+    assert "▲ Use one Mac." in shown
+    guessed = msgspec.structs.replace(forecast, measured=False, advice="")
+    shown = fit_content(choice(preview=PlanPreview(plan=PLAN, forecast=guessed)), UiState(snapshot=NOW), 60).plain
+    assert "(a guess by the chip)" in shown
+    assert "▲" not in shown
+    assert "tok/s" not in fit_content(choice(), UiState(snapshot=NOW), 60).plain
+
+
+def test_how_it_is_loaded_is_chosen_in_steps() -> None:
+    model = choice()
+    wish = first_wish(model)
+    assert (wish.context, contexts(model)[0], contexts(model)[-1]) == (4096, 2048, 131_072)
+    assert with_context(wish, model, 1).context == 8192
+    assert with_context(with_context(wish, model, -1), model, -1).context == 2048
+    assert with_context(msgspec.structs.replace(wish, context=131_072), model, 1).context == 131_072
+    assert contexts(choice(context_max=1000)) == (1000,)
+    eight = with_bits(wish)
+    assert (eight.kv_bits, with_bits(eight).kv_bits, with_bits(with_bits(eight)).kv_bits) == (8, 4, None)
+    assert with_topology(wish, model).topology == "forward"
+    broken = choice(preview=PlanPreview())
+    shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(wish)).plain
+    assert "context 4k of 128k · KV in 8 bits" in shown
+
+
+@pytest.mark.parametrize("text", ["nope", "a/b/c", "../x", "a/..", "", "a b/c", "-a/b"])
+def test_what_is_no_repository_is_told_so(text: str) -> None:
+    with pytest.raises(UsageError, match="is no repository"):
+        download_of(text)
+
+
+def test_the_address_of_a_page_is_a_name_too() -> None:
+    assert download_of("https://huggingface.co/acme/toy/").repo == "acme/toy"
+
+
+def test_loading_says_how_long_it_will_take_once_that_can_be_known() -> None:
+    plan = msgspec.structs.replace(PLAN, stages=PLAN.stages[:1])
+    loads = StageState(device_id=plan.stages[0].device_id, status="loading", done_bytes=GB, total_bytes=4 * GB)
+    state = UiState(snapshot=Snapshot(plan=plan, plan_status="loading", stages=(loads,)))
+    assert "25 % · about 30 s left" in progress_content(state, 10.0).plain
+    assert "left" not in progress_content(state, 0.1).plain
+
+
+def test_macs_are_named_as_people_do() -> None:
+    assert names_of(NOW, "ABC") == "this Mac, b and c"

@@ -1,0 +1,262 @@
+"""One hop as figures and as text: phases, spread, what a cable is worth, the chart, and what is kept of longer ago."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from core.errors import Busy
+from core.events import HopSample, Peer, Progress, Snapshot
+from core.requests import SpeedResult
+from tests.unit.tui.test_state import PLAN
+from tui.state import state
+from tui.state.hops import Hop, ring_of
+from tui.state.past import PAST_S, faded
+from tui.state.phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
+from tui.state.points import HOP_WINDOW_S, HopPoint
+from tui.state.state import UiState
+from tui.widgets.hop_text import (
+    ROWS,
+    SpeedTest,
+    bar_rows,
+    chart_content,
+    hops_content,
+    phases_content,
+    speed_content,
+    title_content,
+    window_word,
+    worth_content,
+)
+
+NOW = 1000.0
+PEERS = tuple(
+    Peer(
+        device_id=n.upper(), name=n, trust="paired", state="connected", is_self=n == "a", address=f"192.168.1.{i}:4717"
+    )
+    for i, n in enumerate("ab")
+)
+FOUND = SpeedResult(
+    source="A",
+    target="B",
+    rtt_s=0.0062,
+    rtt_min_s=0.005,
+    round_trips=20,
+    loaded_rtt_s=0.03,
+    frames=170,
+    bytes=8_000_000,
+    seconds=0.8,
+)
+BESIDE = msgspec.structs.replace(FOUND, answering=True)
+
+
+def sample(source: str, target: str, frames: int, rtt_s: float | None, wait_s: float) -> HopSample:
+    """Each frame: 10 ms computed, 1 ms packed, 2 ms sealed, 3 ms sent, 4 ms opened, and so long waited for."""
+    return HopSample(
+        source=source,
+        target=target,
+        frames=frames,
+        bytes=1000 * frames,
+        compute_s=0.010 * frames,
+        codec_s=0.001 * frames,
+        seal_s=0.002 * frames,
+        send_s=0.003 * frames,
+        wait_s=wait_s * frames,
+        open_s=0.004 * frames,
+        rtt_s=rtt_s,
+    )
+
+
+def ringed(rtt_s: float | None = 0.0062) -> UiState:
+    """Two Macs of which the way there is slow and the way back is not, after 12 tokens."""
+    now = UiState(snapshot=Snapshot(peers=PEERS, plan=PLAN, plan_status="ready"), attached=True)
+    for frames in (2, 12):
+        now = state.fold(now, sample("A", "B", frames, rtt_s, 0.030), NOW - 12 + frames)
+        now = state.fold(now, sample("B", "A", frames, None if rtt_s is None else 0.0004, 0.040), NOW - 12 + frames)
+    return now
+
+
+def first(now: UiState) -> Hop:
+    return ring_of(now).hops[0]
+
+
+def point(at: float, seconds: float, frames: int = 1, *, prefill: bool = False) -> HopPoint:
+    return HopPoint(
+        source="A",
+        target="B",
+        at=at,
+        frames=frames,
+        bytes=10 * frames,
+        compute_s=0.0,
+        seal_s=0.0,
+        wire_s=seconds * frames,
+        source_s=0.0,
+        target_s=0.0,
+        first=prefill,
+    )
+
+
+def test_the_phases_of_a_frame_are_those_of_the_trace() -> None:
+    found = phases_of(points_of(ringed(), ("A", "B"), NOW, HOP_WINDOW_S))
+    assert found
+    expected = (0.010, 0.001, 0.002, 0.003, 0.0031, 0.004, 0.030, 1000, 10)
+    assert found == pytest.approx(expected), "the prefill's frames are larger: they are left out"
+    assert found.hop_s == pytest.approx(0.0131)
+    assert first(ringed()).transfer_s == pytest.approx(found.hop_s), "the pane and the screen say the same"
+
+
+def test_without_points_nothing_is_made_up() -> None:
+    assert phases_of([]) is None
+    assert spread_of([]) is None
+    now = UiState(snapshot=Snapshot(peers=PEERS, plan=PLAN, plan_status="ready"), attached=True)
+    hop = first(now)
+    assert "Times appear" in phases_content(hop, [], 60).plain
+    assert "Nothing came over this hop" in chart_content(now, ring_of(now), hop, NOW, 60, 60).plain
+    assert worth_content(ring_of(now), hop, SpeedTest()).plain == ""
+    assert "–" in hops_content(now, ring_of(now), hop, NOW, 60, 60).plain
+
+
+@pytest.mark.parametrize(
+    ("times", "spread"),
+    [
+        pytest.param([5], (5, 5, 5), id="one"),
+        pytest.param([3, 1, 2], (2, 3, 3), id="three"),
+        pytest.param(list(range(1, 101)), (50, 95, 100), id="a hundred"),
+    ],
+)
+def test_percentiles_are_nearest_ranks(times: list[int], spread: tuple[int, int, int]) -> None:
+    assert spread_of([point(NOW, time) for time in times]) == pytest.approx(spread)
+
+
+def test_a_cable_saves_half_of_the_round_trip_that_it_makes_shorter() -> None:
+    now = ringed()
+    ring = ring_of(now)
+    found = worth_of(ring, first(now).rtt_s)
+    assert ring.shares
+    assert found
+    assert found.saved_s == pytest.approx((0.0062 - CABLE_RTT_S) / 2)
+    assert found.gain == pytest.approx(found.token_s / (found.token_s - found.saved_s) - 1)
+    said = worth_content(ring, first(now), SpeedTest()).plain
+    assert "With 0.50 ms there and back instead of 6.2 ms (a cable) this hop would save 2.9 ms" in said
+    assert f"+{100 * found.gain:.0f} % tok/s" in said
+
+
+@pytest.mark.parametrize(
+    ("rtt_s", "test", "said"),
+    [
+        pytest.param(0.0006, SpeedTest(), "Nothing to gain", id="a cable already"),
+        pytest.param(None, SpeedTest(), "its round trip is not known", id="not known"),
+        pytest.param(None, SpeedTest(result=FOUND), "instead of 6.2 ms", id="the test knows it"),
+        pytest.param(
+            0.0062,
+            SpeedTest(result=msgspec.structs.replace(FOUND, rtt_s=0.0004)),
+            "Nothing to gain",
+            id="the test knows better",
+        ),
+    ],
+)
+def test_what_a_cable_is_worth_is_said_only_where_it_is_known(rtt_s: float | None, test: SpeedTest, said: str) -> None:
+    now = ringed(rtt_s)
+    assert said in worth_content(ring_of(now), first(now), test).plain
+
+
+def test_a_token_cannot_save_more_than_its_whole_wire() -> None:
+    ring = ring_of(ringed())
+    found = worth_of(ring, 9.0)
+    assert ring.shares
+    assert found
+    assert found.saved_s == ring.shares.wire_s < found.token_s
+
+
+@pytest.mark.parametrize(
+    ("values", "rows"),
+    [
+        pytest.param([None], [" "] * ROWS, id="nothing"),
+        pytest.param([0.0], [" "] * 4 + ["▁"], id="a zero is seen"),
+        pytest.param([1.0], ["█"] * ROWS, id="the top"),
+        pytest.param([9.0], ["█"] * ROWS, id="beyond it"),
+        pytest.param([0.5], [" ", " ", "▄", "█", "█"], id="the middle"),
+        pytest.param([0.2, None], [" " * 2] * 4 + ["█ "], id="a row"),
+    ],
+)
+def test_bars_of_five_rows(values: list[float | None], rows: list[str]) -> None:
+    assert bar_rows(values, 1.0) == rows
+
+
+@pytest.mark.parametrize("width", [54, 61, 76, 118])
+def test_nothing_is_wider_than_its_place(width: int) -> None:
+    now = ringed()
+    ring, hop = ring_of(now), first(now)
+    points = points_of(now, hop.pair, NOW, 60)
+    assert title_content(now, ring, hop, SpeedTest(), width).cell_length == width
+    for content in (phases_content(hop, points, width), hops_content(now, ring, hop, NOW, 60, width)):
+        assert all(line.cell_length <= width for line in content.split("\n"))
+    for line in chart_content(now, ring, hop, NOW, 600, width).split("\n")[: ROWS + 1]:
+        assert line.cell_length <= width
+
+
+def test_all_hops_share_one_scale() -> None:
+    now = ringed()
+    ring = ring_of(now)
+    heads = [chart_content(now, ring, hop, NOW, 60, 60).plain.split("┤")[0].strip() for hop in ring.hops]
+    assert heads == ["20 ms", "20 ms"], "13 ms and 10 ms"
+
+
+def test_the_title_says_what_is_known_as_far_as_there_is_room() -> None:
+    now = ringed()
+    ring, hop = ring_of(now), first(now)
+    assert title_content(now, ring, hop, SpeedTest(), 80).plain.endswith("192.168.1.1 · rtt 6.2 ms · TLS 1.3 + seal ")
+    assert "TLS" not in title_content(now, ring, hop, SpeedTest(), 30).plain
+    assert "Wi-Fi" not in title_content(now, ring, hop, SpeedTest(), 200).plain, "nobody has looked at the link"
+    told = SpeedTest(result=msgspec.structs.replace(FOUND, via="Wi-Fi (en0)"))
+    assert "192.168.1.1 · Wi-Fi (en0) · rtt" in title_content(now, ring, hop, told, 120).plain
+    assert title_content(now, ring, None, SpeedTest(), 20).plain.strip() == "Hop details"
+
+
+def test_what_leaves_the_last_minute_is_kept_in_fewer_points() -> None:
+    now = UiState(points=tuple(point(NOW + i / 2, 0.001 * (i + 1), frames=2) for i in range(40)))
+    now = state.ticked(now, NOW + 60 + 15)
+    assert (len(now.points), len(now.past)) == (10, 2)
+    assert sum(p.frames for p in (*now.past, *now.points)) == 80
+    assert now.past[0].transfer_s / now.past[0].frames == pytest.approx(0.0105), "the mean of 1 to 20 ms"
+    longer = points_of(now, ("A", "B"), NOW + 75, 600)
+    assert len(longer) == 12
+    assert len(points_of(now, ("A", "B"), NOW + 75, HOP_WINDOW_S)) == 10
+    assert faded(now.past, (), NOW + PAST_S + 60) == ()
+
+
+def test_what_is_kept_is_bounded() -> None:
+    past: tuple[HopPoint, ...] = ()
+    for second in range(0, 3 * int(PAST_S), 5):
+        past = faded(past, (point(NOW + second, 0.001),), NOW + second)
+    assert len(past) <= PAST_S / 10 + 1
+
+
+@pytest.mark.parametrize(("seconds", "word"), [(60.0, "60 s"), (600.0, "10 min"), (3600.0, "1 h")])
+def test_windows_have_words(seconds: float, word: str) -> None:
+    assert window_word(seconds) == word
+
+
+@pytest.mark.parametrize(
+    ("test", "said"),
+    [
+        pytest.param(SpeedTest(), "t tests the speed", id="none yet"),
+        pytest.param(SpeedTest(is_running=True), "95 of 190  Esc stops it", id="runs"),
+        pytest.param(SpeedTest(problem=Busy("One runs.").problem), "✗ No speed test: One runs.", id="refused"),
+        pytest.param(SpeedTest(result=FOUND), "6.2 ms there and back (least 5.0 ms) · 10 MB/s", id="found"),
+        pytest.param(
+            SpeedTest(result=msgspec.structs.replace(FOUND, answering=True)),
+            "An answer was being",
+            id="beside an answer",
+        ),
+    ],
+)
+def test_the_speed_test_is_said_in_every_state(test: SpeedTest, said: str) -> None:
+    progress = Progress(task="speed test", done=95, total=190)
+    assert said in speed_content(test, progress, 60).plain
+
+
+def test_progress_of_a_test_is_kept_for_the_screen() -> None:
+    now = state.fold(UiState(), Progress(task="speed test", done=3, total=190), NOW)
+    assert now.speed_test
+    assert now.speed_test.done == 3
+    assert state.fold(UiState(), Progress(task="prefill", done=3, total=190), NOW).speed_test is None

@@ -1,0 +1,125 @@
+"""A person keeps a conversation under a name, and takes it up again: the chat then shows its words."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import pytest
+from textual.pilot import Pilot
+
+from core.errors import SessionError
+from core.events import Snapshot
+from core.requests import Message, SavedSession, SessionName
+from tests.unit.tui.test_app import StillNode
+from tests.unit.tui.test_state import PLAN
+from tui.app import MaclusterApp
+from tui.screens.asking import AskScreen
+from tui.screens.sessions import SessionsScreen
+from tui.state import conversation
+
+SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
+
+
+class Keeper(StillNode):
+    """A node that keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__(Snapshot(plan=PLAN, plan_status="ready"))
+        self.kept: dict[str, SavedSession] = {}
+
+    async def save_session(self, wanted: SessionName) -> SavedSession:
+        self.kept[wanted.name] = SavedSession(name=wanted.name, model="tiny", tokens=7, messages=SAID)
+        return self.kept[wanted.name]
+
+    async def sessions(self) -> list[SavedSession]:
+        broken = SavedSession(name="broken", problem=SessionError("It was cut.").problem)
+        return [broken, *self.kept.values()]
+
+    async def load_session(self, wanted: SessionName) -> SavedSession:
+        return self.kept[wanted.name]
+
+
+class SlowKeeper(Keeper):
+    """It takes as long as nobody stops it, and then a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stopped, self.gives_up = asyncio.Event(), asyncio.Event()
+
+    async def load_session(self, wanted: SessionName) -> SavedSession:
+        await self.gives_up.wait()
+        raise SessionError("It was stopped.")
+
+    async def stop_session(self) -> None:
+        self.stopped.set()
+
+
+K = TypeVar("K", bound=Keeper)
+
+
+@asynccontextmanager
+async def opened(keeper: K) -> AsyncIterator[tuple[MaclusterApp, Pilot[None], K]]:
+    app = MaclusterApp(keeper)  # type: ignore[arg-type]
+    async with app.run_test(size=(100, 30), notifications=True) as pilot:
+        await until(pilot, lambda: app.state.attached)
+        await until(pilot, lambda: app.state.attached)
+        yield app, pilot, keeper
+
+
+async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
+    for _ in range(500):
+        if reached():
+            return
+        await pilot.pause(0.01)
+    pytest.fail("It did not come to that.")
+
+
+async def test_a_conversation_is_kept_and_taken_up() -> None:
+    async with opened(Keeper()) as (app, pilot, keeper):
+        app.set_state(conversation.taken_up(app.state, SAID, 1.0))
+        await app.run_action("keep")
+        await until(pilot, lambda: isinstance(app.screen, AskScreen))
+        await pilot.press(*"trip", "enter")
+        await until(pilot, lambda: "trip" in keeper.kept)
+        app.set_state(conversation.cleared(app.state))
+        sessions = app.screen
+        assert isinstance(sessions, SessionsScreen)
+        await until(pilot, lambda: sessions.list.option_count == 2)
+        sessions.list.highlighted = 1
+        await pilot.press("enter")
+        await until(pilot, lambda: len(app.state.turns) == 2)
+        assert [turn.text for turn in app.state.turns] == ["hello", "good day"]
+
+
+async def test_who_says_no_changes_nothing() -> None:
+    async with opened(Keeper()) as (app, pilot, keeper):
+        await app.run_action("keep")
+        await until(pilot, lambda: any("nothing was said yet" in n.message for n in app._notifications))
+        await pilot.press("escape")
+        app.set_state(conversation.taken_up(app.state, SAID, 1.0))
+        await app.run_action("keep")
+        await until(pilot, lambda: isinstance(app.screen, AskScreen))
+        await pilot.press("escape")
+        await until(pilot, lambda: not isinstance(app.screen, AskScreen))
+        assert not keeper.kept
+
+
+async def test_esc_stops_what_is_under_way_and_leaves_when_pressed_again() -> None:
+    async with opened(SlowKeeper()) as (app, pilot, keeper):
+        await keeper.save_session(SessionName(name="trip"))
+        app.action_open("sessions")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and bool(app.screen.list.option_count))
+        assert isinstance(app.screen, SessionsScreen)
+        for presses in (1, 2):
+            app.screen.list.highlighted = 1
+            await pilot.press("enter", *["escape"] * presses)
+            await until(pilot, keeper.stopped.is_set)
+            if presses == 1:
+                keeper.gives_up.set()
+                await until(pilot, lambda: any("It was stopped." in n.message for n in app._notifications))
+                assert isinstance(app.screen, SessionsScreen)
+                keeper.gives_up.clear()
+        await until(pilot, lambda: not isinstance(app.screen, SessionsScreen))

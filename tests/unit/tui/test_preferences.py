@@ -1,0 +1,135 @@
+"""What config.toml can say, what is remembered, and that the app follows both."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+from textual.theme import BUILTIN_THEMES
+
+from core.events import Snapshot
+from tests.unit.tui.test_app import StillNode
+from tui.app import MaclusterApp
+from tui.control import preferences
+from tui.control.preferences import Preferences
+from tui.screens.help import HelpScreen
+from tui.widgets.look import complaints_of, frames_per_s, theme_of
+from tui.widgets.plain import ASCII
+from tui.widgets.themes import DARK, OWN_THEMES
+
+
+def read(folder: Path, text: str) -> Preferences:
+    file = folder / "config.toml"
+    file.write_text(text, encoding="utf-8")
+    return preferences.read(file, folder / "tui.json")
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        pytest.param('[keys]\nmodel = "f5"', "line 2: There is no action 'model'; 'models'?", id="unknown"),
+        pytest.param('[keys]\nmodels = "ctrl+m"', "line 2: A terminal cannot tell Ctrl+M from Enter", id="enter"),
+        pytest.param('[keys]\nmodels = "ctrl+["', "cannot tell Ctrl+[ from Esc", id="escape"),
+        pytest.param('[keys]\nmodels = "alt+x"', "Not every terminal sends Alt+X", id="alt"),
+        pytest.param('[keys]\nmodels = "shift+enter"', "Not every terminal sends Shift+Enter", id="shift-enter"),
+        pytest.param('[keys]\nmodels = "hyperspace"', "There is no key 'hyperspace'", id="no-key"),
+        pytest.param("[keys]\nmodels = 5", "models needs its keys in quotes", id="number"),
+        pytest.param('[keys]\nmodels = ""', "models needs its keys in quotes", id="empty"),
+        pytest.param('[keys]\n\nmodels = "f1"', "line 3: F1 is the key of 'help' already", id="clash"),
+        pytest.param('[keys]\nlog-level = "f"', "f is the key of 'log-follow' already", id="clash-in-a-pane"),
+        pytest.param('[tui]\ncolour = "x"', "line 2: [tui] knows no 'colour'", id="unknown-setting"),
+        pytest.param('[tui]\nplain = "yes"', "line 2: plain needs true or false", id="kind"),
+        pytest.param("[look]\nx = 1", "line 1: [look] means nothing here", id="unknown-table"),
+        pytest.param("[keys\n", "config.toml is not used: ", id="no-toml"),
+    ],
+)
+def test_what_cannot_be_followed_is_told_and_the_rest_works(tmp_path: Path, text: str, complaint: str) -> None:
+    found = read(tmp_path, text)
+    assert len(found.complaints) == 1
+    assert complaint in found.complaints[0]
+    assert not found.keys
+    if "[keys" not in text:
+        more = read(tmp_path, f'{text}\n[keys]\nzoom = "f12"')
+        assert more.keys == {"mc.zoom": "f12"}
+
+
+def test_keys_may_change_places(tmp_path: Path) -> None:
+    found = read(tmp_path, '[keys]\npair = "t"\ntrust = "p"\nmodels = "ctrl+k, /"')
+    assert found.complaints == ()
+    assert found.keys == {"mc.pair": "t", "mc.trust": "p", "mc.models": "ctrl+k,slash"}
+
+
+def test_the_file_is_found_where_the_desktop_rules_say(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    assert preferences.config_file() == tmp_path / "macluster" / "config.toml"
+    monkeypatch.setenv("XDG_CONFIG_HOME", "")
+    assert preferences.config_file() == Path.home() / ".config" / "macluster" / "config.toml"
+    assert preferences.read(tmp_path / "none", tmp_path / "none.json") == Preferences()
+
+
+def test_a_theme_is_remembered_unless_the_file_names_one(tmp_path: Path) -> None:
+    memory = preferences.memory_in(tmp_path)
+    preferences.remember_theme(memory, "nord")
+    assert stat.S_IMODE(memory.stat().st_mode) == 0o600
+    assert [p.name for p in tmp_path.iterdir()] == ["tui.json"]
+    known = {"nord", "dracula", DARK.name}
+    assert theme_of(read(tmp_path, "[tui]\nslow_link = true"), known) == "nord"
+    assert theme_of(read(tmp_path, '[tui]\ntheme = "dracula"'), known) == "dracula"
+    wrong = read(tmp_path, '[tui]\ntheme = "pink"')
+    assert theme_of(wrong, known) == "nord"
+    assert complaints_of(wrong, known) == ("There is no theme 'pink'; the palette lists them.",)
+    memory.write_text('{"theme": 5}')
+    assert theme_of(read(tmp_path, ""), known) == DARK.name
+
+
+def test_a_slow_way_to_the_terminal_is_spared() -> None:
+    assert frames_per_s(Preferences(), {}) == 30
+    assert frames_per_s(Preferences(), {"SSH_CONNECTION": "1"}) == 15
+    assert frames_per_s(Preferences(slow_link=True), {"SSH_CONNECTION": "1"}) == 5
+
+
+def app_with(folder: Path, found: Preferences) -> MaclusterApp:
+    return MaclusterApp(StillNode(Snapshot()), folder=folder, preferences=found)  # type: ignore[arg-type]
+
+
+async def test_other_keys_work_and_the_footer_and_the_help_say_so(tmp_path: Path) -> None:
+    app = app_with(tmp_path, read(tmp_path, '[keys]\nhelp = "f12"\nfoo = "x"'))
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await pilot.pause()
+        assert any("There is no action 'foo'" in note.message for note in app._notifications)
+        await pilot.press("f1")
+        assert not isinstance(app.screen, HelpScreen)
+        await pilot.press("f12")
+        assert isinstance(app.screen, HelpScreen)
+        assert "F12 Help" in "\n".join(s.text for s in app.screen_stack[0]._compositor.render_strips())
+
+
+async def test_every_theme_can_be_chosen_read_and_is_remembered(tmp_path: Path) -> None:
+    from textual.color import Color
+
+    from tests.unit.tui.test_app import _contrast
+
+    app = app_with(tmp_path, Preferences())
+    async with app.run_test(size=(80, 24)) as pilot:
+        for name in (*BUILTIN_THEMES, OWN_THEMES[1].name):
+            app.theme = name
+            await pilot.pause()
+            colours = app.theme_variables
+            for state in ("text-success", "text-warning", "text-error"):
+                if not colours[state].startswith("ansi"):
+                    assert _contrast(colours[state], colours["background"]) >= 3, (name, state)
+            assert Color.parse(colours["stage-1"]) != Color.parse(colours["stage-2"]), name
+        while preferences._remembered(preferences.memory_in(tmp_path)) != OWN_THEMES[1].name:
+            await pilot.pause(0.01)
+
+
+async def test_plain_draws_ascii_alone_and_nothing_moves(tmp_path: Path) -> None:
+    app = app_with(tmp_path, Preferences(plain=True))
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.pause()
+        text = "\n".join(s.text for s in app.screen._compositor.render_strips())
+        assert app.animation_level == "none"
+    assert text.isascii(), {c for c in text if not c.isascii()}
+    assert "-" in text
+    assert all(plain.isascii() and len(plain) == 1 for plain in ASCII.values())

@@ -1,0 +1,148 @@
+"""What the topology chooser says: the ring in the order of the work, who sees what, what it is worth, why not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from core.errors import Problem
+from core.events import Peer, Plan, Topology
+from core.models.files.layout import Layout
+from core.models.slicing.anatomy import Anatomy
+from core.plan.preview import preview_of
+from core.requests import Forecast, PlanPreview, PlanRequest
+from core.settings import GB
+from tui.state.format import BAD, GOOD, WARN, Mark
+from tui.widgets.topology_list import TOPOLOGIES
+from tui.widgets.topology_text import Now, journey, loading_words, row_content, title_content, topology_content
+
+LAYOUT = Layout(
+    layers=8,
+    layer_bytes=(GB,) * 8,
+    token_bytes=(GB,) * 8,
+    embed_bytes=0,
+    output_bytes=0,
+    tied=False,
+    kv_bytes_per_token=(0,) * 8,
+    kv_caps=(0,) * 8,
+)
+ANATOMY = Anatomy(layers=8, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
+NAMES = ("studio", "mbp", "mini")
+TOLD = Forecast(stages_s=(0.03, 0.02), hops_s=(0.005, 0.005), prompt_s=3.0, load_s=40.0, measured=True)
+LOADED, NOTHING = Mark("●", "loaded", GOOD), Now(None, Mark("✗", "broken", BAD), 0)
+
+
+def preview(topology: Topology | None, *budgets: int, forecast: Forecast | None = TOLD, **more: Any) -> PlanPreview:
+    macs = [Peer(device_id=n, name=n, budget_bytes=b * GB) for n, b in zip(NAMES, budgets, strict=False)]
+    request = PlanRequest(model="m", topology=topology)
+    made = preview_of(model="m", fingerprint="f", layout=LAYOUT, peers=macs, request=request, anatomy=ANATOMY)
+    fields = {field: getattr(made, field) for field in made.__struct_fields__}
+    return PlanPreview(**(fields | {"forecast": forecast} | more))
+
+
+def plan(topology: Topology, *budgets: int) -> Plan:
+    made = preview(topology, *budgets).plan
+    assert made
+    return made
+
+
+@pytest.mark.parametrize(
+    ("topology", "steps"),
+    [
+        pytest.param("private", ["studio embeds, 0–3", "mbp 4–5", "mini 6–7", "studio output"], id="private"),
+        pytest.param("forward", ["studio embeds, 0–3", "mbp 4–5", "mini 6–7, output", "studio gets the token"], id="f"),
+        pytest.param("reverse", ["studio asks", "mbp embeds, 0–1", "mini 2–3", "studio 4–7, output"], id="reverse"),
+        pytest.param("single", ["studio embeds, 0–7, output"], id="single"),
+    ],
+)
+def test_the_journey_names_every_mac_in_the_order_of_the_work(topology: Topology, steps: list[str]) -> None:
+    assert journey(plan(topology, 16, 8, 8)) == steps
+
+
+@pytest.mark.parametrize("width", [118, 70, 54])
+@pytest.mark.parametrize("topology", TOPOLOGIES)
+def test_a_row_fits_and_the_ring_is_not_cut_within_a_mac(topology: Topology, width: int) -> None:
+    row = row_content(topology, preview(topology, 16, 8, 8), NOTHING, width)
+    assert row.cell_length == width
+    lines = topology_content(topology, preview(topology, 16, 8, 8), NOTHING, NAMES, width).plain.splitlines()
+    said = " ".join(line.strip() for line in lines)
+    assert all(step in said for step in journey(plan(topology, 16, 8, 8)))
+    table = [line for line in lines if line.startswith(("Mac ", *NAMES)) and "→" not in line]
+    assert all(len(line) <= width for line in table if "output" not in line)
+
+
+def words(topology: Topology, shown: PlanPreview | None, now: Now = NOTHING) -> str:
+    return topology_content(topology, shown, now, NAMES, 76).plain
+
+
+def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
+    text = words("forward", preview("forward", 16, 8, 8))
+    for row in (
+        "studio      0–3      10.2 KB      token ids",
+        "mbp         4–5      10.2 KB      hidden states of layers 4–5",
+        "mini        6–7      4 B          token ids, logits",
+        "Expected     16.7 tok/s  (from past runs here)",
+        "First token  ≈ 3.0 s per 1k tokens of prompt",
+        "Load time    ≈ 40 s",
+        "Enter loads it so",
+    ):
+        assert row in text
+    alone = words("single", preview("single", 16, 8, 8))
+    assert "mbp         –        –            nothing" in alone
+
+
+def test_a_guess_is_called_one_and_advice_is_given() -> None:
+    guess = Forecast(stages_s=(0.1,), hops_s=(), prompt_s=1, load_s=1, measured=False, advice="studio alone is faster.")
+    shown = preview("private", 16, 8, forecast=guess)
+    assert "(a guess by the chip)" in words("private", shown)
+    assert "▲ studio alone is faster." in words("private", shown)
+    assert row_content("private", shown, NOTHING, 44).plain.rstrip().endswith("≈ 10.0 tok/s")
+    silent = preview("private", 16, 8, forecast=None)
+    assert "Expected" not in words("private", silent)
+    assert "tok/s" not in row_content("private", silent, NOTHING, 44).plain
+
+
+@pytest.mark.parametrize(
+    ("shown", "row", "said"),
+    [
+        pytest.param(None, "◌ private  asking", "The node is planning it", id="asking"),
+        pytest.param(preview("private", 16), "✗ private  cannot be", "→ Pair another Mac", id="one Mac"),
+        pytest.param(preview("private", 4, 3), "✗ private  cannot be", "GB more on", id="too large"),
+        pytest.param(
+            preview("private", 16, 8, missing_on=("mbp",)),
+            "✗ private  cannot be",
+            "mbp has not got this",
+            id="no files",
+        ),
+        pytest.param(
+            PlanPreview(problem=Problem(kind="NodeError", what="It is gone.", fix="Start it.")),
+            "✗ private  cannot be",
+            "✗ It is gone.\n→ Start it.",
+            id="no node",
+        ),
+        pytest.param(preview("private", 16, 8), "✓ private  2 Macs", "Enter loads it so", id="fits"),
+    ],
+)
+def test_what_can_be_loaded_and_why_not(shown: PlanPreview | None, row: str, said: str) -> None:
+    assert row_content("private", shown, NOTHING, 44).plain.startswith(row)
+    assert said in words("private", shown)
+
+
+def test_what_is_loaded_is_marked_and_a_reload_says_what_it_stops() -> None:
+    shown, now = preview("private", 16, 8), Now(plan("private", 16, 8), LOADED, 2)
+    assert row_content("private", shown, now, 44).plain.startswith("● private  loaded")
+    assert row_content("forward", shown, now, 44).plain.startswith("✓ forward  2 Macs")
+    assert words("private", shown, now).endswith("● loaded")
+    assert "asks first" in words("forward", preview("forward", 16, 8), now)
+    loading = Now(now.plan, Mark("◌", "loading", WARN), 0)
+    assert row_content("private", None, loading, 44).plain.startswith("◌ private  loading")
+    assert "stopped" not in loading_words(plan("forward", 16, 8), 0)
+    assert "The answer that is being written is stopped." in loading_words(plan("forward", 16, 8), 1)
+    assert "2 answers are stopped." in loading_words(plan("forward", 16, 8), 2)
+
+
+def test_the_title_says_how_far_the_node_is() -> None:
+    assert title_content("m", 1, 4, 60).plain.rstrip().endswith("asking the node · 1 of 4")
+    assert title_content("m", 4, 4, 60).plain.rstrip() == " Topology · m"
+    assert title_content("", 0, 4, 60).plain.rstrip() == " Topology"

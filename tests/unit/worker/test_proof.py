@@ -1,0 +1,140 @@
+"""What the proof takes for granted, and what it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from core.errors import LinkLost, ModelNotFound, StageFailed
+from core.link.arrays import encode_arrays
+from core.worker.messages import Prove, Proved
+from core.worker.monolith import Task, Whole
+from core.worker.pipeline import Pipeline
+from core.worker.proof import PROMPT_TOKENS, check_sane, compare, fixed_prompt, prove, run_whole
+from core.worker.stage import Stage
+from tests.conftest import our_children
+from tests.support.made import build, twin
+from tests.support.rings import private_ring
+from tests.unit.node.test_formation import plan_of
+
+NAN, INF = float("nan"), float("inf")
+RING = [[0.0, 2.0, 8.0], [1.0, 8.0, -INF]]
+
+
+def whole(rows: list[list[float]], *, exact: bool = True) -> Whole:
+    return Whole(logits=b"".join(encode_arrays([mx.array(rows)])), exact=exact)
+
+
+def moved(by: float) -> list[list[float]]:
+    return [[0.0, 2.0 + by, 8.0], [1.0, 8.0, -INF]]
+
+
+@pytest.mark.parametrize("vocabulary", [2, 32, 512, 32_000, 104_729, 262_144])
+def test_the_prompt_is_the_same_everywhere_and_inside_the_vocabulary(vocabulary: int) -> None:
+    prompt = fixed_prompt(vocabulary)
+    assert prompt == fixed_prompt(vocabulary)
+    assert len(prompt) == PROMPT_TOKENS
+    assert all(0 <= token < vocabulary for token in prompt)
+
+
+@pytest.mark.parametrize("vocabulary", [512, 32_000, 262_144])
+def test_the_prompt_wanders(vocabulary: int) -> None:
+    assert len(set(fixed_prompt(vocabulary))) >= PROMPT_TOKENS // 2
+
+
+@pytest.mark.parametrize("logits", [[0.0, NAN, 1.0], [0.0, INF, 1.0], [-INF, -INF, -INF], [3.0, 3.0, 3.0], [0.0, 0.0]])
+def test_logits_that_choose_no_token_are_refused(logits: list[float]) -> None:
+    with pytest.raises(StageFailed):
+        check_sane(mx.array([logits]))
+
+
+def test_a_family_may_rule_ids_out_by_minus_infinity() -> None:
+    check_sane(mx.array([[0.5, -INF, 1.0]]))
+
+
+@pytest.mark.parametrize(("by", "exact"), [(0.0, True), (5e-4, True), (0.2, False)])
+def test_what_rounding_explains_is_taken_and_told(by: float, exact: bool) -> None:
+    assert compare(mx.array(RING), whole(moved(by), exact=exact)) == pytest.approx(by, rel=1e-3)
+
+
+@pytest.mark.parametrize(("by", "exact"), [(2e-3, True), (0.3, False), (NAN, True), (INF, False)])
+def test_what_rounding_does_not_explain_is_refused(by: float, exact: bool) -> None:
+    with pytest.raises(StageFailed, match="not those of the whole model"):
+        compare(mx.array(RING), whole(moved(by), exact=exact))
+
+
+def test_another_greedy_token_is_refused_however_near() -> None:
+    ring, other = mx.array([[1.0, 1.00001]]), whole([[1.00001, 1.0]])
+    with pytest.raises(StageFailed, match="not those of the whole model"):
+        compare(ring, other)
+
+
+def test_a_ring_that_breaks_meanwhile_ends_the_whole_model() -> None:
+    def idle() -> None:
+        assert any("monolith" in line for line in our_children())
+        raise LinkLost("mbp is gone.")
+
+    with pytest.raises(LinkLost):
+        run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, count=1), 0, 0, idle)
+    assert not any("monolith" in line for line in our_children())
+
+
+def test_what_is_wrong_with_the_whole_model_is_told() -> None:
+    with pytest.raises(ModelNotFound, match="/no/such/model"):
+        run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, count=1), 0, 0, lambda: None)
+
+
+def test_another_vocabulary_is_refused() -> None:
+    with pytest.raises(StageFailed):
+        compare(mx.array(RING), whole([[0.0, 2.0], [1.0, 8.0]]))
+
+
+# ---- the fixed prompt through a stage that owns the whole model
+
+
+@pytest.fixture(scope="module")
+def stage() -> Stage:
+    whole = build("llama")
+    return private_ring(whole, lambda: twin("llama", whole), ()).head
+
+
+@contextmanager
+def weights(stage: Stage, array: mx.array) -> Iterator[None]:
+    """Those of a layer are others for a while."""
+    model: Any = stage.layers._model
+    layer = model.layers[4].mlp.up_proj
+    before, layer.weight = layer.weight, array
+    try:
+        yield
+    finally:
+        layer.weight = before
+
+
+def proved(stage: Stage) -> Proved:
+    order = Prove(plan_gen=7, directory="/nowhere", verify=False)
+    return prove(order, plan_of(1), Pipeline(stage, plan_of(1), 1.0), weight_bytes=0, idle=lambda: None)
+
+
+def test_a_proof_leaves_nothing_behind_and_can_be_given_again(stage: Stage) -> None:
+    for _ in range(2):
+        told = proved(stage)
+        assert (told.plan_gen, told.tokens, told.difference) == (7, PROMPT_TOKENS, None)
+        assert stage.handles == 0
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        pytest.param(mx.full((64, 96), NAN), "no numbers", id="no numbers"),
+        pytest.param(mx.zeros((7, 7)), "MLX could not compute", id="no matrix"),
+    ],
+)
+def test_weights_that_compute_nothing_fail_the_proof(stage: Stage, array: mx.array, said: str) -> None:
+    with weights(stage, array), pytest.raises(StageFailed, match=said):
+        proved(stage)
+    stage.reset()
+    assert proved(stage)

@@ -1,0 +1,176 @@
+"""The head saves and loads between its turns, in one process; whatever ends it leaves nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from core.engine.parking import Parked
+from core.engine.requests import Request
+from core.engine.sessions import path_of, reading
+from core.errors import LinkLost, SessionError
+from core.events import Plan, Stage
+from core.models.slicing.probe import Probe
+from core.models.slicing.slots import Slice
+from core.worker.head import Head
+from core.worker.messages import (
+    Done,
+    LoadSession,
+    Report,
+    SaveSession,
+    SessionFailed,
+    SessionLoaded,
+    SessionSaved,
+)
+from core.worker.pipeline import Pipeline
+from core.worker.sessions import chosen
+from core.worker.stage import Stage as WorkerStage
+from core.worker.telemetry import StageMeter
+from tests.support.made import build
+
+SECRET = b"s" * 32
+PROMPT = [5, 6, 7, 8, 9, 10]
+VARIANT = "llama"
+
+
+def a_plan() -> Plan:
+    alone = Stage(device_id="a", peer="mac", start=0, stop=8, weight_bytes=0, kv_bytes=0, budget_bytes=0)
+    return Plan(
+        plan_gen=1,
+        model="tiny",
+        fingerprint="f",
+        topology="single",
+        layers=8,
+        context=100,
+        chunk=4,
+        rows=2,
+        stages=(alone,),
+        output="a",
+    )
+
+
+class Desk:
+    """A head that owns the whole model, and what it told."""
+
+    def __init__(self, folder: Path) -> None:
+        whole = build(VARIANT)
+        layers = Slice(whole, Probe(whole), 0, 8, embed=True, output=True)
+        self.reports: list[Report] = []
+        pipeline = Pipeline(WorkerStage(layers, StageMeter(0)), a_plan(), 5.0)
+        self.head = Head(a_plan(), pipeline, self.reports.append)
+        self.path = path_of(folder / "sessions", "x")
+
+    def turn(self) -> None:
+        inbox: Any = None
+        self.head.turn(inbox)
+
+    def rest(self) -> list[Report]:
+        """Turns until nothing is left to do, and what was told meanwhile."""
+        mark = len(self.reports)
+        while self.head.is_busy:
+            self.turn()
+        return self.reports[mark:]
+
+    def ask(self, tokens: list[int]) -> Done:
+        self.head.submit(Request(request_id="ab" * 16, tokens=tokens, max_tokens=4))
+        return next(report for report in self.rest() if isinstance(report, Done))
+
+    def save(self, tokens: list[int]) -> None:
+        order = SaveSession(path=str(self.path), secret=SECRET, tokens=tokens, messages=(), created_at=1.0)
+        self.head.sessions.save(order)
+
+    def load(self) -> None:
+        self.head.sessions.load(LoadSession(path=str(self.path), secret=SECRET))
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    """A file of PROMPT and the beginning of its answer."""
+    desk = Desk(tmp_path)
+    desk.ask(PROMPT)
+    desk.save(held(desk))
+    assert desk.rest() == [SessionSaved()]
+    return desk.path
+
+
+def held(desk: Desk) -> list[int]:
+    """What its newest row at rest holds."""
+    return list(desk.head._scheduler.parked[-1].tokens)
+
+
+def test_what_was_saved_is_reused_once_it_is_loaded(desk: Desk, saved: Path) -> None:
+    tokens = reading(saved, SECRET)[0].tokens
+    desk.load()
+    assert desk.rest() == [SessionLoaded()]
+    assert desk.ask([*tokens, 3, 4]).reused == len(tokens)
+
+
+def test_a_row_is_of_no_use_while_it_comes(desk: Desk, saved: Path) -> None:
+    tokens = reading(saved, SECRET)[0].tokens
+    desk.load()
+    desk.turn()
+    assert desk.ask([*tokens, 3, 4]).reused == 0
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 5, 9])
+def test_what_is_given_up_leaves_nothing(desk: Desk, saved: Path, turns: int) -> None:
+    before = saved.read_bytes()
+    tokens = reading(saved, SECRET)[0].tokens
+    for begin in (desk.load, lambda: desk.save(held(desk))):
+        desk.ask([8, 9, 8, 7])
+        begin()
+        for _ in range(turns):
+            desk.turn()
+        desk.head.sessions.fail(LinkLost("It is over.").problem)
+        assert desk.reports[-1] == SessionFailed(problem=LinkLost("It is over.").problem)
+        desk.rest()
+        assert [path.name for path in saved.parent.iterdir()] == ["x.mcs"]
+        assert saved.read_bytes() == before
+    assert desk.ask([*tokens, 3, 4]).reused == 0
+    assert not desk.head._scheduler._parking._pins
+    assert len(desk.head._pipeline._ledger) == len(desk.head._scheduler.parked)
+
+
+def test_another_one_has_to_wait(desk: Desk, saved: Path) -> None:
+    desk.load()
+    for begin in (desk.load, lambda: desk.save(PROMPT)):
+        begin()
+        (refused,) = desk.reports[-1:]
+        assert isinstance(refused, SessionFailed)
+        assert refused.problem.kind == "Busy"
+    assert desk.rest() == [SessionLoaded()]
+
+
+def test_what_the_ring_forgets_ends_it(desk: Desk, saved: Path) -> None:
+    desk.load()
+    desk.turn()
+    desk.head.fail_all(LinkLost("All is lost.").problem)
+    assert isinstance(desk.reports[-1], SessionFailed)
+    assert not desk.head.sessions.is_busy
+
+
+@pytest.mark.parametrize(
+    ("rows", "limit", "best"),
+    [
+        pytest.param([(1, 2, 3), (1, 2, 3, 4)], None, 1, id="the longest"),
+        pytest.param([(1, 2, 3), (1, 2, 9, 9)], None, 0, id="not another one"),
+        pytest.param([(1, 2, 3), (1, 2, 3, 4, 5, 6)], None, 1, id="one that holds more"),
+        pytest.param([(1, 2, 3), (1, 2, 3, 4, 5, 6)], 5, 0, id="not one that holds more and cannot be trimmed"),
+        pytest.param([(9,), (2, 3)], None, None, id="none"),
+        pytest.param([], None, None, id="nothing"),
+    ],
+)
+def test_the_row_that_is_of_most_use_is_saved(rows: list[tuple[int, ...]], limit: int | None, best: int | None) -> None:
+    parked = [Parked(number, tokens) for number, tokens in enumerate(rows)]
+    if best is None:
+        with pytest.raises(SessionError, match="no longer in memory"):
+            chosen(parked, [1, 2, 3, 4, 5], limit)
+    else:
+        assert chosen(parked, [1, 2, 3, 4, 5], limit).handle == best

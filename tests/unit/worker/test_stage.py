@@ -1,0 +1,267 @@
+"""A chain of stages does with handles what mlx-lm does with its caches, and refuses what no honest head asks."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import mlx.core as mx
+import numpy as np
+import pytest
+from mlx_lm.generate import maybe_quantize_kv_cache
+from mlx_lm.models.cache import make_prompt_cache
+
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.errors import ProtocolError, StageFailed
+from core.models.made.maker import random_model
+from core.models.slicing.probe import Probe
+from core.models.slicing.slots import KV_GROUP, Slice
+from core.worker.stage import Stage
+from core.worker.telemetry import StageMeter
+from tests.support.atlas import VOCAB, config_of
+from tests.support.compositions import Handles
+from tests.support.made import build, twin
+from tests.support.rings import Reference, Ring, private_ring
+
+VARIANTS = ("llama", "gemma3_text", "qwen3_next", "deepseek_v3", "bailing_moe_linear")
+CUTS = {"two": (3,), "three": (1, 6)}
+PLAYS = 40
+
+
+def ring_of(variant: str, whole: Any, cuts: tuple[int, ...]) -> Ring:
+    return private_ring(whole, lambda: twin(variant, whole), cuts)
+
+
+class Alike(Handles):
+    """Every composition and forward over a ring, and beside it over the whole model with mlx-lm's caches."""
+
+    def __init__(self, ring: Ring, whole: Any) -> None:
+        super().__init__(ring.trim_limit, lambda: make_prompt_cache(whole))
+        self._ring, self._whole = ring, whole
+        self._rng = np.random.default_rng(3)
+
+    def do(self, op: Op) -> None:
+        super().do(op)
+        self._ring.compose([op])
+
+    def forward(self, handle: int, length: int) -> None:
+        tokens = mx.array(self._rng.integers(4, 200, (len(self.rows[handle].tokens), length)))
+        expected = self._whole(tokens, cache=self.caches[handle])
+        mx.eval(expected, [cache.state for cache in self.caches[handle]])
+        found = self._ring.forward(handle, tokens)
+        np.testing.assert_allclose(np.array(found), np.array(expected), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("cuts", CUTS)
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_operation_is_mlx_lms(variant: str, cuts: str) -> None:
+    whole = build(variant)
+    ring = ring_of(variant, whole, CUTS[cuts])
+    done: set[type[Op]] = set()
+    for seed in range(2):
+        alike = Alike(ring, whole)
+        rng = Random(seed)
+        for _ in range(PLAYS):
+            alike.play(rng)
+        done |= alike.done
+        for stage in ring.stages:
+            assert stage.handles == len(alike.rows)
+            for handle, rows in alike.rows.items():
+                assert stage.position(handle) == rows.position
+            stage.reset()
+            assert stage.handles == 0
+    wanted = {New, Merge, Extend, Keep, Copy, Extract, Trim, Prepare, Finalise, Drop}
+    assert done == wanted - ({Trim} if ring.trim_limit == 0 else set())
+
+
+def test_one_row_is_computed_bit_for_bit() -> None:
+    whole = build("llama")
+    reference = Reference(whole, (11, 40), 16)
+    assert len(set(reference.tokens)) > 8
+    for ring in (ring_of("llama", whole, (1, 6)), ring_of("llama", whole, ())):
+        row = ring.begin()
+        for inputs, expected in zip(reference.inputs, reference.logits, strict=False):
+            np.testing.assert_array_equal(ring.step(row, inputs), expected)
+
+
+def test_a_batch_gives_what_each_row_gives_alone() -> None:
+    whole = build("qwen3_next")
+    ring = ring_of("qwen3_next", whole, (3,))
+    alone = [Reference(whole, (length,), 8) for length in (5, 11, 8)]
+    rows = []
+    for reference in alone:
+        rows.append(ring.begin())
+        ring.step(rows[-1], reference.inputs[0])
+    batch = ring.merge(rows)
+    assert ring.head.position(batch) == 11
+    for step in range(8):
+        logits = ring.step(batch, [[reference.tokens[step]] for reference in alone])
+        assert logits.argmax(axis=-1).tolist() == [reference.tokens[step + 1] for reference in alone]
+
+
+@pytest.mark.parametrize("variant", ["llama", "deepseek_v3"])
+def test_a_copy_without_most_of_its_tokens_takes_no_memory_for_them(variant: str) -> None:
+    whole = build(variant)
+    ring = ring_of(variant, whole, (3,))
+    tokens = np.random.default_rng(2).integers(4, 200, (1, 700)).tolist()
+    row, copy = ring.begin(), 10
+    ring.step(row, tokens)
+    ring.compose([Copy(copy, row), Trim(copy, 600)])
+    expected = whole(mx.array([[*tokens[0][:100], 7, 8]]))[:, -1]
+    ring.step(copy, [[7]])
+    np.testing.assert_allclose(ring.step(copy, [[8]]), np.array(expected), rtol=0, atol=1e-4)
+    assert [2 * stage.nbytes(copy) < stage.nbytes(row) for stage in ring.stages] == [True, True]
+    assert ring.head.position(row) == 700
+
+
+@pytest.mark.parametrize("cuts", [pytest.param((), id="whole"), pytest.param((3,), id="two")])
+def test_logits_of_every_position(cuts: tuple[int, ...]) -> None:
+    whole = build("deepseek_v3")
+    ring = ring_of("deepseek_v3", whole, cuts)
+    tokens = Reference(whole, (9,), 0).inputs[0]
+    found = ring.forward(ring.begin(), mx.array(tokens))
+    np.testing.assert_allclose(np.array(found), np.array(whole(mx.array(tokens))), rtol=0, atol=1e-5)
+    assert found.shape == (1, 9, VOCAB)
+    assert ring.step(ring.begin(), tokens).shape == (1, VOCAB)
+
+
+def test_caches_in_few_bits_are_mlx_lms_and_hold_one_row_each() -> None:
+    config = {**config_of("qwen3"), "hidden_size": 128, "num_key_value_heads": 1, "head_dim": KV_GROUP}
+    whole = random_model(config, 3, mx.float32)
+    ring = private_ring(whole, lambda: random_model(config, 3, mx.float32), (3,), kv_bits=8)
+    caches = make_prompt_cache(whole)
+    row, copy = ring.begin(), 10
+    for length in (11, 20, *[1] * 8):
+        inputs = np.random.default_rng(length).integers(4, 200, (1, length)).tolist()
+        expected = whole(mx.array(inputs), cache=caches)[:, -1]
+        maybe_quantize_kv_cache(caches, 0, KV_GROUP, 8)
+        np.testing.assert_allclose(ring.step(row, inputs), np.array(expected), rtol=0, atol=1e-5)
+    ring.compose([Copy(copy, row), Trim(copy, 3)])
+    # keys and values of 256 positions on three layers, which would be four bytes wide
+    assert ring.own_bytes(copy) < 3 * 2 * 256 * KV_GROUP * 4 / 3
+    ring.step(copy, [[5, 6, 7]])
+    with pytest.raises(StageFailed, match="few bits"):
+        ring.merge([row])
+
+
+@pytest.fixture(scope="module")
+def last() -> Stage:
+    """Layers 3 to 7, which take a boundary."""
+    whole = build("llama")
+    return Stage(Slice(whole, Probe(whole), 3, 8, embed=False, output=True), StageMeter(1))
+
+
+@pytest.fixture
+def stage(last: Stage) -> Stage:
+    """Handle 1 is a row of 5 tokens, 2 a batch of two rows, 3 an empty row."""
+    last.reset()
+    last.compose([New(1), New(3), New(4), New(5)])
+    last.run(1, boundary(1, 5), 0)
+    last.run(4, boundary(1, 3), 0)
+    last.compose([Merge(2, (4, 5))])
+    return last
+
+
+def boundary(rows: int, length: int, width: int = 96) -> list[mx.array]:
+    return [mx.ones((rows, length, width))]
+
+
+@pytest.mark.parametrize(
+    "ops",
+    [
+        pytest.param([Copy(9, 8)], id="unknown handle"),
+        pytest.param([New(1)], id="new where there is one"),
+        pytest.param([Copy(2, 1)], id="copy over another"),
+        pytest.param([Copy(1, 1)], id="copy over itself"),
+        pytest.param([Extract(2, 2, 0)], id="extract over the batch"),
+        pytest.param([Merge(2, (1, 3))], id="merge over another"),
+        pytest.param([Merge(9, (1, 1))], id="merge a row with itself"),
+        pytest.param([Merge(9, (1, 2))], id="merge a batch"),
+        pytest.param([Merge(9, ())], id="merge nothing"),
+        pytest.param([Extend(2, 2)], id="extend with itself"),
+        pytest.param([Extend(2, 1)], id="extend with a plain row"),
+        pytest.param([Keep(2, ())], id="keep nothing"),
+        pytest.param([Keep(2, (2,))], id="keep a row that is not there"),
+        pytest.param([Extract(9, 2, 2)], id="extract a row that is not there"),
+        pytest.param([Trim(1, 6)], id="trim too much"),
+        pytest.param([Prepare(2, lengths=(1, 2, 3))], id="prepare other rows"),
+        pytest.param([Finalise(1)], id="finalise a plain row"),
+    ],
+)
+def test_what_no_honest_head_composes_changes_nothing(stage: Stage, ops: list[Op]) -> None:
+    with pytest.raises(ProtocolError):
+        stage.compose(ops)
+    assert stage.handles == 3
+    assert [stage.position(handle) for handle in (1, 2, 3)] == [5, 3, 0]
+    stage.run(1, boundary(1, 1), 5)
+    stage.run(2, boundary(2, 1), 3)
+
+
+def test_a_step_must_fit_its_handle(stage: Stage) -> None:
+    for refused in (
+        lambda: stage.run(8, boundary(1, 1), 0),
+        lambda: stage.run(1, boundary(1, 1), 4),
+        lambda: stage.run(1, boundary(1, 1), 6),
+        lambda: stage.run(1, boundary(2, 1), 5),
+        lambda: stage.run(2, boundary(1, 2), 3),
+        lambda: stage.run(1, boundary(1, 1, 95), 5),
+        lambda: stage.run(1, boundary(1, 0), 5),
+        lambda: stage.run(1, [], 5),
+        lambda: stage.run(1, [mx.ones(96)], 5),
+        lambda: stage.output(1, boundary(2, 1)),
+        lambda: stage.output(1, []),
+        lambda: stage.position(8),
+        lambda: stage.nbytes(8),
+    ):
+        with pytest.raises(ProtocolError):
+            refused()
+    with pytest.raises(StageFailed, match="previous stage"):
+        stage.run(1, [mx.ones((1, 1, 48)), mx.ones((1, 1, 48))], 5)
+    assert stage.run(1, boundary(1, 1), 5)[0].shape == (1, 1, 96)
+    assert stage.position(1) == 6
+
+
+def test_merged_rows_may_take_the_name_of_one(stage: Stage) -> None:
+    stage.compose([Merge(1, (1, 3)), Drop(8)])
+    stage.run(1, boundary(2, 1), 5)
+    assert stage.handles == 2
+    assert stage.position(1) == 6
+
+
+def test_what_fails_is_forgotten_and_the_rest_stays() -> None:
+    whole = build("llama4")
+    stage = Stage(Slice(whole, Probe(whole), 0, 8, embed=True, output=True), StageMeter(0))
+    stage.compose([New(1), New(2), New(3), New(4)])
+    for handle in (1, 2, 3, 4):
+        stage.whole(handle, mx.array([[5, 6, 7]]))
+    with pytest.raises(StageFailed, match="merge"):
+        stage.compose([Trim(4, 1), Merge(9, (1, 2)), Drop(3)])
+    assert stage.handles == 0
+    stage.compose([New(5), Drop(4)])
+    assert stage.handles == 1
+
+
+@pytest.mark.parametrize("variant", ["qwen3_next", "gemma3_text"])
+def test_caches_are_trimmed_only_as_long_as_mlx_lm_can(variant: str) -> None:
+    whole = build(variant)
+    probe = Probe(whole)
+    # neither state nor window is among the layers of the last stage
+    stage = Stage(Slice(whole, probe, 7, 8, embed=False, output=True), StageMeter(1))
+    assert all(cache.is_trimmable() for cache in stage.layers.own(stage.layers.new_caches()))
+    stage.compose([New(1)])
+    stage.run(1, boundary(1, 4), 0)
+    if variant == "gemma3_text":
+        stage.compose([Trim(1, 1)])
+        stage.run(1, boundary(1, 6), 3)
+    with pytest.raises(StageFailed, match="taken off"):
+        stage.compose([Trim(1, 1)])
+
+
+def test_copies_share_memory_until_one_of_them_is_written(stage: Stage) -> None:
+    before = mx.get_active_memory()
+    stage.compose([Copy(100 + number, 1) for number in range(50)])
+    assert mx.get_active_memory() - before < stage.nbytes(1)
+    stage.run(100, boundary(1, 1), 5)
+    assert stage.position(1) == 5
+    (mine,), (copied,) = (stage.run(handle, boundary(1, 2), 5) for handle in (1, 101))
+    np.testing.assert_array_equal(np.array(mine), np.array(copied))

@@ -1,0 +1,1 @@
+"""The macluster command: one file a command group."""

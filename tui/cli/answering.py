@@ -1,0 +1,235 @@
+"""One answer on the command line: how it can be asked for, and what is printed of it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from math import inf, isfinite
+from typing import Final
+
+from core.errors import MaclusterError, UsageError, error_from
+from core.events import Recovery, RequestDone, TokenEvent
+from core.requests import AnswerId, ChatRequest, Message, Sampling, UnfinishedAnswer
+from core.settings import PENALTY_CONTEXT
+from core.text import clean_text
+from tui.cli import report
+from tui.cli.watch import Watch
+from tui.client import check
+
+ANSWER_S: Final = 3600.0
+CANCEL_S: Final = 2.0
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """How tokens are chosen, and where the answer ends."""
+    command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
+    end = command.add_argument_group("where the answer ends")
+    end.add_argument("--max-tokens", type=int, default=200, metavar="N", help="after N tokens (default %(default)s)")
+    end.add_argument("--min-tokens", type=int, default=0, metavar="N", help="not by itself before there are N tokens")
+    end.add_argument("--stop", action="append", default=[], metavar="TEXT", help="before this text; can be repeated")
+    choice = command.add_argument_group("how each token is chosen")
+    for option, text in (
+        ("--temperature", "0: the most likely one (default); the higher, up to 5, the less likely ones come through"),
+        ("--top-p", "leave out all but the most likely that together have this probability; 0: off"),
+        ("--min-p", "leave out what is less likely than this share of the most likely; 0: off"),
+    ):
+        choice.add_argument(option, type=_number, default=0.0, metavar="X", help=text)
+    choice.add_argument("--top-k", type=int, default=0, metavar="N", help="leave out all but the N most likely; 0: off")
+    for option, text in (
+        ("--repetition-penalty", "above 1 makes the last {} tokens less likely to come again, below 1 more likely"),
+        ("--presence-penalty", "subtract X, -2 to 2, from the logits of the last {} tokens"),
+        ("--frequency-penalty", "subtract X, -2 to 2, each time that a token is among the last {}"),
+    ):
+        choice.add_argument(option, type=_number, metavar="X", help=text.format(PENALTY_CONTEXT))
+    choice.add_argument(
+        "--logit-bias",
+        type=_bias,
+        action="append",
+        default=[],
+        metavar="ID=VALUE",
+        help="add VALUE, -100 to 100, to the logit of token ID; can be repeated",
+    )
+    choice.add_argument("--seed", type=int, metavar="N", help="choose the same tokens every time")
+    likely = "with --json: how likely each token was, and the N likeliest, up to 20"
+    choice.add_argument("--logprobs", type=int, metavar="N", help=likely)
+
+
+def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
+    """Raises UsageError for what cannot be asked."""
+    if args.logprobs is not None and not args.json:
+        raise UsageError("Logprobs are told in JSON only.", "Add --json.")
+    request = ChatRequest(
+        messages=(Message(role="user", content=prompt),),
+        max_tokens=args.max_tokens,
+        min_tokens=args.min_tokens,
+        stop=tuple(args.stop),
+        sampling=Sampling(
+            temperature=args.temperature,
+            top_p=args.top_p,
+            top_k=args.top_k,
+            min_p=args.min_p,
+            repetition_penalty=args.repetition_penalty,
+            presence_penalty=args.presence_penalty,
+            frequency_penalty=args.frequency_penalty,
+            logit_bias=dict(args.logit_bias),
+            seed=args.seed,
+            logprobs=args.logprobs,
+        ),
+        raw=args.ignore_chat_template,
+    )
+    check(request)
+    return request
+
+
+def asks_for_more(args: argparse.Namespace) -> bool:
+    """Whether an option of `add_options` was given, or has another value than without a word."""
+    plain = argparse.ArgumentParser()
+    add_options(plain)
+    return any(getattr(args, name) != value for name, value in vars(plain.parse_args([])).items())
+
+
+async def answer(
+    watch: Watch,
+    asked: ChatRequest | UnfinishedAnswer,
+    *,
+    as_json: bool,
+    hops: bool = True,
+    more: report.Facts | None = None,
+) -> None:
+    """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts. Who
+    interrupts it cancels it, and gets what there is. Raises what the node refuses, and what ended the answer.
+    """
+    begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
+    told = _Answer(len(watch.seen), begun, as_it_comes=not as_json)
+    asking = asyncio.create_task(
+        watch.client.chat(asked)
+        if isinstance(asked, ChatRequest)
+        else watch.client.go_on(AnswerId(request_id=asked.request_id))
+    )
+    try:
+        told.begin((await asyncio.shield(asking)).request_id)
+        async with _attended(watch, told.request_id):
+            await _until_done(watch, told)
+    except asyncio.CancelledError:
+        with contextlib.suppress(MaclusterError, TimeoutError):  # a node that is gone has stopped, too
+            told.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
+            await watch.client.cancel(told.request_id)
+            await watch.until(told.is_done, CANCEL_S, "Cancelling")
+            told.print_end(watch, more or {}, hops=False)
+        raise
+    told.print_end(watch, more or {}, hops=hops)
+    if told.done and told.done.problem:
+        raise error_from(told.done.problem)
+
+
+@asynccontextmanager
+async def _attended(watch: Watch, request_id: str) -> AsyncIterator[None]:
+    """However this process ends inside, the answer is not written for nobody."""
+    attending = asyncio.create_task(watch.client.attend(request_id))
+    try:
+        yield
+    finally:
+        attending.cancel()
+        await asyncio.gather(attending, return_exceptions=True)
+
+
+async def _until_done(watch: Watch, told: _Answer) -> None:
+    """An answer has an hour, in which the time does not count that it waits for a Mac."""
+
+    def waits(watch: Watch) -> bool:
+        return watch.now.recovery is not None and watch.now.recovery.state == "wait"
+
+    while not told.is_done(watch):
+        await watch.until(lambda w: told.is_done(w) or waits(w), ANSWER_S, "The answer")
+        await watch.until(lambda w: told.is_done(w) or not waits(w), inf, "Waiting")
+
+
+class _Answer:
+    """What came of `request_id` since event `mark`; the text `begun` was there before."""
+
+    def __init__(self, mark: int, begun: str, *, as_it_comes: bool) -> None:
+        self.request_id = ""
+        self.done: RequestDone | None = None
+        self._mark, self._begun, self._as_it_comes = mark, begun, as_it_comes
+        self._tokens: list[TokenEvent] = []
+        self._recoveries: list[Recovery] = []
+        self._at_margin = True
+
+    def begin(self, request_id: str) -> None:
+        """The node has taken it."""
+        if not self.request_id:
+            self.request_id = request_id
+            self._show(self._begun)
+
+    def is_done(self, watch: Watch) -> bool:
+        """Whether its end is there; prints what is new."""
+        fresh, self._mark = watch.seen[self._mark :], len(watch.seen)
+        for event in fresh:
+            match event:
+                case TokenEvent(request_id=self.request_id):
+                    self._tokens.append(event)
+                    self._show(event.text)
+                case RequestDone(request_id=self.request_id):
+                    self.done = event
+                    self._show(event.text)
+                case Recovery(requests=requests) if not requests or self.request_id in requests:
+                    self._tell(event)
+                case _:
+                    pass
+        return self.done is not None
+
+    def _show(self, text: str) -> None:
+        if self._as_it_comes and text:
+            print(clean_text(text), end="", flush=True)
+            self._at_margin = text.endswith("\n")
+
+    def _tell(self, event: Recovery) -> None:
+        """One line each time that there is something else to say; on a terminal it leaves the answer's line."""
+        if self._recoveries and self._recoveries[-1].text == event.text:
+            return
+        self._recoveries.append(event)
+        if not self._as_it_comes:
+            return
+        if not self._at_margin and sys.stdout.isatty() and sys.stderr.isatty():
+            print(file=sys.stderr)
+            self._at_margin = True
+        is_dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        line = report.recovery_line(event)
+        print(f"\x1b[2m{line}\x1b[0m" if is_dim else line, file=sys.stderr, flush=True)
+
+    def print_end(self, watch: Watch, more: report.Facts, *, hops: bool) -> None:
+        """What is told when nothing more comes."""
+        assert self.done is not None
+        if not self._as_it_comes:
+            facts = report.answer_facts(
+                watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries
+            )
+            print(report.to_json(facts | more))
+            return
+        print("\n")
+        if hops and watch.now.hops:
+            print("\n".join(report.hop_lines(watch.now.hops, {p.device_id: p.name for p in watch.now.peers})))
+        if hops:
+            print(report.done_line(self.done))
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is no number")
+    return number
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, value = text.partition("=")
+    if not token.isascii() or not token.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a token id and a number, such as 42=-5")
+    return int(token), _number(value)

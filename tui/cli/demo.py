@@ -1,0 +1,206 @@
+"""Three Macs simulated on this one: own identities, own state folders, own nodes and workers, real links."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from functools import partial
+from importlib.resources import files
+from os import environ
+from pathlib import Path
+
+import msgspec
+
+from core.errors import MaclusterError, NodeError, PairingError, UsageError
+from core.events import PairingChanged, PlanLoaded
+from core.requests import Address, Digits, LoadRequest, PairingOffer
+from core.settings import Home
+from tui.cli.imagined import budgets_of
+from tui.cli.watch import Watch
+
+NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
+CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
+BONJOUR_S = 8.0
+START_S = 30.0
+DEMO_MODEL = Path(str(files("core.demo"))) / "macluster-demo"
+LOAD_S = 300.0
+
+
+class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
+    says how it is loaded; the model that it names does not count.
+    """
+
+    budgets_gb: tuple[float, ...]
+    model: Path | None = None
+    load: LoadRequest = LoadRequest(model="")
+    multicast: bool = True
+
+
+def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
+    """The budgets in `memory` ("64,32,16"), as many as `macs`, the last one repeated. Raises UsageError."""
+    budgets = budgets_of(memory, "--memory")
+    count = len(budgets) if macs is None else macs
+    if not 1 <= count <= len(NAMES):
+        raise UsageError(f"--macs {count} is not between 1 and {len(NAMES)}.")
+    return (budgets + (budgets[-1],) * count)[:count]
+
+
+class Demo:
+    """Started nodes that end with this process, however it ends: they watch a pipe that only it holds."""
+
+    def __init__(self, config: DemoConfig, say: Callable[[str], None]) -> None:
+        if not 1 <= len(config.budgets_gb) <= len(NAMES):
+            raise UsageError(f"The demo simulates 1 to {len(NAMES)} Macs, not {len(config.budgets_gb)}.")
+        self._config = config
+        self._say = say
+        self._root = Path(tempfile.mkdtemp(prefix="macluster-"))
+        self._nodes: list[subprocess.Popen[bytes]] = []
+        self.watches: list[Watch] = []
+        self._stack = AsyncExitStack()
+        self.found_by = "Bonjour on the loopback interface"
+
+    @property
+    def budgets(self) -> tuple[float, ...]:
+        """Budgets in GB, the head first."""
+        return self._config.budgets_gb
+
+    @property
+    def home(self) -> Home:
+        """The state folder of the head."""
+        return self._home(0)
+
+    @property
+    def head(self) -> Watch:
+        """The head's events."""
+        return self.watches[0]
+
+    def pid_of(self, index: int) -> int:
+        """Process id of a node."""
+        return self._nodes[index].pid
+
+    async def start(self) -> None:
+        """The nodes up and answering."""
+        model = (self._config.model or DEMO_MODEL).expanduser().absolute()
+        self.model = str(model)
+        for index in range(len(self._config.budgets_gb)):
+            self._nodes.append(self._launch(index, model))
+        for index in range(len(self._nodes)):
+            watch = await self._stack.enter_async_context(Watch(self._home(index)))
+            self.watches.append(watch)
+            await watch.attached(START_S, partial(self._lives, index))
+
+    async def join(self) -> None:
+        """The nodes found, paired and linked with each other."""
+        if len(self._nodes) > 1:
+            await self.find_each_other()
+            for other in self.watches[1:]:
+                await pair(self.head, other)
+            await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
+
+    async def load(self) -> PlanLoaded:
+        """Load the model over all of them. Raises the problem that stopped it."""
+        head = self.head
+        await head.client.load(msgspec.structs.replace(self._config.load, model=self.model))
+        await head.until(lambda w: w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model")
+        if head.now.plan_problem:
+            raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)
+        return next(e for e in reversed(head.seen) if isinstance(e, PlanLoaded))
+
+    async def stop_watching(self) -> None:
+        """Let go of the nodes' events; the nodes run on."""
+        await self._stack.aclose()
+
+    async def stop(self) -> None:
+        """End the nodes, and with them their workers; remove their state."""
+        await self.stop_watching()
+        for node in self._nodes:
+            if node.stdin:
+                node.stdin.close()
+        for node in self._nodes:
+            try:
+                await asyncio.to_thread(node.wait, 8)
+            except subprocess.TimeoutExpired:
+                node.kill()
+                node.wait()
+        shutil.rmtree(self._root, ignore_errors=True)
+
+    def _lives(self, index: int) -> bool:
+        return self._nodes[index].poll() is None
+
+    def _home(self, index: int) -> Home:
+        return Home(self._root / NAMES[index])
+
+    def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
+        home = self._home(index).root
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        command = [
+            *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
+            *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
+            *("--models", str(model), "--until-eof", "--discard"),
+            *(() if self._config.multicast else ("--no-multicast",)),
+        ]
+        with (home / "node.stderr").open("wb") as complaints:
+            return subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                env={**environ, "PYTHONSAFEPATH": "1"},
+                start_new_session=True,
+            )
+
+    async def find_each_other(self) -> None:
+        """Every node knows where the others are: by Bonjour, else by direct addresses."""
+        others = len(self.watches) - 1
+
+        def sees_all(watch: Watch) -> bool:
+            return sum(not p.is_self for p in watch.now.peers) >= others
+
+        if self._config.multicast:
+            try:
+                await asyncio.gather(*(w.until(sees_all, BONJOUR_S, "Bonjour") for w in self.watches))
+            except MaclusterError:
+                self._say("Bonjour is not to be had on this machine: using direct addresses.")
+            else:
+                return
+        self.found_by = "direct addresses"
+        own = [next(p for p in w.now.peers if p.is_self) for w in self.watches]
+        for watch in self.watches:
+            for peer in own:
+                if peer.device_id not in {p.device_id for p in watch.now.peers}:
+                    host, _, port = peer.address.rpartition(":")
+                    await watch.client.know(Address(device_id=peer.device_id, host=host, port=int(port)))
+
+    def _all_linked(self, watch: Watch) -> bool:
+        linked = [p for p in watch.now.peers if p.state == "connected" and p.trust == "paired" and p.budget_bytes]
+        return len(linked) == len(self._nodes)
+
+
+async def pair(one: Watch, other: Watch) -> None:
+    """Pair two nodes as two people would: each types the digits that the other screen shows. Raises PairingError."""
+    marks = [len(one.seen), len(other.seen)]
+    window = await other.client.open_pairing()
+    await one.client.offer_pairing(PairingOffer(host="127.0.0.1", port=window.port))
+    both = list(zip((one, other), marks, strict=True))
+    shown = [await _pairing(watch, mark, "compare") for watch, mark in both]
+    await one.client.type_digits(Digits(digits=shown[1].digits))
+    await other.client.type_digits(Digits(digits=shown[0].digits))
+    for watch, mark in both:
+        await _pairing(watch, mark, "paired")
+
+
+async def _pairing(watch: Watch, mark: int, state: str) -> PairingChanged:
+    def found() -> list[PairingChanged]:
+        return [e for e in watch.seen[mark:] if isinstance(e, PairingChanged) and e.state in (state, "failed")]
+
+    await watch.until(lambda _: bool(found()), START_S, "Pairing")
+    event = found()[0]
+    if event.problem:
+        raise PairingError(event.problem.what, event.problem.fix)
+    return event

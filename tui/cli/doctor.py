@@ -1,0 +1,56 @@
+"""`macluster doctor`: what is wrong with this Mac, its node and its network, and what to do about it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from core.errors import NodeUnreachable
+from core.mac.memory import default_budget, physical_bytes
+from core.requests import Finding
+from core.settings import Home
+from core.text import clean_text
+from tui.cli import report
+from tui.client import NodeClient
+from tui.state.format import finding_mark
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def add_options(doctor: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+    """`fact` adds `--json`, and says what runs it."""
+    where = "the address to look at while no node runs (default: all interfaces)"
+    doctor.add_argument("--host", default="0.0.0.0", help=where)
+    fact(doctor, check)
+
+
+async def check(args: argparse.Namespace) -> int:
+    """Every finding as it is made, or all as one JSON list; 1 where something is bad."""
+    told = []
+    async for finding in _findings(Home(args.home.expanduser().absolute()), args.host):
+        told.append(finding)
+        if not args.json:
+            print("\n".join(finding_lines(finding)), flush=True)
+    if args.json:
+        print(report.to_json(told))
+    return 1 if any(finding.state == "bad" for finding in told) else 0
+
+
+async def _findings(home: Home, host: str) -> AsyncIterator[Finding]:
+    try:
+        async with NodeClient(home) as client:
+            async for finding in client.check():
+                yield finding
+    except NodeUnreachable:
+        # it brings Bonjour and keys along, which no other command needs
+        from core.node.peers.check import findings_without_node
+
+        async for finding in findings_without_node(home, host, default_budget(physical_bytes())):
+            yield finding
+
+
+def finding_lines(finding: Finding) -> list[str]:
+    """A finding as text."""
+    mark = finding_mark(finding.state)
+    lines = [f"{mark.glyph} {mark.word:<9} {finding.name}: {finding.what}"]
+    return [clean_text(line) for line in [*lines, *([f"            → {finding.fix}"] if finding.fix else [])]]

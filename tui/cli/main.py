@@ -1,0 +1,69 @@
+"""The `macluster` command. Exit status: 0 done, 1 failed, 2 wrong use."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from typing import NoReturn
+
+from core.errors import MaclusterError, UsageError
+from core.text import clean_text
+from tui.cli import opening
+
+
+def main() -> None:
+    """Entry of the `macluster` script."""
+    # the screen should be there soon, and to know all other commands takes a while
+    args, others = opening.parser().parse_known_args()
+    if others:
+        from tui.cli.parser import parser
+
+        args = parser().parse_args()
+        if args.command == "node":
+            _become_node(args)
+    try:
+        status = asyncio.run(_run(args))
+    except MaclusterError as error:
+        print(clean_text(f"macluster: {error}"), file=sys.stderr)
+        status = 2 if isinstance(error, UsageError) else 1
+    except KeyboardInterrupt:
+        status = 130
+    except BrokenPipeError:
+        # whoever read this, such as `head`, has enough; Python would complain again when it flushes at its end
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        status = 1
+    sys.exit(status)
+
+
+def _become_node(args: argparse.Namespace) -> NoReturn:
+    """This process goes on as the node, so that a process list shows it as `python -m core.node`."""
+    options = sys.argv[sys.argv.index("node") + 1 :]
+    os.environ["PYTHONSAFEPATH"] = "1"
+    os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
+
+
+async def _run(args: argparse.Namespace) -> int:
+    """SIGTERM ends a command as Ctrl+C does, so that what it started is taken down in order."""
+    task = asyncio.current_task()
+    assert task is not None
+    terminated = asyncio.Event()
+
+    def terminate() -> None:
+        terminated.set()
+        task.cancel()
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    try:
+        status: int = await args.run(args)
+        return status
+    except asyncio.CancelledError:
+        if terminated.is_set():
+            return 143
+        raise
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""The screen: `macluster` without a command. It imports what the first frame needs and nothing else."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import gc
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.errors import UsageError
+from core.settings import Home, default_home
+from tui.client import NodeClient, is_listening
+
+if TYPE_CHECKING:
+    from tui.control.preferences import Preferences
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options that stand before any command."""
+    usage = "macluster [-h] [--home HOME] [--plain] [--slow-link] [COMMAND ...]"
+    top = argparse.ArgumentParser(prog="macluster", usage=usage, add_help=False, allow_abbrev=False)
+    top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
+    add_look(top, default=False)
+    top.set_defaults(run=open_tui, command=None)
+    return top
+
+
+def add_look(command: argparse.ArgumentParser, *, default: object) -> None:
+    """How the screen is drawn."""
+    plain = "the screen in ASCII, without animation: for screen readers and old terminals"
+    command.add_argument("--plain", action="store_true", default=default, help=plain)
+    slow = "draw five times a second, without animation"
+    command.add_argument("--slow-link", action="store_true", default=default, help=slow)
+
+
+async def open_tui(args: argparse.Namespace) -> int:
+    """The terminal UI over this Mac's node; starts one for as long as the UI lives if none runs."""
+    gc.disable()  # until the first frame: `calm_collector`
+    from tui.app import MaclusterApp
+
+    _check_terminal()
+    home = home_of(args)
+    node = None if await is_listening(home) else _start_node(home)
+    try:
+        async with NodeClient(home) as client:
+            app = MaclusterApp(client, folder=home.root, preferences=preferences_of(args), ends_node=node is not None)
+            await app.run_async()
+    finally:
+        if node and node.stdin:
+            node.stdin.close()
+            await asyncio.to_thread(node.wait)
+    return app.return_code or 0
+
+
+def home_of(args: argparse.Namespace) -> Home:
+    """The folder that the command is about."""
+    return Home(args.home.expanduser().absolute())
+
+
+def _check_terminal() -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("The terminal UI needs a terminal.", "Use `macluster status`, `load` and `run` instead.")
+
+
+def preferences_of(args: argparse.Namespace) -> Preferences:
+    """What the person's file says, and what this command says besides."""
+    from tui.control.preferences import config_file, memory_in, read
+
+    found = read(config_file(), memory_in(home_of(args).root))
+    slow_link = found.slow_link or args.slow_link
+    return msgspec.structs.replace(found, plain=found.plain or args.plain, slow_link=slow_link)
+
+
+def _start_node(home: Home) -> subprocess.Popen[bytes]:
+    """A node that ends when this process does: it watches the pipe to its standard input."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+        start_new_session=True,
+    )

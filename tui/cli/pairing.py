@@ -1,0 +1,158 @@
+"""Pairing on the command line: `macluster pair`. It needs no terminal; the digits are read from standard input."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, Final
+
+import msgspec
+
+from core.errors import MaclusterError, PairingError, UsageError
+from core.events import PairingChanged, Snapshot
+from core.requests import Digits, PairingOffer, PairWith
+from core.settings import Home
+from core.text import clean_text
+from core.trust.naming import pick
+from tui.cli.watch import Watch
+from tui.state.format import digits, fingerprint_short
+
+ATTACH_S: Final = 5.0
+PAIRING_S: Final = 300.0
+DIGITS: Final = 6
+
+Tell = Callable[[PairingChanged, Snapshot], None]
+
+
+async def pair(home: Home, target: str, tell: Tell) -> None:
+    """Pair with the Mac `target` (a name or id of one that was seen, HOST:PORT of its window, or "" for whoever comes),
+    and `tell` every step. Raises PairingError and UsageError; then, and when cancelled, nothing is kept.
+    """
+    async with Watch(home) as watch:
+        await watch.attached(ATTACH_S)
+        mark = len(watch.seen)
+        await _begin(watch, target)
+        try:
+            await _Conversation(watch, mark, tell).hold()
+        except asyncio.CancelledError:
+            with suppress(MaclusterError):
+                await watch.client.stop_pairing()
+            raise
+
+
+def _begin(watch: Watch, target: str) -> Coroutine[Any, Any, object]:
+    host, _, port = target.rpartition(":")
+    if not target:
+        return watch.client.open_pairing()
+    if host and port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535:
+        return watch.client.offer_pairing(PairingOffer(host=host.removeprefix("[").removesuffix("]"), port=int(port)))
+    others = [(p.device_id, p.name) for p in watch.now.peers if not p.is_self]
+    return watch.client.pair_with(PairWith(device_id=pick(target, others)))
+
+
+class _Conversation:
+    """What the node says about the pairing, and what the person answers."""
+
+    def __init__(self, watch: Watch, mark: int, tell: Tell) -> None:
+        self._watch, self._tell = watch, tell
+        self._told = mark
+        self._typing: asyncio.Future[str | None] | None = None
+
+    async def hold(self) -> None:
+        """Until both are paired. Raises PairingError, UsageError."""
+        while True:
+            await self._watch.until(self._has_news, PAIRING_S, "Pairing")
+            if self._typing and self._typing.done():
+                self._typing = await self._hand_in(self._typing.result())
+            steps, self._told = self._steps(), len(self._watch.seen)
+            for step in steps:
+                self._tell(step, self._watch.now)
+                if step.state == "paired":
+                    return
+                if step.state in ("failed", "stopped"):
+                    problem = step.problem or PairingError("The pairing was stopped on this Mac.").problem
+                    raise PairingError(problem.what, problem.fix)
+                if step.state == "compare":
+                    self._typing = _line()
+
+    def _has_news(self, _: Watch) -> bool:
+        return bool(self._steps()) or (self._typing is not None and self._typing.done())
+
+    def _steps(self) -> list[PairingChanged]:
+        return [e for e in self._watch.seen[self._told :] if isinstance(e, PairingChanged)]
+
+    async def _hand_in(self, line: str | None) -> asyncio.Future[str | None] | None:
+        """Give the digits to the node; what cannot be digits is asked for again."""
+        if line is None:
+            await self._watch.client.stop_pairing()
+            what = "Standard input ended before the digits came."
+            raise UsageError(what, "Write the six digits of the other Mac on a line of their own.")
+        six = "".join(line.split())
+        if not (len(six) == DIGITS and six.isascii() and six.isdecimal()):
+            print("Six digits, please: ", end="", file=sys.stderr, flush=True)
+            return _line()
+        with suppress(UsageError):  # it ended in this very moment: the next event says how
+            await self._watch.client.type_digits(Digits(digits=six))
+        return None
+
+
+def _line() -> asyncio.Future[str | None]:
+    """One line of standard input, None at its end. A thread that nobody waits for reads it: whoever stops the pairing
+    does not want to press Enter first.
+    """
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str | None] = loop.create_future()
+
+    def put(text: str | None) -> None:
+        if not line.done():
+            line.set_result(text)
+
+    def read() -> None:
+        got = b""
+        while not got.endswith(b"\n") and (byte := os.read(0, 1)):
+            got += byte
+        with suppress(RuntimeError):  # the loop is closed: nobody wants the line any more
+            loop.call_soon_threadsafe(put, got.decode(errors="replace").strip() if got else None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return line
+
+
+def say(step: PairingChanged, now: Snapshot) -> None:
+    """A step of the pairing, for a person."""
+    print(clean_text(_sentence(step, now)), end="" if step.state == "compare" else "\n", flush=True)
+
+
+def _sentence(step: PairingChanged, now: Snapshot) -> str:
+    me = next((p.name for p in now.peers if p.is_self), "this Mac")
+    other = step.peer or "the other Mac"
+    match step.state:
+        case "waiting" if step.address:
+            left = max(0, round(step.closes_at - time.time()))
+            return (
+                f"Waiting for {other} for {left} s. There: `macluster pair {me}`, or p in the dashboard.\n"
+                f"If it does not find this Mac: `macluster pair {step.address}` there."
+            )
+        case "waiting":
+            return f"Looking for {other} …"
+        case "compare":
+            key = f"key SHA-256 {fingerprint_short(step.fingerprint)}"
+            return (
+                f"{other} ({step.device_id[:8]}) at {step.address}, {key}\n\n"
+                f"    {me} shows   {digits(step.digits)}\n\n"
+                f"Type the six digits that {other} shows: "
+            )
+        case "paired":
+            return f"\nPaired with {other}."
+        case _:
+            return ""
+
+
+def to_json(step: PairingChanged, now: Snapshot) -> None:
+    """A step of the pairing as a line of JSON."""
+    print(msgspec.json.encode(step).decode(), file=sys.stdout, flush=True)

@@ -1,0 +1,136 @@
+"""All commands of `macluster` and their options."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import get_args
+
+from core.errors import UsageError
+from core.events import Topology
+from core.node.options import add_options
+from core.plan.topology import parse_span
+from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
+from tui.cli import answering, commands, opening, sessions, transfers
+from tui.cli import doctor as doctor_command
+from tui.cli import trust as trust_commands
+
+DEMO_PROMPT = "How does macluster split a model?"
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    odd = "If the screen was killed (kill -9) and the terminal is odd, type `reset`."
+    what = "The Macs in a home as one private machine."
+    top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd, parents=[opening.parser()])
+    sub = top.add_subparsers(dest="command", metavar="COMMAND")
+    _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
+    node = sub.add_parser("node", help="the node of this Mac, without a screen")
+    add_options(node)
+    _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), commands.status)
+    _fact(sub.add_parser("peers", help="the Macs that were seen"), commands.peers)
+    pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
+    pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: whoever comes)")
+    _fact(pair, commands.pair)
+    doctor_command.add_options(sub.add_parser("doctor", help="why no other Mac is found, and what to do"), _fact)
+    trust_commands.add_options(sub.add_parser("trust", help="who is trusted how far, and changes of that"), _fact)
+    _fact(sub.add_parser("models", help="models on the disks of the Macs and how they fit"), commands.models)
+    download = sub.add_parser("download", help="a model of the Hugging Face hub to this Mac's disk")
+    transfers.add_download(download)
+    _fact(download, transfers.download)
+    copy = sub.add_parser("copy", help="a model from disk to disk of the paired Macs")
+    transfers.add_copy(copy)
+    _fact(copy, transfers.copy)
+    _fact(sub.add_parser("keys", help="the keys of the screen, and what to call them in config.toml"), commands.keys)
+    plan = sub.add_parser("plan", help="who would own which layers")
+    _model(plan, commands.plan)
+    plan.add_argument(
+        "--macs", metavar="GB,…", help="budgets of Macs that need not exist, the head first; needs no node"
+    )
+    plan.add_argument("--parts", action="store_true", help="also which bytes of which files each Mac would read")
+    load = sub.add_parser("load", help="split a model over the paired Macs")
+    _model(load, commands.load)
+    _verify(load)
+    _fact(sub.add_parser("unload", help="free the memory on every Mac"), commands.unload)
+    run = sub.add_parser("run", help="one answer to standard output")
+    _model(run, commands.run)
+    asked = run.add_mutually_exclusive_group(required=True)
+    asked.add_argument("-p", "--prompt", help="the prompt; - reads standard input")
+    go_on = "go on with an answer that was cut off: the newest, or the one whose id begins so"
+    asked.add_argument("--continue", dest="go_on", nargs="?", const="", metavar="ID", help=go_on)
+    run.add_argument("--session", metavar="NAME", help="go on with this saved conversation")
+    answering.add_options(run)
+    sessions.add_options(
+        sub.add_parser("session", help="conversations kept on this Mac: list, save, load, delete"), _fact
+    )
+    speed = sub.add_parser("speedtest", help="how fast the link between two Macs is")
+    speed.add_argument("source", metavar="FROM", nargs="?", default="", help="name or id (default: this Mac)")
+    speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
+    _fact(speed, commands.speedtest)
+    bench = sub.add_parser("bench", help="how fast, against something run beside it")
+    bench.add_argument("name", choices=("batch", "hop", "prefill", "reuse", "solo", "speculate", "topology", "tui"))
+    _fact(bench, commands.bench)
+    return top
+
+
+def _demo(demo: argparse.ArgumentParser) -> None:
+    # what stands before the command counts too
+    opening.add_look(demo, default=argparse.SUPPRESS)
+    demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
+    demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
+    demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
+    _how(demo)
+    demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
+    demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
+    _verify(demo)
+    answering.add_options(demo)
+    _fact(demo, commands.demo)
+    demo.set_defaults(default_prompt=DEMO_PROMPT)
+
+
+def _fact(command: argparse.ArgumentParser, run: Command) -> None:
+    command.add_argument("--json", action="store_true", help="print one JSON value")
+    command.set_defaults(run=run)
+
+
+def _model(command: argparse.ArgumentParser, run: Command) -> None:
+    command.add_argument("model", metavar="MODEL", help="a name from `macluster models`, or a directory")
+    left_out = "Macs that are to hold no layers, by name or id"
+    command.add_argument("--without", type=_macs, default=(), metavar="MAC,…", help=left_out)
+    _how(command)
+    _fact(command, run)
+
+
+def _verify(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--verify", action="store_true", help="compare the ring with the whole model on the head, where it has room"
+    )
+
+
+def _how(command: argparse.ArgumentParser) -> None:
+    """The options of `core.requests.PlanRequest`."""
+    ring = "what other Macs may see (default: private, hidden states only; single where there is one Mac)"
+    command.add_argument("--topology", choices=get_args(Topology), help=ring)
+    owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
+    command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)
+    command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
+    command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in so many bits")
+    rows = "requests that run at the same time (default %(default)s); they share the context"
+    command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)
+    by_itself = "(default: as the hops allow)"
+    command.add_argument("--chunk", type=int, metavar="N", help=f"tokens of a prompt that travel together {by_itself}")
+    command.add_argument("--window", type=int, metavar="N", help=f"such chunks under way {by_itself}")
+
+
+def _macs(text: str) -> tuple[str, ...]:
+    return tuple(mac.strip() for mac in text.split(",") if mac.strip())
+
+
+def _spans(text: str) -> tuple[str, ...]:
+    try:
+        return tuple(str(parse_span(span)) for span in text.split(","))
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

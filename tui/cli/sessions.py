@@ -1,0 +1,99 @@
+"""`macluster session …`: conversations that are kept on this Mac, and go on over any split of their model."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from datetime import datetime
+from typing import Any
+
+from core.requests import Message, SavedSession, SessionName
+from core.settings import Home
+from core.text import clean_text
+from tui.cli import report
+from tui.client import NodeClient
+from tui.state.format import count, gigabytes
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def add_options(session: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+    """The commands below `macluster session`; `fact` adds `--json` to one and says what runs it."""
+    sub = session.add_subparsers(dest="action", metavar="ACTION", required=True)
+    fact(sub.add_parser("list", help="conversations that were saved on this Mac"), show_all)
+    for name, text, run in (
+        ("save", "keep the conversation whose answer ended last; one of that name is replaced", save),
+        ("load", "bring a conversation to the Macs, however its model is split now, and show its words", load),
+        ("delete", "forget a conversation, and its key", delete),
+    ):
+        command = sub.add_parser(name, help=text)
+        command.add_argument("name", metavar="NAME")
+        fact(command, run)
+
+
+async def show_all(args: argparse.Namespace) -> int:
+    """All that are kept."""
+    async with _client(args) as client:
+        found = await client.sessions()
+    print(report.to_json(found) if args.json else "\n".join(session_lines(found)))
+    return 0
+
+
+async def save(args: argparse.Namespace) -> int:
+    """Keep the last conversation."""
+    async with _client(args) as client:
+        kept = await _unless_stopped(client, client.save_session(SessionName(name=args.name)))
+    print(report.to_json(kept) if args.json else f"Saved {args.name}: {kept.tokens} tokens of {kept.model}.")
+    return 0
+
+
+async def load(args: argparse.Namespace) -> int:
+    """Bring one back, and show its words."""
+    async with _client(args) as client:
+        kept = await _unless_stopped(client, client.load_session(SessionName(name=args.name)))
+    how = f"Loaded {args.name}: {kept.tokens} tokens. `macluster run {kept.model} --session {args.name} -p …` goes on."
+    print(report.to_json(kept) if args.json else clean_text("\n".join([*message_lines(kept.messages), how])))
+    return 0
+
+
+async def _unless_stopped(client: NodeClient, call: Coroutine[Any, Any, SavedSession]) -> SavedSession:
+    try:
+        return await call
+    except asyncio.CancelledError:
+        await client.stop_session()
+        raise
+
+
+async def delete(args: argparse.Namespace) -> int:
+    """Forget one."""
+    async with _client(args) as client:
+        await client.delete_session(SessionName(name=args.name))
+    print(report.to_json({"deleted": args.name}) if args.json else f"Deleted {args.name}.")
+    return 0
+
+
+def session_lines(found: Sequence[SavedSession]) -> list[str]:
+    """What `macluster session list` prints."""
+    if not found:
+        return ["No session is saved on this Mac yet."]
+    rows = [
+        (each.name, each.model, count(each.tokens), gigabytes(each.size_bytes), _moment(each.created_at))
+        for each in found
+        if each.problem is None
+    ]
+    lines = report.table(("session", "model", "tokens", "GB", "saved"), rows, left=(0, 1, 4)) if rows else []
+    return lines + [clean_text(f"{each.name}: {each.problem.what}") for each in found if each.problem]
+
+
+def message_lines(messages: Sequence[Message]) -> list[str]:
+    """A conversation, as text."""
+    return [line for message in messages for line in (f"[{message.role}]", message.content, "")]
+
+
+def _moment(at: float) -> str:
+    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
+
+
+def _client(args: argparse.Namespace) -> NodeClient:
+    return NodeClient(Home(args.home.expanduser().absolute()))

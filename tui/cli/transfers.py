@@ -1,0 +1,124 @@
+"""Models that come to disks, for a terminal without a screen: `macluster download` and `macluster copy`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from core.errors import TransferError, UsageError, error_from
+from core.events import Transfer
+from core.requests import CopyRequest, ModelChoice
+from core.settings import Home
+from core.text import clean_text
+from tui.cli import report
+from tui.cli.watch import Watch
+from tui.state.disks import names_of, own_id, transfer_words
+from tui.state.format import is_ready
+from tui.state.state import washed
+from tui.state.wishes import download_of
+
+ATTACH_S = 5.0
+_WIDTH = 80
+
+
+def add_download(command: argparse.ArgumentParser) -> None:
+    """The options of `macluster download`."""
+    command.add_argument("repo", metavar="REPO", help="a repository of the hub, owner/name")
+    command.add_argument("--revision", default="main", help="a branch, a tag or a commit (default %(default)s)")
+
+
+def add_copy(command: argparse.ArgumentParser) -> None:
+    """The options of `macluster copy`."""
+    command.add_argument("model", metavar="MODEL", help="a name from `macluster models`")
+    command.add_argument("--to", action="append", default=[], metavar="MAC", help="a Mac (default: all that lack it)")
+
+
+async def download(args: argparse.Namespace) -> int:
+    """Download a model of the hub to this Mac's disk; Ctrl+C stops, the next try goes on."""
+    request = download_of(args.repo, args.revision)
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        done = await _to_its_end(watch, lambda: watch.client.download(request), {own_id(watch.now)})
+        _print(args, done, [f"{request.repo} is on this Mac's disk."])
+    return 0
+
+
+async def copy(args: argparse.Namespace) -> int:
+    """Copy a model between the disks of paired Macs."""
+    async with Watch(_home(args)) as watch:
+        await watch.attached(ATTACH_S)
+        choice = _named(args.model, await watch.client.models())
+        to = _targets(watch, args.to, choice)
+        if not to:
+            _print(args, [], [f"{choice.name} is on those disks already."])
+            return 0
+        request = CopyRequest(fingerprint=choice.fingerprint, to=to)
+        done = await _to_its_end(watch, lambda: watch.client.copy(request), set(to))
+        _print(args, done, [f"{choice.name} is on the disk of {names_of(watch.now, to)}."])
+    return 0
+
+
+def _named(name: str, choices: list[ModelChoice]) -> ModelChoice:
+    found = [c for c in map(washed, choices) if name in (c.name, c.name.rpartition("/")[2]) and c.layers]
+    if len(found) != 1:
+        what = f"{len(found)} models are called {name!r}." if found else f"There is no model {name!r}."
+        raise UsageError(clean_text(what), "`macluster models` lists them; give the full name.")
+    return found[0]
+
+
+def _targets(watch: Watch, wanted: list[str], choice: ModelChoice) -> tuple[str, ...]:
+    macs = {p.name: p.device_id for p in watch.now.peers if is_ready(p)}
+    if unknown := [name for name in wanted if name not in macs]:
+        raise UsageError(f"{clean_text(unknown[0])} is no Mac that is linked.", f"These are: {', '.join(macs)}.")
+    chosen = [macs[name] for name in wanted] or list(macs.values())
+    return tuple(mac for mac in chosen if mac not in choice.held_by)
+
+
+async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[None]], macs: set[str]) -> list[Transfer]:
+    """Tell how far it is until every Mac of `macs` has it. Raises the first problem."""
+    mark = len(watch.seen)
+    shown = _Shown()
+    await begin()
+    try:
+        while True:
+            last = {t.mac: t for t in watch.seen[mark:] if isinstance(t, Transfer) and t.mac in macs}
+            shown.show(watch, last)
+            for transfer in last.values():
+                if transfer.problem:
+                    raise error_from(transfer.problem)
+                if transfer.state == "stopped":
+                    raise TransferError(f"{transfer.model} was stopped.", "The same command goes on with it.")
+            if last.keys() == macs and all(t.is_over for t in last.values()):
+                return list(last.values())
+            count = len(watch.seen)
+            await watch.until(lambda w: len(w.seen) > count, 3600.0, "The transfer")  # noqa: B023
+    except asyncio.CancelledError:
+        await watch.client.stop_transfers()
+        raise
+
+
+class _Shown:
+    """What stands on standard error: lines that say something new."""
+
+    def __init__(self) -> None:
+        self._lines: dict[str, str] = {}
+
+    def show(self, watch: Watch, last: dict[str, Transfer]) -> None:
+        """The lines that changed."""
+        for mac, transfer in last.items():
+            what, how_far = transfer_words(transfer, watch.now, _WIDTH)
+            line = clean_text(f"{what}: {how_far}")
+            if not transfer.is_over and line != self._lines.get(mac):
+                self._lines[mac] = line
+                print(line, file=sys.stderr, flush=True)
+
+
+def _print(args: argparse.Namespace, facts: Any, lines: list[str]) -> None:
+    print(report.to_json(facts) if args.json else "\n".join(lines))
+
+
+def _home(args: argparse.Namespace) -> Home:
+    return Home(args.home.expanduser().absolute())

@@ -1,0 +1,224 @@
+"""`macluster trust …`: who is trusted how far, why, and what a person may change about it."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final
+
+from core.errors import UsageError
+from core.events import TrustChanged
+from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
+from core.settings import Home
+from core.text import clean_text
+from core.trust.naming import pick
+from tui.cli import report
+from tui.client import NodeClient
+from tui.state.format import age, fingerprint
+
+KEEP_THEM: Final = "Write these 24 words down and keep them elsewhere. They are shown once; older ones are void."
+MIN_HASH: Final = 8
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+
+
+def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+    """The commands below `macluster trust`; `fact` adds `--json` to one and says what runs it."""
+    sub = trust.add_subparsers(dest="action", metavar="ACTION", required=True)
+    fact(sub.add_parser("list", help="every Mac with its level, its role and what it sees"), show_all)
+    for name, text, run in (
+        ("show", "all about one Mac", show_one),
+        ("revoke", "put a Mac out for good; its links close on every member", revoke),
+        ("promote", "make a Mac an admin", promote),
+        ("demote", "make an admin an ordinary member", demote),
+        ("rename", "give a Mac another name", rename),
+    ):
+        command = sub.add_parser(name, help=text)
+        command.add_argument("mac", metavar="MAC", help="its name, or the beginning of its id")
+        if name == "rename":
+            command.add_argument("name", metavar="NAME")
+        if name == "revoke":
+            _can_ask(command)
+        fact(command, run)
+    turn = sub.add_parser("rotate", help="give this Mac a new key")
+    recovery = sub.add_parser("recover", help="make this Mac an admin by the 24 words")
+    recovery.add_argument("--new", action="store_true", help="make new words instead; older ones are void")
+    recovery.add_argument("--lost", metavar="MAC", action="append", default=[], help="revoke this Mac at once")
+    decide = sub.add_parser("resolve", help="decide which of two rosters counts")
+    decide.add_argument("keep", metavar="ours|theirs|HASH", nargs="?", default="", help="which (default: show both)")
+    for command, run in ((turn, rotate), (recovery, recover), (decide, resolve)):
+        _can_ask(command)
+        fact(command, run)
+
+
+async def show_all(args: argparse.Namespace) -> int:
+    """Every Mac."""
+    return await _change(args, lambda client: client.trust())
+
+
+async def show_one(args: argparse.Namespace) -> int:
+    """All about one Mac."""
+    async with NodeClient(_home(args)) as client:
+        view = await client.trust()
+    wanted = pick(args.mac, [(m.device_id, m.name) for m in view.macs])
+    mac = next(m for m in view.macs if m.device_id == wanted)
+    print(report.to_json(mac) if args.json else "\n".join(mac_lines(mac)))
+    return 0
+
+
+async def revoke(args: argparse.Namespace) -> int:
+    """Put a Mac out for good."""
+    if not await _agreed(args, f"{args.mac} is put out for good: its key never comes back."):
+        return 1
+    return await _change(args, lambda client: client.revoke(Target(mac=args.mac)))
+
+
+async def promote(args: argparse.Namespace) -> int:
+    """Make a Mac an admin."""
+    return await _change(args, lambda client: client.promote(Target(mac=args.mac)))
+
+
+async def demote(args: argparse.Namespace) -> int:
+    """Make an admin an ordinary member."""
+    return await _change(args, lambda client: client.demote(Target(mac=args.mac)))
+
+
+async def rename(args: argparse.Namespace) -> int:
+    """Give a Mac another name."""
+    return await _change(args, lambda client: client.rename(Rename(mac=args.mac, name=args.name)))
+
+
+async def rotate(args: argparse.Namespace) -> int:
+    """Give this Mac a new key."""
+    if not await _agreed(args, "This Mac gets a new key, and its old one is revoked."):
+        return 1
+    return await _change(args, lambda client: client.rotate())
+
+
+async def recover(args: argparse.Namespace) -> int:
+    """New words, or the use of those on paper."""
+    if args.new and args.lost:
+        raise UsageError("--lost revokes a Mac with the old words, --new makes new ones.", "Do one after the other.")
+    what = "The recovery words that count until now become void." if args.new else "The 24 words are used up by this."
+    if not await _agreed(args, what):
+        return 1
+    async with NodeClient(_home(args)) as client:
+        if args.new:
+            words = await client.new_recovery()
+        else:
+            phrase = RecoveryPhrase(words=await asyncio.to_thread(_typed_words), lost=tuple(args.lost))
+            words = await client.recover(phrase)
+    print(report.to_json(words) if args.json else "\n".join(word_lines(words)))
+    return 0
+
+
+async def resolve(args: argparse.Namespace) -> int:
+    """Decide a fork, or show its two sides."""
+    async with NodeClient(_home(args)) as client:
+        view = await client.trust()
+    if view.fork is None:
+        raise UsageError("The roster did not fork: there is nothing to decide.")
+    if not args.keep:
+        print(report.to_json({"fork": view.fork}) if args.json else "\n".join(fork_lines(view)))
+        return 1
+    keep = _side(args.keep, view.fork)
+    if not await _agreed(args, f"This Mac refuses the other roster from now on, and holds to {keep[:8]}."):
+        return 1
+    return await _change(args, lambda client: client.resolve_fork(ForkChoice(keep=keep)))
+
+
+def trust_lines(view: TrustView) -> list[str]:
+    """What `macluster trust list` prints."""
+    rows = [
+        (m.name + (" (this Mac)" if m.is_self else ""), m.device_id[:8], m.level, m.role, m.sees or "–")
+        for m in view.macs
+    ]
+    lines = report.table(("Mac", "id", "level", "role", "sees"), rows, left=(0, 1, 2, 3, 4))
+    lines += [clean_text(f"{m.name} ({m.device_id[:8]}): {m.reason}") for m in view.macs if m.reason]
+    lines.append(report.trust_line(TrustChanged(level=view.level, weakest=view.weakest)))
+    if view.epoch:
+        since = f"taken {age(view.roster_age_s)} ago"
+        lines.append(f"Roster: epoch {view.epoch}, {view.roster_hash[:8]}, {since}; this Mac is {_role(view)}.")
+        lines.append("Recovery words: " + ("there are some." if view.has_recovery else "none yet."))
+    lines.append(f"Key: kept by {view.key_storage}.")
+    return lines + (fork_lines(view) if view.fork else [])
+
+
+def mac_lines(mac: TrustedMac) -> list[str]:
+    """What `macluster trust show` prints."""
+    rows = [
+        ("Mac", mac.name + (" (this Mac)" if mac.is_self else "")),
+        ("id", mac.device_id),
+        ("level", mac.level),
+        ("why", mac.reason),
+        ("role", mac.role),
+        ("since epoch", str(mac.added_epoch or "")),
+        ("sees", mac.sees),
+        ("key (SHA-256)", fingerprint(mac.fingerprint)),
+    ]
+    return [clean_text(f"{name:<14} {text}") for name, text in rows if text]
+
+
+def word_lines(words: RecoveryWords) -> list[str]:
+    """The 24 words, six a line, each with its number."""
+    numbered = [f"{n:>2} {word:<8}" for n, word in enumerate(words.words.split(), 1)]
+    return [KEEP_THEM, *(" ".join(numbered[at : at + 6]).rstrip() for at in range(0, len(numbered), 6))]
+
+
+def fork_lines(view: TrustView) -> list[str]:
+    """Both sides of a fork, and how one is chosen."""
+    assert view.fork
+    sides = [f"  {name:<6} {side}" for name, side in zip(("ours", "theirs"), view.fork, strict=True)]
+    return [f"Epoch {view.epoch} has two rosters. Decide with `macluster trust resolve ours` or `theirs`:", *sides]
+
+
+def _role(view: TrustView) -> str:
+    return "an admin" if view.is_admin else "no admin"
+
+
+def _side(typed: str, fork: tuple[str, str]) -> str:
+    named = {"ours": fork[0], "theirs": fork[1]}
+    sides = [side for side in fork if len(typed) >= MIN_HASH and side.startswith(typed.lower())]
+    if typed not in named and len(sides) != 1:
+        raise UsageError(f"{clean_text(typed)!r} is neither side of the fork.", "Say ours, theirs, or a hash.")
+    return named.get(typed) or sides[0]
+
+
+def _can_ask(command: argparse.ArgumentParser) -> None:
+    command.add_argument("--yes", action="store_true", help="do it without asking")
+
+
+async def _agreed(args: argparse.Namespace, what: str) -> bool:
+    """What cannot be undone is asked for in a terminal, and refused without one."""
+    if args.yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{clean_text(what)} Nobody is here to ask.", "Add --yes to do it.")
+    print(clean_text(f"{what} Type yes to do it: "), end="", file=sys.stderr, flush=True)
+    if (await asyncio.to_thread(sys.stdin.readline)).strip().lower() == "yes":
+        return True
+    print("Nothing was changed.", file=sys.stderr)
+    return False
+
+
+def _typed_words() -> str:
+    """From a terminal or a pipe, on one line or several; never from the command line, which others can read."""
+    if sys.stdin.isatty():
+        print("The 24 words: ", end="", file=sys.stderr, flush=True)
+    words: Sequence[str] = ()
+    while len(words) < 24 and (line := sys.stdin.readline()):
+        words = [*words, *line.split()]
+    return " ".join(words)
+
+
+async def _change(args: argparse.Namespace, ask: Callable[[NodeClient], Awaitable[TrustView]]) -> int:
+    async with NodeClient(_home(args)) as client:
+        view = await ask(client)
+    print(report.to_json(view) if args.json else "\n".join(trust_lines(view)))
+    return 0
+
+
+def _home(args: argparse.Namespace) -> Home:
+    return Home(args.home.expanduser().absolute())

@@ -1,0 +1,83 @@
+"""The models of this Mac as the screens know them: clean names, and what the node calls them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from core.events import Peer, Plan
+from core.requests import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
+from tui.state.boundaries import cuts_of, same_split, spans, wish_of
+from tui.state.state import washed
+from tui.state.wishes import as_preview, first_wish
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+
+class Catalog:
+    """`choices` is None until the node was asked. Every method raises what `tui.control.bridge.FAILURES` lists."""
+
+    def __init__(self, client: NodeClient) -> None:
+        self._client = client
+        self._names: dict[str, str] = {}
+        self._wishes: dict[str, LoadRequest] = {}
+        self.choices: tuple[ModelChoice, ...] | None = None
+
+    def name_of(self, shown: str) -> str:
+        """What the node calls the model that is shown so."""
+        return self._names.get(shown, shown)
+
+    def wish(self, choice: ModelChoice) -> LoadRequest:
+        """How a model is to be loaded, as it was chosen last."""
+        return self._wishes.get(choice.name) or first_wish(choice)
+
+    def want(self, wish: LoadRequest) -> None:
+        """Load the model that is shown as `wish.model` so from now on."""
+        self._wishes[wish.model] = wish
+
+    async def fetch(self, skipped: tuple[str, ...] = ()) -> None:
+        """Ask the node what is there, and how it fits as it is wished for, without the Macs that are `skipped`."""
+        raw = [await self._as_wished(choice, skipped) for choice in await self._client.models()]
+        self.choices = tuple(washed(choice) for choice in raw)
+        self._names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
+
+    async def _as_wished(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:
+        chosen = self._wishes.get(washed(choice.name))
+        if not choice.path or not choice.layers or choice.loaded or not (skipped or chosen):
+            return choice
+        wish = as_preview(chosen or first_wish(choice))
+        wish = msgspec.structs.replace(wish, model=choice.name, without=skipped)
+        return msgspec.structs.replace(choice, preview=await self._client.plan(wish))
+
+    async def examine(self, wish: PreviewRequest) -> None:
+        """Plan the model that is shown as `wish.model` with what examining it shows."""
+        change = msgspec.structs.replace
+        preview: PlanPreview = washed(await self._client.plan(change(wish, model=self.name_of(wish.model))))
+        self.choices = tuple(
+            change(each, preview=preview) if each.name == wish.model else each for each in self.choices or ()
+        )
+
+    async def load(self, wish: LoadRequest) -> PlanPreview:
+        """Load the model that is shown as `wish.model`."""
+        return await self._client.load(self._named(wish))
+
+    async def advice_on(self, plan: Plan, peers: Iterable[Peer]) -> str:
+        """The sentence that a person should read about the `plan` that is loaded, "" if there is none; the picker has
+        what is foretold of it from now on.
+        """
+        wish = msgspec.structs.replace(wish_of(plan, peers), layers=spans(plan, cuts_of(plan)))
+        preview: PlanPreview = washed(await self._client.plan(as_preview(self._named(wish))))
+        if preview.plan is None or not same_split(preview.plan, plan):
+            return ""
+        if self.choices is not None:
+            told = {c.name for c in self.choices if c.loaded} - set(self._wishes)
+            self.choices = tuple(
+                msgspec.structs.replace(each, preview=preview) if each.name in told else each for each in self.choices
+            )
+        return preview.forecast.advice if preview.forecast else ""
+
+    def _named(self, wish: LoadRequest) -> LoadRequest:
+        return msgspec.structs.replace(wish, model=self.name_of(wish.model))

@@ -1,0 +1,67 @@
+"""What the node tells, as the app takes it: folded into the state, drawn, and followed by what it asks for."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+from core.errors import Problem
+from core.events import (
+    AnyEvent,
+    Batch,
+    HopSample,
+    LogLine,
+    ModelsChanged,
+    PeerChanged,
+    PlanLoaded,
+    Progress,
+    RequestDone,
+    Snapshot,
+    StageState,
+    TokenEvent,
+    Transfer,
+)
+from tui.state import state
+from tui.state.disks import names_of
+
+if TYPE_CHECKING:
+    from tui.app import MaclusterApp
+
+# these come many times a second; a tick draws them
+_FREQUENT: Final = (Batch, TokenEvent, HopSample, LogLine, PeerChanged, Progress, StageState)
+
+
+class News:
+    """Reads and sets the state of `app`."""
+
+    def __init__(self, app: MaclusterApp) -> None:
+        self._app = app
+
+    def take(self, event: AnyEvent) -> None:
+        """The node told that."""
+        app, before = self._app, self._app.state
+        app.state = state.fold(before, event, time.time())
+        if isinstance(event, TokenEvent):
+            app.dashboard.show_answer(app.state)
+        elif not isinstance(event, _FREQUENT):
+            app.set_state(app.state)
+        is_new = not before.attached
+        if is_new or before.snapshot.plan_status != app.state.snapshot.plan_status or isinstance(event, ModelsChanged):
+            app.models.find()
+        if isinstance(event, Transfer):
+            self._tell_end(event)
+        if is_new or (isinstance(event, RequestDone) and event.problem is not None):
+            app.talk.find_unfinished()
+        if isinstance(event, Snapshot | PlanLoaded | RequestDone):  # every answer makes predictions better
+            app.models.advise()
+
+    def lose(self, problem: Problem) -> None:
+        """It tells no more, and why."""
+        self._app.set_state(state.detached(self._app.state, problem))
+
+    def _tell_end(self, transfer: Transfer) -> None:
+        app = self._app
+        if transfer.problem is not None:
+            app.tell(transfer.problem)
+        elif transfer.state == "done":
+            app.note_down(f"{transfer.model} is on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")

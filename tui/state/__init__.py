@@ -1,0 +1,1 @@
+"""What the node said, folded into values that the screens show. Pure."""

@@ -1,0 +1,138 @@
+"""What a conversation is beside its messages, and how both become what is kept of it, and back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from core.events import Value
+from core.requests import ChatOptions, Conversation, KeptTurn, Sampling
+from core.text import Clean, clean_text
+from tui.state.turns import INTERRUPTED, Turn
+
+TITLE_LIMIT: Final = 60
+NO_TITLE: Final = "New conversation"
+_EDITED: Final = " (edited)"
+
+# names for people, and how tokens are chosen then
+PRESETS: Final[dict[str, Sampling]] = {
+    "exact (greedy)": Sampling(),
+    "balanced": Sampling(temperature=0.7, top_p=0.9),
+    "creative": Sampling(temperature=1.0, top_p=0.95, min_p=0.05),
+}
+
+
+class Chat(Value, frozen=True, kw_only=True):
+    """`id` is "" until something is asked; without a `title` it is called by its first question. `model` gave the last
+    answer. Of a private one nothing is kept.
+    """
+
+    id: str = ""
+    title: Clean = Clean("")
+    model: str = ""
+    created_at: float = 0.0
+    options: ChatOptions = ChatOptions()
+    is_private: bool = False
+
+
+def title_of(chat: Chat, turns: tuple[Turn, ...]) -> str:
+    """What it is called: in one line."""
+    asked = next((turn.text for turn in turns if turn.role == "user"), "")
+    words = chat.title or " ".join(asked.split())
+    if not words:
+        return NO_TITLE
+    return words if len(words) <= TITLE_LIMIT else words[: TITLE_LIMIT - 1].rstrip() + "…"
+
+
+def kept(chat: Chat, turns: tuple[Turn, ...], now: float) -> Conversation:
+    """All that is kept of it."""
+    return Conversation(
+        id=chat.id,
+        title=title_of(chat, turns),
+        model=chat.model,
+        created_at=chat.created_at,
+        changed_at=now,
+        options=chat.options,
+        turns=tuple(_kept_turn(turn) for turn in turns),
+    )
+
+
+def reopened(conversation: Conversation, first_number: int) -> tuple[Chat, tuple[Turn, ...]]:
+    """The same on screen; its messages are numbered from `first_number`."""
+    chat = Chat(
+        id=conversation.id,
+        title=_line(conversation.title),
+        model=_line(conversation.model),
+        created_at=conversation.created_at,
+        options=conversation.options,
+    )
+    return chat, tuple(_turn(one, number) for number, one in enumerate(conversation.turns, first_number))
+
+
+def branched(chat: Chat) -> Chat:
+    """The one that goes on where messages of `chat` are cut off, which stays as it is."""
+    title = chat.title if not chat.title or chat.title.endswith(_EDITED) else Clean(chat.title + _EDITED)
+    return msgspec.structs.replace(chat, id="", title=title)
+
+
+def reseeded(options: ChatOptions) -> ChatOptions:
+    """With another seed, where one is set and chance decides: another answer is wanted."""
+    sampling = options.sampling
+    if sampling.seed is None or sampling.temperature == 0:
+        return options
+    seed = (sampling.seed + 1) % (1 << 63)
+    return msgspec.structs.replace(options, sampling=msgspec.structs.replace(sampling, seed=seed))
+
+
+def option_words(options: ChatOptions) -> list[str]:
+    """What differs from the defaults, in few words: "temp 0.7", "seed 4", "system prompt"."""
+    now, plain = options.sampling, Sampling()
+    named = (
+        ("temp", now.temperature, plain.temperature),
+        ("top-p", now.top_p, plain.top_p),
+        ("top-k", now.top_k, plain.top_k),
+        ("min-p", now.min_p, plain.min_p),
+        ("repetition", now.repetition_penalty, plain.repetition_penalty),
+        ("seed", now.seed, plain.seed),
+        ("max", options.max_tokens, ChatOptions().max_tokens),
+    )
+    words = [f"{name} {value}" for name, value, usual in named if value != usual]
+    words += [f"stop {len(options.stop)}"] if options.stop else []
+    return words + (["system prompt"] if options.system else [])
+
+
+def _kept_turn(turn: Turn) -> KeptTurn:
+    return KeptTurn(
+        role=turn.role,
+        text=turn.text,
+        at=turn.at,
+        request_id=turn.request_id,
+        prompt_tokens=turn.prompt_tokens,
+        tokens=turn.tokens,
+        last_at=turn.last_at,
+        ttft_s=turn.ttft_s,
+        tokens_per_s=turn.rate,
+        why=turn.why if turn.done else INTERRUPTED,
+    )
+
+
+def _turn(one: KeptTurn, number: int) -> Turn:
+    return Turn(
+        number=number,
+        role=one.role,
+        text=clean_text(one.text),
+        at=one.at,
+        request_id=one.request_id,
+        prompt_tokens=one.prompt_tokens,
+        tokens=one.tokens,
+        earlier=one.tokens,
+        last_at=one.last_at,
+        ttft_s=one.ttft_s,
+        tokens_per_s=one.tokens_per_s,
+        why=_line(one.why),
+    )
+
+
+def _line(text: str) -> Clean:
+    return Clean(" ".join(clean_text(text).split()))

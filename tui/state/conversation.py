@@ -1,0 +1,176 @@
+"""The conversation in the state: each function gives the state after something that the person did or asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from core.errors import Problem
+from core.requests import ChatOptions, Conversation, Message, UnfinishedAnswer
+from core.text import Clean, clean_text
+from tui.state.chats import Chat, branched, reopened, reseeded
+from tui.state.state import UiState, answer_event, washed, with_answer
+from tui.state.turns import INTERRUPTED, Turn, gone_on
+
+_change = msgspec.structs.replace
+
+
+def begun(state: UiState, chat_id: str, now: float) -> UiState:
+    """Something is about to be asked: a conversation that has no id yet gets that one, and the model is noted."""
+    plan = state.snapshot.plan
+    chat = state.chat if state.chat.id else _change(state.chat, id=chat_id, created_at=now)
+    return _change(state, chat=_change(chat, model=plan.model if plan is not None else chat.model))
+
+
+def sent(state: UiState, text: str, now: float) -> UiState:
+    """The person asked `text`; an empty answer waits for the node."""
+    number = state.next_number
+    asked = Turn(number=number, role="user", text=clean_text(text), at=now)
+    answer = Turn(number=number + 1, role="assistant", text=Clean(""), at=now, done=False)
+    turns = (*state.turns, asked, answer)
+    return _change(state, turns=turns, next_number=number + 2, problem=None, early=(), editing=0)
+
+
+def accepted(state: UiState, request_id: str, prompt_tokens: int, now: float) -> UiState:
+    """The node took the question; what it sent about it before it said so is caught up here."""
+    if state.answer is None:
+        return state
+    early = tuple(e for e in state.early if e.request_id == request_id)
+    state = with_answer(state, request_id=request_id, prompt_tokens=prompt_tokens)
+    state = _change(state, early=())
+    for event in early:
+        state = answer_event(state, event, now)
+    return state
+
+
+def refused(state: UiState, problem: Problem) -> UiState:
+    """The node did not take the question, or is gone: what is written stays."""
+    problem = washed(problem)
+    return _change(with_answer(state, done=True, why=problem.what), problem=problem, early=())
+
+
+def stopped(state: UiState) -> UiState:
+    """The person stopped the answer here."""
+    return _change(with_answer(state, done=True, why="stopped by you"), early=())
+
+
+def editing(state: UiState, number: int) -> UiState:
+    """The person writes that question anew; 0: gave it up."""
+    return _change(state, editing=number)
+
+
+def cut(state: UiState, number: int) -> UiState:
+    """The state without message `number` and all behind it. Where an answer goes with them, what goes on from here is
+    another conversation, and the one before stays as it is kept.
+    """
+    lost = [turn for turn in state.turns if turn.number >= number]
+    chat = branched(state.chat) if any(turn.role == "assistant" and turn.text for turn in lost) else state.chat
+    return _change(state, turns=tuple(t for t in state.turns if t.number < number), chat=chat, problem=None)
+
+
+def retried(state: UiState) -> tuple[UiState, str]:
+    """The state without the last question and answer, and that question ("" if there is none)."""
+    asked = next((turn for turn in reversed(state.turns) if turn.role == "user"), None)
+    if asked is None or state.answer is not None:
+        return state, ""
+    state = cut(state, asked.number)
+    return _change(state, chat=_change(state.chat, options=reseeded(state.chat.options))), asked.text
+
+
+def cleared(state: UiState) -> UiState:
+    """A new, empty conversation, which is asked for as the one before."""
+    chat = Chat(options=state.chat.options)
+    return _change(state, turns=(), chat=chat, problem=None, early=(), editing=0)
+
+
+def opened(state: UiState, conversation: Conversation) -> UiState:
+    """A kept conversation, in the place of the one before. If its last answer can be continued, all that is known of
+    it.
+    """
+    chat, turns = reopened(conversation, state.next_number)
+    state = _change(cleared(state), chat=chat, turns=turns, next_number=state.next_number + len(turns))
+    more = next((each for each in state.unfinished if turns and each.request_id == turns[-1].request_id), None)
+    if more is None or not more.text.startswith(turns[-1].text):
+        return state
+    last = _change(turns[-1], text=Clean(more.text), tokens=more.tokens, why=turns[-1].why or INTERRUPTED)
+    return _change(state, turns=(*turns[:-1], last))
+
+
+def asked_with(state: UiState, options: ChatOptions) -> UiState:
+    """The next answers are asked for like that."""
+    return _change(state, chat=_change(state.chat, options=options))
+
+
+def called(state: UiState, title: str) -> UiState:
+    """The conversation has that title."""
+    return _change(state, chat=_change(state.chat, title=washed(Clean(title))))
+
+
+def private(state: UiState, on: bool) -> UiState:
+    """Nothing of the conversation is kept from now on; or all of it."""
+    return _change(state, chat=_change(state.chat, is_private=on))
+
+
+def taken_up(state: UiState, messages: tuple[Message, ...], now: float) -> UiState:
+    """The words of a session, in the place of the conversation before."""
+    system = next((m.content for m in messages if m.role == "system"), "")
+    options = _change(state.chat.options, system=system)
+    said = [m for m in messages if m.role != "system"]
+    turns = tuple(
+        Turn(number=number, role="user" if m.role == "user" else "assistant", text=clean_text(m.content), at=now)
+        for number, m in enumerate(said, state.next_number)
+    )
+    return _change(asked_with(cleared(state), options), turns=turns, next_number=state.next_number + len(said))
+
+
+def offered(state: UiState, unfinished: Iterable[UnfinishedAnswer], now: float) -> UiState:
+    """Answers that can be continued; an empty chat shows the newest one."""
+    clean = tuple(_change(washed(each), messages=each.messages, text=clean_text(each.text)) for each in unfinished)
+    state = _change(state, unfinished=clean)
+    return _with_unfinished(state, clean[0], now) if clean and not state.turns else state
+
+
+def interrupted(state: UiState) -> UnfinishedAnswer | None:
+    """The answer to go on with: the last one on screen if it can be continued, else the newest that can."""
+    if state.answer is not None or not state.unfinished:
+        return None
+    last = state.turns[-1].request_id if state.turns else ""
+    return next((each for each in state.unfinished if each.request_id == last), state.unfinished[0])
+
+
+def continued(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
+    """The node goes on with that answer: so does its own turn if that is the last one on screen, else its conversation
+    is taken up. `accepted` follows.
+    """
+    if not state.turns or state.turns[-1].request_id != kept.request_id:
+        state = _with_unfinished(state, kept, now)
+    others = tuple(each for each in state.unfinished if each.request_id != kept.request_id)
+    return _change(state, turns=(*state.turns[:-1], gone_on(state.turns[-1], kept)), unfinished=others, problem=None)
+
+
+def messages(state: UiState) -> tuple[Message, ...]:
+    """What the model is to read. A question whose answer stayed empty is left out: roles have to alternate."""
+    system = state.chat.options.system
+    said: list[Message] = [Message(role="system", content=system)] if system else []
+    for turn in state.turns:
+        if turn.role == "user" and said and said[-1].role == "user":
+            said.pop()
+        if turn.text:
+            said.append(Message(role=turn.role, content=turn.text))
+    return tuple(said)
+
+
+def _with_unfinished(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:
+    """The conversation of that answer, in the place of the one before, as far as it came."""
+    state = _change(taken_up(state, kept.messages, now), early=state.early)
+    answer = Turn(
+        number=state.next_number,
+        role="assistant",
+        text=Clean(kept.text),
+        at=kept.at,
+        request_id=kept.request_id,
+        tokens=kept.tokens,
+        why=INTERRUPTED,
+    )
+    return _change(state, turns=(*state.turns, answer), next_number=answer.number + 1)

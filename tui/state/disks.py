@@ -1,0 +1,125 @@
+"""Which disks have a model, and what is on its way to them. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from core.events import Peer, Snapshot, Transfer
+from core.requests import ModelChoice, PlanPreview
+from tui.state.format import duration, gauge, gigabytes, is_ready, plural
+
+
+class Copies(NamedTuple):
+    """Who could be given a model: the Macs that lack it, this one first, as device ids and names."""
+
+    to: tuple[str, ...]
+    names: str
+
+
+def names_of(now: Snapshot, device_ids: Iterable[str]) -> str:
+    """Macs as a person calls them: "mbp", "mbp and mini", "mbp, mini and air"."""
+    names = [_name(now, device_id) for device_id in device_ids]
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def _name(now: Snapshot, device_id: str) -> str:
+    peer = next((p for p in now.peers if p.device_id == device_id), None)
+    return "this Mac" if peer and peer.is_self else peer.name if peer else device_id[:8]
+
+
+def own_id(now: Snapshot) -> str:
+    """This Mac's device id."""
+    return next((p.device_id for p in now.peers if p.is_self), "")
+
+
+def _macs(now: Snapshot) -> list[Peer]:
+    return [p for p in now.peers if is_ready(p)]
+
+
+def disk_words(choice: ModelChoice, now: Snapshot) -> str:
+    """ "yes", "on 2 of 3", "on mbp", "partial", or how much of it has come: "↓ 43 %"."""
+    if on_way := transfers_of(choice, now):
+        arrow = "↓" if on_way[0].mac == own_id(now) else "↑"
+        done, total = sum(t.done for t in on_way), sum(t.total for t in on_way)
+        return f"{arrow} {100 * done // total} %" if total else f"{arrow} …"
+    if not choice.layers:
+        return "partial"
+    macs = [p.device_id for p in _macs(now)]
+    held = [mac for mac in macs if mac in choice.held_by]
+    if choice.path and (len(held) == len(macs) or not choice.held_by):
+        return "yes"
+    if choice.path or len(held) > 1:
+        return f"on {len(held)} of {len(macs)}"
+    return f"on {names_of(now, held[:1])}" if held else "no"
+
+
+def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:
+    """What of a model is on its way, first what comes here."""
+    about = [
+        t for t in now.transfers if t.model == choice.name or (t.fingerprint and t.fingerprint == choice.fingerprint)
+    ]
+    return sorted(about, key=lambda t: t.mac != own_id(now))
+
+
+def with_coming(choices: Iterable[ModelChoice], now: Snapshot) -> tuple[ModelChoice, ...]:
+    """`choices`, and a line for what is being downloaded and is not among them yet."""
+    listed = tuple(choices)
+    known = [t for choice in listed for t in transfers_of(choice, now)]
+    return (*listed, *(_coming(t) for t in now.transfers if t not in known))
+
+
+def _coming(transfer: Transfer) -> ModelChoice:
+    return ModelChoice(
+        name=transfer.model,
+        path="",
+        model_type="",
+        layers=0,
+        total_bytes=transfer.total,
+        quantization="",
+        context_max=0,
+        preview=PlanPreview(),
+    )
+
+
+def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
+    """Who could be given it: this Mac if it lacks the model, else the Macs that lack it; None where all have it."""
+    if not choice.held_by:
+        return None
+    own = own_id(now)
+    lacking = [p.device_id for p in _macs(now) if p.device_id not in choice.held_by]
+    to = (own,) if own in lacking else tuple(lacking)
+    return Copies(to, names_of(now, to)) if to else None
+
+
+def transfer_words(transfer: Transfer, now: Snapshot, width: int) -> tuple[str, str]:
+    """What goes where, and how far it is: "copying to mbp", "▇▇▁▁ 1.2/4.0 GB · 43.0 MB/s · 40 s left"."""
+    what = f"copying to {names_of(now, [transfer.mac])}" if transfer.source else "downloading"
+    match transfer.state:
+        case "asking":
+            return what, "asking which files there are"
+        case "checking":
+            return what, "comparing hashes"
+        case _:
+            bar = gauge(transfer.done, transfer.total, max(6, min(16, width - 46)))
+            size = f"{gigabytes(transfer.done)}/{gigabytes(transfer.total)} GB"
+            return what, " · ".join([f"{bar} {size}", *_speed_words(transfer)])
+
+
+def left_words(transfer: Transfer) -> str:
+    """ "1 min 5 s left"; "" where nothing can be said."""
+    left = transfer.total - transfer.done
+    return f"{duration(left / transfer.bytes_per_s)} left" if transfer.bytes_per_s >= 1 and left > 0 else ""
+
+
+def _speed_words(transfer: Transfer) -> list[str]:
+    speed = [f"{transfer.bytes_per_s / 1e6:.1f} MB/s"] if transfer.bytes_per_s > 0 else []
+    return [*speed, *([left] if (left := left_words(transfer)) else [])]
+
+
+def running_words(now: Snapshot) -> str:
+    """What is on its way, in a word for a question: "The download of x", "3 copies of x"."""
+    first = now.transfers[0]
+    if len(now.transfers) == 1:
+        return f"The {'copy' if first.source else 'download'} of {first.model}"
+    return f"What is on its way to {plural(len(now.transfers), 'Mac')}"

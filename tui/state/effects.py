@@ -1,0 +1,95 @@
+"""What a split would mean for every Mac: from the last answer of the node, at once for any other boundaries. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+from core.events import Plan, Stage
+from core.requests import Forecast, PlanPreview
+from tui.state.boundaries import cuts_of
+
+
+class Share(NamedTuple):
+    """One Mac's part, in bytes; `token_s` is what it computes for one token, in seconds, None where nobody can say."""
+
+    peer: str
+    layers: int
+    weight_bytes: int
+    kv_bytes: int
+    budget_bytes: int
+    token_s: float | None
+
+    @property
+    def free_bytes(self) -> int:
+        """What is left of its budget; below zero what it lacks."""
+        return self.budget_bytes - self.weight_bytes - self.kv_bytes
+
+
+class Effect(NamedTuple):
+    """`shares` are in the order of the layers. `is_exact`: the node said so of just these boundaries."""
+
+    shares: tuple[Share, ...]
+    hops_s: float | None
+    is_exact: bool
+
+    @property
+    def compute_s(self) -> float | None:
+        """What all Macs compute for one token, one after the other."""
+        times = [s.token_s for s in self.shares]
+        return sum(t for t in times if t is not None) if None not in times else None
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """What one person would get."""
+        if self.compute_s is None or self.hops_s is None or self.compute_s + self.hops_s <= 0:
+            return None
+        return 1 / (self.compute_s + self.hops_s)
+
+    @property
+    def fits(self) -> bool:
+        """Whether every Mac has room for its part."""
+        return all(s.free_bytes >= 0 for s in self.shares)
+
+
+def split_of(preview: PlanPreview) -> Plan | None:
+    """The split that a preview is about, whether it fits or not."""
+    return preview.plan or preview.draft
+
+
+def effect(known: PlanPreview, cuts: Sequence[int]) -> Effect | None:
+    """What `cuts` mean, if `known` is what the node said of the same Macs in the same order, with these or with other
+    boundaries. None where it said nothing.
+
+    A layer that moves is taken to be as large as the largest one, with its share of the caches and of its Mac's time.
+    """
+    plan = split_of(known)
+    if plan is None or len(plan.stages) != len(cuts) + 1:
+        return None
+    counts = [stop - start for start, stop in pairwise((0, *cuts, plan.layers))]
+    kv_bytes = known.kv_bytes / plan.layers
+    shares = tuple(
+        _share(owner, count, known.layer_bytes, kv_bytes, _token_s(known.forecast, plan, owner))
+        for owner, count in zip(plan.owners, counts, strict=True)
+    )
+    hops_s = sum(known.forecast.hops_s) if known.forecast else None
+    return Effect(shares, hops_s, tuple(cuts) == cuts_of(plan))
+
+
+def _share(stage: Stage, layers: int, layer_bytes: int, kv_bytes: float, token_s: float | None) -> Share:
+    before = stage.stop - stage.start
+    more = layers - before
+    return Share(
+        peer=stage.peer,
+        layers=layers,
+        weight_bytes=max(0, stage.weight_bytes + more * layer_bytes),
+        kv_bytes=max(0, stage.kv_bytes + round(more * kv_bytes)),
+        budget_bytes=stage.budget_bytes,
+        token_s=None if token_s is None else token_s * layers / before,
+    )
+
+
+def _token_s(forecast: Forecast | None, plan: Plan, stage: Stage) -> float | None:
+    """What a stage computes for one token; the forecast has them in the order of the ring."""
+    return forecast.stages_s[plan.stages.index(stage)] if forecast else None

@@ -1,0 +1,83 @@
+"""A conversation as a file for people (Markdown) or for programs (JSON)."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from pathlib import Path
+
+import msgspec
+
+from core.errors import NodeError, UsageError
+from core.requests import Conversation, KeptTurn
+from tui.state.chats import option_words
+
+_ROLES = {"user": "You", "assistant": "Model"}
+
+
+def markdown_of(conversation: Conversation) -> str:
+    """Title, model, how it was asked for, and every message with its time and figures."""
+    words = option_words(conversation.options)
+    head = [
+        f"# {conversation.title}",
+        f"Model: {conversation.model or 'none yet'}  \nBegun: {_moment(conversation.created_at)}  \n"
+        f"Sampling: {', '.join(words) if words else 'the likeliest token each time'}",
+    ]
+    if conversation.options.system:
+        head.append("> " + conversation.options.system.replace("\n", "\n> "))
+    said = [part for turn in conversation.turns for part in _turn(turn)]
+    return "\n\n".join([*head, *said]) + "\n"
+
+
+def json_of(conversation: Conversation) -> str:
+    """Everything, with times in seconds since the epoch."""
+    return msgspec.json.format(msgspec.json.encode(conversation), indent=2).decode() + "\n"
+
+
+def default_path(title: str) -> Path:
+    """Where it is written if the person says nothing else."""
+    name = re.sub(r"[^\w]+", "-", title).strip("-")[:40].rstrip("-")
+    return Path("~") / f"macluster-{name or 'chat'}.md"
+
+
+def path_from(typed: str) -> Path:
+    """The file that the person means. Raises UsageError where that is a folder."""
+    path = Path(typed).expanduser().absolute()
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder.", "Name a file in it.")
+    return path
+
+
+def text_for(path: Path, conversation: Conversation) -> str:
+    """JSON for a file that is called so, else Markdown."""
+    return json_of(conversation) if path.suffix.lower() == ".json" else markdown_of(conversation)
+
+
+def write(path: Path, text: str, *, replace: bool = False) -> bool:
+    """Write a file that only this user can read; False where there is one already, unless it is to be replaced. Raises
+    NodeError.
+    """
+    try:
+        how = os.O_TRUNC if replace else os.O_EXCL
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | how, 0o600)
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            os.fchmod(handle, 0o600)
+            file.write(text)
+    except FileExistsError:
+        return False
+    except OSError as error:
+        raise NodeError(f"{path} cannot be written: {error.strerror}.", "Name another file.") from error
+    return True
+
+
+def _turn(turn: KeptTurn) -> list[str]:
+    figures = [f"{turn.tokens} tokens"] if turn.tokens else []
+    figures += [f"{turn.tokens_per_s:.1f} tokens per second"] if turn.tokens_per_s else []
+    figures += [turn.why] if turn.why else []
+    lines = [f"## {_ROLES[turn.role]} · {_moment(turn.at)}", turn.text.strip() or "(empty)"]
+    return [*lines, f"*{' · '.join(figures)}*"] if figures else lines
+
+
+def _moment(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

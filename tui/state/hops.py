@@ -1,0 +1,151 @@
+"""What the hop samples amount to: time per token, where it goes, and which hop is slowest. Pure."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from tui.state.points import HopPoint
+from tui.state.state import UiState
+
+RECENT_POINTS = 4
+# by so much the slowest hop has to stand out to be named
+CLEARLY = 1.2
+
+
+class Hop(NamedTuple):
+    """One directed link in ring order. Times are seconds a frame; None where nothing was measured yet.
+
+    `compute_s` is what the sender computed. The hop itself takes `seal_s`, what both ends spent on packing, sealing and
+    opening, and `wire_s`, the sending and half a round trip: clocks of two Macs differ, so a one-way time cannot be
+    read off them. `bytes_per_s` is the rate while a frame travels. `samples` are (at, transfer_s). `pair` has the
+    device ids.
+    """
+
+    source: str
+    target: str
+    compute_s: float | None
+    seal_s: float | None
+    wire_s: float | None
+    bytes_per_s: float | None
+    rtt_s: float | None
+    samples: tuple[tuple[float, float], ...]
+    pair: tuple[str, str] = ("", "")
+
+    @property
+    def transfer_s(self) -> float | None:
+        """What the hop adds to the time of a token."""
+        return None if self.seal_s is None or self.wire_s is None else self.seal_s + self.wire_s
+
+    @property
+    def label(self) -> str:
+        """The two Macs with an arrow between them."""
+        return f"{self.source}→{self.target}"
+
+
+class Shares(NamedTuple):
+    """Where the time of a token goes, in seconds: for one user a sum over all Macs and all hops, whose Macs work one
+    after the other. `wait_s` is what is left of the time that was measured, None where that is not known.
+    """
+
+    compute_s: float
+    seal_s: float
+    wire_s: float
+    wait_s: float | None
+
+    @property
+    def token_s(self) -> float:
+        """Seconds from one token to the next."""
+        return sum(seconds for seconds in self if seconds is not None)
+
+
+class Ring(NamedTuple):
+    """All hops, and `turn_s`, the seconds from one frame to the next on the clock of the Mac at which the ring begins
+    and ends. `rows` answers are written at the same time.
+    """
+
+    hops: tuple[Hop, ...]
+    turn_s: float | None
+    rows: int
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether every hop was measured."""
+        return bool(self.hops) and all(h.transfer_s is not None for h in self.hops)
+
+    @property
+    def shares(self) -> Shares | None:
+        """Where the time of a token goes. Where rows take turns on the ring nothing is known of waiting."""
+        if not self.is_measured:
+            return None
+        compute_s, seal_s, wire_s = (sum(getattr(h, f) for h in self.hops) for f in ("compute_s", "seal_s", "wire_s"))
+        if self.turn_s is None or self.rows > 1:
+            return Shares(compute_s, seal_s, wire_s, None)
+        # half a round trip of another frame is an estimate: it cannot be more than what is left
+        wire_s = min(wire_s, max(0.0, self.turn_s - compute_s - seal_s))
+        return Shares(compute_s, seal_s, wire_s, max(0.0, self.turn_s - compute_s - seal_s - wire_s))
+
+    @property
+    def longest_s(self) -> float | None:
+        """The time of the hop that takes longest."""
+        return max((h.transfer_s for h in self.hops if h.transfer_s is not None), default=None)
+
+    @property
+    def slowest(self) -> Hop | None:
+        """The hop that is clearly slower than every other one, if there is one."""
+        if not self.is_measured:
+            return None
+        first, second = sorted(self.hops, key=lambda h: -(h.transfer_s or 0.0))[:2]
+        return first if (first.transfer_s or 0.0) >= CLEARLY * (second.transfer_s or 0.0) else None
+
+
+def ring_of(state: UiState) -> Ring:
+    """The ring of the active plan with what its hops did lately."""
+    names = {p.device_id: p.name for p in state.snapshot.peers}
+    plan = state.snapshot.plan
+    if plan is not None:
+        names = {s.device_id: s.peer for s in plan.stages} | names
+        owners = [s.device_id for s in plan.stages]
+        pairs = list(zip(owners, owners[1:] + owners[:1], strict=True)) if len(owners) > 1 else []
+    else:
+        pairs = list(dict.fromkeys((p.source, p.target) for p in state.points))
+    rtts = {(s.source, s.target): s.rtt_s for s in state.snapshot.hops}
+    points = {pair: _steady(state, pair) for pair in pairs}
+    hops = tuple(_hop(points[pair], pair, names, rtts.get(pair)) for pair in pairs)
+    turn_s = _turn_s(points[pairs[0]], points[pairs[-1]]) if pairs else None
+    return Ring(hops, turn_s, len(state.snapshot.batch.running))
+
+
+def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:
+    points = [p for p in state.points if (p.source, p.target) == pair]
+    # a first sample holds the prefill, whose frames are larger: it counts only while there is nothing else
+    return [p for p in points if not p.first] or points
+
+
+def _turn_s(leaving: list[HopPoint], coming: list[HopPoint]) -> float | None:
+    """What the Mac at which the ring begins does before a frame leaves it, and until it comes back."""
+    sent, came = _mean(leaving, "source_s"), _mean(coming, "target_s")
+    return None if sent is None or came is None else sent + came
+
+
+def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], rtt_s: float | None) -> Hop:
+    source, target = (names.get(device, device[:8]) for device in pair)
+    recent = points[-RECENT_POINTS:]
+    transfer_s = sum(p.transfer_s for p in recent)
+    return Hop(
+        source=source,
+        target=target,
+        compute_s=_mean(points, "compute_s"),
+        seal_s=_mean(points, "seal_s"),
+        wire_s=_mean(points, "wire_s"),
+        bytes_per_s=sum(p.bytes for p in recent) / transfer_s if transfer_s > 0 else None,
+        rtt_s=rtt_s,
+        samples=tuple((p.at, p.transfer_s / p.frames) for p in points),
+        pair=pair,
+    )
+
+
+def _mean(points: list[HopPoint], field: str) -> float | None:
+    """Seconds a frame, lately."""
+    recent = points[-RECENT_POINTS:]
+    frames = sum(p.frames for p in recent)
+    return sum(getattr(p, field) for p in recent) / frames if frames else None

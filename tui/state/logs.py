@@ -1,0 +1,66 @@
+"""Which log lines are wanted, and how they stand on the screen. Pure."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import Final, NamedTuple
+
+from core.events import LogLine
+from tui.state.format import clock, fit
+
+LEVELS: Final = ("DEBUG", "INFO", "WARN", "ERROR")
+CONTINUED: Final = " " * 15 + "↳ "
+LEAST_WIDTH: Final = 40
+
+
+class LogFilter(NamedTuple):
+    """What is shown: lines of `least` weight or more, of one Mac ("": of all), that hold `text` in any case."""
+
+    least: str = "INFO"
+    mac: str = ""
+    text: str = ""
+
+
+def is_wanted(line: LogLine, chosen: LogFilter) -> bool:
+    """Whether the line passes."""
+    return (
+        LEVELS.index(line.level) >= LEVELS.index(chosen.least)
+        and chosen.mac in ("", line.source)
+        and chosen.text.casefold() in f"{line.source} {line.text}".casefold()
+    )
+
+
+def next_level(chosen: LogFilter) -> LogFilter:
+    """The next least level; after the highest comes the lowest."""
+    return chosen._replace(least=LEVELS[(LEVELS.index(chosen.least) + 1) % len(LEVELS)])
+
+
+def next_mac(chosen: LogFilter, lines: tuple[LogLine, ...]) -> LogFilter:
+    """The next Mac that wrote something; after the last one come all of them."""
+    macs = ["", *sorted({line.source for line in lines})]
+    at = macs.index(chosen.mac) if chosen.mac in macs else 0
+    return chosen._replace(mac=macs[(at + 1) % len(macs)])
+
+
+def filter_words(chosen: LogFilter, count: int) -> str:
+    """ "INFO and above · all Macs · 1,204 lines"."""
+    level = "all levels" if chosen.least == LEVELS[0] else chosen.least
+    above = "" if chosen.least in (LEVELS[0], LEVELS[-1]) else " and above"
+    lines = f"{count:,} line{'' if count == 1 else 's'}"
+    return f"{level}{above} · {chosen.mac or 'all Macs'} · {lines}"
+
+
+def short_line(line: LogLine) -> str:
+    """A line as it stands in the pane: time, level, Mac, text."""
+    return f"{clock(line.at, seconds=True)} {line.level:<5} {fit(line.source, 8)} {line.text}"
+
+
+def long_lines(line: LogLine, width: int) -> list[str]:
+    """The same with milliseconds, in rows of at most `width` characters."""
+    stamp = f"{clock(line.at, seconds=True)}.{int(line.at * 1000) % 1000:03}"
+    whole = f"{stamp} {line.level:<5} {fit(line.source, 8)} {line.text}"
+    if len(whole) <= width or width < LEAST_WIDTH:
+        return [whole]
+    first, *rest = wrap(whole, width, drop_whitespace=True) or [""]
+    rest = wrap(" ".join(rest), width - len(CONTINUED))
+    return [first, *(CONTINUED + row for row in rest)]

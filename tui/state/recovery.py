@@ -1,0 +1,177 @@
+"""What a person is told, and may choose, while a plan that lost a Mac is being kept alive. Pure."""
+
+from __future__ import annotations
+
+from textwrap import wrap
+from typing import NamedTuple
+
+from textual.content import Content
+
+from core.events import Peer, Plan, Recovery, RecoveryChoice, Snapshot, Stage
+from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, layer_range, peer_mark, plural, stage_mark
+from tui.state.state import UiState
+
+LABEL = 16
+CHOICE = 24
+# the plan has a hole, or is being filled again: nothing is written
+_HOLES = ("hold", "replan", "wait")
+STOPS = (*_HOLES, "rebuild")
+
+
+class Choice(NamedTuple):
+    """One of the things that the person may say: how it is called, and what it means now."""
+
+    order: RecoveryChoice
+    word: str
+    effect: str
+
+
+def held(snapshot: Snapshot) -> Recovery | None:
+    """The recovery for which everything stands still; a Mac that is slow for a moment is none."""
+    recovery = snapshot.recovery
+    return recovery if recovery is not None and recovery.state in STOPS else None
+
+
+def since(recovery: Recovery, now: float) -> str:
+    """How long it takes already; `now` in seconds since the epoch."""
+    return age(max(0.0, now - recovery.since))
+
+
+def title(snapshot: Snapshot, recovery: Recovery) -> str:
+    """What is the matter: "mini is gone · layers 53–63 have no home"."""
+    name, lost = mac_name(snapshot, recovery.mac), _stage(snapshot.plan, recovery.mac)
+    if recovery.state == "rebuild":
+        macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the Macs that are left"
+        again = _stage(recovery.plan, recovery.mac) is not None
+        return f"{name} begins anew · reading again" if again else f"{name or 'A Mac'} is gone · going on with {macs}"
+    what = f"{name or 'A Mac'} is gone"
+    if recovery.state == "replan" or lost is None:
+        return f"{what} · looking for another split" if recovery.state == "replan" else what
+    return f"{what} · layers {layer_range(lost.start, lost.stop)} have no home"
+
+
+def facts(state: UiState, recovery: Recovery, width: int) -> Content:
+    """What happened, what is kept, and how far it is, in lines of `width` cells."""
+    waited = since(recovery, state.ticked_at)
+    answers = f" of {plural(len(recovery.requests), 'answer')}" if len(recovery.requests) > 1 else ""
+    kept = f"kept, {plural(recovery.tokens, 'token')}{answers}. Nothing is lost on this Mac."
+    ago = "" if recovery.state == "wait" else f" ({waited} ago)"
+    lines = [
+        *_lines("What happened", recovery.text + ago, width),
+        *_lines("Your text", kept if recovery.requests else "kept. No answer was being written.", width),
+    ]
+    if recovery.state == "rebuild":
+        lines += _progress(state.snapshot, recovery, width)
+    if recovery.state == "wait":
+        smaller = "Ctrl+O loads a smaller model; this answer is kept."
+        way_out = recovery.fix if "replan" in recovery.choices else smaller
+        lines += _lines("Waiting", f"for {waited}. {way_out}", width)
+    return Content("\n").join(lines)
+
+
+def choices(snapshot: Snapshot, recovery: Recovery) -> tuple[Choice, ...]:
+    """What the person may say now, the one that is followed without a word first."""
+    plan, name = recovery.plan, mac_name(snapshot, recovery.mac) or "the Mac"
+    split = ", ".join(f"{s.peer} {layer_range(s.start, s.stop)}" for s in plan.owners) if plan else ""
+    words: dict[RecoveryChoice, tuple[str, str]] = {
+        "replan": (f"Re-plan on {plural(len(plan.stages), 'Mac')}" if plan else "Re-plan", split or "on those left"),
+        "wait": (f"Wait for {name}", "goes on by itself"),
+        "save": ("Save", "and continue later"),
+        "stop": ("Stop here", "keep the partial answer"),
+    }
+    return tuple(Choice(order, *words[order]) for order in recovery.choices)
+
+
+def choice_content(number: int, choice: Choice, width: int) -> Content:
+    """A numbered line of at most `width` cells."""
+    line = f"{number}  {fit(choice.word, CHOICE)} "
+    return Content.assemble(line, (fit(choice.effect, width - len(line)).rstrip(), DIM))
+
+
+def progress_words(snapshot: Snapshot, recovery: Recovery) -> str:
+    """How far the layers are loaded or, after that, the answers are read again."""
+    if recovery.total:
+        left = "" if recovery.eta_s is None else f" · about {age(recovery.eta_s + 0.5)} left"
+        return f"{recovery.done} of {plural(recovery.total, 'token')} read again{left}"
+    done, total = _loaded(snapshot)
+    return f"{100 * done // total} % of the layers loaded" if total else "layers are handed out"
+
+
+def readiness(state: UiState) -> tuple[str, str] | None:
+    """What the status line says of a recovery, and in which style; None where there is none."""
+    recovery = state.snapshot.recovery
+    if recovery is None:
+        return None
+    waited = since(recovery, state.ticked_at)
+    match recovery.state:
+        case "suspect":
+            return f"◐ slow {waited}", WARN
+        case "stuck":
+            return f"◐ stuck {waited}", WARN
+        case "resume":
+            return f"↻ linking again {waited}", WARN
+        case "rebuild":
+            part, whole = (recovery.done, recovery.total) if recovery.total else _loaded(state.snapshot)
+            return (f"↻ rebuilding {100 * part // whole} %" if whole else "↻ rebuilding"), WARN
+        case "wait":
+            return f"○ waiting {waited}", WARN
+        case "parked":
+            return "○ saved", WARN
+        case _:
+            return f"○ paused {waited}", WARN
+
+
+def mac_mark(state: UiState, peer: Peer) -> Mark:
+    """How a Mac is shown: what a recovery says of it comes after what its link says."""
+    mark, recovery = peer_mark(peer), state.snapshot.recovery
+    if recovery is None or mark.word not in ("ready", "slow"):
+        return mark
+    if recovery.mac == peer.device_id and recovery.state in ("suspect", "stuck"):
+        word = "slow" if recovery.state == "suspect" else "stuck"
+        return Mark("◐", f"{word} {since(recovery, state.ticked_at)}", WARN)
+    if recovery.state == "rebuild" and _stage(state.snapshot.plan, peer.device_id):
+        return Mark("↻", "rebuilding", WARN)
+    return mark
+
+
+def part_mark(snapshot: Snapshot, stage: Stage) -> Mark:
+    """How a stage of the plan is shown; one whose Mac is lost holds nothing, whatever it said before."""
+    recovery = snapshot.recovery
+    if recovery is not None and recovery.state in _HOLES and stage.device_id == recovery.mac:
+        return stage_mark("lost")
+    told = next((s for s in snapshot.stages if s.device_id == stage.device_id), None)
+    return stage_mark(told.status) if told is not None else Mark("●", "ready", GOOD)
+
+
+def lost_name(snapshot: Snapshot) -> str:
+    """The Mac that is missed, "" if none is."""
+    recovery = snapshot.recovery
+    return mac_name(snapshot, recovery.mac) if recovery is not None and recovery.state in _HOLES else ""
+
+
+def mac_name(snapshot: Snapshot, device_id: str) -> str:
+    """A Mac as people call it; "" for no Mac in particular."""
+    stage = _stage(snapshot.plan, device_id)
+    known = next((p.name for p in snapshot.peers if p.device_id == device_id), device_id[:8])
+    return stage.peer if stage else known
+
+
+def _stage(plan: Plan | None, device_id: str) -> Stage | None:
+    return next((s for s in plan.stages if s.device_id == device_id), None) if plan else None
+
+
+def _loaded(snapshot: Snapshot) -> tuple[int, int]:
+    """Bytes in memory, of all."""
+    done, total = (sum(getattr(s, f) for s in snapshot.stages) for f in ("done_bytes", "total_bytes"))
+    return done, total
+
+
+def _progress(snapshot: Snapshot, recovery: Recovery, width: int) -> list[Content]:
+    part, whole = (recovery.done, recovery.total) if recovery.total else _loaded(snapshot)
+    return _lines(gauge(part, whole, LABEL - 1), progress_words(snapshot, recovery), width, "$primary")
+
+
+def _lines(label: str, text: str, width: int, style: str = DIM) -> list[Content]:
+    """`text` behind its label, however many lines it takes."""
+    parts = wrap(text, max(20, width - LABEL)) or [""]
+    return [Content.assemble((fit(label if i == 0 else "", LABEL), style), part) for i, part in enumerate(parts)]

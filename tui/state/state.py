@@ -1,0 +1,249 @@
+"""What the screens show: the node's Snapshot and the little that only this terminal knows.
+
+Everything is frozen, and every change is a function from a state to the next one. Events are cleaned here, at the
+one door, so no widget ever holds foreign text that could drive the terminal.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import msgspec
+
+from core.errors import Problem
+from core.events import (
+    SPEED_TEST,
+    AnyEvent,
+    HopSample,
+    LogLine,
+    Peer,
+    PeerChanged,
+    PeerGone,
+    PeerSeen,
+    PlanLoaded,
+    PlanProposed,
+    Progress,
+    Recovery,
+    RequestDone,
+    RequestStarted,
+    Snapshot,
+    TokenEvent,
+    Value,
+    apply,
+)
+from core.requests import PlanRequest, UnfinishedAnswer
+from core.text import clean_text
+from tui.state.chats import Chat
+from tui.state.past import faded
+from tui.state.points import HOP_WINDOW_S, HopPoint, point_of
+from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
+
+_T = TypeVar("_T")
+_Wish = TypeVar("_Wish", bound=PlanRequest)
+
+RATES_KEPT = 8
+EARLY_KEPT = 512
+LOGS_KEPT = 5000
+
+_change = msgspec.structs.replace
+
+
+class Departure(Value, frozen=True, kw_only=True):
+    """A Mac that left and has not come back."""
+
+    device_id: str
+    name: str
+    reason: str
+
+
+class UiState(Value, frozen=True, kw_only=True):
+    """All that the screens need.
+
+    `offline` is why no events come; `problem` is why the last answer or load failed, until the next try.
+    `early` holds events of answers that are not on screen, or whose id the node has not told yet. `rates` are tokens
+    per second, a value a tick. `unfinished`: interrupted answers that can be continued, the newest first. `editing`:
+    the number of the question that is written anew, else 0. `skipped`: device ids of Macs that hold no layers of what
+    is loaded from now on. `logs`: more lines than the Snapshot has, the newest last.
+    `points`: what the hops did in the last minute; `past`: the hour before that, in fewer points.
+    """
+
+    snapshot: Snapshot = Snapshot()
+    attached: bool = False
+    offline: Problem | None = None
+    chat: Chat = Chat()
+    turns: tuple[Turn, ...] = ()
+    editing: int = 0
+    next_number: int = 1
+    early: tuple[TokenEvent | RequestDone, ...] = ()
+    problem: Problem | None = None
+    unfinished: tuple[UnfinishedAnswer, ...] = ()
+    logs: tuple[LogLine, ...] = ()
+    departures: tuple[Departure, ...] = ()
+    skipped: tuple[str, ...] = ()
+    base: tuple[HopSample, ...] = ()
+    points: tuple[HopPoint, ...] = ()
+    past: tuple[HopPoint, ...] = ()
+    speed_test: Progress | None = None
+    rates: tuple[float, ...] = ()
+    tokens_since_tick: int = 0
+    ticked_at: float = 0.0
+    load_s: float | None = None
+
+    @property
+    def answer(self) -> Turn | None:
+        """The answer that is being written, or waits for its first token."""
+        return self.turns[-1] if self.turns and not self.turns[-1].done else None
+
+
+def strangers(state: UiState) -> tuple[Peer, ...]:
+    """The Macs that were seen and can be paired. One that is lost was paired, whatever is said of its trust."""
+    seen = (p for p in state.snapshot.peers if p.trust in ("unpaired", "seen") and not p.is_self)
+    return tuple(p for p in seen if p.state != "lost")
+
+
+def washed(value: _T, *, lines: bool = False) -> _T:
+    """`value` with all text in it clean; line breaks survive only if `lines`."""
+    if isinstance(value, str):
+        text = clean_text(value)
+        return text if lines else " ".join(text.split())  # type: ignore[return-value]
+    if isinstance(value, tuple):
+        return tuple(washed(v) for v in value)  # type: ignore[return-value]
+    if isinstance(value, msgspec.Struct):
+        answer = isinstance(value, TokenEvent | RequestDone)
+        return _change(
+            value, **{f: washed(getattr(value, f), lines=answer and f == "text") for f in value.__struct_fields__}
+        )
+    return value
+
+
+def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
+    """The state after `event`, which arrived at `now` (seconds since the epoch)."""
+    event = washed(event)
+    before = state.snapshot
+    state = _change(state, snapshot=apply(before, event))
+    match event:
+        case Snapshot():
+            return _attach(state, now)
+        case PeerSeen(peer=peer) | PeerChanged(peer=peer):
+            return _change(state, departures=tuple(d for d in state.departures if d.device_id != peer.device_id))
+        case PeerGone():
+            return _depart(state, before.peers, event)
+        case PlanProposed():
+            return _change(state, problem=None, base=(), points=(), past=(), load_s=None)
+        case PlanLoaded(seconds=seconds):
+            return _change(state, load_s=seconds)
+        case HopSample():
+            return _hop(state, event, now)
+        case Progress() if event.task == SPEED_TEST:
+            return _change(state, speed_test=event)
+        case LogLine():
+            return _change(state, logs=(*state.logs, event)[-LOGS_KEPT:])
+        case RequestStarted():
+            return _change(state, base=())
+        case Recovery(state="running", text=text, requests=requests) if text:
+            return _recovered(state, text, requests)
+        case TokenEvent() | RequestDone():
+            return answer_event(state, event, now)
+        case _:
+            return state
+
+
+def skip_turned(state: UiState, device_id: str) -> UiState:
+    """That Mac is left out of what is loaded from now on, or is no longer."""
+    others = tuple(skipped for skipped in state.skipped if skipped != device_id)
+    return _change(state, skipped=(*others, device_id) if others == state.skipped else others)
+
+
+def of_used(state: UiState, wish: _Wish) -> _Wish:
+    """`wish`, but no layers for the Macs that are skipped."""
+    return _change(wish, without=tuple(dict.fromkeys((*wish.without, *state.skipped))))
+
+
+def detached(state: UiState, problem: Problem) -> UiState:
+    """The stream of events ended."""
+    return _change(state, attached=False, offline=problem)
+
+
+def failed(state: UiState, problem: Problem | None) -> UiState:
+    """A command failed (None: the banner has been read)."""
+    return _change(state, problem=washed(problem))
+
+
+def ticked(state: UiState, now: float) -> UiState:
+    """Twice a second: the token rate of the last tick, and hop points older than the window dropped."""
+    elapsed = now - state.ticked_at
+    if state.answer is not None or state.tokens_since_tick:
+        rate = state.tokens_since_tick / elapsed if 0 < elapsed < 10 else 0.0
+        state = _change(state, rates=(*state.rates, rate)[-RATES_KEPT:])
+    if state.points and state.points[0].at < now - HOP_WINDOW_S:
+        points = tuple(p for p in state.points if p.at >= now - HOP_WINDOW_S)
+        past = faded(state.past, state.points[: len(state.points) - len(points)], now)
+        state = _change(state, points=points, past=past)
+    return _change(state, tokens_since_tick=0, ticked_at=now)
+
+
+def _recovered(state: UiState, text: str, requests: tuple[str, ...]) -> UiState:
+    """What was interrupted goes on: that is told where it happened."""
+    turns = tuple(
+        remarked(turn, text) if turn.request_id in requests and not turn.done else turn for turn in state.turns
+    )
+    return _change(state, turns=turns)
+
+
+def with_answer(state: UiState, **fields: object) -> UiState:
+    """With that changed in the answer under way, if there is one."""
+    answer = state.answer
+    if answer is None:
+        return state
+    return _change(state, turns=(*state.turns[:-1], _change(answer, **fields)))
+
+
+def _attach(state: UiState, now: float) -> UiState:
+    """A stream began. An answer that was under way goes on if the node still works on it, else it ends here."""
+    logs = _joined(state.logs, state.snapshot.logs)
+    state = _change(state, attached=True, offline=None, base=(), departures=(), ticked_at=now, logs=logs)
+    if not state.points:
+        for sample in state.snapshot.hops:
+            state = _hop(state, sample, now)
+    answer, last = state.answer, state.snapshot.last_done
+    if answer is None or not answer.request_id or answer.request_id in state.snapshot.running:
+        return state
+    if last is not None and last.request_id == answer.request_id:
+        return answer_event(state, _change(last, text=""), now)
+    return with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was started anew")
+
+
+def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:
+    """Lines from before a stream broke off, and those of the next one."""
+    fresh = new[new.index(old[-1]) + 1 :] if old and old[-1] in new else new
+    return (*old, *fresh)[-LOGS_KEPT:]
+
+
+def _depart(state: UiState, peers: tuple[Peer, ...], event: PeerGone) -> UiState:
+    if any(p.device_id == event.device_id and p.trust in ("unpaired", "seen") for p in peers):
+        return state  # a neighbour's Mac is nothing to worry about
+    names = {p.device_id: p.name for p in peers}
+    gone = Departure(
+        device_id=event.device_id, name=names.get(event.device_id, event.device_id[:8]), reason=event.reason
+    )
+    others = tuple(d for d in state.departures if d.device_id != gone.device_id)
+    return _change(state, departures=(*others, gone)[-4:])
+
+
+def answer_event(state: UiState, event: TokenEvent | RequestDone, now: float) -> UiState:
+    """Something came of an answer; of those that are not on screen it is kept for a while."""
+    if isinstance(event, TokenEvent):
+        state = _change(state, tokens_since_tick=state.tokens_since_tick + 1)
+    answer = state.answer
+    if answer is None or not answer.request_id:
+        return _change(state, early=(*state.early, event)[-EARLY_KEPT:])
+    if answer.request_id != event.request_id:
+        return state
+    if isinstance(event, TokenEvent):
+        return _change(state, turns=(*state.turns[:-1], grown(answer, event, now)))
+    return _change(state, turns=(*state.turns[:-1], ended(answer, event, now)), problem=event.problem)
+
+
+def _hop(state: UiState, sample: HopSample, now: float) -> UiState:
+    base, point = point_of(state.base, sample, now)
+    return _change(state, base=base, points=(*state.points, point) if point else state.points)

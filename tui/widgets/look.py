@@ -1,0 +1,33 @@
+"""How the app looks and how often it draws, by what the person set and where the terminal is. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from tui.control.preferences import Preferences
+from tui.widgets.themes import DARK
+
+FULL_FPS: Final = 30
+SSH_FPS: Final = 15
+SLOW_FPS: Final = 5
+COMPLAINT_S: Final = 20.0
+
+
+def frames_per_s(preferences: Preferences, environ: Mapping[str, str]) -> int:
+    """How often a text that grows is drawn; over SSH every repaint crosses the network."""
+    if preferences.slow_link:
+        return SLOW_FPS
+    return SSH_FPS if environ.get("SSH_CONNECTION") else FULL_FPS
+
+
+def theme_of(preferences: Preferences, known: Collection[str]) -> str:
+    """The theme to begin with: what the file names, else what was chosen last, else ours."""
+    return next((name for name in (preferences.theme, preferences.remembered) if name in known), DARK.name)
+
+
+def complaints_of(preferences: Preferences, known: Collection[str]) -> tuple[str, ...]:
+    """What the person is told about the file."""
+    if not preferences.theme or preferences.theme in known:
+        return preferences.complaints
+    return (*preferences.complaints, f"There is no theme {preferences.theme!r}; the palette lists them.")
