@@ -20,27 +20,27 @@ from core.errors import Problem
 from core.requests import RecoveryOrder
 from core.settings import default_home
 from tui.control import crash, quitting
-from tui.control.actions import bindings, key_word, palette, why_not
-from tui.control.archive import Archive
+from tui.control.bindings import bindings, key_word, palette, why_not
 from tui.control.bridge import FAILURES, follow, problem_of
-from tui.control.calm import calm_collector
 from tui.control.catalog import Catalog
+from tui.control.chat_controller import Talk
 from tui.control.clipboard import Copying
-from tui.control.macs import Macs
-from tui.control.models import Models
-from tui.control.news import News
+from tui.control.conversation_archive import Archive
+from tui.control.event_handler import News
+from tui.control.gc_tuning import calm_collector
+from tui.control.keymap import APP
+from tui.control.mac_controller import Macs
+from tui.control.model_controller import Models
 from tui.control.preferences import DEFAULTS, Preferences
-from tui.control.registry import APP
-from tui.control.talk import Talk
 from tui.control.theme_memory import ThemeMemory
 from tui.screens import table
 from tui.screens.base import STYLES, Follower
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
-from tui.state import hindrances, state
+from tui.state import disabled_reasons, state
 from tui.state.state import UiState
 from tui.widgets import messages
-from tui.widgets.look import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
+from tui.widgets.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
 from tui.widgets.markdown import warm_up
 from tui.widgets.plain import PlainGlyphs
 from tui.widgets.themes import OWN_THEMES, no_color_kept, own_variables
@@ -108,7 +108,7 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def why_not(self, run: str) -> str:
         """Why an action of the app cannot be done now; "" if it can."""
-        return hindrances.why_not(self.state, run)
+        return disabled_reasons.why_not(self.state, run)
 
     async def run_action(
         self,

@@ -19,7 +19,7 @@ from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
 from core.errors import error_from
 from core.events import Plan, Sight, Stage, Topology
-from core.link.wear import KEY_LIMITS, KeyUse
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.models.files.layout import read_layout
 from core.requests import Sampling
 from core.settings import MAX_DRAFT, PREFILL_CHUNK, TRY_S

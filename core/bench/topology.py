@@ -26,7 +26,7 @@ from core.bench.figures import Result, cores, end_in_order, positive, print_resu
 from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import Answer, WorkerRing, worker_ring
 from core.events import Sight, Topology
-from core.plan.duties import sights
+from core.plan.stage_roles import sights
 
 DEFAULT: Final = Sizes(8, 768, "bfloat16")
 TOKENS: Final = 24

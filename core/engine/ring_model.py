@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from core.engine.rows import Rows, after
+from core.engine.handle_shapes import Rows, after
 from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
 from core.errors import UsageError
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.engine.batch import lanes_told, rows_told
 from core.engine.lanes import Lane, join, leave, named, split
-from core.engine.parking import LEAST_REUSED, Parked, Parking, tokens_of
+from core.engine.prefix_cache import LEAST_REUSED, Parked, Parking, tokens_of
 from core.engine.requests import Request
 from core.engine.running import Row
 from core.engine.work import Chunk, Compose, Drop, Op, Step, Trim, Work

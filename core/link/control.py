@@ -15,13 +15,13 @@ from time import monotonic
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
-from core.link.door import Door, Visit
+from core.link.admission import Door, Visit
 from core.link.ends import KeyMeter
 from core.link.frames import HEADER, TAG_BYTES, FrameType, Header
-from core.link.greeting import introduce, welcome
+from core.link.handshake import introduce, welcome
+from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.tls import check_peer, client_context, link_error, server_context
-from core.link.wear import KeyUse
 from core.link.wire import Wire, wired
 from core.settings import HELLO_TIMEOUT_S, MAX_CONTROL_BODY, TLS_TIMEOUT_S
 from core.trust.identity import Identity

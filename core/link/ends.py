@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from core.errors import LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
 from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameType, Header
+from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.tls import link_error
-from core.link.wear import KeyUse
 from core.settings import SEND_TIMEOUT_S
 
 DESCRIPTOR_ROOM: Final = 512

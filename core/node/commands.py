@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from core.errors import TrustError, UsageError
 from core.node.answers.answers import Answers
-from core.node.pairing.introductions import Introductions
+from core.node.pairing.pairing_flow import Introductions
 from core.node.peers.check import Check
 from core.node.peers.discovery import Sighting
-from core.node.peers.peers import Peers
+from core.node.peers.peer_table import Peers
 from core.node.peers.sightings import place_given
-from core.node.peers.speed import Speed
-from core.node.recovery.rescue import Rescue
+from core.node.peers.speed_test import Speed
+from core.node.recovery.recovery_driver import Rescue
 from core.node.ring.planning import Planning
 from core.requests import (
     Address,

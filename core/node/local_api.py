@@ -20,7 +20,7 @@ from core.node.base.bus import Bus
 from core.node.commands import Commands
 from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
-from core.node.trust.trusting import Trusting
+from core.node.trust.trust_commands import Trusting
 from core.requests import (
     Address,
     AnswerId,

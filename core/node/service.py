@@ -12,7 +12,7 @@ import msgspec
 
 from core.errors import NodeError, Problem, TrustError, UsageError
 from core.events import Counters, Peer
-from core.link.wear import KEY_LIMITS, KeyUse
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
 from core.node.answers.answers import Answers
@@ -22,29 +22,29 @@ from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.commands import Commands
 from core.node.disks.conversations import Conversations
-from core.node.disks.copying import Copying
-from core.node.disks.holdings import Holdings
-from core.node.disks.models import Models
+from core.node.disks.local_models import Models
+from core.node.disks.model_copies import Copying
+from core.node.disks.model_inventory import Holdings
 from core.node.disks.transfers import Transfers
 from core.node.local_api import LocalApi
-from core.node.pairing.introductions import Introductions, Network
+from core.node.message_router import Switchboard
+from core.node.pairing.pairing_flow import Introductions, Network
 from core.node.peers.addresses import AddressBook, read_proven, write_proven
 from core.node.peers.check import Check
 from core.node.peers.discovery import Discovery, Sighting, addresses_of
 from core.node.peers.mesh import Mesh
-from core.node.peers.peers import Peers
+from core.node.peers.peer_table import Peers
 from core.node.peers.sightings import Place, Sightings, place_given
-from core.node.peers.speed import Speed
-from core.node.recovery.rescue import Rescue
-from core.node.ring.anatomies import Anatomies
-from core.node.ring.cluster import Cluster
-from core.node.ring.member import Member
-from core.node.ring.paces import Paces
+from core.node.peers.speed_test import Speed
+from core.node.recovery.recovery_driver import Rescue
+from core.node.ring.plan_leader import Cluster
+from core.node.ring.plan_member import Member
 from core.node.ring.planning import Planning
+from core.node.ring.split_profiles import Anatomies
 from core.node.ring.supervisor import Supervisor
-from core.node.switchboard import Switchboard
-from core.node.trust.following import Following
-from core.node.trust.trusting import Trusting
+from core.node.ring.throughput_history import Paces
+from core.node.trust.roster_enforcement import Following
+from core.node.trust.trust_commands import Trusting
 from core.settings import BEAT_S, CONTROL_PORT, Home, hub_cache
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id, text_id
@@ -52,7 +52,7 @@ from core.trust.roster import Member as RosterMember
 from core.trust.roster import RosterStore
 from core.trust.roster.rotation import settle_rotation
 from core.trust.seen import SeenMacs
-from core.trust.standing import Standing
+from core.trust.trust_assessment import Standing
 from core.worker.messages import Report
 
 SAVE_EVERY = 60  # rounds of `_watch`

@@ -9,13 +9,13 @@ import msgspec
 
 from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Stage, Topology
-from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.split_profile import Anatomy
 from core.plan.hops import hop_bytes
 from core.plan.notes import notes_of, where_cut
 from core.plan.owners import as_given, by_budget
+from core.plan.plan_inputs import Wish
 from core.plan.sizes import Bytes, Sizes
 from core.plan.survival import indispensable, topology_on
-from core.plan.wish import Wish
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 

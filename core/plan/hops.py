@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from core.events import Plan
-from core.models.slicing.anatomy import Anatomy
-from core.plan.duties import departing, duty
+from core.models.slicing.split_profile import Anatomy
+from core.plan.stage_roles import departing, duty
 
 TOKEN_BYTES: Final = 4
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.events import Plan, Sight
-from core.models.slicing.anatomy import Anatomy
-from core.plan.duties import duty, sights
+from core.models.slicing.split_profile import Anatomy
+from core.plan.stage_roles import duty, sights
 
 EVERY_MAC_SEES = (
     "Every Mac of this split could tell the prompt's tokens: layers of this model read values made from one token each."

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from core.errors import IllegalCut, PlanError, UsageError
 from core.events import Peer, Topology
-from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.split_profile import Anatomy
 from core.plan.cuts import nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
 from core.plan.sizes import Sizes

@@ -15,7 +15,7 @@ import msgspec
 from core.events import Plan
 from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
-from core.plan.pace import REACH, Curves, Kind, curve_name, seconds_for
+from core.plan.cost_curve import REACH, Curves, Kind, curve_name, seconds_for
 from core.requests import Forecast
 
 PROMPT_TOKENS: Final = 1000

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from core.errors import MaclusterError
 from core.events import Peer, Plan
 from core.models.files.layout import Layout
-from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.split_profile import Anatomy
 from core.plan.fit import draft_plan, shortage
 from core.plan.hops import hop_bytes
 from core.plan.notes import sees
+from core.plan.plan_inputs import how_of
 from core.plan.sizes import kv_bytes_of
-from core.plan.wish import how_of
 from core.requests import PlanPreview, PlanRequest
 
 

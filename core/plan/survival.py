@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from core.events import Peer, Plan, Topology
-from core.plan.wish import How, how_of
+from core.plan.plan_inputs import How, how_of
 from core.requests import PlanRequest
 
 

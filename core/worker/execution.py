@@ -7,10 +7,10 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from core.engine.rows import sources, target, used_up
+from core.engine.handle_shapes import sources, target, used_up
 from core.engine.work import Drop, Op
 from core.errors import LinkError, MaclusterError, Problem, ProtocolError, StageFailed
-from core.plan.duties import Duty
+from core.plan.stage_roles import Duty
 from core.worker.kv_parts import Exchange, KvPart
 from core.worker.stage import Stage
 from core.worker.work_frames import WorkFrame

@@ -13,11 +13,11 @@ from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
-from core.plan.duties import arriving, duty
+from core.plan.stage_roles import arriving, duty
 from core.settings import MAX_LANE_ROWS
-from core.worker.choosing import Choosers, encode_choices
 from core.worker.execution import Execution, made, tokens_in
 from core.worker.kv_parts import decode_part, encode_part
+from core.worker.remote_sampling import Choosers, encode_choices
 from core.worker.ring import Ring, read_samples
 from core.worker.stage import Stage
 from core.worker.work_frames import (

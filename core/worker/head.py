@@ -16,10 +16,10 @@ from core.engine.work import Chunk, Compose, Step, Work
 from core.errors import MaclusterError, Problem, StageFailed
 from core.events import Batch, FinishReason, Plan
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
-from core.worker.choosing import admission
 from core.worker.messages import Batching, Done, Prefilled, Report, Samples, StageSample, Token
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Answer, Pipeline
+from core.worker.remote_sampling import admission
 from core.worker.sessions import Asked, Sessions
 from core.worker.work_frames import Begin, Dismiss, Word
 

@@ -20,7 +20,7 @@ from core.link.channel import listen
 from core.models.files.catalog import fingerprint
 from core.models.slicing.loading import load_slice
 from core.models.slicing.slots import Slice
-from core.plan.duties import duty
+from core.plan.stage_roles import duty
 from core.trust.identity import open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower

@@ -14,7 +14,7 @@ import msgspec
 from core.engine.requests import Request
 from core.errors import Problem
 from core.events import Batch, FinishReason, Plan, Sight
-from core.link.wear import KEY_LIMITS, KeyUse
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.requests import Message as Turn
 from core.settings import MAX_DRAFT, TRY_S
 

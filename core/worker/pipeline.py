@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from core.engine.rows import Ledger
+from core.engine.handle_shapes import Ledger
 from core.engine.sampling import Picked
 from core.engine.steps import Outstanding
 from core.engine.work import Op
@@ -24,14 +24,14 @@ from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
-from core.plan.duties import arriving, departing
+from core.plan.stage_roles import arriving, departing
 from core.settings import TRIES
-from core.worker.choosing import decode_choices
 from core.worker.execution import Execution, made
 from core.worker.kv_parts import KvPart, decode_part, encode_part
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S
 from core.worker.pipe import Inbox
+from core.worker.remote_sampling import decode_choices
 from core.worker.ring import Ring, read_break, read_samples
 from core.worker.stage import Stage
 from core.worker.work_frames import (

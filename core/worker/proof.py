@@ -17,11 +17,11 @@ from core.engine.sampling import greedy
 from core.errors import Problem, StageFailed, error_from
 from core.events import Plan
 from core.link.arrays import decode_arrays
-from core.models.files.child import Job, run_child
+from core.models.files.sandbox import Job, run_child
 from core.settings import MIB
 from core.worker.messages import Prove, Proved
-from core.worker.monolith import REFUSED, Task, Whole, chunks
 from core.worker.pipeline import Pipeline
+from core.worker.reference_model import REFUSED, Task, Whole, chunks
 from core.worker.ring_forward import RingForward
 
 PROMPT_TOKENS: Final = 24
@@ -112,7 +112,7 @@ def run_whole(task: Task, weight_bytes: int, logit_bytes: int, idle: Callable[[]
     """What a child with the whole model computes. It ends with this process, and as soon as `idle` raises."""
     seconds = START_S + weight_bytes / BYTES_PER_S
     job = Job(
-        module="core.worker.monolith",
+        module="core.worker.reference_model",
         arguments=(str(int(seconds) * (os.cpu_count() or 1)),),
         subject="The whole model, run for comparison,",
         fix="Load it without --verify.",

@@ -14,7 +14,7 @@ from msgspec.structs import astuple
 from core.errors import LinkError, LinkLost, LinkTimeout, Problem, ProtocolError, error_from
 from core.link.channel import Alarm, Frame, Receiver, Sender
 from core.link.frames import FrameType
-from core.link.wear import KeyUse
+from core.link.rekey_limits import KeyUse
 from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S, Neighbours

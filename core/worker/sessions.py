@@ -11,7 +11,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from core.engine.parking import Parked
+from core.engine.prefix_cache import Parked
 from core.engine.scheduler import Scheduler
 from core.engine.sessions import Session, check_fits, prefix_hash, reading, writing
 from core.errors import Busy, MaclusterError, Problem, SessionError

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 
-from core.engine.rows import Rows, after, sources, target, used_up
+from core.engine.handle_shapes import Rows, after, sources, target, used_up
 from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, Prepare, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.models.slicing import cache_state

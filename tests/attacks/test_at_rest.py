@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from core.models.made.maker import make_model
-from core.models.text.tokens import Tokens
+from core.models.text.tokenizer import Tokens
 from core.node.disks.conversations import SUFFIX
 from core.requests import Conversation, KeptTurn, Message
 from tests.support.cluster import ask, running_demo

@@ -35,15 +35,15 @@ from core.node.base.messages import (
     to_frame,
 )
 from core.node.base.tasks import Tasks
-from core.node.disks import copying
-from core.node.disks.copying import MAX_BEGUN, WINDOW
-from core.node.disks.holdings import Holdings
+from core.node.disks import model_copies
+from core.node.disks.model_copies import MAX_BEGUN, WINDOW
+from core.node.disks.model_inventory import Holdings
 from core.node.disks.transfers import Transfers
-from core.node.switchboard import Switchboard
-from tests.unit.node.test_copying import Pair, held_model_named, pair
+from core.node.message_router import Switchboard
 from tests.unit.node.test_dialling import until
-from tests.unit.node.test_formation import mac_id
-from tests.unit.node.test_speed import FOUND
+from tests.unit.node.test_model_copies import Pair, held_model_named, pair
+from tests.unit.node.test_plan_lifecycle import mac_id
+from tests.unit.node.test_speed_test import FOUND
 from tui.state.disks import transfer_words
 
 __all__ = ["pair"]
@@ -114,7 +114,7 @@ async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair:
 
 
 async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> None:
-    begun = pair.asker.folder / copying.PARTIAL
+    begun = pair.asker.folder / model_copies.PARTIAL
     for number in range(MAX_BEGUN):
         (begun / f"{number:064x}").mkdir(parents=True)
     begun.chmod(0o700)
@@ -132,7 +132,7 @@ async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
     pair.sender.wrong = lambda message: told if isinstance(message, FilesTold) else message  # type: ignore[method-assign]
     with pytest.raises(ModelMismatch):
         await pair.copy()
-    assert list((pair.asker.folder / copying.PARTIAL).iterdir()) == []
+    assert list((pair.asker.folder / model_copies.PARTIAL).iterdir()) == []
 
 
 async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair: Pair) -> None:
@@ -147,7 +147,7 @@ async def test_what_comes_never_answers_to_the_name_of_a_model_of_this_mac(pair:
 async def test_a_partial_file_that_is_a_link_is_not_followed(pair: Pair, tmp_path: Path) -> None:
     victim = tmp_path / "victim"
     victim.write_bytes(b"mine")
-    partial = pair.asker.folder / copying.PARTIAL / pair.model.fingerprint
+    partial = pair.asker.folder / model_copies.PARTIAL / pair.model.fingerprint
     partial.mkdir(parents=True)
     for folder in (partial.parent, partial):
         folder.chmod(0o700)

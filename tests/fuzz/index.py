@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadModel, ModelNotFound
-from core.models.files.headers import INDEX_NAME, read_headers
 from core.models.files.layout import read_layout
+from core.models.files.safetensors import INDEX_NAME, read_headers
 from tests.fuzz.target import Target
 
 _FILE = "model-00001-of-00001.safetensors"

@@ -91,7 +91,7 @@ def secrets_of(model: Path, tokens: list[int], text: str) -> set[bytes]:
     import numpy as np
 
     from core.models.slicing.loading import load_slice
-    from core.models.text.tokens import Tokens
+    from core.models.text.tokenizer import Tokens
     from core.requests import Message
 
     prompt = Tokens.load(model).encode([Message(role="user", content=PROMPT)], raw=False)

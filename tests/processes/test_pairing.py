@@ -17,7 +17,7 @@ import pytest
 
 from core.errors import PairingError, UsageError
 from core.events import PairingChanged
-from core.node.pairing.pairing import offer_pairing
+from core.node.pairing.pairing_session import offer_pairing
 from core.requests import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.trust.pairing import PairingView

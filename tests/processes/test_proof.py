@@ -18,8 +18,8 @@ import pytest_asyncio
 from core.bench.ring import LINK_S, WorkerRing, worker_ring
 from core.errors import MaclusterError, NodeError
 from core.events import PlanLoaded, PlanProposed
-from core.models.files.headers import INDEX_NAME
 from core.models.files.manifest import Manifests
+from core.models.files.safetensors import INDEX_NAME
 from core.requests import LoadRequest
 from core.settings import Home
 from core.worker.messages import Broken, Prove, Proved, Unproved

@@ -18,7 +18,7 @@ from mlx_lm.generate import generate_step
 
 from core.bench.ring import HOST, LINK_S, Answer, WorkerRing, a_request, worker_ring
 from core.errors import LinkError, Problem, error_from
-from core.link.wear import KeyUse
+from core.link.rekey_limits import KeyUse
 from core.node.peers.sightings import Place
 from core.node.service import Node, NodeConfig
 from core.requests import LoadRequest

@@ -11,7 +11,7 @@ import pytest
 
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.events import Topology
-from core.plan.duties import sights
+from core.plan.stage_roles import sights
 from core.requests import Sampling
 from tests.processes.test_engine import SAMPLINGS, some_requests
 from tests.support.alone import Alone, wanders

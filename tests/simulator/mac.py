@@ -8,30 +8,30 @@ from random import Random
 from typing import Any, cast
 
 from core.events import AnyEvent, Peer, RecoveryState
-from core.link.wear import KEY_LIMITS
+from core.link.rekey_limits import KEY_LIMITS
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import Sessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
-from core.node.disks.copying import Copying
-from core.node.disks.holdings import Holdings
+from core.node.disks.model_copies import Copying
+from core.node.disks.model_inventory import Holdings
 from core.node.disks.transfers import Transfers
+from core.node.message_router import Switchboard
 from core.node.peers.addresses import AddressBook
-from core.node.peers.peers import Peers
+from core.node.peers.peer_table import Peers
 from core.node.peers.sightings import Sightings
-from core.node.peers.speed import Speed
-from core.node.recovery.rescue import Rescue
-from core.node.ring.cluster import Cluster
-from core.node.ring.member import Member
-from core.node.ring.paces import Paces
+from core.node.peers.speed_test import Speed
+from core.node.recovery.recovery_driver import Rescue
+from core.node.ring.plan_leader import Cluster
+from core.node.ring.plan_member import Member
 from core.node.ring.planning import Planning
 from core.node.ring.supervisor import Supervisor
-from core.node.switchboard import Switchboard
-from core.node.trust.following import Following
+from core.node.ring.throughput_history import Paces
+from core.node.trust.roster_enforcement import Following
 from core.settings import GB
 from core.trust.seen import SeenMacs
-from core.trust.standing import Standing
+from core.trust.trust_assessment import Standing
 from tests.simulator.disk import Disk
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
 from tests.simulator.loop import Process

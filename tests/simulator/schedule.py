@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from core.node.recovery.recovery import SEEK_EVERY_S
-from core.node.ring.member import GRACE_S
+from core.node.recovery.recovery_states import SEEK_EVERY_S
+from core.node.ring.plan_member import GRACE_S
 from tests.simulator.faults import Faults
 from tests.simulator.person import Person
 from tests.simulator.watching import Watching

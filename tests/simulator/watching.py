@@ -7,7 +7,7 @@ from typing import Any
 from core.engine.requests import Request
 from core.errors import PlanError
 from core.events import AnyEvent, PlanFailed, PlanLoaded, Recovery, RequestDone, RequestStarted, TokenEvent
-from core.node.ring.formation import MAX_RELINKS
+from core.node.ring.plan_lifecycle import MAX_RELINKS
 from core.plan.fit import make_plan
 from core.plan.survival import how_to_go_on
 from core.requests import LoadRequest

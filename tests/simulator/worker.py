@@ -12,7 +12,7 @@ from typing import Any
 
 from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, StageFailed
 from core.events import Plan
-from core.plan.duties import duty
+from core.plan.stage_roles import duty
 from core.worker.messages import (
     Broken,
     Cancel,

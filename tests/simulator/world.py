@@ -15,12 +15,12 @@ import pytest
 
 from core.engine import sessions as session_files
 from core.events import AnyEvent
-from core.node.answers import answers, openings, running
-from core.node.peers import peers
-from core.node.recovery import rescue
-from core.node.ring import cluster
-from core.node.trust import following
-from core.trust import identity, standing
+from core.node.answers import answer_record, answers, running_answer
+from core.node.peers import peer_table
+from core.node.recovery import recovery_driver
+from core.node.ring import plan_leader
+from core.node.trust import roster_enforcement
+from core.trust import identity, trust_assessment
 from core.trust.roster import store as roster_files
 from tests.simulator import disk
 from tests.simulator.keys import NAMES
@@ -106,19 +106,24 @@ def simulated(world: World) -> Iterator[None]:
         randbits=world.random.getrandbits,
     )
     with pytest.MonkeyPatch.context() as patch:
-        for module in (rescue, cluster, running, peers):
+        for module in (recovery_driver, plan_leader, running_answer, peer_table):
             patch.setattr(module, "monotonic", world.loop.time)
-        patch.setattr(rescue, "TICK_S", 0.5)
+        patch.setattr(recovery_driver, "TICK_S", 0.5)
         patch.setattr(session_files, "forget_unfinished", lambda folder: None)
-        patch.setattr(peers, "used_bytes", lambda: 0)
-        patch.setattr(peers, "rss_bytes", lambda pid: 0)
+        patch.setattr(peer_table, "used_bytes", lambda: 0)
+        patch.setattr(peer_table, "rss_bytes", lambda pid: 0)
         patch.setattr(answers, "TokenLog", disk.Log)
         patch.setattr(answers, "unfinished", disk.unfinished)
         patch.setattr(answers, "forget_old", disk.forget_old)
         patch.setattr(answers, "forget_shared", disk.forget_shared)
         patch.setattr(answers, "_read_tokenizer", lambda directory: Tokens())
-        patch.setattr(openings, "secrets", dice)
-        for module in (identity, standing, peers, following):  # base32 would take a third of all time
+        patch.setattr(answer_record, "secrets", dice)
+        for module in (
+            identity,
+            trust_assessment,
+            peer_table,
+            roster_enforcement,
+        ):  # base32 would take a third of all time
             for name in ("text_id", "parse_text_id"):
                 if hasattr(module, name):
                     patch.setattr(module, name, remembered(getattr(identity, name)))

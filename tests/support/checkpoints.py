@@ -12,8 +12,8 @@ import mlx.core as mx
 import mlx.nn as nn
 import mlx_lm.utils as mlx_utils
 
-from core.models.files.headers import INDEX_NAME, read_headers
 from core.models.files.parts import Part
+from core.models.files.safetensors import INDEX_NAME, read_headers
 
 Weights = dict[str, mx.array]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import mlx.core as mx
 
-from core.engine.rows import Rows, after, sources, target, used_up
+from core.engine.handle_shapes import Rows, after, sources, target, used_up
 from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
 
 

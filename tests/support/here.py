@@ -13,10 +13,10 @@ from core.bench.worker import BareWorker
 from core.engine.ring_model import RingModel
 from core.events import Topology
 from core.link.channel import listen
-from core.link.wear import KEY_LIMITS
+from core.link.rekey_limits import KEY_LIMITS
 from core.models.files.layout import read_layout
 from core.models.slicing.loading import load_slice
-from core.plan.duties import duty
+from core.plan.stage_roles import duty
 from core.settings import TRY_S
 from core.worker.main import row_bytes
 from core.worker.messages import Connect, Join, Linked, Listening, Load, Loaded

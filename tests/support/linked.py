@@ -12,13 +12,13 @@ import msgspec
 
 from core.events import Plan, Topology
 from core.link.channel import listen
-from core.link.wear import KEY_LIMITS, KeyUse
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.trust.roster import Cluster
 from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
 from tests.support.macs import cluster, mac
-from tests.unit.node.test_formation import plan_of
+from tests.unit.node.test_plan_lifecycle import plan_of
 
 HOST: Final = "127.0.0.1"
 WAIT_S: Final = 10.0

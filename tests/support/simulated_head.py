@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.engine.lanes import named
-from core.engine.parking import Parked
+from core.engine.prefix_cache import Parked
 from core.engine.requests import Request
 from core.engine.scheduler import Ended, Scheduler
 from core.engine.work import Chunk, Compose, Op, Restore, Step, Work

@@ -16,13 +16,13 @@ from core.errors import MaclusterError, NodeError, UsageError
 from core.events import Plan, PlanLoaded, PlanProposed
 from core.requests import LoadRequest, PreviewRequest, SessionName, SpeedRequest, UnfinishedAnswer
 from core.text import clean_text
-from core.trust.naming import pick
+from core.trust.name_matching import pick
 from tui.cli import pairing, report
-from tui.cli.answering import answer, asks_for_more, request_of
 from tui.cli.demo import LOAD_S, Demo, DemoConfig, demo_budgets
-from tui.cli.imagined import budgets_of, imagined_plan
-from tui.cli.opening import home_of, preferences_of
+from tui.cli.launch import home_of, preferences_of
+from tui.cli.run import answer, asks_for_more, request_of
 from tui.cli.watch import Watch
+from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import NodeClient, check
 
 ATTACH_S = 5.0

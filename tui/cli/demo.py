@@ -20,8 +20,8 @@ from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
 from core.requests import Address, Digits, LoadRequest, PairingOffer
 from core.settings import Home
-from tui.cli.imagined import budgets_of
 from tui.cli.watch import Watch
+from tui.cli.what_if import budgets_of
 
 NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
 CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")

@@ -11,13 +11,13 @@ from typing import NoReturn
 
 from core.errors import MaclusterError, UsageError
 from core.text import clean_text
-from tui.cli import opening
+from tui.cli import launch
 
 
 def main() -> None:
     """Entry of the `macluster` script."""
     # the screen should be there soon, and to know all other commands takes a while
-    args, others = opening.parser().parse_known_args()
+    args, others = launch.parser().parse_known_args()
     if others:
         from tui.cli.parser import parser
 

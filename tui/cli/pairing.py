@@ -18,7 +18,7 @@ from core.events import PairingChanged, Snapshot
 from core.requests import Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.text import clean_text
-from core.trust.naming import pick
+from core.trust.name_matching import pick
 from tui.cli.watch import Watch
 from tui.state.format import digits, fingerprint_short
 

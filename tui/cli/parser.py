@@ -12,8 +12,9 @@ from core.events import Topology
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
-from tui.cli import answering, commands, opening, sessions, transfers
+from tui.cli import commands, launch, sessions, transfers
 from tui.cli import doctor as doctor_command
+from tui.cli import run as run_command
 from tui.cli import trust as trust_commands
 
 DEMO_PROMPT = "How does macluster split a model?"
@@ -25,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
     """All commands and options."""
     odd = "If the screen was killed (kill -9) and the terminal is odd, type `reset`."
     what = "The Macs in a home as one private machine."
-    top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd, parents=[opening.parser()])
+    top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd, parents=[launch.parser()])
     sub = top.add_subparsers(dest="command", metavar="COMMAND")
     _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
     node = sub.add_parser("node", help="the node of this Mac, without a screen")
@@ -62,7 +63,7 @@ def parser() -> argparse.ArgumentParser:
     go_on = "go on with an answer that was cut off: the newest, or the one whose id begins so"
     asked.add_argument("--continue", dest="go_on", nargs="?", const="", metavar="ID", help=go_on)
     run.add_argument("--session", metavar="NAME", help="go on with this saved conversation")
-    answering.add_options(run)
+    run_command.add_options(run)
     sessions.add_options(
         sub.add_parser("session", help="conversations kept on this Mac: list, save, load, delete"), _fact
     )
@@ -78,7 +79,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _demo(demo: argparse.ArgumentParser) -> None:
     # what stands before the command counts too
-    opening.add_look(demo, default=argparse.SUPPRESS)
+    launch.add_look(demo, default=argparse.SUPPRESS)
     demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
@@ -86,7 +87,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
-    answering.add_options(demo)
+    run_command.add_options(demo)
     _fact(demo, commands.demo)
     demo.set_defaults(default_prompt=DEMO_PROMPT)
 

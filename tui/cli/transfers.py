@@ -17,8 +17,8 @@ from tui.cli import report
 from tui.cli.watch import Watch
 from tui.state.disks import names_of, own_id, transfer_words
 from tui.state.format import is_ready
+from tui.state.load_options import download_of
 from tui.state.state import washed
-from tui.state.wishes import download_of
 
 ATTACH_S = 5.0
 _WIDTH = 80

@@ -13,7 +13,7 @@ from core.events import TrustChanged
 from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from core.settings import Home
 from core.text import clean_text
-from core.trust.naming import pick
+from core.trust.name_matching import pick
 from tui.cli import report
 from tui.client import NodeClient
 from tui.state.format import age, fingerprint

@@ -10,8 +10,8 @@ import msgspec
 from core.events import Peer, Plan
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
 from tui.state.boundaries import cuts_of, same_split, spans, wish_of
+from tui.state.load_options import as_preview, first_wish
 from tui.state.state import washed
-from tui.state.wishes import as_preview, first_wish
 
 if TYPE_CHECKING:
     from tui.client import NodeClient

@@ -12,8 +12,8 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.control.actions import bindings, keys_of
-from tui.control.registry import ASKING
+from tui.control.bindings import bindings, keys_of
+from tui.control.keymap import ASKING
 
 
 class ChoiceScreen(ModalScreen[int]):

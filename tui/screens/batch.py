@@ -10,9 +10,9 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 
 from core.events import BatchRow
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import BATCH
+from tui.control.keymap import BATCH
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState

@@ -10,9 +10,9 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.requests import Finding
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import CHECK
+from tui.control.keymap import CHECK
 from tui.screens.base import SizedScreen
 from tui.state.state import washed
 from tui.widgets.check_text import check_content, check_text, check_title

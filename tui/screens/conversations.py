@@ -13,9 +13,9 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests import ConversationId, ConversationInfo, ConversationTitle
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import CONVERSATIONS
+from tui.control.keymap import CONVERSATIONS
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, between, plural
@@ -27,8 +27,8 @@ from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
-    from tui.control.archive import Archive
-    from tui.control.talk import Talk
+    from tui.control.chat_controller import Talk
+    from tui.control.conversation_archive import Archive
 
 EMPTY = """No conversation is kept on this Mac yet.
 

@@ -10,8 +10,8 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
-from tui.control.actions import bindings
-from tui.control.registry import DASHBOARD
+from tui.control.bindings import bindings
+from tui.control.keymap import DASHBOARD
 from tui.screens.base import SizedScreen
 from tui.state.recovery import held
 from tui.state.state import UiState

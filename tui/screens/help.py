@@ -15,9 +15,9 @@ from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
-from tui.control.actions import bindings, why_not
+from tui.control.bindings import bindings, why_not
+from tui.control.keymap import HELP, OUR_IDS
 from tui.control.preferences import config_file
-from tui.control.registry import HELP, OUR_IDS
 from tui.state.format import DIM, fit
 from tui.widgets.text_view import TextView
 

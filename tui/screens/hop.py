@@ -11,9 +11,9 @@ from textual.containers import Container, VerticalScroll
 from textual.content import Content
 
 from core.requests import SpeedRequest
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import HOP
+from tui.control.keymap import HOP
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
 from tui.state.hops import Hop, Ring, ring_of

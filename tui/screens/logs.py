@@ -11,8 +11,8 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tui.control.actions import bindings
-from tui.control.registry import LOGS_SCREEN
+from tui.control.bindings import bindings
+from tui.control.keymap import LOGS_SCREEN
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, GOOD, WARN
 from tui.state.logs import filter_words

@@ -13,16 +13,16 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests import CopyRequest, LoadRequest, ModelChoice
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import MODELS
+from tui.control.keymap import MODELS
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
 from tui.state.disks import Copies, copies_of, running_words, with_coming
 from tui.state.format import DIM, between, context_length, gigabytes_short, plural
+from tui.state.load_options import as_preview, contexts, download_of, with_bits, with_context, with_topology
 from tui.state.state import UiState
-from tui.state.wishes import as_preview, contexts, download_of, with_bits, with_context, with_topology
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Failed, ModelChosen, ModelPointed, Noted

@@ -20,9 +20,9 @@ from textual.widgets.option_list import Option
 from core.errors import Problem
 from core.events import PairingChanged, Peer
 from core.requests import Digits, PairingOffer, PairWith
-from tui.control.actions import bindings, keys_of
+from tui.control.bindings import bindings, keys_of
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import PAIRING
+from tui.control.keymap import PAIRING
 from tui.state.format import digits, fit
 from tui.state.places import typed_place
 from tui.state.state import UiState, strangers, washed

@@ -12,11 +12,11 @@ from textual.content import Content
 
 from core.events import Peer
 from core.requests import TrustedMac
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import PEER
+from tui.control.keymap import PEER
 from tui.screens.base import SizedScreen
-from tui.state.hindrances import why_not_mac
+from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Copied, Failed, MacAsked, MacWish

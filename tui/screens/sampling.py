@@ -13,8 +13,8 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.requests import ChatOptions
-from tui.control.actions import bindings, keys_of
-from tui.control.registry import SAMPLING
+from tui.control.bindings import bindings, keys_of
+from tui.control.keymap import SAMPLING
 from tui.screens.base import SizedScreen
 from tui.state.chats import PRESETS, option_words
 from tui.state.format import BAD, DIM, between

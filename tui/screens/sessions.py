@@ -14,9 +14,9 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests import SavedSession, SessionName
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import SESSIONS
+from tui.control.keymap import SESSIONS
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.format import BAD, DIM, WARN, age, fit, plural

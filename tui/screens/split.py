@@ -18,17 +18,17 @@ from textual.worker import WorkType
 from core.errors import Problem
 from core.events import Plan
 from core.requests import LoadRequest, PlanPreview
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import SPLIT
+from tui.control.keymap import SPLIT
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, cuts_of, divided_as, spans
 from tui.state.effects import Effect, effect, split_of
 from tui.state.format import BAD, WARN, gigabytes
+from tui.state.load_options import as_preview
 from tui.state.state import UiState, of_used, washed
-from tui.state.wishes import as_preview
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import ModelChosen, Noted
 from tui.widgets.split_text import (

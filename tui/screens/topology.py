@@ -13,9 +13,9 @@ from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests import LoadRequest, PlanPreview, PlanRequest, PreviewRequest
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import TOPOLOGY
+from tui.control.keymap import TOPOLOGY
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.boundaries import wish_of

@@ -12,13 +12,13 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
-from tui.control.actions import bindings
+from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
-from tui.control.registry import TRUST
+from tui.control.keymap import TRUST
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
-from tui.state.powers import POWERS, Power, question, why_not
 from tui.state.state import UiState, washed
+from tui.state.trust_actions import POWERS, Power, question, why_not
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.messages import Failed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tui.state.points import HopPoint
+from tui.state.hop_points import HopPoint
 from tui.state.state import UiState
 
 RECENT_POINTS = 4

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
+from tui.state.hop_points import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Ring
-from tui.state.points import HOP_WINDOW_S, HopPoint
 from tui.state.state import UiState
 
 # an Ethernet or Thunderbolt cable between two Macs takes 0.3 to 0.5 ms there and back

@@ -13,8 +13,8 @@ from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.timer import Timer
 
-from tui.control.actions import bindings
-from tui.control.registry import CHAT
+from tui.control.bindings import bindings
+from tui.control.keymap import CHAT
 from tui.state.chats import option_words, title_of
 from tui.state.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
 from tui.state.recovery import held

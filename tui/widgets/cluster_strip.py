@@ -21,8 +21,8 @@ from tui.state.format import (
     scale_top,
     spark,
 )
+from tui.state.hop_points import HOP_WINDOW_S
 from tui.state.hops import ring_of
-from tui.state.points import HOP_WINDOW_S
 from tui.state.recovery import mac_mark, part_mark
 from tui.state.state import UiState
 from tui.widgets.hop_pane import duration_short

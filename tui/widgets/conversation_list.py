@@ -10,8 +10,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import ConversationInfo
-from tui.control.actions import bindings
-from tui.control.registry import CONVERSATION_LIST
+from tui.control.bindings import bindings
+from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
 
 PREVIEW_LINES = 40

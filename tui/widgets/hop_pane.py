@@ -8,11 +8,11 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 
-from tui.control.actions import bindings
-from tui.control.registry import HOPS, PANE
+from tui.control.bindings import bindings
+from tui.control.keymap import HOPS, PANE
 from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, spark
+from tui.state.hop_points import HOP_WINDOW_S
 from tui.state.hops import Hop, Ring, Shares, ring_of
-from tui.state.points import HOP_WINDOW_S
 from tui.state.state import UiState
 from tui.widgets.pane import Drawing, Pane
 

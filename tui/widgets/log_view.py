@@ -12,8 +12,8 @@ from textual.message import Message
 from textual.widgets import Log
 
 from core.events import LogLine
-from tui.control.actions import bindings
-from tui.control.registry import LOG_PANE, LOGS, Action
+from tui.control.bindings import bindings
+from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.state.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_line
 from tui.state.state import LOGS_KEPT, UiState
 from tui.widgets.messages import Copied

@@ -10,8 +10,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import TrustedMac
-from tui.control.actions import bindings
-from tui.control.registry import MAC_LIST
+from tui.control.bindings import bindings
+from tui.control.keymap import MAC_LIST
 from tui.state.format import DIM, fit, trust_mark
 
 

@@ -12,7 +12,7 @@ from textual.content import Content, Span
 
 from core.text import Clean
 from tui.state.format import fit
-from tui.widgets.pieces import Piece
+from tui.widgets.markdown_chunks import Piece
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt

@@ -14,7 +14,7 @@ from tui.state.format import DIM, WARN, clock, count, duration
 from tui.state.recovery import STOPS, since
 from tui.state.turns import Remark, Turn
 from tui.widgets.markdown import render
-from tui.widgets.pieces import NOTHING, Piece, grown, open_fence
+from tui.widgets.markdown_chunks import NOTHING, Piece, grown, open_fence
 from tui.widgets.text_view import TextView
 
 FIGURES_S = 0.25

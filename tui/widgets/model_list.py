@@ -11,8 +11,8 @@ from textual.widgets.option_list import Option
 
 from core.events import Plan, Snapshot
 from core.requests import ModelChoice
-from tui.control.actions import bindings
-from tui.control.registry import MODEL_LIST
+from tui.control.bindings import bindings
+from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_words, names_of, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
 

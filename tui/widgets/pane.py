@@ -9,8 +9,8 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from tui.control.actions import bindings
-from tui.control.registry import PANE, Action
+from tui.control.bindings import bindings
+from tui.control.keymap import PANE, Action
 from tui.state.state import UiState
 from tui.widgets.messages import Copied
 from tui.widgets.text_view import TextView

@@ -11,8 +11,9 @@ from textual.content import Content
 from textual.geometry import Region
 
 from core.events import Peer, Plan
-from tui.control.actions import bindings
-from tui.control.registry import PEERS
+from tui.control.bindings import bindings
+from tui.control.keymap import PEERS
+from tui.state.disabled_reasons import why_not_mac
 from tui.state.format import (
     BAD,
     DIM,
@@ -27,7 +28,6 @@ from tui.state.format import (
     plural,
     trust_mark,
 )
-from tui.state.hindrances import why_not_mac
 from tui.state.recovery import mac_mark
 from tui.state.state import Departure, UiState
 from tui.widgets.messages import MacAsked, MacWish

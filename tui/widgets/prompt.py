@@ -10,8 +10,8 @@ from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-from tui.control.actions import bindings
-from tui.control.registry import PROMPT
+from tui.control.bindings import bindings
+from tui.control.keymap import PROMPT
 from tui.state.chats import Chat
 from tui.state.format import context_length, count
 from tui.state.recovery import held

@@ -12,8 +12,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.events import RecoveryChoice
-from tui.control.actions import bindings
-from tui.control.registry import RECOVERY
+from tui.control.bindings import bindings
+from tui.control.keymap import RECOVERY
 from tui.state.recovery import Choice, choice_content, choices, facts, held, title
 from tui.state.state import UiState
 from tui.widgets.messages import RecoveryChosen

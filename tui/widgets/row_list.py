@@ -11,8 +11,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.events import BatchRow, RowState
-from tui.control.actions import bindings
-from tui.control.registry import ROW_LIST
+from tui.control.bindings import bindings
+from tui.control.keymap import ROW_LIST
 from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
 
 _MARKS: dict[RowState, Mark] = {

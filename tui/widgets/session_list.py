@@ -11,8 +11,8 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.requests import SavedSession
-from tui.control.actions import bindings
-from tui.control.registry import SESSION_LIST
+from tui.control.bindings import bindings
+from tui.control.keymap import SESSION_LIST
 from tui.state.format import BAD, DIM, count, fit
 
 NAME = 24

@@ -12,8 +12,8 @@ from textual.widgets.option_list import Option
 
 from core.events import Topology
 from core.requests import PlanPreview
-from tui.control.actions import bindings
-from tui.control.registry import TOPOLOGY_LIST
+from tui.control.bindings import bindings
+from tui.control.keymap import TOPOLOGY_LIST
 from tui.widgets.topology_text import Now, row_content
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)

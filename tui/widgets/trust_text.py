@@ -5,10 +5,10 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.requests import TrustedMac, TrustView
-from tui.control.actions import key_title
-from tui.control.registry import TRUST
+from tui.control.bindings import key_title
+from tui.control.keymap import TRUST
 from tui.state.format import BAD, DIM, GOOD, WARN, age, between, fingerprint, fingerprint_short, fit, trust_mark
-from tui.state.powers import POWERS, Power, why_not
+from tui.state.trust_actions import POWERS, Power, why_not
 
 _KEPT = {
     "keychain": ("●", "kept in the keychain of this Mac", GOOD),

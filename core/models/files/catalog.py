@@ -13,9 +13,9 @@ from core.errors import BadModel, ModelError, ModelNotFound, Problem, UsageError
 from core.events import Value
 from core.models.files.architectures import check_architecture
 from core.models.files.folder import inside, name_of, read_bytes, read_config
-from core.models.files.headers import DECIDING_FILES, INDEX_NAME, header_bytes, read_tensors, weight_files
 from core.models.files.layout import Layout, layout_of
-from core.models.files.traits import context_of, quantization_of
+from core.models.files.model_info import context_of, quantization_of
+from core.models.files.safetensors import DECIDING_FILES, INDEX_NAME, header_bytes, read_tensors, weight_files
 from core.text import clean_text
 
 _WEIGHTS: Final = (".safetensors", ".gguf", ".npz")

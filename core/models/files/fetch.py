@@ -40,7 +40,7 @@ from huggingface_hub.hf_api import RepoFile
 from huggingface_hub.utils._headers import build_hf_headers
 
 from core.errors import MaclusterError, TransferError
-from core.models.files.fetched import Fetched, FetchOrder
+from core.models.files.fetch_messages import Fetched, FetchOrder
 from core.settings import GB, MIB
 from core.text import clean_text
 

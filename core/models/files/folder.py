@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from core.errors import BadModel, ModelNotFound
-from core.models.files.sanity import check_settings
+from core.models.files.config_limits import check_settings
 from core.settings import MIB
 from core.text import clean_text
 

@@ -10,8 +10,8 @@ from typing import Any, Final
 from core.errors import BadModel
 from core.events import Value
 from core.models.files.folder import read_config, text_config
-from core.models.files.headers import Tensor, read_tensors
 from core.models.files.kv import kv_of
+from core.models.files.safetensors import Tensor, read_tensors
 
 _LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\.")
 # parts that mlx-lm drops when it loads a multimodal or multi-token-prediction checkpoint as a language model

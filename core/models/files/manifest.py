@@ -14,7 +14,7 @@ import msgspec
 
 from core.errors import BadModel, ModelError, ModelNotFound, TrustError
 from core.models.files.folder import inside, name_of
-from core.models.files.headers import DECIDING_FILES, weight_files
+from core.models.files.safetensors import DECIDING_FILES, weight_files
 from core.settings import MIB
 from core.trust.files import write_private
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from core.events import Value
-from core.models.files.headers import Header
+from core.models.files.safetensors import Header
 
 
 class Part(Value, frozen=True, kw_only=True):

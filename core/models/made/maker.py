@@ -21,9 +21,9 @@ from mlx.utils import tree_flatten, tree_unflatten
 from mlx_lm.utils import _get_classes
 
 from core.errors import UsageError
-from core.models.files.headers import INDEX_NAME
-from core.models.made.families import FAMILIES, Shape, config_of
-from core.models.made.vocabulary import EOS, SPECIALS, write_tokenizer
+from core.models.files.safetensors import INDEX_NAME
+from core.models.made.made_configs import FAMILIES, Shape, config_of
+from core.models.made.made_tokenizer import EOS, SPECIALS, write_tokenizer
 
 _GROUP: Final = 32
 _DTYPES: Final = {"float32": mx.float32, "bfloat16": mx.bfloat16, "float16": mx.float16}

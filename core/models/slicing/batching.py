@@ -12,8 +12,8 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, make_prompt_cache
 
-from core.models.slicing.oddities import wrong_in_batches
 from core.models.slicing.probe import Probe
+from core.models.slicing.quirks import wrong_in_batches
 from core.models.slicing.slots import KV_GROUP
 from core.settings import KV_BITS
 

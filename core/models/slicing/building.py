@@ -18,8 +18,8 @@ from mlx.utils import tree_flatten
 
 from core.errors import BadModel, UnsupportedModel
 from core.models.files.folder import name_of, read_config
-from core.models.files.headers import Header, read_headers
-from core.models.slicing.lineage import origins
+from core.models.files.safetensors import Header, read_headers
+from core.models.slicing.tensor_sources import origins
 
 # what mlx, mlx-lm and Python's own parsers raise over files that are not as they should be
 FAILURES: Final = (

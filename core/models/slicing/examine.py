@@ -1,7 +1,7 @@
 """`python -m core.models.slicing.examine DIR`: how a model may be split and batched, as one JSON `Anatomy`.
 
 A model that cannot be examined gives a `Problem` and exit status 1. It imports mlx, reads headers only, and is a
-program over foreign files: a node runs it through `core.models.files.child`, which holds its limits.
+program over foreign files: a node runs it through `core.models.files.sandbox`, which holds its limits.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from typing import Final
 import mlx.core as mx
 
 from core.errors import UnsupportedModel
-from core.models.files.child import answer
-from core.models.slicing.anatomy import Anatomy
+from core.models.files.sandbox import answer
 from core.models.slicing.batching import one_row, whole_bits
 from core.models.slicing.cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, weightless
+from core.models.slicing.split_profile import Anatomy
 
 CPU_SECONDS: Final = 240
 MAX_LAYERS: Final = 1000

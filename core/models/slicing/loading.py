@@ -17,13 +17,13 @@ from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
 from core.models.files.folder import name_of
-from core.models.files.headers import read_tensors
 from core.models.files.parts import Part, parts_of
+from core.models.files.safetensors import read_tensors
 from core.models.slicing.building import FAILURES, build, first_line
 from core.models.slicing.cuts import check_cuts
-from core.models.slicing.lineage import origins
 from core.models.slicing.probe import Probe
 from core.models.slicing.slots import Slice
+from core.models.slicing.tensor_sources import origins
 
 Progress = Callable[[int, int], None]
 

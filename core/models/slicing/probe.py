@@ -13,7 +13,7 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slicing.boundary import POSITIONS, ROWS, Boundary, SideInput, row_axis
-from core.models.slicing.watch import Call, Watch, cuts_at_caches, far_reads, shared_caches, side_inputs
+from core.models.slicing.forward_tracer import Call, Watch, cuts_at_caches, far_reads, shared_caches, side_inputs
 
 
 class Probe:

@@ -20,9 +20,9 @@ from core.models.slicing import cache_state
 from core.models.slicing.boundary import Sides, leaves
 from core.models.slicing.caches import Arrangement, phantoms, trim_limit
 from core.models.slicing.cuts import check_cuts
-from core.models.slicing.oddities import checks_guesses
+from core.models.slicing.forward_tracer import swap_class
 from core.models.slicing.probe import Probe
-from core.models.slicing.watch import swap_class
+from core.models.slicing.quirks import checks_guesses
 
 # mlx-lm's default for `kv_bits`
 KV_GROUP: Final = 64

@@ -22,13 +22,13 @@ from core.errors import (
     SealError,
 )
 from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
-from core.node.answers.batch import batch_now
-from core.node.answers.openings import chosen, going_on, opening_of, told
-from core.node.answers.running import Conversation, Running
+from core.node.answers.answer_record import chosen, going_on, opening_of, told
+from core.node.answers.batch_view import batch_now
+from core.node.answers.running_answer import Conversation, Running
 from core.node.answers.token_log import Opening, TokenLog, Written, forget_old, forget_shared, unfinished
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.ring.cluster import Cluster
+from core.node.ring.plan_leader import Cluster
 from core.node.ring.supervisor import Supervisor
 from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
@@ -37,7 +37,7 @@ from core.trust.sealed import forget
 from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
 
 if TYPE_CHECKING:
-    from core.models.text.tokens import Tokens
+    from core.models.text.tokenizer import Tokens
 
 LOOK_S: Final = 0.1
 SYNC_S: Final = 1.0
@@ -334,6 +334,6 @@ def _unwritable(error: OSError) -> NodeError:
 
 def _read_tokenizer(directory: Path) -> Tokens:
     """mlx-lm takes a second to import, so it is imported here, in the thread, when the first model is loaded."""
-    from core.models.text.tokens import Tokens
+    from core.models.text.tokenizer import Tokens
 
     return Tokens.load(directory)

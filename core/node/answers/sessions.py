@@ -10,9 +10,9 @@ from time import time
 from core.engine import sessions as files
 from core.errors import Busy, NotLoaded, Problem, error_from
 from core.node.answers.answers import Answers
-from core.node.answers.running import Conversation
+from core.node.answers.running_answer import Conversation
 from core.node.base.journal import Journal
-from core.node.ring.cluster import Cluster
+from core.node.ring.plan_leader import Cluster
 from core.node.ring.supervisor import Supervisor
 from core.requests import Done, SavedSession, SessionName
 from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from core.errors import TransferError, error_from
-from core.models.files.fetched import Fetched, FetchOrder
+from core.models.files.fetch_messages import Fetched, FetchOrder
 
 _QUIET: Final = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",

@@ -19,9 +19,9 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import CopyAsk, CopyTold, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
 from core.node.base.tasks import Tasks
-from core.node.disks.copying import Copying, Stage
 from core.node.disks.downloads import download
-from core.node.disks.holdings import Holdings, Links
+from core.node.disks.model_copies import Copying, Stage
+from core.node.disks.model_inventory import Holdings, Links
 from core.requests import CopyRequest, Done, DownloadRequest
 
 TELL_S: Final = 0.5

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from core.errors import MaclusterError, PairingError
-from core.node.pairing.pairing import Confirm, Desk, Talk
+from core.node.pairing.pairing_session import Confirm, Desk, Talk
 from core.trust.identity import Identity
 from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, Answer, Window
 from core.trust.roster import Member, RosterStore

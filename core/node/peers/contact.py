@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 
 from core.link.control import ControlLink
-from core.link.line import Line
+from core.link.rekeyed_link import Line
 from core.node.base.messages import Status
 
 RTT_SAMPLES: Final = 16

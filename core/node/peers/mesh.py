@@ -11,9 +11,9 @@ from typing import Any
 from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
 from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
-from core.link.line import Line
 from core.link.liveness import Change, Dead, Liveness, Slept, Suspected, Well
-from core.link.wear import KEY_LIMITS, KeyUse
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.link.rekeyed_link import Line
 from core.node.base.journal import Journal
 from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
 from core.node.peers.addresses import AddressBook

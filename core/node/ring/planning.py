@@ -12,19 +12,19 @@ import msgspec
 from core.errors import MaclusterError, ModelNotFound, UsageError
 from core.events import Peer, Plan
 from core.models.files.catalog import Broken, ModelEntry
-from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.split_profile import Anatomy
 from core.node.base.messages import HeldModel
-from core.node.disks.holdings import Holdings
-from core.node.disks.models import Models
-from core.node.peers.peers import Peers
-from core.node.ring.anatomies import Anatomies
-from core.node.ring.cluster import Cluster
-from core.node.ring.paces import Paces
+from core.node.disks.local_models import Models
+from core.node.disks.model_inventory import Holdings
+from core.node.peers.peer_table import Peers
+from core.node.ring.plan_leader import Cluster
+from core.node.ring.split_profiles import Anatomies
+from core.node.ring.throughput_history import Paces
 from core.plan.fit import make_plan, with_verification
+from core.plan.plan_inputs import How, how_of
 from core.plan.predict import Macs, forecast, work_of
 from core.plan.preview import preview_of
 from core.plan.survival import how_to_go_on
-from core.plan.wish import How, how_of
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
 

@@ -12,7 +12,7 @@ from core.requests import TrustedMac
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Member, Role, RosterStore
-from core.trust.standing import Standing, last_entry
+from core.trust.trust_assessment import Standing, last_entry
 
 
 def trusted_macs(

@@ -7,7 +7,7 @@ import pytest
 from core.bench.asking import a_prompt
 from core.bench.made import Sizes
 from core.bench.reuse import MEANING, MODELS, TURNS, Played, Turn, a_turn, describe, summary
-from core.engine.parking import common_prefix
+from core.engine.prefix_cache import common_prefix
 
 SIZES = Sizes(2, 64, "bfloat16")
 PROMPT = a_prompt(40, 3)

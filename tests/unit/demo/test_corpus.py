@@ -16,8 +16,8 @@ from core.plan.split import split_layers
 from core.settings import CONTROL_PORT, DEAD_S, DEFAULT_CONTEXT, MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES, SUSPECT_S
 from core.trust.levels import LEVELS
 from tui.cli.parser import DEMO_PROMPT, parser
-from tui.control.actions import key_title
-from tui.control.registry import EVERYTHING
+from tui.control.bindings import key_title
+from tui.control.keymap import EVERYTHING
 
 # what follows the name of a command in what it says
 WORDS = {"hop", "solo", "-p", "text", "list", "revoke", "mac", "save", "load", "delete", "name", "model", "--continue"}

@@ -8,7 +8,7 @@ from mlx_lm.generate import stream_generate
 from core.demo.evaluate import answer_held_out
 from core.models.files.catalog import read_entry
 from core.models.files.layout import read_layout
-from core.models.text.tokens import Tokens
+from core.models.text.tokenizer import Tokens
 from core.requests import Message
 from tui.cli.demo import DEMO_MODEL
 from tui.cli.parser import DEMO_PROMPT

@@ -18,7 +18,7 @@ from core.demo.train import HELD_OUT_FILE, STARTS_FILE, TOKENS_FILE, Recipe, _ro
 from core.demo.vocabulary import ASSISTANT, CONTEXT, END, USER, conversation_text
 from core.models.files.catalog import read_entry
 from core.models.slicing.loading import load_slice
-from core.models.text.tokens import Tokens
+from core.models.text.tokenizer import Tokens
 from core.requests import Message
 
 TINY = Size(vocab=1024, layers=2, intermediate=64)

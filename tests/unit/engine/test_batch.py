@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.engine.parking import tokens_of
+from core.engine.prefix_cache import tokens_of
 from core.events import Batch, BatchLane, BatchRow
 from tests.support.simulated_head import Head, ask, running
 from tests.unit.engine.test_schedules import Schedule

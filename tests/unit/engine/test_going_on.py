@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from core.engine.parking import Parked
+from core.engine.prefix_cache import Parked
 from core.engine.requests import Request
 from core.engine.scheduler import Progress, Scheduler
 from core.engine.work import Chunk, Copy, New, Step, Trim

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.lanes import Lane, join, leave, split
-from core.engine.parking import Parked
+from core.engine.prefix_cache import Parked
 from core.engine.work import Chunk, Compose, Copy, Drop, Extend, Extract, Keep, Merge, New, Op, Step
 from tests.support.simulated import alone
 from tests.support.simulated_head import Head, ask, ops_of, running, steps_of

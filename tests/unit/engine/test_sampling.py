@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from core.engine.sampling import Picked, RowSampler, greedy, pick_all
 from core.errors import UsageError
-from core.models.made.families import Shape, config_of
+from core.models.made.made_configs import Shape, config_of
 from core.models.made.maker import random_model
 from core.requests import Sampling
 from tests.support.cluster import choosing

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.parking import Parked
+from core.engine.prefix_cache import Parked
 from core.engine.scheduler import Ended, Progress, Scheduler
 from core.engine.work import Chunk, Compose, Drop, Extract, Keep, New, Step
 from core.errors import Busy

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from core.engine.parking import Parked
+from core.engine.prefix_cache import Parked
 from core.engine.requests import Request
 from core.errors import LinkTimeout, ProtocolError
 from tests.support.simulated import VOCABULARY, alone

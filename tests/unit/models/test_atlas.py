@@ -12,8 +12,8 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slicing.batching import one_row
 from core.models.slicing.cuts import legal_cuts
-from core.models.slicing.oddities import checks_guesses
 from core.models.slicing.probe import Probe
+from core.models.slicing.quirks import checks_guesses
 from core.models.slicing.slots import Slice
 from tests.support.atlas import CANNOT_RUN, FAMILIES, RUNNING
 from tests.support.made import architectures, build, poison, twin

@@ -17,7 +17,7 @@ import pytest
 from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.architectures import ALIASES
 from core.models.files.catalog import Broken, Catalog, ModelEntry, fingerprint, read_entry, scan
-from core.models.files.headers import INDEX_NAME, MAX_HEADER_BYTES
+from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.made.maker import make_model
 from core.settings import hub_cache
 

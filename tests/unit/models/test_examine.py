@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from core.models.made.maker import make_model
-from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.split_profile import Anatomy
 
 LAYERS = 8
 
@@ -67,7 +67,7 @@ def test_what_cannot_be_examined_is_a_problem_that_names_it(plain: Path, tmp_pat
 
 def test_a_child_ends_with_its_parent() -> None:
     bomb = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    script = f"from core.models.text.template import render; render({bomb!r}, {{}}, seconds=50)"
+    script = f"from core.models.text.chat_template import render; render({bomb!r}, {{}}, seconds=50)"
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
         deadline = time.monotonic() + 20
         while not (children := psutil.Process(parent.pid).children()):

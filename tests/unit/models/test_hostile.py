@@ -19,12 +19,12 @@ import pytest
 
 from core.errors import MaclusterError
 from core.models.files.catalog import read_entry
-from core.models.files.child import Job, run_child
-from core.models.files.headers import INDEX_NAME
 from core.models.files.manifest import Manifests
+from core.models.files.safetensors import INDEX_NAME
+from core.models.files.sandbox import Job, run_child
 from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily
-from core.models.text.tokens import Tokens
+from core.models.text.tokenizer import Tokens
 from core.requests import Message
 from core.settings import MIB
 

@@ -16,9 +16,9 @@ from mlx.utils import tree_flatten
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import BadModel
-from core.models.files.headers import Tensor, read_tensors
 from core.models.files.layout import layout_of, read_layout
-from core.models.made.families import FAMILIES
+from core.models.files.safetensors import Tensor, read_tensors
+from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model
 from core.settings import PREFILL_CHUNK
 from tests.support import atlas

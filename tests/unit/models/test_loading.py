@@ -17,7 +17,7 @@ import pytest
 
 from core.errors import BadModel, IllegalCut, ModelNotFound, UnsupportedModel
 from core.models.files.layout import read_layout
-from core.models.made.families import FAMILIES
+from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily, load_slice, slice_parts
 from core.models.slicing.slots import Slice

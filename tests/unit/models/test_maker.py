@@ -12,7 +12,7 @@ from mlx_lm.generate import generate_step
 
 from core.errors import UsageError
 from core.models.files.catalog import read_entry
-from core.models.made.families import FAMILIES
+from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import main, make_model
 
 

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from core.errors import BadModel, ModelError, ModelNotFound
-from core.models.files.headers import INDEX_NAME
 from core.models.files.manifest import PIECE_BYTES, Manifests, differing
+from core.models.files.safetensors import INDEX_NAME
 from core.models.made.maker import make_model
-from core.node.disks.models import Models
+from core.node.disks.local_models import Models
 from core.settings import MIB
 
 SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]

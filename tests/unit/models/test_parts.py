@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 from mlx.utils import tree_flatten
 
-from core.models.files.headers import Header, Tensor, read_headers
 from core.models.files.parts import Part, parts_of
-from core.models.made.families import FAMILIES
+from core.models.files.safetensors import Header, Tensor, read_headers
+from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model
-from core.models.slicing.lineage import origins
 from core.models.slicing.loading import load_slice, slice_parts
 from core.models.slicing.slots import Slice
+from core.models.slicing.tensor_sources import origins
 from tests.support import atlas
 from tests.support.checkpoints import REWRITES, copy_part, hollow, read_weights, write_weights
 from tests.support.made import build

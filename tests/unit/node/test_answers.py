@@ -29,13 +29,13 @@ from core.events import (
     TrustChanged,
 )
 from core.models.made.maker import make_model
-from core.models.text.tokens import Tokens
+from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_LOSSES, Answers
 from core.node.answers.token_log import Opening, Written, read_token_log
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.ring.cluster import Cluster
-from core.node.ring.formation import Formation
+from core.node.ring.plan_leader import Cluster
+from core.node.ring.plan_lifecycle import Formation
 from core.requests import AnswerId, ChatRequest, Message, Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import (
@@ -51,7 +51,7 @@ from core.worker.messages import (
     unpack_command,
     unpack_report,
 )
-from tests.unit.node.test_formation import mac_id, plan_of
+from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
 
 SECRET = b"s" * 32
 ROWS = 2

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from core.node.ring.formation import MAX_RELINKS, Action, Connect, Formation, GiveUp, Prove, Ready, Show
-from tests.unit.node.test_formation import FILES, GEN, PROBLEM, PROOF, held, mac_id, plan_of
+from core.node.ring.plan_lifecycle import MAX_RELINKS, Action, Connect, Formation, GiveUp, Prove, Ready, Show
+from tests.unit.node.test_plan_lifecycle import FILES, GEN, PROBLEM, PROOF, held, mac_id, plan_of
 
 
 class AnyHistory(RuleBasedStateMachine):

@@ -18,11 +18,11 @@ from core.link.frames import FrameType
 from core.node.base.messages import Checked, Pong, Prepared, Status, from_frame, to_frame
 from core.node.commands import Commands
 from core.node.peers.discovery import Discovery, Sighting
-from core.node.ring.member import MAX_STAGES, check_order, same_plan
+from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests import Address
 from core.settings import SERVICE_TYPE
 from core.trust.identity import text_id
-from tests.unit.node.test_formation import mac_id, plan_of
+from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
 
 HEAD, OWN = mac_id(0), mac_id(1)
 

@@ -13,7 +13,7 @@ import pytest
 from core.errors import LinkLost
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
-from core.link.wear import KEY_LIMITS, KeyUse
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import AnyMessage, Bye, Ping, Release, Status, to_frame

@@ -46,7 +46,7 @@ from core.node.base.messages import (
 from core.requests import SpeedResult
 from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import Broken, Failed, Linked, Loading
-from tests.unit.node.test_formation import FILES, held, mac_id, plan_of
+from tests.unit.node.test_plan_lifecycle import FILES, held, mac_id, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 STATUS = Status(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers, UnsupportedModel
 from core.events import Peer, Plan
 from core.models.files.layout import Layout
-from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.split_profile import Anatomy
 from core.plan.cuts import nearest_cuts
 from core.plan.fit import make_plan, with_verification
 from core.plan.preview import preview_of

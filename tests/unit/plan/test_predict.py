@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from core.events import Peer, Plan
 from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
+from core.plan.cost_curve import ALIKE, MOST_POINTS, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.fit import draft_plan
-from core.plan.pace import ALIKE, MOST_POINTS, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.predict import EFFICIENCY, LEAD_S, PROMPT_TOKENS, Macs, forecast, work_of
 from core.requests import Forecast
 from core.settings import GB, PREFILL_CHUNK

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from core.errors import PlanError
 from core.events import Topology
 from core.plan.fit import draft_plan, make_plan
+from core.plan.plan_inputs import Wish, how_of
 from core.plan.survival import how_to_go_on
-from core.plan.wish import Wish, how_of
 from core.requests import PlanRequest
 from tests.unit.plan.test_plan import FlatLayout, anatomy, peer
 

@@ -25,7 +25,7 @@ from core.trust.roster import (
     rotate,
     set_recovery,
 )
-from core.trust.roster.recovery import RecoveryKey, as_member
+from core.trust.roster.recovery_key import RecoveryKey, as_member
 from core.trust.roster.rotation import ask_rotation, decode_rotation
 from tests.support.macs import chain, mac, member_of, signed
 

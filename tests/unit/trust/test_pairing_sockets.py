@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from core.errors import PairingError
-from core.node.pairing import pairing
-from core.node.pairing.pairing import offer_pairing
+from core.node.pairing import pairing_session
+from core.node.pairing.pairing_session import offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.trust.pairing import PairingView
 from core.trust.roster import RosterStore
@@ -167,7 +167,7 @@ async def test_a_person_who_never_types_is_not_waited_for_longer_than_the_window
 
 
 async def test_a_silent_peer_times_out(stores: list[RosterStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairing.Talk.read, "__defaults__", (0.1,))
+    monkeypatch.setattr(pairing_session.Talk.read, "__defaults__", (0.1,))
     async with window(1, stores[1]) as server:
         reader, writer = await asyncio.open_connection(HOST, server.port)
         assert await asyncio.wait_for(reader.read(), 2) == b""
@@ -251,7 +251,7 @@ async def test_a_man_in_the_middle_shows_different_digits_and_gets_nothing(store
 async def test_an_oversized_note_is_refused_before_it_is_read(
     stores: list[RosterStore], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pairing, "MAX_NOTE", 10)
+    monkeypatch.setattr(pairing_session, "MAX_NOTE", 10)
     async with window(1, stores[1]) as server:
         with pytest.raises(PairingError):
             await offer(server, 0, stores[0])

@@ -23,7 +23,7 @@ from core.trust.roster import (
     revoke,
     set_recovery,
 )
-from core.trust.roster.recovery import RecoveryKey, make_recovery_key, parse_words
+from core.trust.roster.recovery_key import RecoveryKey, make_recovery_key, parse_words
 from tests.support.macs import certificate, chain, mac, member_of, signed
 
 A, B, C = (mac(n).device_id for n in range(3))

@@ -17,7 +17,7 @@ from core.events import AnyEvent, Peer, Snapshot
 from core.requests import Conversation, ConversationInfo, ModelChoice, UnfinishedAnswer
 from tests.unit.tui.test_state import PLAN
 from tui.app import MaclusterApp
-from tui.control import registry
+from tui.control import keymap
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.batch import BatchScreen
 from tui.screens.check import CheckScreen
@@ -145,43 +145,43 @@ async def test_once_the_screen_is_there_the_collector_works_again() -> None:
 def test_every_binding_of_ours_has_an_id_and_a_title() -> None:
     for owner in OWN:
         for binding in owner.__dict__.get("BINDINGS", ()):
-            assert binding.id in registry.OUR_IDS, (owner, binding)
+            assert binding.id in keymap.OUR_IDS, (owner, binding)
             assert binding.tooltip
             assert binding.description
 
 
 def test_ids_are_unique_and_actions_exist() -> None:
-    assert len({a.id for a in registry.EVERYTHING}) == len(registry.EVERYTHING)
-    owners: dict[tuple[registry.Action, ...], type[object]] = {
-        registry.APP: MaclusterApp,
-        registry.DASHBOARD: Dashboard,
-        registry.PANE: SplitPane,
-        registry.PEERS: PeerPane,
-        registry.PEER: PeerScreen,
-        registry.WELCOME: Welcome,
-        registry.CHECK: CheckScreen,
-        registry.CHAT: ChatLog,
-        registry.PROMPT: Prompt,
-        registry.RECOVERY: RecoveryChoices,
-        registry.LOGS: LogView,
-        registry.LOG_PANE: LogPane,
-        registry.LOGS_SCREEN: LogsScreen,
-        registry.SESSION_LIST: SessionList,
-        registry.SESSIONS: SessionsScreen,
-        registry.MODEL_LIST: ModelList,
-        registry.MODELS: ModelsScreen,
-        registry.SPLIT: SplitScreen,
-        registry.PAIRING: PairingScreen,
-        registry.MAC_LIST: MacList,
-        registry.TRUST: TrustScreen,
-        registry.CONVERSATION_LIST: ConversationList,
-        registry.CONVERSATIONS: ConversationsScreen,
-        registry.SAMPLING: SamplingScreen,
-        registry.ROW_LIST: RowList,
-        registry.BATCH: BatchScreen,
-        registry.HOPS: HopPane,
-        registry.HOP: HopScreen,
-        registry.HELP: HelpScreen,
+    assert len({a.id for a in keymap.EVERYTHING}) == len(keymap.EVERYTHING)
+    owners: dict[tuple[keymap.Action, ...], type[object]] = {
+        keymap.APP: MaclusterApp,
+        keymap.DASHBOARD: Dashboard,
+        keymap.PANE: SplitPane,
+        keymap.PEERS: PeerPane,
+        keymap.PEER: PeerScreen,
+        keymap.WELCOME: Welcome,
+        keymap.CHECK: CheckScreen,
+        keymap.CHAT: ChatLog,
+        keymap.PROMPT: Prompt,
+        keymap.RECOVERY: RecoveryChoices,
+        keymap.LOGS: LogView,
+        keymap.LOG_PANE: LogPane,
+        keymap.LOGS_SCREEN: LogsScreen,
+        keymap.SESSION_LIST: SessionList,
+        keymap.SESSIONS: SessionsScreen,
+        keymap.MODEL_LIST: ModelList,
+        keymap.MODELS: ModelsScreen,
+        keymap.SPLIT: SplitScreen,
+        keymap.PAIRING: PairingScreen,
+        keymap.MAC_LIST: MacList,
+        keymap.TRUST: TrustScreen,
+        keymap.CONVERSATION_LIST: ConversationList,
+        keymap.CONVERSATIONS: ConversationsScreen,
+        keymap.SAMPLING: SamplingScreen,
+        keymap.ROW_LIST: RowList,
+        keymap.BATCH: BatchScreen,
+        keymap.HOPS: HopPane,
+        keymap.HOP: HopScreen,
+        keymap.HELP: HelpScreen,
     }
     for group, owner in owners.items():
         for action in group:
@@ -191,7 +191,7 @@ def test_ids_are_unique_and_actions_exist() -> None:
 
 
 def test_keys_that_terminals_cannot_tell_apart_are_not_used() -> None:
-    keys = {key for a in registry.EVERYTHING for key in a.keys.split(",")}
+    keys = {key for a in keymap.EVERYTHING for key in a.keys.split(",")}
     assert keys.isdisjoint({"ctrl+m", "ctrl+i", "ctrl+h", "ctrl+b", "ctrl+a"})
 
 
@@ -240,9 +240,9 @@ async def test_help_is_made_from_the_bindings() -> None:
         assert topic.title == "1 Peers"
         assert topic.purpose == PeerPane.HELP
         told = {line.does for line in (*topic.here, *topic.everywhere)}
-        assert {a.title for a in (*registry.PEERS, *registry.DASHBOARD)} <= told
-        taken = {key for a in registry.PEERS for key in a.keys.split(",")}  # they mean this Mac there
-        assert {a.title for a in registry.APP if a.keys and not taken & set(a.keys.split(","))} <= told
+        assert {a.title for a in (*keymap.PEERS, *keymap.DASHBOARD)} <= told
+        taken = {key for a in keymap.PEERS for key in a.keys.split(",")}  # they mean this Mac there
+        assert {a.title for a in keymap.APP if a.keys and not taken & set(a.keys.split(","))} <= told
 
 
 async def test_the_prompt_has_the_focus_when_a_model_is_loaded() -> None:
@@ -265,7 +265,7 @@ async def test_without_a_model_the_chat_says_what_to_do_and_has_the_focus() -> N
 
 def test_every_dialog_has_the_keys_of_small_dialogs() -> None:
     for screen in (ChoiceScreen, AskScreen):
-        assert {b.id for b in screen.BINDINGS if isinstance(b, Binding)} == {a.id for a in registry.ASKING}
+        assert {b.id for b in screen.BINDINGS if isinstance(b, Binding)} == {a.id for a in keymap.ASKING}
 
 
 async def test_the_palette_has_every_action() -> None:
@@ -273,6 +273,4 @@ async def test_the_palette_has_every_action() -> None:
     async with app.run_test(size=(120, 36)) as pilot:
         await pilot.pause()
         titles = {c.title for c in app.get_system_commands(app.screen)}
-        assert {a.title for a in (*registry.APP, *registry.DASHBOARD) if "focus" not in a.run} - titles == {
-            "All commands"
-        }
+        assert {a.title for a in (*keymap.APP, *keymap.DASHBOARD) if "focus" not in a.run} - titles == {"All commands"}

@@ -20,7 +20,7 @@ from tui.control import crash, quitting
 from tui.screens.asking import ChoiceScreen
 from tui.screens.help import HelpScreen, Line, Topic, help_content, searched
 from tui.screens.logs import LogsScreen
-from tui.state import hindrances, state
+from tui.state import disabled_reasons, state
 from tui.state.conversation import sent
 from tui.state.logs import LogFilter, filter_words, is_wanted, long_lines, next_mac
 from tui.state.state import UiState
@@ -72,7 +72,7 @@ ASKED = sent(UiState(snapshot=READY, attached=True), "why?", 1.0)
     ],
 )
 def test_why_an_action_cannot_be_done_now(now: UiState, run: str, why: str) -> None:
-    found = hindrances.why_not(now, run)
+    found = disabled_reasons.why_not(now, run)
     assert why in found
     assert bool(why) == bool(found)
 

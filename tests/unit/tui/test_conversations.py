@@ -34,9 +34,9 @@ from tui.state.turns import INTERRUPTED, Turn
 from tui.widgets import markdown
 from tui.widgets.chat_title import title_content
 from tui.widgets.conversation_list import arranged, head_content, preview_content, row_content
+from tui.widgets.markdown_chunks import Piece
 from tui.widgets.message_view import foot_content
 from tui.widgets.message_view import head_content as message_head
-from tui.widgets.pieces import Piece
 from tui.widgets.prompt import hint_words
 
 ID = "1" * 32
@@ -286,7 +286,7 @@ async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
 
 
 async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tui.control.archive.RETRY_S", 0.05)
+    monkeypatch.setattr("tui.control.conversation_archive.RETRY_S", 0.05)
     shelf = Shelf()
     shelf.problem = NodeError("The disk is full.", "Make room.")
     app = MaclusterApp(shelf)  # type: ignore[arg-type]

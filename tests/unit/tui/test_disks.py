@@ -12,8 +12,8 @@ from core.requests import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.unit.tui.test_state import PLAN
 from tui.state.disks import copies_of, disk_words, names_of, transfer_words, with_coming
+from tui.state.load_options import contexts, download_of, first_wish, with_bits, with_context, with_topology
 from tui.state.state import UiState
-from tui.state.wishes import contexts, download_of, first_wish, with_bits, with_context, with_topology
 from tui.widgets.fit_preview import fit_content, progress_content
 from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
 

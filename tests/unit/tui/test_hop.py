@@ -10,10 +10,10 @@ from core.events import HopSample, Peer, Progress, Snapshot
 from core.requests import SpeedResult
 from tests.unit.tui.test_state import PLAN
 from tui.state import state
+from tui.state.hop_history import PAST_S, faded
+from tui.state.hop_points import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Hop, ring_of
-from tui.state.past import PAST_S, faded
 from tui.state.phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
-from tui.state.points import HOP_WINDOW_S, HopPoint
 from tui.state.state import UiState
 from tui.widgets.hop_text import (
     ROWS,

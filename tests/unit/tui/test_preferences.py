@@ -14,7 +14,7 @@ from tui.app import MaclusterApp
 from tui.control import preferences
 from tui.control.preferences import Preferences
 from tui.screens.help import HelpScreen
-from tui.widgets.look import complaints_of, frames_per_s, theme_of
+from tui.widgets.appearance import complaints_of, frames_per_s, theme_of
 from tui.widgets.plain import ASCII
 from tui.widgets.themes import DARK, OWN_THEMES
 

@@ -31,7 +31,7 @@ from tui.app import MaclusterApp
 from tui.screens.help import topic_of
 from tui.state import conversation, recovery, state
 from tui.state.state import UiState
-from tui.widgets import pieces
+from tui.widgets import markdown_chunks
 from tui.widgets.message_view import foot_content, head_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.split_pane import split_content
@@ -144,9 +144,9 @@ def test_progress_counts_bytes_and_then_tokens() -> None:
 
 
 def test_code_that_was_interrupted_goes_on_as_code() -> None:
-    assert pieces.open_fence("a\n\n```python\nx = 1\n") == "```python\n"
-    assert pieces.open_fence("a\n\n```python\nx = 1\n```\n") == ""
-    assert pieces.open_fence("no code") == ""
+    assert markdown_chunks.open_fence("a\n\n```python\nx = 1\n") == "```python\n"
+    assert markdown_chunks.open_fence("a\n\n```python\nx = 1\n```\n") == ""
+    assert markdown_chunks.open_fence("no code") == ""
 
 
 def test_an_answer_on_screen_goes_on_in_its_own_turn() -> None:

@@ -28,10 +28,10 @@ from tui.widgets.cluster_strip import strip_content
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.hop_pane import hops_content
 from tui.widgets.key_bar import Key, keys_content
+from tui.widgets.markdown_chunks import NOTHING, Piece, grown
 from tui.widgets.message_view import foot_content
 from tui.widgets.model_list import arranged, row_content
 from tui.widgets.peer_pane import peers_content
-from tui.widgets.pieces import NOTHING, Piece, grown
 from tui.widgets.split_pane import split_content
 from tui.widgets.status_line import status_content
 from tui.widgets.too_small import layout_for

@@ -9,7 +9,7 @@ import pytest
 from core.errors import Problem
 from core.events import Peer, Plan, Topology
 from core.models.files.layout import Layout
-from core.models.slicing.anatomy import Anatomy
+from core.models.slicing.split_profile import Anatomy
 from core.plan.preview import preview_of
 from core.requests import Forecast, PlanPreview, PlanRequest
 from core.settings import GB

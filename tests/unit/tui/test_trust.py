@@ -12,8 +12,8 @@ from core.errors import Problem
 from core.events import Level, PairingChanged, Peer, Snapshot
 from core.requests import TrustedMac, TrustView
 from tui.state.format import age, digits, fingerprint_short, trust_mark
-from tui.state.powers import POWERS, Power, why_not
 from tui.state.state import UiState
+from tui.state.trust_actions import POWERS, Power, why_not
 from tui.widgets.mac_list import row_content
 from tui.widgets.pairing_text import about_content, end_content, say_content, stranger_content
 from tui.widgets.peer_pane import peers_content

@@ -23,13 +23,13 @@ from core.errors import LinkLost, NoAnswer, Problem, ProtocolError
 from core.events import Topology
 from core.link.arrays import encode_arrays
 from core.link.frames import FrameType
-from core.link.wear import KEY_LIMITS
+from core.link.rekey_limits import KEY_LIMITS
 from core.settings import TRIES
-from core.worker.choosing import encode_choices
 from core.worker.follower import Follower
 from core.worker.main import row_bytes
 from core.worker.messages import StageSample
 from core.worker.pipeline import Answer, Pipeline
+from core.worker.remote_sampling import encode_choices
 from core.worker.ring import Ring
 from core.worker.stage import Stage
 from core.worker.telemetry import StageMeter

@@ -12,14 +12,14 @@ import pytest
 from core.errors import LinkLost, ModelNotFound, StageFailed
 from core.link.arrays import encode_arrays
 from core.worker.messages import Prove, Proved
-from core.worker.monolith import Task, Whole
 from core.worker.pipeline import Pipeline
 from core.worker.proof import PROMPT_TOKENS, check_sane, compare, fixed_prompt, prove, run_whole
+from core.worker.reference_model import Task, Whole
 from core.worker.stage import Stage
 from tests.conftest import our_children
 from tests.support.made import build, twin
 from tests.support.rings import private_ring
-from tests.unit.node.test_formation import plan_of
+from tests.unit.node.test_plan_lifecycle import plan_of
 
 NAN, INF = float("nan"), float("inf")
 RING = [[0.0, 2.0, 8.0], [1.0, 8.0, -INF]]

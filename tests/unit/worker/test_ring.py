@@ -16,7 +16,7 @@ from core.errors import HandshakeError, LinkError, LinkLost, Problem, ProtocolEr
 from core.link import seal
 from core.link.channel import Frame
 from core.link.frames import FrameType
-from core.link.wear import KEY_LIMITS, KeyUse
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.settings import MAX_CONTROL_BODY, MAX_FRAMES_PER_KEY
 from core.worker import ring as ring_module
 from core.worker.messages import StageSample

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from core.engine.parking import Parked
+from core.engine.prefix_cache import Parked
 from core.engine.requests import Request
 from core.engine.sessions import path_of, reading
 from core.errors import LinkLost, SessionError

@@ -1,0 +1,58 @@
+"""How two nodes begin a control link once TLS stands: exact bytes, then one sealed empty frame each way."""
+
+from __future__ import annotations
+
+import secrets
+from typing import NamedTuple
+
+from core.errors import ProtocolError
+from core.link.admission import Visit
+from core.link.frames import HEADER, TAG_BYTES, FrameType
+from core.link.seal import Opener, Sealer
+from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
+from core.link.tls import check_peer
+from core.link.wire import Wire
+from core.trust.identity import Identity
+from core.trust.roster import Cluster, Member, Stand
+
+
+class Greeted(NamedTuple):
+    """What both ends have after the handshake; `stands`: this Mac's roster and the peer's."""
+
+    sealer: Sealer
+    opener: Opener
+    peer: Member
+    stands: tuple[Stand, Stand]
+
+
+async def introduce(wire: Wire, identity: Identity, cluster: Cluster, peer_id: bytes | None) -> Greeted:
+    """The dialler's side. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
+    peer = check_peer(wire.certificate, cluster, peer_id)
+    dialler = Dialler(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
+    wire.write(dialler.hello)
+    auth, session = dialler.finish(await wire.read(REPLY_BYTES))
+    sealer, opener = Sealer(session), Opener(session)
+    wire.write(auth + bytes(sealer.seal(FrameType.HELLO)))
+    await _expect(wire, opener, FrameType.HELLO_ACK)
+    return Greeted(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+
+
+async def welcome(wire: Wire, identity: Identity, cluster: Cluster, visit: Visit) -> Greeted:
+    """The acceptor's side; `visit` says how far it got. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
+    peer = check_peer(wire.certificate, cluster)
+    visit.step = "failed_hello"
+    acceptor = Acceptor(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
+    wire.write(acceptor.reply(await wire.read(HELLO.size)))
+    visit.step = "failed_auth"
+    session = acceptor.finish(await wire.read(AUTH_BYTES))
+    sealer, opener = Sealer(session), Opener(session)
+    await _expect(wire, opener, FrameType.HELLO)
+    wire.write(bytes(sealer.seal(FrameType.HELLO_ACK)))
+    return Greeted(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+
+
+async def _expect(wire: Wire, opener: Opener, kind: FrameType) -> None:
+    """The first sealed frame, without a body: it proves that the other end has the keys and has taken us."""
+    header, body = opener.open_frame(await wire.read(HEADER.size + TAG_BYTES))
+    if header.type is not kind or len(body):
+        raise ProtocolError(f"A control link began with frame 0x{header.type:02x}.")

@@ -1,0 +1,40 @@
+"""`python -m core.models.slicing.slice_bytes DIR START:STOP:ENDS ...`: which bytes each slice reads, as JSON.
+
+ENDS is any of e (embedding) and o (norm and head). What a Mac has to fetch for its stage; only headers are looked at.
+Prints a list of `Part` for each slice, or a `Problem` and exit status 1. Like `core.models.slicing.examine` it is a
+program over foreign files, and runs through `core.models.files.sandbox`.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import mlx.core as mx
+
+from core.errors import UsageError
+from core.models.files.parts import Part
+from core.models.files.sandbox import answer
+from core.models.slicing.examine import CPU_SECONDS
+from core.models.slicing.loading import slice_parts
+
+
+def share(directory: Path, words: str) -> tuple[Part, ...]:
+    """The parts of the slice that `words` name. Raises UsageError, and what `slice_parts` raises."""
+    start, _, rest = words.partition(":")
+    stop, _, ends = rest.partition(":")
+    if not (start.isdecimal() and stop.isdecimal() and set(ends) <= {"e", "o"}):
+        raise UsageError(f"{words!r} names no slice.", "Write it as 0:8:eo.")
+    return slice_parts(directory, int(start), int(stop), embed="e" in ends, output="o" in ends)
+
+
+def main() -> int:
+    """The child: writes the parts or the problem, returns the exit status."""
+    status = answer(lambda: [share(Path(sys.argv[1]), words) for words in sys.argv[2:]], CPU_SECONDS)
+    mx.synchronize()
+    mx.clear_streams()
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

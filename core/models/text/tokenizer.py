@@ -1,0 +1,108 @@
+"""Text to token ids and back, with the model's own tokenizer and chat template.
+
+It imports transformers, which takes seconds: import it in a thread.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import mlx_lm.utils as mlx_utils
+
+from core.errors import BadModel, ModelNotFound
+from core.models.files.folder import inside, name_of, read_bytes, read_config, read_json
+from core.models.files.safetensors import DECIDING_FILES
+from core.models.text.chat_template import render
+from core.requests import Message
+
+
+class TextStream:
+    """Tokens in, text out as soon as whole characters are there. The text is raw model output."""
+
+    def __init__(self, detokenizer: Any, vocab_size: int) -> None:
+        self._detokenizer = detokenizer
+        self._vocab_size = vocab_size
+
+    def add(self, token: int) -> str:
+        """The text that `token` completes; may be empty. Models may have more ids than their tokenizer: those say
+        nothing.
+        """
+        if token >= self._vocab_size:
+            return ""
+        self._detokenizer.add_token(token)
+        return str(self._detokenizer.last_segment)
+
+    def finish(self) -> str:
+        """What was still held back."""
+        self._detokenizer.finalize()
+        return str(self._detokenizer.last_segment)
+
+
+class Tokens:
+    """The tokenizer of one model. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce."""
+
+    def __init__(self, wrapper: Any) -> None:
+        self._wrapper = wrapper
+        self.eos: frozenset[int] = frozenset(int(token) for token in wrapper.eos_token_ids)
+        self.vocab_size = len(wrapper)
+
+    @classmethod
+    def load(cls, directory: Path) -> Tokens:
+        """The tokenizer in `directory`; raises ModelNotFound or BadModel. Uses no network and none of its code."""
+        config = read_config(directory)
+        for name in DECIDING_FILES:
+            read_bytes(directory, name)  # transformers opens them without a look at their size
+        generation = read_json(directory, "generation_config.json") or {}
+        if not any(inside(directory, name).is_file() for name in ("tokenizer.json", "tokenizer.model", "vocab.json")):
+            raise ModelNotFound(f"There is no tokenizer in {name_of(directory)}.", "Fetch the model again.")
+        eos = generation.get("eos_token_id") or config.get("eos_token_id")
+        local = {"trust_remote_code": False, "local_files_only": True}
+        try:
+            wrapper = mlx_utils.load_tokenizer(directory, local, eos_token_ids=eos)
+        except Exception as error:  # the tokenizers library raises bare Exception for a damaged tokenizer.json
+            reason = (str(error) or type(error).__name__).splitlines()[0][:200]
+            raise BadModel(f"The tokenizer of {name_of(directory)} cannot be read: {reason}") from error
+        return cls(wrapper)
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether conversations have a form of their own; without one they are sent raw."""
+        return bool(self._wrapper.has_chat_template)
+
+    def encode(self, messages: Sequence[Message], raw: bool) -> list[int]:
+        """Token ids of the prompt.
+
+        `raw`, or a model without a chat template: the last message alone, as mlx_lm encodes a prompt that is a string.
+        Else the conversation in the model's chat template, ready for the answer. Raises BadModel or UsageError where
+        the template does.
+        """
+        if raw or not self.has_chat_template:
+            return self._encode_raw(messages[-1].content)
+        return self._encode_chat([{"role": m.role, "content": m.content} for m in messages])
+
+    def stream(self) -> TextStream:
+        """A fresh detokenizer for one answer."""
+        return TextStream(self._wrapper.detokenizer, self.vocab_size)
+
+    def _encode_raw(self, text: str) -> list[int]:
+        bos = self._wrapper.bos_token
+        special = bos is None or not text.startswith(bos)
+        return list(self._wrapper.encode(text, add_special_tokens=special))
+
+    def _encode_chat(self, conversation: list[dict[str, str]]) -> list[int]:
+        hugging_face = self._wrapper._tokenizer
+        if self._wrapper._chat_template is not None or hugging_face.chat_template is None:
+            # a renderer that is code of mlx-lm or transformers, not of the model
+            return list(self._wrapper.apply_chat_template(conversation, add_generation_prompt=True))
+        variables = {
+            "tools": None,
+            "documents": None,
+            **hugging_face.special_tokens_map,
+            self._wrapper._thinking_kwarg: self._wrapper.has_thinking,
+            "messages": conversation,
+            "add_generation_prompt": True,
+        }
+        text = render(hugging_face.get_chat_template(), variables)
+        return list(self._wrapper.encode(text, add_special_tokens=False))

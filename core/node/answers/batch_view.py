@@ -1,0 +1,35 @@
+"""What the head's worker works on, by what this node knows of the same answers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from core.events import Batch, BatchRow
+from core.node.answers.running_answer import Running
+
+
+def batch_now(told: Batch, running: Mapping[str, Running]) -> Batch:
+    """As `told`, without the rows that were broken off here, and behind those the answers that the worker does not have
+    yet, in the order of asking.
+    """
+    alive = [row for row in told.rows if row.request_id in running and running[row.request_id].is_handed_over]
+    known = {row.request_id for row in alive}
+    unknown = [one for name, one in running.items() if name not in known]
+    rows = (*(_measured(row, running[row.request_id]) for row in alive), *map(_waiting, unknown))
+    return replace(told, rows=rows)
+
+
+def _measured(row: BatchRow, running: Running) -> BatchRow:
+    return replace(row, tokens_per_s=running.rate(running.so_far("stop")))
+
+
+def _waiting(running: Running) -> BatchRow:
+    opening = running.opening
+    return BatchRow(
+        request_id=opening.request_id,
+        prompt_tokens=len(opening.prompt),
+        written=len(running.tokens),
+        max_tokens=opening.max_tokens,
+    )

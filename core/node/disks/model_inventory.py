@@ -1,0 +1,170 @@
+"""Which models lie on which disk: nodes that are linked tell each other what they hold."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Mapping, Sequence
+from typing import Protocol
+
+from core.errors import ModelNotFound
+from core.events import ModelsChanged, Plan
+from core.models.files.catalog import Broken, ModelEntry, short_name
+from core.node.base.bus import Bus
+from core.node.base.messages import MAX_BROKEN, MAX_HELD, MAX_MODEL_NAME, AnyMessage, HeldModel, Holds, HoldsAsk
+from core.node.disks.local_models import Models
+
+LOOK_S = 5.0
+ASK_S = 5.0
+
+
+class Links(Protocol):
+    """The control links that stand, by device id, and how to send over one."""
+
+    @property
+    def contacts(self) -> Mapping[str, object]:
+        """A link each; another object is another link."""
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        """Whether it went out."""
+
+
+class Holdings:
+    """Tells the others what this Mac holds and keeps what they told. Publishes ModelsChanged."""
+
+    def __init__(self, device_id: str, models: Models, links: Links, bus: Bus) -> None:
+        self._device_id, self._models, self._links, self._bus = device_id, models, links, bus
+        self._own: Holds | None = None
+        self._others: dict[str, Holds] = {}
+        self._news: dict[str, asyncio.Event] = {}
+        self._told: dict[str, object] = {}
+        self._asked: set[str] = set()
+        self._answering: set[str] = set()
+
+    async def watch(self) -> None:
+        """Look at the disk again and again, for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_S)
+
+    async def look(self) -> None:
+        """Look at the disk now, and tell what is new."""
+        now = _holds(await self._models.survey())
+        if now != self._own:
+            self._own = now
+            self._told.clear()
+            self._bus.publish(ModelsChanged())
+        for device_id in list(self._links.contacts):
+            await self.greet(device_id)
+
+    async def greet(self, device_id: str) -> None:
+        """Tell a Mac, unless it knows; forget one that is not linked any more."""
+        link = self._links.contacts.get(device_id)
+        if link is None:
+            self._told.pop(device_id, None)
+            if self._others.pop(device_id, None):
+                self._bus.publish(ModelsChanged())
+        elif self._own is not None and self._told.get(device_id) is not link:
+            self._told[device_id] = link
+            await self._links.send(device_id, self._own)
+
+    async def heard(self, device_id: str, message: Holds | HoldsAsk) -> None:
+        """Another Mac tells what it holds, or wants to be told anew."""
+        if isinstance(message, HoldsAsk):
+            await self._answer(device_id)
+        elif device_id in self._links.contacts:
+            if self._others.get(device_id) != message:
+                self._others[device_id] = message
+                self._bus.publish(ModelsChanged())
+            if news := self._news.get(device_id):
+                news.set()
+
+    async def _answer(self, device_id: str) -> None:
+        """Look anew and tell; whoever asks meanwhile, however often, is told once more."""
+        self._asked.add(device_id)
+        if device_id in self._answering:
+            return
+        self._answering.add(device_id)
+        try:
+            while device_id in self._asked:
+                self._asked.discard(device_id)
+                self._told.pop(device_id, None)
+                await self.look()
+        finally:
+            self._answering.discard(device_id)
+
+    @property
+    def own(self) -> tuple[HeldModel, ...]:
+        """What this Mac holds."""
+        return self._own.models if self._own else ()
+
+    def holders(self, fingerprint: str) -> tuple[str, ...]:
+        """Device ids of the Macs that have the model, this one first."""
+        macs = {self._device_id: self.own} | {mac: told.models for mac, told in self._others.items()}
+        return tuple(mac for mac, held in macs.items() if any(each.fingerprint == fingerprint for each in held))
+
+    def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
+        """The models of the other Macs whose fingerprints are not among those `here`."""
+        found = {each.fingerprint: each for told in self._others.values() for each in told.models}
+        return [each for fingerprint, each in found.items() if fingerprint not in here]
+
+    def find(self, fingerprint: str) -> HeldModel | None:
+        """A model of any disk."""
+        held = [*self.own, *(each for told in self._others.values() for each in told.models)]
+        return next((each for each in held if each.fingerprint == fingerprint), None)
+
+    def missing_on(self, plan: Plan) -> tuple[str, ...]:
+        """Device ids of the Macs of `plan` that have told all they hold, this model not being among it."""
+        holders = self.holders(plan.fingerprint)
+        told = {mac for mac, told in self._others.items() if len(told.models) < MAX_HELD}
+        return tuple(s.device_id for s in plan.stages if s.device_id in told and s.device_id not in holders)
+
+    async def check(self, plan: Plan) -> None:
+        """Raises ModelNotFound where a Mac of `plan` still has no model of that name, having looked anew. Where there
+        are other files under that name, or broken ones, that Mac says so itself, for it knows what is wrong.
+        """
+        if lacking := self._without(plan):
+            await asyncio.gather(*(self._ask(mac) for mac in lacking))
+        if lacking := self._without(plan):
+            names = " and ".join(stage.peer for stage in plan.stages if stage.device_id in lacking)
+            raise ModelNotFound(
+                f"{plan.model} is not on {names}.",
+                f"Copy it there first: d in the list of models, or `macluster copy {plan.model}`.",
+            )
+
+    def _without(self, plan: Plan) -> list[str]:
+        name = short_name(plan.model)
+        return [mac for mac in self.missing_on(plan) if name not in _short_names(self._others[mac])]
+
+    async def _ask(self, device_id: str) -> None:
+        news = self._news[device_id] = asyncio.Event()
+        try:
+            if await self._links.send(device_id, HoldsAsk()):
+                async with asyncio.timeout(ASK_S):
+                    await news.wait()
+        except TimeoutError:
+            return  # what it told before counts
+        finally:
+            self._news.pop(device_id, None)
+
+
+def _short_names(told: Holds) -> set[str]:
+    return {short_name(name) for name in (*(each.name for each in told.models), *told.broken)}
+
+
+def _holds(found: Sequence[ModelEntry | Broken]) -> Holds:
+    usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry)]
+    broken = [one.name[:MAX_MODEL_NAME] for one in found if isinstance(one, Broken)]
+    return Holds(models=tuple(usable[:MAX_HELD]), broken=tuple(broken[:MAX_BROKEN]))
+
+
+def held_model(entry: ModelEntry) -> HeldModel:
+    """A model as the other Macs are told of it."""
+    return HeldModel(
+        name=entry.name[:MAX_MODEL_NAME],
+        fingerprint=entry.fingerprint,
+        model_type=entry.model_type[:64],
+        layers=entry.layers,
+        total_bytes=entry.total_bytes,
+        quantization=entry.quantization[:32],
+        context_max=entry.context_max,
+    )

@@ -1,0 +1,160 @@
+"""Who hears what: messages of other Macs, links that end, reports of the worker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.errors import LinkLost, Problem, WorkerDied
+from core.node.answers.answers import Answers
+from core.node.answers.sessions import Sessions
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import (
+    AnyMessage,
+    Bye,
+    Checked,
+    CopyAsk,
+    CopyTold,
+    FilesAsk,
+    FilesTold,
+    Holds,
+    HoldsAsk,
+    KeyChange,
+    KeyRefused,
+    LinkUp,
+    PartAsk,
+    PartSent,
+    Prepare,
+    Prepared,
+    Probe,
+    Probed,
+    Release,
+    Reported,
+    SpeedAsk,
+    SpeedMoved,
+    SpeedStop,
+    SpeedTold,
+    StageLost,
+)
+from core.node.base.tasks import Tasks
+from core.node.disks.transfers import Transfers
+from core.node.peers.peer_table import Peers
+from core.node.peers.speed_test import Speed
+from core.node.recovery.recovery_driver import Rescue
+from core.node.ring.hop_samples import hop_samples
+from core.node.ring.plan_leader import Cluster
+from core.node.ring.plan_member import Member
+from core.node.trust.trust_commands import Trusting
+from core.worker.messages import (
+    Batching,
+    Broken,
+    Done,
+    Failed,
+    Linked,
+    Listening,
+    Loaded,
+    Loading,
+    Prefilled,
+    Proved,
+    Report,
+    Samples,
+    SessionFailed,
+    SessionLoaded,
+    SessionSaved,
+    Token,
+    Traced,
+    Unproved,
+)
+
+
+class Switchboard:
+    """Passes each to the part of the node that it is for. While the roster is forked nobody gets files or tests, for
+    what it says of anyone may be false.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: Cluster,
+        member: Member,
+        answers: Answers,
+        sessions: Sessions,
+        rescue: Rescue,
+        trusting: Trusting,
+        speed: Speed,
+        transfers: Transfers,
+        peers: Peers,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
+        is_forked: Callable[[], bool],
+    ) -> None:
+        self._cluster, self._member, self._answers, self._trusting = cluster, member, answers, trusting
+        self._rescue = rescue
+        self._sessions, self._speed, self._transfers = sessions, speed, transfers
+        self._peers, self._bus, self._journal, self._tasks = peers, bus, journal, tasks
+        self._is_forked = is_forked
+
+    async def message(self, device_id: str, message: AnyMessage) -> None:
+        """Another Mac says something."""
+        match message:
+            case Prepare():
+                self._tasks.spawn(self._member.prepare(device_id, message))
+            case LinkUp():
+                await self._member.link(device_id, message)
+            case Release():
+                self._tasks.spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
+            case Prepared() | Checked() | Reported() | StageLost():
+                await self._cluster.heard(device_id, message)
+            case Bye():
+                self._tasks.spawn(self._member.head_left(device_id))
+            case KeyChange() | KeyRefused():
+                self._tasks.spawn(self._trusting.heard(device_id, message))
+            case Holds() | HoldsAsk():
+                await self._transfers.heard(device_id, message)
+            case Probe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedTold() | SpeedStop() if not self._is_forked():
+                await self._speed.heard(device_id, message)
+            case FilesAsk() | FilesTold() | PartAsk() | PartSent() | CopyAsk() | CopyTold() if not self._is_forked():
+                await self._transfers.heard(device_id, message)
+            case _:
+                return
+
+    async def down(self, device_id: str, error: LinkLost) -> None:
+        """The control link of another Mac ended."""
+        peer = self._peers.find(device_id)
+        name = peer.name if peer else device_id[:8]
+        self._journal.warn(f"{name} is gone: {error.what}")
+        self._peers.went(device_id, error.what)
+        problem = Problem(kind="LinkLost", what=f"{name} is gone: {error.what}", fix="Load the model again without it.")
+        self._rescue.gone(device_id)
+        self._speed.gone(device_id)
+        self._transfers.gone(device_id)
+        await self._cluster.lost(device_id, problem)
+        self._member.head_lost(device_id, error.what)
+
+    def report(self, report: Report) -> None:
+        """This Mac's worker says something."""
+        match report:
+            case Token() | Prefilled() | Done():
+                self._answers.heard(report)
+                self._rescue.heard(report)
+            case Batching(batch=batch):
+                self._answers.counted(batch)
+            case SessionSaved() | SessionLoaded() | SessionFailed():
+                self._sessions.heard(report)
+            case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
+                for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
+                    self._bus.publish(hop)
+            case Loading() | Loaded() | Failed() | Linked() | Broken():
+                self._tasks.spawn(self._member.reported(report))
+            case Proved() | Unproved():
+                self._tasks.spawn(self._cluster.proved(report))
+            case Listening():
+                self._tasks.spawn(self._sessions.forget_unfinished())
+            case Samples() | Traced():
+                return
+
+    def died(self, error: WorkerDied) -> None:
+        """This Mac's worker ended unexpectedly."""
+        self._journal.error(error.what)
+        self._tasks.spawn(self._member.worker_died(error.problem))

@@ -1,0 +1,215 @@
+"""Pairing as a person meets it: the Macs of two people find each other's windows, show the digits, wait for those of
+the other screen, and say what came of it, all as `PairingChanged` events.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from core.errors import Busy, MaclusterError, PairingError, UsageError
+from core.events import PairingChanged
+from core.node.base.bus import Bus
+from core.node.pairing.pairing_backoff import Knocks
+from core.node.pairing.pairing_session import offer_pairing
+from core.node.pairing.pairing_window import PairingServer, serve_pairing
+from core.node.peers.sightings import Place
+from core.trust.identity import Identity
+from core.trust.pairing import WINDOW_S, PairingView
+from core.trust.roster import Member, RosterStore
+
+LOOK_S: Final = 0.25
+
+
+class Network(NamedTuple):
+    """How Macs find each other's windows. `listen` is the address to listen on, `shown` what others are to be told of
+    it; `announce` advertises a port, or (None) that the window is closed; `windows`: where a Mac's is said to be.
+    """
+
+    listen: str
+    shown: Callable[[], str]
+    announce: Callable[[int | None], Awaitable[None]]
+    windows: Callable[[str], tuple[Place, ...]]
+
+
+class Introductions:
+    """One pairing at a time; `on_paired` gets the new member and the host that it came from, once the roster
+    with it is in force.
+    """
+
+    def __init__(
+        self,
+        identity: Identity,
+        name: str,
+        store: RosterStore,
+        bus: Bus,
+        network: Network,
+        on_paired: Callable[[Member, str], Awaitable[None]],
+    ) -> None:
+        self._identity, self._name, self._store = identity, name, store
+        self._bus = bus
+        self._network = network
+        self._on_paired = on_paired
+        self._task: asyncio.Task[None] | None = None
+        self._typed: asyncio.Future[str] | None = None
+        self._now = PairingChanged(state="stopped")
+        self._can_be_stopped = False
+        self.attempts = 0
+
+    async def open(self) -> int:
+        """Open this Mac's window for whoever comes; its port. Raises Busy while a pairing is under way."""
+        window = await self._listen(None)
+        try:
+            self._check_free()
+        except Busy:
+            window.close()
+            raise
+        self._start(self._welcome(window))
+        return window.port
+
+    def pair_with(self, device_id: str, name: str) -> None:
+        """Pair with the Mac that a person chose, once the person there chose this one. Raises Busy."""
+        self._check_free()
+        self._start(self._meet(device_id), device_id=device_id, peer=name)
+
+    async def offer(self, place: Place) -> None:
+        """Knock at a window whose place a person gave; it may take the place of waiting. Raises Busy."""
+        if self._now.state == "waiting":
+            await self._break_off()
+        self._check_free()
+        self._start(self._knock(place, None))
+
+    def type(self, digits: str) -> None:
+        """The digits that the person read on the other Mac. Raises UsageError when none are asked for."""
+        if self._typed is None or self._typed.done():
+            raise UsageError("No pairing waits for digits.", "Start pairing on both Macs first.")
+        self._typed.set_result(digits)
+
+    async def stop(self) -> None:
+        """Break off what is under way; nothing of it is kept."""
+        if self._is_running and self._can_be_stopped:
+            await self._break_off()
+            self._tell(state="stopped", digits="")
+        elif self._task:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def _is_running(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def _check_free(self) -> None:
+        if self._is_running:
+            raise Busy("A pairing is under way on this Mac.", "Stop it first, or wait until it has ended.")
+
+    async def _break_off(self) -> None:
+        if self._task:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _start(self, pairing: Coroutine[Any, Any, Member], **about: str) -> None:
+        self._now = PairingChanged(state="stopped")
+        self._can_be_stopped = True
+        self._tell(state="waiting", closes_at=time.time() + WINDOW_S, **about)
+        self._task = asyncio.create_task(self._run(pairing), name="pairing")
+
+    def _tell(self, **changes: object) -> None:
+        self._now = msgspec.structs.replace(self._now, **changes)
+        self._bus.publish(self._now)
+
+    async def _run(self, pairing: Awaitable[Member]) -> None:
+        try:
+            member = await pairing
+        except MaclusterError as error:
+            problem = PairingError(error.what, error.fix).problem
+            self._tell(state="failed", digits="", problem=problem)
+            return
+        self._can_be_stopped = False  # it is in the roster now
+        await self._on_paired(member, self._now.address)
+        self._tell(state="paired", peer=member.name, digits="")
+
+    async def _meet(self, device_id: str) -> Member:
+        """Where the other window is open already, knock; else open this one, and look out for the other."""
+        knocks = Knocks(leads=self._identity.text_id < device_id)
+        for place in self._network.windows(device_id):
+            knocks.note(place, time.monotonic())
+            if member := await self._try(place, device_id):
+                return member
+        async with self._opened(await self._listen(device_id)) as window:
+            while not (await asyncio.wait({window.result}, timeout=LOOK_S))[0]:
+                place_due = knocks.due(self._network.windows(device_id), time.monotonic())
+                if place_due is None or window.is_busy:
+                    continue
+                knocks.note(place_due, time.monotonic())
+                with window.held():
+                    if member := await self._try(place_due, device_id):
+                        return member
+            return window.result.result()
+
+    async def _try(self, place: Place, device_id: str) -> Member | None:
+        """Knock at a place that was only claimed: None if nobody came to a comparison there."""
+        before = self.attempts
+        try:
+            return await self._knock(place, device_id)
+        except PairingError:
+            if self.attempts > before:
+                raise
+            return None
+
+    async def _knock(self, place: Place, chosen: str | None) -> Member:
+        return await offer_pairing(
+            place.host,
+            place.port,
+            identity=self._identity,
+            name=self._name,
+            store=self._store,
+            confirm=self._confirm,
+            chosen=chosen,
+            timeout_s=min(WINDOW_S, max(0.0, self._now.closes_at - time.time())),
+        )
+
+    async def _welcome(self, window: PairingServer) -> Member:
+        async with self._opened(window):
+            return await window.wait()
+
+    async def _listen(self, chosen: str | None) -> PairingServer:
+        return await serve_pairing(
+            self._network.listen,
+            0,
+            identity=self._identity,
+            name=self._name,
+            store=self._store,
+            confirm=self._confirm,
+            chosen=chosen,
+        )
+
+    @asynccontextmanager
+    async def _opened(self, window: PairingServer) -> AsyncIterator[PairingServer]:
+        """The window is advertised for as long as it is open."""
+        try:
+            self._tell(address=str(Place(self._network.shown(), window.port)), closes_at=time.time() + WINDOW_S)
+            with suppress(OSError):  # a person can still tell the address
+                await self._network.announce(window.port)
+            yield window
+        finally:
+            window.close()
+            await window.wait_closed()
+            with suppress(OSError):
+                await self._network.announce(None)
+
+    async def _confirm(self, view: PairingView) -> str:
+        self.attempts += 1
+        self._typed = asyncio.get_running_loop().create_future()
+        self._tell(
+            state="compare",
+            peer=view.peer_name,
+            device_id=view.peer_text_id,
+            address=view.address,
+            fingerprint=view.fingerprint,
+            digits=view.digits,
+        )
+        return await self._typed

@@ -1,0 +1,243 @@
+"""The Macs that this node knows, as values for readers: sightings, links and roster in one table."""
+
+from __future__ import annotations
+
+import time
+from time import monotonic
+
+import msgspec
+
+from core.events import Peer, PeerChanged, PeerGone, PeerSeen, PeerState, Plan
+from core.mac.memory import rss_bytes, used_bytes
+from core.node.base.bus import Bus
+from core.node.base.messages import Status
+from core.node.peers.addresses import AddressBook
+from core.node.peers.contact import Contact
+from core.node.peers.discovery import Sighting
+from core.node.peers.mesh import Mesh
+from core.node.peers.sightings import Sightings
+from core.node.ring.plan_member import Member
+from core.node.ring.supervisor import Supervisor
+from core.trust.identity import Identity, parse_text_id
+from core.trust.levels import carries_prompts, weakest
+from core.trust.roster import RosterStore
+from core.trust.seen import SeenMacs
+from core.trust.trust_assessment import Standing
+
+
+class Peers:
+    """Publishes PeerSeen, PeerChanged, PeerGone and TrustChanged, each only when something changed."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        store: RosterStore,
+        standing: Standing,
+        seen: SeenMacs,
+        sightings: Sightings,
+        book: AddressBook,
+        bus: Bus,
+        own: Peer,
+    ) -> None:
+        self._identity = identity
+        self._store = store
+        self._standing = standing
+        self._seen = seen
+        self._sightings = sightings
+        self._book = book
+        self._bus = bus
+        self._own = own
+        self._linked_once: set[str] = set()
+        self._mesh: Mesh | None = None
+        self._supervisor: Supervisor | None = None
+        self._member: Member | None = None
+        bus.publish(PeerSeen(peer=self._own_now()))
+
+    def attach(self, mesh: Mesh, supervisor: Supervisor, member: Member, address: str) -> None:
+        """Where links, the worker and the plan that it serves are to be asked about; this Mac's own address."""
+        self._mesh, self._supervisor, self._member = mesh, supervisor, member
+        self._own = _with(self._own, address=address)
+        self.refresh_own()
+
+    def status(self) -> Status:
+        """How this Mac is, for the others."""
+        own = self._own_now()
+        contacts = self._mesh.contacts if self._mesh else {}
+        return Status(
+            name=own.name,
+            chip=own.chip,
+            memory_bytes=own.memory_bytes,
+            budget_bytes=own.budget_bytes,
+            used_bytes=own.used_bytes,
+            worker_pid=own.worker_pid,
+            worker_rss_bytes=own.worker_rss_bytes,
+            rtts={d: c.rtt_s for d, c in contacts.items() if c.rtt_s is not None},
+            has_model=self._supervisor is not None and self._supervisor.has_model,
+            step=self._supervisor.step if self._supervisor else 0,
+        )
+
+    def steps(self, plan: Plan) -> list[int] | None:
+        """The last step that each stage of `plan` has finished, as its Mac told last, in ring order; None where a Mac
+        is not linked or has not told yet.
+        """
+        contacts = self._mesh.contacts if self._mesh else {}
+        told = {device_id: contact.status.step for device_id, contact in contacts.items() if contact.status}
+        told[self._identity.text_id] = self._supervisor.step if self._supervisor else 0
+        macs = [stage.device_id for stage in plan.stages]
+        return [told[mac] for mac in macs] if told.keys() >= set(macs) else None
+
+    def is_own(self, device_id: str) -> bool:
+        """Whether this is this Mac's own id."""
+        return device_id == self._identity.text_id
+
+    def sighted(self, sighting: Sighting) -> bool:
+        """A Mac was advertised; whether this contests another advertisement, said once."""
+        self._met(sighting.device_id)
+        change = self._sightings.saw(sighting.device_id, sighting.name, sighting.places, sighting.windows)
+        for device_id in change.evicted:
+            self._forget(device_id, "Too many Macs are advertised.")
+        self.refresh(sighting.device_id)
+        return change.contests
+
+    def vanished(self, device_id: str) -> None:
+        """An advertisement was taken back: that says nothing of a member, and a stranger may only flap."""
+        self._sightings.vanished(device_id, monotonic())
+
+    def sweep(self) -> None:
+        """Forget the strangers who are not advertised any more."""
+        for device_id in self._sightings.gone(monotonic()):
+            self._forget(device_id, "Its advertisement was taken back.")
+
+    def went(self, device_id: str, reason: str) -> None:
+        """The control link of a Mac ended."""
+        known = self.find(device_id)
+        if known:
+            self._bus.publish(PeerGone(device_id=device_id, reason=reason))
+            self._bus.publish(PeerSeen(peer=_with(known, state="lost", rtt_s=None, worker_pid=None)))
+
+    def refresh(self, device_id: str) -> None:
+        """Publish a Mac anew if anything about it changed."""
+        if self._mesh and device_id in self._mesh.contacts:
+            self._linked_once.add(device_id)
+            self._met(device_id)
+        peer = self._peer(device_id)
+        known = self.find(device_id)
+        if peer and peer != known:
+            self._bus.publish(PeerChanged(peer=peer) if known else PeerSeen(peer=peer))
+            self.refresh_trust()
+
+    def refresh_own(self) -> None:
+        """Publish this Mac anew if anything about it changed."""
+        own = self._own_now()
+        if own != self.find(own.device_id):
+            self._bus.publish(PeerChanged(peer=own))
+
+    def refresh_all(self) -> None:
+        """Publish every Mac anew about which anything changed, and the level."""
+        self.refresh_own()
+        for peer in self._bus.now.peers:
+            if not peer.is_self:
+                self.refresh(peer.device_id)
+        self.refresh_trust()
+
+    def refresh_trust(self) -> None:
+        """The cluster's level is that of the weakest Mac in the plan, or of the linked ones without a plan. A plan that
+        has just failed counts until the person loads or unloads, so that the level says why.
+        """
+        now = self._bus.now
+        led = now.plan if now.plan_status in ("loading", "ready") else None
+        plan = led or (self._member.plan if self._member else None) or now.plan
+        linked = [self._identity.text_id, *(self._mesh.contacts if self._mesh else ())]
+        names = {p.device_id: p.name for p in now.peers}
+        macs = {s.device_id: s.peer for s in plan.stages} if plan else dict.fromkeys(linked, "")
+        changed = self._standing.of_all((i, names.get(i) or name or i[:8]) for i, name in macs.items())
+        if changed != now.trust:
+            self._bus.publish(changed)
+
+    def linked(self) -> list[Peer]:
+        """Paired Macs with a live link and known budgets, this one first, then by budget."""
+        linked = [p for p in self._bus.now.peers if not p.is_self and p.state == "connected" and p.budget_bytes > 0]
+        others = [p for p in linked if carries_prompts(p.trust)]
+        return [self._own_now(), *sorted(others, key=lambda p: (-p.budget_bytes, p.name, p.device_id))]
+
+    def rtt(self, source: str, target: str) -> float | None:
+        """Round trip between two Macs in seconds, measured by either of them."""
+        contacts = self._mesh.contacts if self._mesh else {}
+        if source == self._identity.text_id or target == self._identity.text_id:
+            contact = contacts.get(target if source == self._identity.text_id else source)
+            return contact.rtt_s if contact else None
+        contact = contacts.get(source)
+        return contact.status.rtts.get(target) if contact and contact.status else None
+
+    def _own_now(self) -> Peer:
+        pid = self._supervisor.pid if self._supervisor else None
+        rss = rss_bytes(pid) if pid else 0
+        return _with(
+            self._own,
+            name=self._standing.listed_name(self._own.device_id) or self._own.name,
+            trust=self._standing.of(self._own.device_id).level,
+            used_bytes=min(used_bytes(), self._own.memory_bytes),
+            worker_pid=pid,
+            worker_rss_bytes=rss,
+        )
+
+    def _met(self, device_id: str) -> None:
+        members = [m.device_id for m in self._store.current.macs] if self._store.current else []
+        self._seen.note(parse_text_id(device_id), time.time(), members)
+
+    def find(self, device_id: str) -> Peer | None:
+        """A Mac of the table."""
+        return next((p for p in self._bus.now.peers if p.device_id == device_id), None)
+
+    def _forget(self, device_id: str, reason: str) -> None:
+        if self.find(device_id) and self._peer(device_id) is None:
+            self._bus.publish(PeerGone(device_id=device_id, reason=reason))
+
+    def _peer(self, device_id: str) -> Peer | None:
+        contact = self._mesh.contacts.get(device_id) if self._mesh else None
+        member = self._store.current.member(parse_text_id(device_id)) if self._store.current else None
+        status = contact.status if contact else None
+        places = self._places(device_id, contact)
+        trust = self._standing.of(device_id).level
+        if contact is None:  # that an id was seen somewhere says nothing of who is there
+            trust = weakest([trust, "seen"])
+        if not places and status is None and trust != "blocked":
+            return None
+        problem = self._mesh.dialling.problem(device_id) if self._mesh else ""
+        state: PeerState = "seen"
+        if contact:
+            state = "suspect" if self._mesh and self._mesh.is_suspect(device_id) else "connected"
+        elif member and (device_id in self._linked_once or problem):
+            state = "lost"  # whatever Bonjour says: only a link shows that it lives
+        listed = self._standing.listed_name(device_id)
+        claimed = self._sightings.name(device_id) or (status.name if status else "") or device_id[:8]
+        return Peer(
+            device_id=device_id,
+            name=listed or claimed,
+            chip=status.chip if status else "",
+            memory_bytes=status.memory_bytes if status else 0,
+            budget_bytes=status.budget_bytes if status else 0,
+            used_bytes=status.used_bytes if status else 0,
+            state=state,
+            trust=trust,
+            address=places[0] if places else "",
+            also_at=tuple(places[1:]),
+            found_by="address" if self._book.is_by_hand(device_id) else "bonjour",
+            problem="" if contact else problem,
+            rtt_s=contact.rtt_s if contact else None,
+            worker_pid=status.worker_pid if status else None,
+            worker_rss_bytes=status.worker_rss_bytes if status else 0,
+        )
+
+    def _places(self, device_id: str, contact: Contact | None) -> list[str]:
+        """Where to look for it; of a linked Mac, first where the link comes from, whatever Bonjour claims."""
+        places = self._book.of(device_id)
+        if contact is None:
+            return [str(place) for place in places]
+        host = contact.link.remote_host
+        here = [str(place) for place in places if place.host == host] or [host]
+        return [*here, *(str(place) for place in places if place.host != host)]
+
+
+def _with(peer: Peer, **changes: object) -> Peer:
+    return msgspec.structs.replace(peer, **changes)

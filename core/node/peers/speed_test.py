@@ -1,0 +1,254 @@
+"""Speed tests of control links: for the person at this Mac, or for a paired Mac that asks; one at a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from itertools import count
+from math import inf
+from statistics import median
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, NotPaired, UsageError, error_from
+from core.events import SPEED_TEST, Progress
+from core.mac.network import link_kind
+from core.node.base.bus import Bus
+from core.node.base.messages import Probe, Probed, SpeedAsk, SpeedMoved, SpeedStop, SpeedTold, SpeedWord
+from core.node.base.tasks import Tasks
+from core.node.peers.link_probe import LIMIT_S, PROBES, Probing
+from core.node.peers.mesh import Mesh
+from core.requests import Done, SpeedRequest, SpeedResult
+from core.trust.levels import carries_prompts
+from core.trust.name_matching import pick
+
+REST_S: Final = 1.0
+ASKED_REST_S: Final = 4.0
+TELL_EVERY_S: Final = 0.1
+ANSWERS_PER_S: Final = 256.0
+ANSWERS_AT_ONCE: Final = 512.0
+
+Moved = Callable[[int], None]
+
+
+class _Test(NamedTuple):
+    """The test that runs; `asker` is the Mac that asked for it, "" for the person here."""
+
+    asker: str
+    number: int
+    work: asyncio.Task[SpeedResult]
+
+
+class _Asked(NamedTuple):
+    """What another Mac measures for this one."""
+
+    source: str
+    number: int
+    moved: Moved
+    told: asyncio.Future[SpeedResult]
+
+
+class _Allowance(NamedTuple):
+    left: float
+    at: float
+
+
+class Speed:
+    """Measures, asks another Mac to, and answers the probes of those that measure.
+
+    A Mac that measures answers no probes: two that fill one link from both ends would measure each other. Nobody can
+    have much sent from here: the answer to a probe is smaller than that and rationed, and for other Macs there is one
+    test, of `core.node.peers.link_probe.PROBES` messages, in so many seconds.
+    """
+
+    def __init__(self, own_id: str, mesh: Mesh, bus: Bus, tasks: Tasks) -> None:
+        self._own_id, self._mesh, self._bus, self._tasks = own_id, mesh, bus, tasks
+        self._numbers = count(1)
+        self._test: _Test | None = None
+        self._asked: _Asked | None = None
+        self._probing: tuple[str, Probing] | None = None
+        self._ended_at = -inf
+        self._allowances: dict[str, _Allowance] = {}
+
+    async def test(self, request: SpeedRequest) -> SpeedResult:
+        """Test a hop for the person here. Raises UsageError, NotPaired, LinkLost, LinkTimeout, Busy, or NodeError where
+        the test is stopped.
+        """
+        source = self._mac(request.source) if request.source else self._own_id
+        target = self._mac(request.target)
+        if source == target:
+            raise UsageError("A hop has two ends.", "Name two different Macs.")
+        if self._test:
+            raise Busy("This Mac has a speed test under way.")
+        was_answering, number = bool(self._bus.now.running), next(self._numbers)
+        self._show(number, 0)
+        moved = _now_and_then(lambda done: self._show(number, done))
+        is_own = source == self._own_id
+        work = self._measure(target, moved) if is_own else self._ask(source, target, number, moved)
+        result = await self._ended(self._begin("", number, work))
+        self._show(number, PROBES)
+        answering = was_answering or bool(self._bus.now.running)
+        return msgspec.structs.replace(result, source=source, target=target, answering=answering)
+
+    async def stop(self) -> Done:
+        """End the test of the person here, if one runs."""
+        if self._test and not self._test.asker:
+            self._test.work.cancel()
+        return Done()
+
+    def close(self) -> None:
+        """The node ends: so does what runs."""
+        if self._test:
+            self._test.work.cancel()
+
+    async def heard(self, device_id: str, message: SpeedWord) -> None:
+        """A linked Mac says something about a test."""
+        match message:
+            case Probe(number=number):
+                if self._may_answer(device_id):
+                    await self._mesh.send(device_id, Probed(number=number))
+            case Probed(number=number) if self._probing and self._probing[0] == device_id:
+                self._probing[1].heard(number)
+            case SpeedAsk():
+                await self._asked_by(device_id, message)
+            case SpeedStop(test=number) if self._test and self._test[:2] == (device_id, number):
+                self._test.work.cancel()
+            case SpeedMoved(test=number, done=done) if self._asked and self._asked[:2] == (device_id, number):
+                self._asked.moved(min(done, PROBES))
+            case SpeedTold(test=number) if self._asked and self._asked[:2] == (device_id, number):
+                _settle(self._asked.told, message)
+
+    def gone(self, device_id: str) -> None:
+        """The link to a Mac ended."""
+        if self._probing and self._probing[0] == device_id:
+            self._probing[1].lost()
+        if self._asked and self._asked.source == device_id and not self._asked.told.done():
+            self._asked.told.set_exception(LinkLost(f"{self._name(device_id)} went away during the speed test."))
+        if self._test and self._test.asker == device_id:
+            self._test.work.cancel()
+
+    def _begin(self, asker: str, number: int, work: Coroutine[Any, Any, SpeedResult]) -> asyncio.Task[SpeedResult]:
+        """At once, so that whoever asks next is refused."""
+        task = asyncio.create_task(work)
+        self._test = _Test(asker, number, task)
+        return task
+
+    async def _ended(self, task: asyncio.Task[SpeedResult]) -> SpeedResult:
+        try:
+            return await task
+        except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current and current.cancelling():
+                raise
+            raise NodeError("The speed test was stopped.") from None
+        finally:
+            self._test = None
+
+    async def _measure(self, target: str, moved: Moved) -> SpeedResult:
+        await asyncio.sleep(self._ended_at + REST_S - monotonic())
+        probing = Probing(self._name(target), lambda probe: self._mesh.send(target, probe), moved)
+        self._probing = (target, probing)
+        try:
+            figures = await probing.run()
+        finally:
+            self._probing, self._ended_at = None, monotonic()
+        return SpeedResult(
+            source=self._own_id,
+            target=target,
+            rtt_s=median(figures.rtts_s),
+            rtt_min_s=min(figures.rtts_s),
+            round_trips=len(figures.rtts_s),
+            loaded_rtt_s=median(figures.loaded_s),
+            frames=len(figures.loaded_s),
+            bytes=figures.bytes,
+            seconds=figures.seconds,
+            via=(await asyncio.to_thread(link_kind, self._mesh.local_host_of(target)))[:64],
+        )
+
+    async def _ask(self, source: str, target: str, number: int, moved: Moved) -> SpeedResult:
+        """Have another Mac measure; it is told to stop where it is not waited for any more."""
+        told: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
+        self._asked = _Asked(source, number, moved, told)
+        try:
+            if not await self._mesh.send(source, SpeedAsk(test=number, target=target)):
+                raise LinkLost(f"{self._name(source)} is not linked.")
+            async with asyncio.timeout(REST_S + LIMIT_S + REST_S):
+                return await told
+        except TimeoutError as error:
+            raise LinkTimeout(f"{self._name(source)} does not say what it measured.") from error
+        finally:
+            self._asked = None
+            if told.cancelled() or not told.done():
+                self._tasks.spawn(self._tell(source, SpeedStop(test=number)))
+
+    async def _asked_by(self, asker: str, ask: SpeedAsk) -> None:
+        """Refused at once, before the next message is read, or measured beside everything else."""
+        rest_s = self._ended_at + ASKED_REST_S - monotonic()
+        if self._test is None and rest_s <= 0:
+            work = self._measure(ask.target, _now_and_then(lambda done: self._tell_moved(asker, ask.test, done)))
+            self._tasks.spawn(self._serve(asker, ask.test, self._begin(asker, ask.test, work)))
+            return
+        what = f"{self._name(self._own_id)} measures, or has measured a moment ago."
+        busy = Busy(what, f"Try again in {max(1, rest_s):.0f} s.")
+        await self._mesh.send(asker, SpeedTold(test=ask.test, problem=busy.problem))
+
+    async def _serve(self, asker: str, number: int, task: asyncio.Task[SpeedResult]) -> None:
+        try:
+            told = SpeedTold(test=number, result=await self._ended(task))
+        except MaclusterError as error:
+            told = SpeedTold(test=number, problem=error.problem)
+        await self._tell(asker, told)
+
+    def _tell_moved(self, asker: str, number: int, done: int) -> None:
+        self._tasks.spawn(self._tell(asker, SpeedMoved(test=number, done=done)))
+
+    async def _tell(self, device_id: str, message: SpeedWord) -> None:
+        await self._mesh.send(device_id, message)
+
+    def _may_answer(self, device_id: str) -> bool:
+        """Not while this Mac measures, and for each Mac no more than its tests need."""
+        now = monotonic()
+        left, at = self._allowances.get(device_id, _Allowance(ANSWERS_AT_ONCE, now))
+        left = min(ANSWERS_AT_ONCE, left + (now - at) * ANSWERS_PER_S)
+        may = self._probing is None and left >= 1
+        self._allowances[device_id] = _Allowance(left - may, now)
+        return may
+
+    def _show(self, number: int, done: int) -> None:
+        self._bus.publish(Progress(task=SPEED_TEST, request_id=str(number), done=done, total=PROBES, unit="messages"))
+
+    def _mac(self, typed: str) -> str:
+        """The paired Mac that is meant. Raises UsageError, NotPaired."""
+        device_id = pick(typed, [(p.device_id, p.name) for p in self._bus.now.peers])
+        peer = next(p for p in self._bus.now.peers if p.device_id == device_id)
+        if not peer.is_self and not carries_prompts(peer.trust):
+            raise NotPaired(f"{peer.name} is {peer.trust}: only the links of paired Macs are tested.")
+        return device_id
+
+    def _name(self, device_id: str) -> str:
+        return next((p.name for p in self._bus.now.peers if p.device_id == device_id), device_id[:8])
+
+
+def _now_and_then(tell: Moved) -> Moved:
+    """`tell`, at most once in `TELL_EVERY_S`."""
+    told_at = -inf
+
+    def moved(done: int) -> None:
+        nonlocal told_at
+        if (now := monotonic()) >= told_at + TELL_EVERY_S:
+            told_at = now
+            tell(done)
+
+    return moved
+
+
+def _settle(told: asyncio.Future[SpeedResult], message: SpeedTold) -> None:
+    if told.done():
+        return
+    if message.result:
+        told.set_result(message.result)
+    else:
+        problem = message.problem or LinkLost("The speed test came to nothing.").problem
+        told.set_exception(error_from(problem))

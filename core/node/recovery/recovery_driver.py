@@ -1,0 +1,230 @@
+"""Loads models for a person, and keeps what runs alive when a Mac is lost: carries out what `Recovering` decides."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from time import monotonic, time
+
+import msgspec
+
+from core.errors import Busy, MaclusterError, NotLoaded, Problem, UsageError
+from core.events import Recovery, RecoveryChoice
+from core.node.answers.answers import Answers
+from core.node.answers.sessions import Sessions
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.node.peers.peer_table import Peers
+from core.node.recovery.recovery_actions import Action, Cancel, End, Free, Lasting, Rebuild, Relink, Seek, Show
+from core.node.recovery.recovery_states import Recovering
+from core.node.ring.plan_leader import Cluster
+from core.node.ring.planning import Planned, Planning
+from core.requests import LoadRequest
+from core.worker.messages import Done, Prefilled, Token
+
+TICK_S = 0.25
+
+
+class Rescue:
+    """The plan that a person loaded, through whatever happens to its Macs. `Cluster` tells it what becomes of it."""
+
+    def __init__(
+        self,
+        planning: Planning,
+        peers: Peers,
+        cluster: Cluster,
+        answers: Answers,
+        sessions: Sessions,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
+    ) -> None:
+        self._planning, self._peers = planning, peers
+        self._cluster, self._answers, self._sessions = cluster, answers, sessions
+        self._bus, self._journal, self._tasks = bus, journal, tasks
+        self._machine: Recovering | None = None  # from the moment when the plan was ready
+        self._request = LoadRequest(model="")
+        self._found: Planned | None = None
+        self._linked: set[str] = set()
+        self._turn = asyncio.Lock()
+        self._is_beginning = False
+
+    async def load(self, request: LoadRequest) -> None:
+        """Begin to load a model over the Macs that are linked, in the place of what runs or waits to be rescued.
+        Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
+        """
+        planned = await self._planning.plan(request)
+        if self._is_beginning or (self._cluster.is_loading and self._machine is None):
+            raise Busy(f"{self._cluster.plan.model if self._cluster.plan else 'A model'} is being loaded.")
+        self._is_beginning = True
+        try:
+            await self._drop("Another model is loaded.")
+        finally:
+            self._is_beginning = False
+        self._request = request
+        await self._cluster.load(planned.plan, planned.directory, verify=planned.verify)
+        try:
+            await self._answers.use(planned.directory)
+        except MaclusterError:
+            await self._drop("Its tokenizer cannot be read.")
+            raise
+
+    async def unload(self) -> None:
+        """Free the memory on every Mac; a load or a rescue that is under way is given up."""
+        await self._drop("The person unloaded it.")
+
+    def choose(self, choice: RecoveryChoice) -> None:
+        """What the person wants. Raises UsageError where that is not to be chosen now."""
+        recovery = self._bus.now.recovery
+        if self._machine is None or recovery is None or choice not in recovery.choices:
+            raise UsageError(f"There is nothing to {choice} now.", "`macluster status` says how things are.")
+        self._act(self._machine.chose(choice, self._answers.under_way, monotonic()))
+
+    async def watch(self) -> None:
+        """Let time pass, for ever."""
+        while True:
+            await asyncio.sleep(TICK_S)
+            if self._machine:
+                steps = self._peers.steps(self._machine.plan)
+                self._act(self._machine.tick(self._answers.under_way, monotonic(), steps))
+
+    def changed(self, device_id: str) -> None:
+        """Something about another Mac changed."""
+        peer = next((p for p in self._bus.now.peers if p.device_id == device_id), None)
+        is_linked = peer is not None and peer.state == "connected" and peer.budget_bytes > 0
+        is_new = is_linked and device_id not in self._linked
+        (self._linked.add if is_linked else self._linked.discard)(device_id)
+        if is_new:
+            self._tasks.spawn(self._cluster.came(device_id))
+        if self._machine and peer and peer.state == "suspect":
+            self._act(self._machine.suspected(device_id, monotonic()))
+        elif self._machine and is_linked:
+            self._act(self._machine.linked(device_id, monotonic()))
+
+    def gone(self, device_id: str) -> None:
+        """The control link of another Mac ended."""
+        self._linked.discard(device_id)
+        if self._machine:
+            self._machine.gone(device_id)
+
+    def heard(self, report: Token | Prefilled | Done) -> None:
+        """The head's worker says something about an answer."""
+        if self._machine is None:
+            return
+        match report:
+            case Token(request_id=request):
+                self._act(self._machine.wrote(request, monotonic()))
+            case Prefilled(request_id=request, done=done):
+                self._act(self._machine.read(request, done, monotonic()))
+
+    def ready(self) -> None:
+        """The ring computes."""
+        if self._machine is None and self._cluster.plan:
+            self._machine = Recovering(self._cluster.plan)
+        elif self._machine:
+            self._act(self._machine.ready(self._answers.under_way, monotonic()))
+        self._answers.send()
+
+    def stirred(self) -> None:
+        """A stage loads, links or is ready."""
+        if self._machine:
+            self._machine.stirred(monotonic())
+
+    def broke(self, device_id: str, problem: Problem) -> None:
+        """A link of that Mac is made anew."""
+        if self._machine:
+            self._act(self._machine.broke(device_id, problem, monotonic()))
+
+    def lost(self, device_id: str, problem: Problem) -> None:
+        """The plan cannot run as it is. One that was never ready is not rescued: the person is there, and decides."""
+        if self._machine:
+            self._act(self._machine.lost(device_id, problem, self._answers.under_way, monotonic()))
+        else:
+            self._end(problem, problem)
+
+    async def _drop(self, reason: str) -> None:
+        self._machine = None
+        if self._bus.now.recovery:
+            self._bus.publish(Recovery(state="running", text=""))
+        if loaded := self._bus.now.plan:
+            self._end_answers(NotLoaded(f"{loaded.model} was unloaded: {reason}").problem)
+        await self._cluster.unload(reason)
+
+    def _end_answers(self, problem: Problem) -> None:
+        self._answers.stop_all(problem)
+        self._sessions.stop(problem)
+
+    def _act(self, actions: Sequence[Action]) -> None:
+        """What takes no time is done at once, the rest one after the other."""
+        lasting: list[Lasting] = []
+        for action in actions:
+            match action:
+                case Show(told=told):
+                    self._show(told)
+                case Cancel():
+                    for request_id in list(self._answers.under_way):
+                        self._answers.cancel(request_id)
+                case End(problem=problem, told=told):
+                    self._end(problem, told)
+                case _:
+                    lasting.append(action)
+        if self._machine and lasting:
+            self._tasks.spawn(self._carry_out(lasting, self._machine))
+
+    def _end(self, problem: Problem, told: Problem) -> None:
+        self._machine = None
+        self._cluster.fail(problem)
+        self._end_answers(told)
+        self._tasks.spawn(self._cluster.free(problem.what))
+
+    def _show(self, told: Recovery) -> None:
+        now, fresh = self._bus.now, told.text
+        for said in (now.recovery.text if now.recovery else "", now.logs[-1].text if now.logs else ""):
+            fresh = fresh.removeprefix(said).strip()  # a sentence that grows is not written down again
+        if fresh:
+            self._journal.warn(fresh)
+        self._bus.publish(msgspec.structs.replace(told, since=time() - (monotonic() - told.since)))
+
+    async def _carry_out(self, actions: Sequence[Lasting], machine: Recovering) -> None:
+        async with self._turn:
+            for action in actions:
+                if machine is self._machine:  # else the person loaded something else meanwhile
+                    await self._do(action, machine)
+
+    async def _do(self, action: Lasting, machine: Recovering) -> None:
+        match action:
+            case Seek(without=without):
+                await self._seek(without, machine)
+            case Rebuild(plan=plan) if self._found and self._found.plan is plan:
+                self._answers.suspend()
+                self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again when all is well.").problem)
+                self._tasks.spawn(self._load_again(self._found))
+            case Relink():
+                await self._relink(machine)
+            case Free():
+                self._answers.suspend()
+                await self._cluster.free("It waits for a Mac that was lost.")
+
+    async def _seek(self, without: frozenset[str], machine: Recovering) -> None:
+        try:
+            self._found = await self._planning.plan_on(self._request, without)
+        except MaclusterError as error:
+            actions = machine.unfit(error.problem, monotonic())
+        else:
+            actions = machine.found(self._found.plan, monotonic())
+        if machine is self._machine:
+            self._act(actions)
+
+    async def _relink(self, machine: Recovering) -> None:
+        try:
+            self._planning.check(machine.plan)
+        except MaclusterError as error:
+            self._act(machine.lost("", error.problem, self._answers.under_way, monotonic()))
+        else:
+            await self._cluster.relink()
+
+    async def _load_again(self, planned: Planned) -> None:
+        with suppress(NotLoaded):  # another plan took its place meanwhile
+            await self._cluster.load(planned.plan, planned.directory)

@@ -1,0 +1,346 @@
+"""What becomes of a plan that was ready when a Mac of it is lost: a pure state machine, with the clock passed in.
+
+    running → suspect → hold → replan → rebuild → running
+                          │       └→ wait → resume | replan
+                          └→ resume → running          … or parked
+
+A link that breaks is made anew (resume): every Mac keeps what it holds. A stage that is lost leaves a hole: another
+split is sought over the Macs that are linked (replan), their workers load it and read the answers again (rebuild).
+Where none fits, everything is kept until the Mac is back (wait); if it kept its layers, the ring is only linked anew.
+What does not help a few times in a row, without a token in between, is parked: the answers end, and can be continued.
+
+What is seen goes in, with the machine's clock in seconds; actions come out, to be carried out in their order.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from core import events
+from core.errors import LinkTimeout, NoAnswer, Parked, Problem
+from core.events import Plan, RecoveryChoice, RecoveryState
+from core.link.liveness import LATE_S, ProgressClock, stuck_stage
+from core.node.recovery import recovery_texts as words
+from core.node.recovery.recovery_actions import Action, Cancel, End, Free, Rebuild, Relink, Seek, Show
+from core.node.recovery.reprefill_progress import Rereading
+from core.settings import DEAD_S
+
+MOST_ATTEMPTS: Final = 4
+MOST_STRIKES: Final = 3
+BACK_OFF_S: Final = (0.0, 0.0, 0.5, 1.0, 2.0)
+WAIT_S: Final = 3600.0
+SEEK_EVERY_S: Final = 5.0
+SHOW_EVERY_S: Final = 0.25
+BACK_S: Final = 1.0  # a link that ended may be there again at once, and with it all that the Mac holds
+LOAD_S: Final = 600.0
+RELINK_S: Final = 60.0
+# the Mac can serve again: a new worker, or a new link, may be all that it needs
+PASSING: Final = frozenset({"LinkLost", "LinkTimeout", "NoAnswer", "HandshakeError", "WorkerDied", "NotLoaded"})
+# a person has to decide who is trusted: nothing goes on by itself
+FINAL: Final = frozenset({"NotPaired", "RosterFork", "RosterError", "TrustError"})
+
+
+class Recovering:
+    """One for each plan that a person loaded, from the moment when it was ready. Where `answers` are given, they are
+    those under way: request id to the tokens of its prompt and those that are written.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = self._before = plan
+        self.state: RecoveryState = "running"
+        self._answers: Mapping[str, tuple[int, int]] = {}
+        self._rereading = Rereading()
+        self._problem = Problem(kind="LinkLost", what="")
+        self._unfit: Problem | None = None
+        self._proposal: Plan | None = None
+        self._mac = ""
+        self._gone: set[str] = set()  # Macs of the plan that are not linked
+        self._silent: set[str] = set()  # of these, those that had been silent before
+        self._barred: set[str] = set()  # Macs that cannot serve this model
+        self._suspects: set[str] = set()
+        self._strikes: Counter[str] = Counter()
+        self._attempts = self._seeks = 0  # `_seeks`: those that were not answered yet
+        self._is_whole = False  # a Mac is not linked, and all may still hold what they held
+        self._is_patient = False  # the person would rather wait
+        self._since = self._moved_at = self._shown_at = self._seek_at = self._ticked_at = 0.0
+        self._progress = ProgressClock()
+
+    def suspected(self, device_id: str, now: float) -> list[Action]:
+        """A Mac is silent, and may be well again in a moment."""
+        if not self._has(device_id):
+            return []
+        self._suspects.add(device_id)
+        if self.state != "running":
+            return []
+        self._since = now
+        return self._enter("suspect", now, words.suspect(self._name(device_id)), mac=device_id)
+
+    def linked(self, device_id: str, now: float) -> list[Action]:
+        """There is a control link with a Mac, perhaps again, and it is heard."""
+        self._suspects.discard(device_id)
+        if self.state == "suspect" and not self._suspects:
+            return self._enter("running", now, "")
+        if device_id not in self._gone:
+            return self._hold_on(now)
+        self._gone.discard(device_id)
+        is_back = self._is_whole and not self._gone
+        return self._seek(now) if self.state == "wait" or (self.state == "hold" and is_back) else []
+
+    def broke(self, device_id: str, problem: Problem, now: float) -> list[Action]:
+        """A link of the ring broke and is being made anew; nothing that a Mac holds is lost."""
+        if self.state not in ("running", "suspect", "stuck"):
+            return []
+        self._begin(device_id, problem, now)
+        return self._enter("resume", now, words.RESUME, mac=device_id)
+
+    def lost(
+        self, device_id: str, problem: Problem, answers: Mapping[str, tuple[int, int]], now: float
+    ) -> list[Action]:
+        """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
+        self._answers = answers
+        if problem.kind in FINAL:
+            return [*self._enter("running", now, ""), End(problem, problem)]
+        if self.state in ("running", "suspect", "stuck"):
+            self._begin(device_id, problem, now)
+        self._attempts += self.state not in ("hold", "replan", "wait")
+        self._is_whole = (
+            problem.kind == "LinkLost"
+            and device_id in self._gone
+            and (self._is_whole or self.state in ("running", "suspect", "stuck", "resume"))
+        )
+        self._problem, self._mac = problem, device_id
+        self._blame(device_id, problem)
+        if self._attempts > MOST_ATTEMPTS:
+            return self._park(problem, now)
+        may_be_back = self._is_whole and device_id not in self._silent
+        self._seek_at = now + max(BACK_OFF_S[self._attempts], BACK_S if may_be_back else 0.0)
+        self._rereading.stop()
+        return [*self._enter("hold", now, words.hold(problem), mac=device_id), *self._hold_on(now)]
+
+    def gone(self, device_id: str) -> None:
+        """The control link of a Mac ended, whatever state this is in; `lost` tells it of the plan's Macs as well."""
+        if self._has(device_id):
+            self._gone.add(device_id)
+            (self._silent.add if device_id in self._suspects else self._silent.discard)(device_id)
+        self._suspects.discard(device_id)
+
+    def found(self, plan: Plan, now: float) -> list[Action]:
+        """The split that was sought."""
+        if not self._is_last():
+            return []
+        self._unfit, self._proposal = None, plan
+        if self._is_patient and self._gone - {stage.device_id for stage in plan.stages}:
+            return self._wait(now)
+        self._is_whole, self._is_patient = False, False
+        self.plan, self._moved_at = plan, now
+        return [*self._tell_rebuild(now), Rebuild(plan)]
+
+    def unfit(self, problem: Problem, now: float) -> list[Action]:
+        """There is no split over the Macs that are linked."""
+        if not self._is_last():
+            return []
+        self._unfit, self._proposal = problem, None
+        self._strikes.clear()  # a Mac that failed often is better than none
+        return self._wait(now)
+
+    def ready(self, answers: Mapping[str, tuple[int, int]], now: float) -> list[Action]:
+        """The ring computes."""
+        self._answers = answers
+        if self.state == "resume":
+            return self._recovered(now)
+        if self.state != "rebuild" or self._rereading.since is not None:
+            return []
+        self._rereading.begin(answers, now)
+        return self._recovered(now) if self._rereading.is_over(now) else self._tell_rebuild(now)
+
+    def stirred(self, now: float) -> None:
+        """A stage loads, or says that it has."""
+        self._moved_at = now
+
+    def read(self, request_id: str, done: int, now: float) -> list[Action]:
+        """So many tokens of an answer's prompt, or of all that is known of it, were read."""
+        self._progress.moved(now)
+        if not self._rereading.read(request_id, done, now):
+            return self._unstuck(now)
+        return self._tell_rebuild(now) if now >= self._shown_at + SHOW_EVERY_S else []
+
+    def wrote(self, request_id: str, now: float) -> list[Action]:
+        """A token was committed: what was done until now has helped."""
+        self._progress.moved(now)
+        self._attempts = 0
+        self._strikes.clear()
+        self._rereading.wrote(request_id, now)
+        return self._recovered(now) if self._rereading.is_over(now) else self._unstuck(now)
+
+    def chose(self, choice: RecoveryChoice, answers: Mapping[str, tuple[int, int]], now: float) -> list[Action]:
+        """What the person wants; nothing where that is not to be chosen now."""
+        self._answers = answers
+        if choice not in self._choices():
+            return []
+        match choice:
+            case "replan":
+                self._is_patient = False
+                return self._seek(now) if self.state == "wait" else []
+            case "wait":
+                self._is_patient = True
+                return self._wait(now, free=self.state == "rebuild")
+            case "save":
+                return self._park(self._problem, now)
+            case "stop":
+                if self.state != "wait":
+                    return [Cancel()]
+                return [*self._enter("running", now, ""), Cancel(), End(self._problem, self._problem)]
+
+    def tick(
+        self, answers: Mapping[str, tuple[int, int]], now: float, steps: Sequence[int] | None = None
+    ) -> list[Action]:
+        """Time passes: twice a second or so. `steps`: the last one that each stage has finished, in ring order."""
+        self._answers = answers
+        if now > self._ticked_at + LATE_S:
+            self._progress.rest()  # this Mac slept: that nothing came meanwhile says nothing
+        self._ticked_at = now
+        match self.state:
+            case "hold":
+                return self._hold_on(now)
+            case "wait" if now > self._since + WAIT_S:
+                return self._park(self._problem, now)
+            case "wait" if now >= self._seek_at:
+                return self._seek(now)
+            case "resume" if now > self._moved_at + RELINK_S:
+                problem = LinkTimeout(f"The links were not made anew within {RELINK_S:.0f} s.").problem
+                return self.lost("", problem, answers, now)
+            case "rebuild":
+                return self._see_through(now)
+            case "suspect" if not self._suspects:
+                return self._enter("running", now, "")
+            case "running" | "stuck":
+                return self._watch(now, steps or ())
+        return []
+
+    def _begin(self, device_id: str, problem: Problem, now: float) -> None:
+        self._before, self._since, self._moved_at, self._is_whole = self.plan, now, now, False
+        self._problem, self._mac, self._unfit, self._proposal = problem, device_id, None, None
+        self._is_patient = False
+        self._progress.rest()
+
+    def _blame(self, device_id: str, problem: Problem) -> None:
+        """Who is not asked again for this plan: the head always is."""
+        if device_id in ("", self.plan.head.device_id):
+            device_id = self.plan.stages[-1].device_id if problem.kind == "LinkLost" else ""
+        if problem.kind in PASSING:
+            self._strikes[device_id] += 1
+        elif device_id:
+            self._barred.add(device_id)
+
+    def _hold_on(self, now: float) -> list[Action]:
+        """Nothing is planned over a Mac that nobody knows to live."""
+        unsure = self._suspects - self._gone and now < self._since + 2 * DEAD_S
+        if self.state != "hold" or now < self._seek_at or unsure:
+            return []
+        return self._seek(now)
+
+    def _seek(self, now: float) -> list[Action]:
+        """Everybody kept what it holds: link anew. Else a split over those that are there."""
+        if self._is_whole and not self._gone:
+            self._moved_at = now
+            return [*self._enter("resume", now, words.RESUME, mac=self._mac), Relink()]
+        self.state, self._seek_at = "replan", now + SEEK_EVERY_S
+        self._seeks += 1
+        worn = {mac for mac, count in self._strikes.items() if count >= MOST_STRIKES}
+        return [Seek(frozenset(self._barred | worn))]
+
+    def _is_last(self) -> bool:
+        """Whether this answers the last Seek, and is waited for: those before it knew less of what was lost."""
+        self._seeks -= 1
+        return self.state == "replan" and not self._seeks
+
+    def _wait(self, now: float, *, free: bool = False) -> list[Action]:
+        self._rereading.stop()
+        text = words.wait(self._problem, self._unfit, [self._name(mac) for mac in sorted(self._gone)])
+        told = self._enter("wait", now, text, mac=self._mac, fix=words.CAN_WAIT)
+        return [Free(), *told] if free else told
+
+    def _see_through(self, now: float) -> list[Action]:
+        """An answer that has ended is not waited for, nor one that waits for others, nor a load that does nothing."""
+        if self._rereading.since is None:
+            late = now > self._moved_at + LOAD_S
+            problem = LinkTimeout(f"The layers were not loaded within {LOAD_S:.0f} s.").problem
+            return self.lost("", problem, self._answers, now) if late else []
+        self._rereading.keep(self._answers)
+        return self._recovered(now) if self._rereading.is_over(now) else []
+
+    def _watch(self, now: float, steps: Sequence[int]) -> list[Action]:
+        """Whether the ring moves while it should."""
+        if not self._answers:
+            self._progress.rest()
+            return self._unstuck(now)
+        self._progress.began(now)
+        if not self._progress.is_stuck(now):
+            return []
+        behind = stuck_stage(steps) if len(steps) == len(self.plan.stages) else None
+        mac = "" if behind is None else self.plan.stages[behind].device_id
+        text = words.stuck(self._name(mac) if mac else "")
+        if self._progress.is_dead(now):
+            return self.lost(mac, NoAnswer(text).problem, self._answers, now)
+        if self.state == "stuck":
+            return []
+        self._since = now
+        return self._enter("stuck", now, text, mac=mac)
+
+    def _unstuck(self, now: float) -> list[Action]:
+        return self._enter("running", now, "") if self.state == "stuck" else []
+
+    def _recovered(self, now: float) -> list[Action]:
+        text = words.recovered(self._before, self.plan, self._name(self._mac), self._problem, now - self._since)
+        self._rereading.stop()
+        self._is_whole = False
+        self._gone &= {stage.device_id for stage in self.plan.stages}
+        return self._enter("running", now, text)
+
+    def _park(self, problem: Problem, now: float) -> list[Action]:
+        text = words.parked(problem)
+        return [*self._enter("parked", now, text, fix=Parked.fix_by_default), End(problem, Parked(text).problem)]
+
+    def _tell_rebuild(self, now: float) -> list[Action]:
+        tokens = sum(prompt + written for prompt, written in self._answers.values())
+        text = words.rebuild(self._problem, tokens, len(self.plan.stages))
+        return self._enter("rebuild", now, text, mac=self._mac)
+
+    def _enter(self, state: RecoveryState, now: float, text: str, *, mac: str = "", fix: str = "") -> list[Action]:
+        self.state, self._shown_at = state, now
+        told = events.Recovery(
+            state=state,
+            text=text,
+            fix=fix,
+            mac=mac,
+            since=self._since,
+            requests=tuple(self._answers),
+            tokens=sum(written for _, written in self._answers.values()),
+            done=self._rereading.done,
+            total=self._rereading.total,
+            eta_s=self._rereading.eta_s(now),
+            plan=self.plan if state == "rebuild" else self._proposal if state == "wait" else None,
+            choices=self._choices(),
+        )
+        return [Show(told)]
+
+    def _choices(self) -> tuple[RecoveryChoice, ...]:
+        match self.state:
+            case "hold" | "replan" | "rebuild":
+                return ("replan", "wait", "save", "stop") if self._gone else ("replan", "save", "stop")
+            case "wait" if self._unfit:
+                return ("wait", "save", "stop")
+            case "wait":
+                return ("wait", "replan", "save", "stop")
+            case _:
+                return ()
+
+    def _has(self, device_id: str) -> bool:
+        stages = (*self.plan.stages, *self._before.stages)
+        return any(stage.device_id == device_id for stage in stages)
+
+    def _name(self, device_id: str) -> str:
+        stages = (*self.plan.stages, *self._before.stages)
+        return next((s.peer for s in stages if s.device_id == device_id), device_id[:8] or "the ring")

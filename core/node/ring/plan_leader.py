@@ -1,0 +1,278 @@
+"""The head's side of a plan: hands stages out, follows their reports, tells when the ring is ready or broken."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from pathlib import Path
+from time import monotonic
+from typing import Protocol
+
+from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
+from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import (
+    Checked,
+    LinkUp,
+    Prepare,
+    Prepared,
+    Release,
+    Reported,
+    StageLost,
+    StageReport,
+    StageWord,
+)
+from core.node.peers.mesh import Mesh
+from core.node.ring.plan_lifecycle import Action, Broke, Connect, Formation, GiveUp, Prove, Ready, Show
+from core.node.ring.plan_member import Member
+from core.worker.messages import Broken, Failed, Linked, Loaded, Loading, Proved, Unproved
+
+PREPARE_S = 90.0
+
+
+class Listener(Protocol):
+    """Who hears what becomes of the plan."""
+
+    def ready(self) -> None:
+        """The ring computes."""
+
+    def stirred(self) -> None:
+        """A stage loads, links or is ready."""
+
+    def broke(self, device_id: str, problem: Problem) -> None:
+        """A link of that Mac is made anew; it keeps what it holds."""
+
+    def lost(self, device_id: str, problem: Problem) -> None:
+        """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
+
+
+class Cluster:
+    """The plan that this node leads, if it leads one."""
+
+    def __init__(self, device_id: str, mesh: Mesh, member: Member, bus: Bus, journal: Journal) -> None:
+        self._device_id = device_id
+        self._mesh = mesh
+        self._member = member
+        self._bus = bus
+        self._journal = journal
+        self._formation: Formation | None = None
+        self._started = 0.0
+        self._first_gen = 0
+        self._directory = Path()
+        self._verify = False
+        self._late: asyncio.Future[None] | None = None
+        self._listener: Listener | None = None
+        self.last_gen = 0
+
+    def listen(self, listener: Listener) -> None:
+        """Tell `listener` what becomes of plans."""
+        self._listener = listener
+
+    @property
+    def ready(self) -> bool:
+        """Whether a request can run now."""
+        return self._formation is not None and self._formation.phase == "ready"
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that is loading or loaded."""
+        return self._formation.plan if self._formation and self._formation.phase != "failed" else None
+
+    def mismatch(self, device_id: str) -> str:
+        """What in the files of that Mac is not the plan's; "" if nothing is known. The next load asks anew."""
+        mismatch = self._formation.mismatch if self._formation else None
+        return mismatch.problem.what if mismatch and mismatch.device_id == device_id else ""
+
+    def served(self) -> None:
+        """A token came of the ring."""
+        if self._formation:
+            self._formation.served()
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a plan is on its way to being ready."""
+        return self._formation is not None and self._formation.phase in ("loading", "linking", "proving")
+
+    async def load(self, plan: Plan, directory: Path, *, verify: bool = False) -> None:
+        """Hand out the stages of `plan` in the place of the one before; this Mac's model lies in `directory`. `verify`:
+        compare what the ring computes with the whole model on this Mac. Raises NotLoaded if it is unloaded meanwhile.
+        """
+        before, self._formation = self._formation, Formation(plan)
+        formation = self._formation
+        self._first_gen, self._started = plan.plan_gen, monotonic()
+        self._directory, self._verify = directory, verify
+        if before:
+            staying = {stage.device_id for stage in plan.stages}
+            await self._release(before.plan, "Another plan takes its place.", staying)
+        self._bus.publish(PlanProposed(plan=plan))
+        for index, stage in enumerate(plan.stages):
+            await self._hand_out(plan, index, stage.device_id, directory)
+            if self._formation is not formation:
+                raise NotLoaded(f"{plan.model} was unloaded while it was being loaded.")
+            if formation.phase == "failed":
+                return
+        asyncio.get_running_loop().call_later(PREPARE_S, self._check_prepared, formation)
+
+    async def relink(self) -> None:
+        """Every Mac of the ring is there again: link it anew."""
+        if self._formation:
+            await self._act(self._formation.resume())
+
+    async def free(self, reason: str) -> None:
+        """Free the memory on every Mac of the plan, which runs no more. What is known of their files stays."""
+        if self._formation:
+            self._formation.abandon()
+            await self._release(self._formation.plan, reason)
+
+    def fail(self, problem: Problem) -> None:
+        """The plan runs no more: say why. Its memory is freed by `free`."""
+        if self._formation:
+            self._formation.abandon()
+            plan = self._formation.plan
+            self._journal.error(f"{plan.model} runs no more: {problem.what}")
+            self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
+
+    async def unload(self, reason: str) -> None:
+        """As a person wants it: free the memory, and say so."""
+        formation, self._formation = self._formation, None
+        if formation:
+            await self._release(formation.plan, reason)
+            self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
+
+    async def came(self, device_id: str) -> None:
+        """A Mac is linked: what it may still hold of a plan that went on without it is not needed any more."""
+        plan = self.plan
+        if plan and all(stage.device_id != device_id for stage in plan.stages):
+            await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan went on without it."))
+
+    async def heard(self, device_id: str, message: StageWord) -> None:
+        """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
+        if self._formation is None or all(s.device_id != device_id for s in self._formation.plan.stages):
+            return
+        match message:
+            case Prepared(plan_gen=gen, port=port) if self._knows(gen):
+                await self._act(self._formation_now().prepared(device_id, port))
+            case Checked(plan_gen=gen, files=files) if self._knows(gen):
+                await self._act(self._formation_now().checked(device_id, files))
+            case Reported(plan_gen=gen, report=report) if self._knows(gen):
+                await self._act(self._told(device_id, report))
+            case StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
+                await self._act(self._lost(device_id, problem))
+
+    async def proved(self, report: Proved | Unproved) -> None:
+        """How the proof went that this Mac's own worker ran."""
+        if self._formation is None:
+            return
+        match report:
+            case Proved(plan_gen=gen):
+                await self._act(self._formation.proved(gen, proof_text(report)))
+            case Unproved(plan_gen=gen, problem=problem):
+                await self._act(self._formation.disproved(gen, problem))
+
+    async def lost(self, device_id: str, problem: Problem) -> None:
+        """A Mac is gone, or its worker is."""
+        if self._formation:
+            await self._act(self._formation.lost(device_id, problem))
+
+    def _formation_now(self) -> Formation:
+        assert self._formation is not None
+        return self._formation
+
+    def _knows(self, plan_gen: int) -> bool:
+        return self._formation is not None and self._first_gen <= plan_gen <= self._formation.plan.plan_gen
+
+    def _told(self, device_id: str, report: StageReport) -> list[Action]:
+        formation = self._formation_now()
+        match report:
+            case Loading(done_bytes=done, total_bytes=total):
+                return formation.loading(device_id, done, total)
+            case Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
+                return []  # the last words of a worker that was replaced
+            case Loaded():
+                return formation.loaded(device_id, report)
+            case Failed(problem=problem):
+                return self._lost(device_id, problem)
+            case Linked(plan_gen=gen):
+                return formation.linked(device_id, gen)
+            case Broken(plan_gen=gen, problem=problem):
+                self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")
+                return formation.broken(device_id, gen, problem)
+
+    def _lost(self, device_id: str, problem: Problem) -> list[Action]:
+        """A Mac says why it holds no layers: it does not say its own name."""
+        what = f"{self._name(device_id)}: {problem.what}"
+        return self._formation_now().lost(device_id, Problem(kind=problem.kind, what=what, fix=problem.fix))
+
+    async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
+        try:
+            if device_id == self._device_id:
+                port = await self._member.prepare_own(plan, index, directory)
+                if self._knows(plan.plan_gen):
+                    await self._act(self._formation_now().prepared(device_id, port))
+            elif not await self._mesh.send(device_id, Prepare(plan=plan, index=index)):
+                raise LinkLost(f"{plan.stages[index].peer} is not linked.")
+        except MaclusterError as error:
+            if self._knows(plan.plan_gen):
+                await self._act(self._formation_now().lost(device_id, error.problem))
+
+    def _check_prepared(self, formation: Formation) -> None:
+        """A Mac that has not even begun by now will not."""
+        if formation is self._formation and formation.phase == "loading":
+            for device_id in formation.unprepared():
+                problem = LinkTimeout(f"{self._name(device_id)} has not begun to load after {PREPARE_S:.0f} s.").problem
+                self._late = asyncio.ensure_future(self.lost(device_id, problem))
+
+    async def _act(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Show(state=state):
+                    self._bus.publish(state)
+                    self._tell().stirred()
+                case Connect(plan=plan, ports=ports):
+                    self.last_gen = plan.plan_gen
+                    await self._connect(plan, ports)
+                case Prove(plan=plan):
+                    self._member.prove_own(plan.plan_gen, self._directory, verify=self._verify)
+                case Ready(plan=plan, proof=proof):
+                    seconds = monotonic() - self._started
+                    macs = "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
+                    self._journal.info(f"{plan.model} is ready on {macs}. {proof}")
+                    self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
+                    self._tell().ready()
+                case Broke(device_id=device_id, problem=problem):
+                    self._tell().broke(device_id, problem)
+                case GiveUp(device_id=device_id, problem=problem):
+                    self._tell().lost(device_id, problem)
+
+    async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
+        for index in range(len(plan.stages)):
+            device_id, port = plan.stages[index].device_id, ports[(index + 1) % len(ports)]
+            order = LinkUp(plan=plan, port=port)
+            if device_id == self._device_id:
+                self._member.link_own(order)
+            else:
+                await self._mesh.send(device_id, order)
+
+    async def _release(self, plan: Plan, reason: str, staying: Collection[str] = ()) -> None:
+        """Those that stay let go of it when they are handed a stage of the next plan."""
+        for stage in plan.stages:
+            if stage.device_id != self._device_id and stage.device_id not in staying:
+                await self._mesh.send(stage.device_id, Release(plan_gen=plan.plan_gen, reason=reason))
+        if self._device_id not in staying:
+            await self._member.release(plan.plan_gen)
+
+    def _tell(self) -> Listener:
+        assert self._listener
+        return self._listener
+
+    def _name(self, device_id: str) -> str:
+        return next((s.peer for s in self._formation_now().plan.stages if s.device_id == device_id), device_id[:8])
+
+
+def proof_text(proved: Proved) -> str:
+    """The sentence for the person."""
+    if proved.difference is None:
+        return f"Proved with {proved.tokens} tokens in {proved.seconds:.1f} s."
+    largest = f"largest difference {proved.difference:.2g}"
+    return f"Verified: logits equal those of the whole model on one Mac ({largest})."

@@ -1,0 +1,296 @@
+"""This Mac's stage in a plan, whoever leads it: the worker loads, links and reports, the node checks the files; both
+tell the head.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from core.errors import (
+    BadModel,
+    Busy,
+    LinkLost,
+    MaclusterError,
+    NotLoaded,
+    Problem,
+    ProtocolError,
+)
+from core.events import Plan
+from core.link.rekey_limits import KeyUse
+from core.node.base.journal import Journal
+from core.node.base.messages import (
+    Checked,
+    LinkUp,
+    Prepare,
+    Prepared,
+    Release,
+    Reported,
+    StageLost,
+    StageReport,
+    StageWord,
+    to_frame,
+)
+from core.node.disks.local_models import Models
+from core.node.peers.mesh import Mesh
+from core.node.ring.supervisor import Supervisor
+from core.plan.topology import is_ring
+from core.settings import MAX_CONTROL_BODY
+from core.worker.messages import Broken, Connect, Load, Prove
+
+MAX_STAGES = 64
+GRACE_S = 30.0
+MEET_S = 2.0
+LOOK_S = 0.1
+
+
+class Member:
+    """The plan that this Mac's worker serves; the head is another Mac, or this one."""
+
+    def __init__(
+        self,
+        device_id: str,
+        mesh: Mesh,
+        supervisor: Supervisor,
+        models: Models,
+        journal: Journal,
+        *,
+        cluster: Callable[[], bytes],
+        check_trust: Callable[[Plan], None],
+        key_limits: KeyUse,
+    ) -> None:
+        self._device_id = device_id
+        self._mesh = mesh
+        self._supervisor = supervisor
+        self._models = models
+        self._journal = journal
+        self._cluster = cluster
+        self._check_trust = check_trust
+        self._key_limits = key_limits
+        self._head: str | None = None
+        self._plan: Plan | None = None
+        self._index = 0
+        self._released: dict[str, int] = {}
+        self._preparing: set[str] = set()
+        self._orders: dict[str, Prepare] = {}
+        self._checking: asyncio.Task[None] | None = None
+        self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
+        self._linking: asyncio.Task[None] | None = None
+        self._tell_own: Callable[[str, StageWord], Awaitable[None]] | None = None
+        self._on_unlinked: Callable[[Broken], None] = lambda _: None
+
+    def when_own(
+        self, *, tell: Callable[[str, StageWord], Awaitable[None]], unlinked: Callable[[Broken], None]
+    ) -> None:
+        """`tell` hears about a plan that this very Mac leads, as a head hears another Mac; `unlinked` passes a report
+        on as the worker's are.
+        """
+        self._tell_own, self._on_unlinked = tell, unlinked
+
+    @property
+    def plan(self) -> Plan | None:
+        """The plan that the worker serves."""
+        return self._plan
+
+    async def prepare_own(self, plan: Plan, index: int, directory: Path) -> int:
+        """Load a stage of a plan that this Mac leads; the worker's data port."""
+        return await self._prepare(self._device_id, plan, index, directory)
+
+    async def prepare(self, head: str, order: Prepare) -> None:
+        """Load a stage for another Mac. One order a head at a time, and of those that wait only the last counts."""
+        self._orders[head] = order
+        if head in self._preparing:
+            return
+        self._preparing.add(head)
+        try:
+            while head in self._orders:
+                await self._prepare_for(head, self._orders.pop(head))
+        finally:
+            self._preparing.discard(head)
+
+    async def _prepare_for(self, head: str, order: Prepare) -> None:
+        plan = order.plan
+        try:
+            check_order(plan, order.index, head, self._device_id)
+            self._check_trust(plan)
+            directory = await self._models.find_same(plan.model, plan.fingerprint)
+            self._check_free(head, plan)
+            port = await self._prepare(head, plan, order.index, directory)
+        except MaclusterError as error:
+            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=error.problem))
+            return
+        await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
+
+    def link_own(self, order: LinkUp) -> None:
+        """Link the ring of a plan that this Mac leads."""
+        self._link(order)
+
+    def prove_own(self, plan_gen: int, directory: Path, *, verify: bool) -> None:
+        """Let the worker of a plan that this Mac leads run the proof."""
+        self._supervisor.send(Prove(plan_gen=plan_gen, directory=str(directory), verify=verify))
+
+    async def link(self, head: str, order: LinkUp) -> None:
+        """Link the ring for another Mac; one that does not hold that plan for it any more says so."""
+        if head == self._head and self._plan and same_plan(order.plan, self._plan):
+            self._keep()
+            self._link(order)
+        elif any(stage.device_id == self._device_id for stage in order.plan.stages[1:]):
+            problem = NotLoaded("It holds that plan no more.").problem
+            await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
+
+    async def release_for(self, head: str, order: Release) -> None:
+        """The head lets go of the plan, even of one that is still being prepared."""
+        self._released[head] = max(order.plan_gen, self._released.get(head, -1))
+        if head == self._head:
+            self._journal.info(f"The plan is released: {order.reason}")
+            await self.release(order.plan_gen)
+
+    async def release(self, plan_gen: int) -> None:
+        """Free the worker's memory."""
+        if self._plan and plan_gen >= self._plan.plan_gen:
+            self._forget()
+            await self._supervisor.replace()
+
+    def head_lost(self, device_id: str, reason: str) -> None:
+        """A Mac is gone; if it led our plan, the layers are kept for a while, as it may be back at once."""
+        self._released.pop(device_id, None)
+        if self._plan and device_id == self._head:
+            self._journal.warn(f"The head of the plan is gone: {reason}")
+            self._keep()
+            self._letting_go = asyncio.create_task(self._let_go(self._plan), name="letting go")
+
+    async def head_left(self, device_id: str) -> None:
+        """A node goes away on purpose: what it led is not waited for."""
+        if self._plan and device_id == self._head:
+            await self.release(self._plan.plan_gen)
+
+    async def _let_go(self, plan: Plan) -> None:
+        await asyncio.sleep(GRACE_S)
+        self._letting_go = None
+        await self.release(plan.plan_gen)
+
+    def _keep(self) -> None:
+        """The head is there, or there is no plan to let go of."""
+        if self._letting_go:
+            self._letting_go.cancel()
+            self._letting_go = None
+
+    async def distrust(self, problem: Problem) -> None:
+        """A Mac of another Mac's plan must see no prompt any more: free the worker, and tell the head why."""
+        plan, head = self._plan, self._head
+        if plan and head and head != self._device_id:
+            self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
+            self._forget()
+            await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self._supervisor.replace()
+
+    async def reported(self, report: StageReport) -> None:
+        """Pass a report of the worker on to the head."""
+        if self._plan and self._head:
+            await self._tell(self._head, Reported(plan_gen=self._plan.plan_gen, report=report))
+
+    async def worker_died(self, problem: Problem) -> None:
+        """The worker is gone, and the layers with it."""
+        plan, head = self._plan, self._head
+        self._forget()
+        if plan and head:
+            await self._tell(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
+
+    async def _prepare(self, head: str, plan: Plan, index: int, directory: Path) -> int:
+        is_used = self._plan is not None
+        self._forget()
+        self._plan, self._head, self._index = plan, head, index
+        if is_used:
+            await self._supervisor.replace()
+        port = await self._supervisor.ready()
+        if self._plan is not plan:
+            raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
+        self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
+        if len(plan.stages) > 1:
+            self._checking = asyncio.create_task(self._check(head, plan, directory), name="checking files")
+        return port
+
+    async def _check(self, head: str, plan: Plan, directory: Path) -> None:
+        """Tell the head what this Mac's files hold, while the worker loads them."""
+        word: StageWord
+        try:
+            word = Checked(plan_gen=plan.plan_gen, files=await self._models.manifest(directory))
+            if len(to_frame(word)[1]) > MAX_CONTROL_BODY:
+                raise BadModel(f"{plan.model} has {len(word.files)} files, too many to compare.")
+        except MaclusterError as error:
+            word = StageLost(plan_gen=plan.plan_gen, problem=error.problem)
+        self._checking = None  # what is told may end the plan, which must not cancel the telling
+        await self._tell(head, word)
+
+    async def _tell(self, head: str, word: StageWord) -> None:
+        if head != self._device_id:
+            await self._mesh.send(head, word)
+        elif self._tell_own:
+            await self._tell_own(head, word)
+
+    def _forget(self) -> None:
+        self._plan = self._head = None
+        self._keep()
+        if self._linking:
+            self._linking.cancel()
+            self._linking = None
+        if self._checking:
+            self._checking.cancel()
+            self._checking = None
+
+    def _check_free(self, head: str, plan: Plan) -> None:
+        """One head at a time, unless it is gone, and none that let go meanwhile."""
+        if self._plan and self._head != head and not self._letting_go:
+            raise Busy("That Mac serves a plan of another Mac.", "Unload it there.")
+        if plan.plan_gen <= self._released.get(head, -1):
+            raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
+
+    def _link(self, order: LinkUp) -> None:
+        self._plan = order.plan
+        if self._linking:
+            self._linking.cancel()
+        self._linking = asyncio.create_task(self._link_in_time(order), name="linking")
+
+    async def _link_in_time(self, order: LinkUp) -> None:
+        """The two Macs may be dialling each other at this moment."""
+        after = order.plan.stages[(self._index + 1) % len(order.plan.stages)]
+        loop = asyncio.get_running_loop()
+        until = loop.time() + MEET_S
+        while (host := self._host_of(after.device_id)) is None:
+            if loop.time() >= until:
+                what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
+                self._on_unlinked(Broken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
+                return
+            await asyncio.sleep(LOOK_S)
+        self._supervisor.send(
+            Connect(
+                plan=order.plan,
+                cluster=self._cluster(),
+                next_host=host,
+                next_port=order.port,
+                key_limits=self._key_limits,
+            )
+        )
+
+    def _host_of(self, device_id: str) -> str | None:
+        try:
+            return self._mesh.host_of(device_id)
+        except LinkLost:
+            return None
+
+
+def check_order(plan: Plan, index: int, head: str, own: str) -> None:
+    """What an honest head sends: a ring of its topology, its own stage first, ours at `index`. Raises ProtocolError."""
+    ids = [stage.device_id for stage in plan.stages]
+    fits = 1 <= index < len(ids) <= MAX_STAGES and 0 < plan.plan_gen < 1 << 31
+    if not (fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own) and is_ring(plan)):
+        raise ProtocolError("A plan came that no honest head makes.")
+
+
+def same_plan(later: Plan, earlier: Plan) -> bool:
+    """Whether only the generation moved on."""
+    gen = later.plan_gen
+    return gen >= earlier.plan_gen and later == msgspec.structs.replace(earlier, plan_gen=gen)

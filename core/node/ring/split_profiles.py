@@ -1,0 +1,140 @@
+"""How each model may be split: asked of a child process once, then remembered, in memory and on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from importlib.metadata import version
+from itertools import pairwise
+from pathlib import Path
+from typing import Final, TypeVar
+
+import msgspec
+
+from core.errors import BadModel, ModelNotFound, Problem, TrustError, UnsupportedModel, error_from
+from core.models.files.catalog import ModelEntry
+from core.models.files.parts import Part
+from core.models.files.safetensors import header_bytes, weight_files
+from core.models.files.sandbox import Job, run_child
+from core.models.slicing.split_profile import Anatomy
+from core.requests import PlanPreview
+from core.settings import MIB, VERSION
+from core.trust.files import private_folder, read_private, write_private
+
+SECONDS: Final = 60.0
+RSS_BYTES: Final = 2048 * MIB
+ANSWER_BYTES: Final = 16 * MIB
+UNTRUSTED: Final = "Fetch the model from a source you trust."
+# what the parsed headers of a model weigh as Python objects, a byte of header
+_PER_HEADER_BYTE: Final = 16
+
+
+_T = TypeVar("_T")
+
+
+class Anatomies:
+    """Remembers in `folder`, a file for every model and version of the code that examines it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._found: dict[str, Anatomy] = {}
+        self._one_child = asyncio.Lock()
+
+    async def of(self, entry: ModelEntry) -> Anatomy:
+        """The anatomy of a model, from a child if nobody has asked before; takes seconds then.
+
+        Raises ModelNotFound, and BadModel or UnsupportedModel for a model that mlx-lm cannot build or run.
+        """
+        async with self._one_child:
+            if found := await asyncio.to_thread(self.known, entry):
+                return found
+            stop = threading.Event()
+            try:
+                found = await asyncio.to_thread(_ask, entry, stop)
+            finally:
+                stop.set()
+            await asyncio.to_thread(self._remember, entry, found)
+            return found
+
+    def known(self, entry: ModelEntry) -> Anatomy | None:
+        """What is remembered of a model; reads one small file."""
+        if entry.fingerprint not in self._found:
+            # a file that is not there, not private or not whole is the same as never having asked
+            with contextlib.suppress(TrustError, msgspec.MsgspecError, UnsupportedModel):
+                read = msgspec.json.decode(read_private(self._file(entry)), type=Anatomy)
+                self._found[entry.fingerprint] = _checked(read, entry)
+        return self._found.get(entry.fingerprint)
+
+    async def with_parts(self, entry: ModelEntry, preview: PlanPreview) -> PlanPreview:
+        """`preview` with the bytes of the model's files that each of its stages reads. Raises as `of` does."""
+        plan = preview.plan or preview.draft
+        if plan is None:
+            return preview
+        ends = [("e" * (s.start == 0)) + ("o" * (s.device_id == plan.output)) for s in plan.stages]
+        slices = tuple(f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True))
+        async with self._one_child:
+            stop = threading.Event()
+            try:
+                status, answer = await asyncio.to_thread(
+                    _in_child, entry, "core.models.slicing.slice_bytes", slices, stop
+                )
+            finally:
+                stop.set()
+        shares = _answer(entry, status, answer, list[list[Part]])
+        parts = tuple(tuple((p.file, p.begin, p.end) for p in share) for share in shares)
+        return msgspec.structs.replace(preview, parts=parts)
+
+    def _remember(self, entry: ModelEntry, found: Anatomy) -> None:
+        self._found[entry.fingerprint] = found
+        # without room on the disk the child is asked again after the next start
+        with contextlib.suppress(TrustError):
+            for folder in (self._folder.parent, self._folder):
+                private_folder(folder)
+            write_private(self._file(entry), msgspec.json.encode(found))
+
+    def _file(self, entry: ModelEntry) -> Path:
+        return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{VERSION}.json"
+
+
+def _ask(entry: ModelEntry, stop: threading.Event) -> Anatomy:
+    return _checked(_answer(entry, *_in_child(entry, "core.models.slicing.examine", (), stop), Anatomy), entry)
+
+
+def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: threading.Event) -> tuple[int, bytes]:
+    """Exit status and answer of a child that looks at the model's files."""
+    directory = Path(entry.path)
+    if not directory.is_dir():
+        raise ModelNotFound(f"There is no model directory {directory}.")
+    headers = sum(len(header_bytes(file)) for file in weight_files(directory))
+    job = Job(
+        module=module,
+        arguments=(str(directory), *words),
+        subject=f"Examining {entry.name}",
+        fix=UNTRUSTED,
+        seconds=SECONDS,
+        rss_bytes=RSS_BYTES + _PER_HEADER_BYTE * headers,
+        answer_bytes=ANSWER_BYTES,
+    )
+    return run_child(job, stop=stop)
+
+
+def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T:
+    """What a child said. Raises the problem that it told, or BadModel where it told nothing."""
+    try:
+        if status == 0:
+            return msgspec.json.decode(answer, type=kind)
+        problem = msgspec.json.decode(answer, type=Problem)
+    except msgspec.MsgspecError as error:
+        raise BadModel(f"Examining {entry.name} fails (exit status {status}).", UNTRUSTED) from error
+    raise error_from(problem)
+
+
+def _checked(anatomy: Anatomy, entry: ModelEntry) -> Anatomy:
+    """`anatomy`, if it can be that of a model with so many layers; raises UnsupportedModel."""
+    if anatomy.layers != entry.layers:
+        raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {anatomy.layers}.")
+    edges = (0, *anatomy.cuts, anatomy.layers)
+    if any(a >= b for a, b in pairwise(edges)) or len(anatomy.boundary_bytes) not in (0, anatomy.layers):
+        raise UnsupportedModel(f"What examining {entry.name} found makes no sense.")
+    return anatomy

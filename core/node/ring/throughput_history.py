@@ -1,0 +1,130 @@
+"""How fast these Macs were, remembered for forecasts: follows the node's events, and keeps what they show in a file."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from time import monotonic
+from typing import Annotated, Final
+
+import msgspec
+
+from core.errors import TrustError
+from core.events import (
+    AnyEvent,
+    HopSample,
+    PlanFailed,
+    PlanLoaded,
+    PlanProposed,
+    PlanUnloaded,
+    Progress,
+    Recovery,
+    RequestDone,
+    RequestStarted,
+    StageState,
+    TokenEvent,
+)
+from core.models.files.layout import Layout
+from core.node.base.bus import Bus
+from core.node.ring.measurements import Answering, Loaded, Loading, Measured
+from core.plan.cost_curve import MOST_POINTS, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
+from core.plan.predict import reads_of
+from core.trust.files import read_private, write_private
+
+# so that the file never grows beyond what `core.trust.files.read_private` reads
+MOST_CURVES: Final = 128
+
+_Figure = Annotated[float, msgspec.Meta(ge=0, le=1e18)]
+_Above = Annotated[float, msgspec.Meta(gt=0, le=1e18)]
+_Points = Annotated[tuple[tuple[_Above, _Figure], ...], msgspec.Meta(max_length=MOST_POINTS)]
+_decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)], _Points])
+
+
+class Paces:
+    """`curves`: by the names of `core.plan.cost_curve.curve_name`, those that changed last behind the others."""
+
+    def __init__(self, bus: Bus, path: Path) -> None:
+        self._bus, self._path = bus, path
+        self._curves = read_curves(path)
+        self._layouts: tuple[str, Layout] | None = None
+        self._loaded: Loaded | None = None
+        self._loading: Loading | None = None
+        self._answer: Answering | None = None
+        self._running: set[str] = set()
+
+    @property
+    def curves(self) -> Curves:
+        """What was measured."""
+        return self._curves
+
+    def about(self, fingerprint: str, layout: Layout) -> None:
+        """The plan that is proposed next is of a model with this fingerprint and layout."""
+        self._layouts = fingerprint, layout
+
+    async def watch(self) -> None:
+        """Follow the node's events, for ever."""
+        async for event in self._bus.follow():
+            before = self._curves
+            self.heard(event, monotonic())
+            if self._curves is not before:
+                await asyncio.to_thread(write_curves, self._path, self._curves)
+
+    def heard(self, event: AnyEvent, now: float) -> None:
+        """Something happened `now`, in seconds of the monotonic clock."""
+        match event:
+            case PlanProposed(plan=plan):
+                known = self._layouts if self._layouts and self._layouts[0] == plan.fingerprint else None
+                self._answer, self._loading = None, Loading(plan, now)
+                self._loaded = Loaded(plan, reads_of(plan, known[1])) if known else None
+            case StageState() if self._loading:
+                self._loading.heard(event, now)
+            case PlanLoaded() if self._loading:
+                self._learn(self._loading.ended(now))
+                self._loading = None
+            case PlanFailed() | PlanUnloaded() | Recovery():
+                self._answer = self._loading = None
+            case RequestStarted(request_id=started):
+                is_alone = not self._running and self._loaded is not None
+                self._running.add(started)
+                self._answer = Answering(started, self._loaded) if is_alone and self._loaded else None
+            case Progress(request_id=request_id) | TokenEvent(request_id=request_id):
+                if self._answer and request_id == self._answer.request_id:
+                    self._answer.heard(event)
+            case HopSample() if self._answer:
+                self._answer.heard(event)
+            case RequestDone(request_id=ended):
+                self._running.discard(ended)
+                if self._answer and self._answer.request_id == ended:
+                    self._learn(self._answer.ended(event, self._lead_s()))
+                    self._answer = None
+            case _:
+                return
+
+    def _lead_s(self) -> float:
+        head = self._loaded.plan.head.device_id if self._loaded else ""
+        return seconds_for(self._curves.get(curve_name("lead", head), ()), 1, REACH["lead"]) or 0.0
+
+    def _learn(self, found: list[Measured]) -> None:
+        curves = dict(self._curves)
+        for each in found:
+            if each.amount > 0:
+                curves[each.curve] = learned(curves.pop(each.curve, ()), each.amount, each.seconds)
+        if found:
+            self._curves = dict(list(curves.items())[-MOST_CURVES:])
+
+
+def read_curves(path: Path) -> dict[str, Curve]:
+    """What `write_curves` wrote. A file that is damaged, or not this user's alone, counts as none."""
+    try:
+        found = _decoder.decode(read_private(path, TrustError))
+    except (TrustError, msgspec.MsgspecError):
+        return {}
+    return {name: tuple(sorted(Point(*point) for point in points)) for name, points in found.items()}
+
+
+def write_curves(path: Path, curves: Mapping[str, Curve]) -> None:
+    """Write it for the next start of this node, 0600."""
+    with suppress(TrustError):  # a full disk costs figures that the next answers bring again
+        write_private(path, msgspec.json.encode(curves), TrustError)

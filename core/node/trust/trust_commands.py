@@ -1,0 +1,214 @@
+"""What a person can do about trust on this Mac. Each change is the next epoch of the roster, which `Following` carries
+out; where this Mac may not, or a fork is not decided, the error says where and how.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, RosterError, UsageError, error_from
+from core.events import TrustChanged
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import KeyChange, KeyRefused
+from core.node.peers.mesh import Mesh
+from core.node.trust.roster_enforcement import Following
+from core.node.trust.trust_view import trusted_macs
+from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
+from core.settings import Home
+from core.trust.identity import Identity, parse_text_id, text_id
+from core.trust.name_matching import pick
+from core.trust.roster import Roster, RosterStore
+from core.trust.roster.changes import affirm, demote, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.recovery_key import make_recovery_key, parse_words
+from core.trust.roster.rotation import ask_rotation, decode_rotation, prepare_rotation
+from core.trust.trust_assessment import Standing
+
+ROTATE_S: Final = 10.0
+# of some 600 keys that a roster can revoke; who is paired must not use up the room that people need
+KEY_CHANGES: Final = 200
+
+Change = Callable[[Roster, Identity, bytes], Roster]
+
+
+class Trusting:
+    """Each method is one command; it raises a MaclusterError with the reason and the cure."""
+
+    def __init__(
+        self,
+        identity: Identity,
+        home: Home,
+        store: RosterStore,
+        standing: Standing,
+        following: Following,
+        mesh: Mesh,
+        bus: Bus,
+        journal: Journal,
+    ) -> None:
+        self._identity, self._home, self._store = identity, home, store
+        self._standing, self._following = standing, following
+        self._mesh, self._bus, self._journal = mesh, bus, journal
+        self._asked = ""
+        self._refused: MaclusterError | None = None
+
+    def view(self) -> TrustView:
+        """Who is trusted how far, and why."""
+        return self._view(self._identity, self._bus.now.trust)
+
+    def _view(self, identity: Identity, trust: TrustChanged) -> TrustView:
+        roster, fork = self._store.current, self._store.forked
+        me = roster.member(identity.device_id) if roster else None
+        adopted = self._store.adopted_at
+        return TrustView(
+            level=trust.level,
+            weakest=trust.weakest,
+            key_storage=identity.storage,
+            epoch=roster.epoch if roster else 0,
+            roster_hash=roster.hash.hex() if roster else "",
+            roster_age_s=max(0.0, time.time() - adopted) if adopted is not None else 0.0,
+            is_admin=bool(me and me.is_admin),
+            has_recovery=bool(roster and roster.recovery),
+            fork=(fork.ours.hash.hex(), fork.theirs.hash.hex()) if fork else None,
+            macs=trusted_macs(self._store, self._standing, self._bus.now.peers, self._following.plan, identity),
+        )
+
+    async def revoke(self, target: Target) -> TrustView:
+        """Put a Mac out for good."""
+        return await self._change(revoke, target)
+
+    async def promote(self, target: Target) -> TrustView:
+        """Make a Mac an admin."""
+        return await self._change(promote, target)
+
+    async def demote(self, target: Target) -> TrustView:
+        """Make an admin an ordinary member."""
+        return await self._change(demote, target)
+
+    async def rename(self, target: Rename) -> TrustView:
+        """Give a Mac another name."""
+        return await self._change(lambda roster, me, who: rename(roster, me, who, target.name), target)
+
+    async def new_recovery(self) -> RecoveryWords:
+        """Make new recovery words; older ones are void."""
+        key = make_recovery_key()
+        await self._take(set_recovery(self._roster(), self._identity, key.public))
+        return RecoveryWords(words=key.words)
+
+    async def recover(self, phrase: RecoveryPhrase) -> RecoveryWords:
+        """Make this Mac an admin by the recovery words; the next ones."""
+        roster = self._roster()
+        lost = {self._mac(roster, typed) for typed in phrase.lost}
+        key, fresh = parse_words(phrase.words), make_recovery_key()
+        await self._take(recover(roster, key, self._identity.device_id, fresh.public, lost))
+        return RecoveryWords(words=fresh.words)
+
+    async def resolve(self, choice: ForkChoice) -> TrustView:
+        """Decide which of two rosters of one epoch is right, and vouch for it where that is this Mac's to do."""
+        try:
+            keep = bytes.fromhex(choice.keep)
+        except ValueError as error:
+            what = f"{choice.keep!r} is no hash of a roster."
+            raise UsageError(what, "`macluster trust resolve` shows both.") from error
+        chosen = self._store.resolve(keep)
+        self._journal.warn(f"A person decided that roster {chosen.hash.hex()[:8]} of epoch {chosen.epoch} counts.")
+        if voucher(chosen) == self._identity.device_id:
+            self._store.advance(affirm(chosen, self._identity))
+        await self._following.follow()
+        return self.view()
+
+    async def rotate(self) -> TrustView:
+        """Give this Mac a new key: an admin puts it into the roster, whereupon the node starts anew with it."""
+        roster = self._roster()
+        if self._following.plan:
+            raise Busy("A model is loaded on this Mac.", "Unload it first, on the Mac that loaded it.")
+        following = await asyncio.to_thread(prepare_rotation, self._home.identity)
+        request = ask_rotation(roster, self._identity, following)
+        me = roster.member(self._identity.device_id)
+        if me and me.is_admin:
+            if len(roster.macs) > 1 and not self._mesh.contacts:
+                raise LinkLost("No other Mac is linked, so none would learn the new key.", "Start another Mac first.")
+            await self._admit_key(request)
+        else:
+            await self._ask_admin(roster, request, following.device_id)
+        return self._view(
+            following, self._standing.of_all([(following.text_id, self._standing.name(following.text_id))])
+        )
+
+    async def heard(self, device_id: str, message: KeyChange | KeyRefused) -> None:
+        """Another Mac asks for a new key, or an admin says why there is none."""
+        if isinstance(message, KeyRefused):
+            if device_id == self._asked:
+                self._refused = error_from(message.problem)
+                self._following.news.set()
+            return
+        try:
+            request = b"".join(message.request)
+            if text_id(decode_rotation(request).old_id) != device_id:
+                raise RosterError("A Mac may ask for a new key of its own only.")
+            await self._admit_key(request)
+        except MaclusterError as error:
+            self._journal.warn(f"{self._standing.name(device_id)} gets no new key: {error.what}")
+            await self._mesh.send(device_id, KeyRefused(problem=error.problem))
+
+    async def _admit_key(self, request: bytes) -> None:
+        roster, rotation = self._roster(), decode_rotation(request)
+        if len(roster.revoked) >= KEY_CHANGES:
+            what = f"{len(roster.revoked)} keys are revoked in this cluster: there is no room for one more."
+            raise RosterError(what, "Found a new cluster and pair anew.")
+        await self._take(rotate(roster, self._identity, rotation), [rotation.certificate])
+
+    async def _ask_admin(self, roster: Roster, request: bytes, new_id: bytes) -> None:
+        admins = [text_id(m.device_id) for m in roster.admins]
+        admin = next((i for i in admins if i in self._mesh.contacts), None)
+        if admin is None:
+            names = ", ".join(m.name for m in roster.admins)
+            raise LinkLost("No admin's Mac is linked, and only an admin can put a new key in.", f"Start one: {names}.")
+        self._asked, self._refused = admin, None
+        self._following.news.clear()
+        await self._mesh.send(admin, KeyChange(request=in_pieces(request)))
+        try:
+            async with asyncio.timeout(ROTATE_S):
+                while not self._lists(new_id) and not self._refused:
+                    await self._following.news.wait()
+                    self._following.news.clear()
+        except TimeoutError:
+            what = f"{self._standing.name(admin)} did not put the new key in within {ROTATE_S:.0f} s."
+            raise LinkTimeout(what, "Try again; this Mac keeps its old key until then.") from None
+        if self._refused and not self._lists(new_id):
+            raise self._refused
+
+    def _lists(self, device_id: bytes) -> bool:
+        return bool(self._store.current and self._store.current.member(device_id))
+
+    async def _change(self, change: Change, target: Target) -> TrustView:
+        roster = self._roster()
+        await self._take(change(roster, self._identity, self._mac(roster, target.mac)))
+        return self.view()
+
+    async def _take(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
+        self._store.advance(following, certificates)
+        self._journal.info(f"The roster is at epoch {following.epoch}.")
+        await self._following.follow()
+
+    def _roster(self) -> Roster:
+        """The roster that may be changed here. Raises NotPaired, RosterFork."""
+        self._following.check()
+        return self._store.cluster().roster
+
+    @staticmethod
+    def _mac(roster: Roster, typed: str) -> bytes:
+        return parse_text_id(pick(typed, [(text_id(m.device_id), m.name) for m in roster.macs]))
+
+
+def voucher(roster: Roster) -> bytes:
+    """Which admin vouches for a roster after a fork: one only, since two would fork it again."""
+    signer = roster.member(roster.signer_id)
+    return signer.device_id if signer and signer.is_admin else roster.admins[0].device_id
+
+
+def in_pieces(data: bytes, size: int = 300) -> tuple[bytes, ...]:
+    """No text in a message between nodes is longer than 500 characters (`messages.TEXT_LIMIT`)."""
+    return tuple(data[at : at + size] for at in range(0, len(data), size))

@@ -1,0 +1,379 @@
+"""What a prompt reuses of rows that have ended, and which of them make room."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count, takewhile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.engine.prefix_cache import Parked, Parking, common_prefix
+from core.engine.requests import Request
+from core.engine.work import Chunk, Copy, Drop, Extract, Keep, New, Op, Restore, Step, Trim
+from core.errors import Busy
+from tests.support.simulated import alone, chosen
+from tests.support.simulated_head import Head, ask, ops_of, running, steps_of
+
+TEN = tuple(range(10))
+
+
+def said(*tokens: int, answer: int = 3) -> Request:
+    return Request(request_id="a", tokens=[*tokens], max_tokens=answer)
+
+
+def parking(*parked: Sequence[int], rows: int = 8, context: int = 100, trim_limit: int | None = None) -> Parking:
+    """Rows under the handles 1, 2, ..., the last one parked last."""
+    handles = count(1)
+    lot = Parking(rows, context, trim_limit, handles)
+    for tokens in parked:
+        assert lot.park(next(handles), tuple(tokens), 0) == []
+    return lot
+
+
+def handles_of(lot: Parking) -> list[int]:
+    return [parked.handle for parked in lot.rows]
+
+
+# what two rows have in common
+
+
+@given(st.lists(st.integers(0, 1), max_size=600), st.data())
+def test_the_common_prefix_is_what_a_count_finds(tokens: list[int], data: st.DataObject) -> None:
+    cut = data.draw(st.integers(0, len(tokens)))
+    other = tokens[:cut] + data.draw(st.lists(st.integers(0, 1), max_size=9))
+    counted = len(list(takewhile(lambda pair: pair[0] == pair[1], zip(tokens, other, strict=False))))
+    assert common_prefix(tokens, other) == common_prefix(tuple(other), tuple(tokens)) == counted
+
+
+@pytest.mark.parametrize("at", [0, 1, 255, 256, 257, 99_999, 100_000])
+def test_long_rows_differ_where_they_do(at: int) -> None:
+    row = tuple(range(100_000))
+    assert common_prefix(row, (*row[:at], -1, *row[at + 1 :])) == at
+
+
+# what is reused
+
+
+@pytest.mark.parametrize(
+    ("trim_limit", "prompt", "ops", "handle", "reused"),
+    [
+        pytest.param(None, (*TEN, 7, 8), [], 1, 10, id="continued: taken over"),
+        pytest.param(None, (*TEN, 7), [], 1, 10, id="all but the last token, which is fed"),
+        pytest.param(None, (*TEN[:6], 7), [Copy(2, 1), Trim(2, 4)], 2, 6, id="edited: a copy, cut"),
+        pytest.param(None, TEN, [Copy(2, 1), Trim(2, 1)], 2, 9, id="the same once more: never all of it"),
+        pytest.param(None, TEN[:6], [Copy(2, 1), Trim(2, 5)], 2, 5, id="a part of it"),
+        pytest.param(None, (*TEN[:3], 7, 7), [New(2)], 2, 0, id="too little in common"),
+        pytest.param(None, TEN[:4], [New(2)], 2, 0, id="too little but the last token"),
+        pytest.param(0, (*TEN, 7, 8), [Copy(2, 1)], 2, 10, id="not trimmed, continued: a copy"),
+        pytest.param(0, (*TEN[:6], 7), [New(2)], 2, 0, id="not trimmed, edited: of no use"),
+        pytest.param(10, (*TEN[:6], 7), [New(2)], 2, 0, id="too long to be cut"),
+        pytest.param(11, (*TEN[:6], 7), [Copy(2, 1), Trim(2, 4)], 2, 6, id="just short enough to be cut"),
+        pytest.param(15, (*TEN, 7, 8), [], 1, 10, id="short enough when the answer has ended: taken over"),
+        pytest.param(14, (*TEN, 7, 8), [Copy(2, 1)], 2, 10, id="too long by then: a copy"),
+    ],
+)
+def test_what_a_prompt_takes(
+    trim_limit: int | None, prompt: tuple[int, ...], ops: list[Op], handle: int, reused: int
+) -> None:
+    lot = parking(TEN, trim_limit=trim_limit)
+    assert lot.open(said(*prompt), 0) == (ops, handle, reused)
+    assert handles_of(lot) == ([] if handle == 1 else [1])
+
+
+@pytest.mark.parametrize(
+    ("parked", "reused", "source"),
+    [
+        pytest.param([TEN[:4], TEN[:8], TEN[:6]], 8, 2, id="the longest"),
+        pytest.param([(*TEN[:8], 9, 9), (*TEN[:8], 9, 8)], 8, 2, id="the newest of those that are alike"),
+        pytest.param([TEN[:8], (*TEN[:8], 9, 9)], 8, 1, id="rather all of one than a part of another"),
+    ],
+)
+def test_which_row_is_reused(parked: list[tuple[int, ...]], reused: int, source: int) -> None:
+    ops, handle, common = parking(*parked).open(said(*TEN), 0)
+    assert common == reused
+    assert source == next((op.of for op in ops if isinstance(op, Copy)), handle)
+
+
+@given(
+    st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=12), max_size=5),
+    st.lists(st.integers(0, 1), min_size=1, max_size=12),
+    st.sampled_from([None, 0, 7]),
+)
+def test_as_much_is_reused_as_can_be(parked: list[list[int]], prompt: list[int], trim_limit: int | None) -> None:
+    lot = Parking(8, 1000, trim_limit, count(100))
+    for handle, tokens in enumerate(parked):
+        lot.park(handle, tuple(tokens), 0)
+    possible = [
+        n
+        for tokens in parked
+        for n in range(4, len(prompt))
+        if tokens[:n] == prompt[:n] and (n == len(tokens) or lot.can_trim(len(tokens)))
+    ]
+    assert lot.open(said(*prompt), 0).reused == max((n for n in possible if n <= len(prompt) - 1), default=0)
+
+
+# who makes room
+
+
+def test_the_least_recently_used_rows_make_room_for_what_runs() -> None:
+    lot = parking([1] * 10, [2] * 10, [3] * 10, context=30)
+    assert lot.open(said(*[1] * 5, 9, answer=3), 0).ops == [Drop(2), Copy(4, 1), Trim(4, 5)]
+    assert handles_of(lot) == [3, 1], "what was used goes last"
+    assert lot.open(said(9, 9, answer=8), 9).ops == [Drop(3), New(5)]
+    assert handles_of(lot) == [1]
+
+
+def test_a_row_that_leaves_no_room_for_its_copy_is_taken_over() -> None:
+    lot = parking([1] * 10, [2] * 20, context=30)
+    assert lot.open(said(*[1] * 5, 9, answer=20), 0) == ([Drop(2), Trim(1, 5)], 1, 5)
+    assert handles_of(lot) == []
+    lot = parking([1] * 10, context=30, trim_limit=0)
+    assert lot.open(said(*[1] * 10, 9, answer=20), 0) == ([], 1, 10)
+
+
+def test_there_are_no_more_parked_rows_than_rows_that_run() -> None:
+    lot = parking([1] * 4, [2] * 4, rows=2)
+    assert lot.park(7, (3,) * 4, 0) == [Drop(1)]
+    assert handles_of(lot) == [2, 7]
+
+
+@pytest.mark.parametrize(
+    ("tokens", "running"),
+    [
+        pytest.param([5] * 3, 0, id="too short"),
+        pytest.param([1] * 10, 0, id="there already"),
+        pytest.param([5] * 31, 0, id="larger than the memory"),
+        pytest.param([5] * 11, 20, id="larger than what runs leaves"),
+    ],
+)
+def test_what_is_not_parked_costs_no_other_its_place(tokens: list[int], running: int) -> None:
+    lot = parking([1] * 10, [2] * 10, context=30)
+    assert lot.park(7, tuple(tokens), running) == [Drop(7)]
+    assert lot.snapshot(7, tuple(tokens), running) == []
+    assert sorted(handles_of(lot)) == [1, 2]
+
+
+def test_what_is_pinned_stays_as_it_is_and_what_runs_waits_for_it() -> None:
+    lot = parking(TEN, [2] * 10, context=30)
+    lot.pin(1)
+    lot.pin(1)
+    lot.unpin(1)
+    assert lot.open(said(*TEN, 7, answer=4), 0) == ([Drop(2), Copy(3, 1)], 3, 10)
+    assert [lot.fits(said(*[9] * size), 15) for size in (2, 3)] == [True, False]
+    assert not lot.fits(said(*[9] * 50), 0), "alone it would run, but it is not alone"
+    lot.unpin(1)
+    assert lot.fits(said(*[9] * 50), 0)
+    assert lot.open(said(*TEN, 7, answer=4), 0) == ([], 1, 10)
+    with pytest.raises(KeyError):
+        lot.pin(1)
+    lot.unpin(1)
+
+
+def test_a_row_from_elsewhere_is_of_use_once_it_is_settled() -> None:
+    lot = parking([1] * 20, context=30)
+    parked, ops = lot.hold(TEN, 5)
+    assert (parked, ops) == (Parked(2, TEN), [Drop(1), Restore(2, 10)])
+    assert handles_of(lot) == []
+    assert lot.open(said(*TEN, 7), 5).reused == 0
+    assert not lot.fits(said(*[9] * 13), 5)
+    with pytest.raises(Busy, match="leaves no memory"):
+        lot.hold(TEN, 11)
+    lot.settle(2)
+    lot.settle(2)
+    assert lot.rows == (parked,)
+    assert lot.open(said(*TEN, 7), 5).reused == 10
+
+
+def test_what_is_given_up_is_as_if_it_had_never_been() -> None:
+    lot = parking(TEN)
+    parked, _ = lot.hold((2,) * 10, 0)
+    lot.pin(1)
+    assert lot.lose({1, parked.handle, 77}) == [Drop(1), Drop(parked.handle)]
+    lot.settle(parked.handle)
+    lot.unpin(1)
+    assert lot.rows == ()
+    assert lot.fits(said(*[9] * 500), 0)
+
+
+# over a ring
+
+
+def follow(head: Head, name: str, *more: int, tokens: int = 3) -> Request:
+    """A second turn: what was asked and answered under `name`, and more."""
+    history = [*head.prompts[name], *head.answers[name], *more]
+    request = Request(request_id=name + "+", tokens=history, max_tokens=tokens)
+    head.submit(request)
+    return request
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+@pytest.mark.parametrize("batched", [pytest.param(True, id="lanes"), pytest.param(False, id="plain")])
+@pytest.mark.parametrize("trim_limit", [None, 0])
+def test_a_second_turn_feeds_its_new_tokens_only(stages: int, batched: bool, trim_limit: int | None) -> None:
+    head = Head(stages, chunk=100, batched=batched, trim_limit=trim_limit)
+    for name in "abc":
+        head.submit(ask(name, prompt=6, tokens=4))
+    head.finish()
+    asked = follow(head, "b", 33, 34)
+    (chunk,) = [work for work in head.finish() if isinstance(work, Chunk)]
+    assert list(chunk.tokens) == [head.answers["b"][-1], 33], "the last sampled token was never fed, the very last is"
+    assert head.ended["b+"].reused == 6 + 4 - 1
+    assert head.answers["b+"] == alone(asked, stages)
+    head.check_parked()
+
+
+def test_an_edit_in_the_middle_goes_on_from_there_where_caches_are_trimmed() -> None:
+    head = Head(2, chunk=100)
+    head.submit(asked := ask("a", prompt=20, tokens=4))
+    head.finish()
+    edited = Request(request_id="b", tokens=[*asked.tokens[:10], 39, 39], max_tokens=3)
+    head.submit(edited)
+    assert ops_of(head.finish()) == [Copy(2, 1), Trim(2, 13)]
+    assert head.ended["b"].reused == 10
+    assert head.answers["b"] == alone(edited, 2)
+    head.check_parked()
+
+
+def test_a_retokenised_answer_goes_on_from_the_end_of_the_prompt_where_caches_are_not() -> None:
+    head = Head(2, chunk=100, trim_limit=0)
+    head.submit(asked := ask("a", prompt=20, tokens=4))
+    assert ops_of(head.finish()) == [New(1), Copy(2, 1)]
+    assert head.scheduler.parked[0] == Parked(2, tuple(asked.tokens[:-1]))
+    again = Request(request_id="b", tokens=[*asked.tokens, 39, 39], max_tokens=3)
+    head.submit(again)
+    assert ops_of(head.finish())[:1] == [Copy(3, 2)]
+    assert head.ended["b"].reused == 19
+    assert head.answers["b"] == alone(again, 2)
+    head.check_parked()
+
+
+def test_a_row_of_a_lane_is_taken_out_before_it_leaves() -> None:
+    head = running(1, "abc")
+    for _ in range(4):
+        head.round()
+    head.cancel("b")
+    assert ops_of(head.round()) == [Extract(6, 3, 1), Keep(3, (0, 2))]
+    head.finish()
+    head.check_parked()
+    assert len(head.scheduler.parked) == 3
+
+
+def test_when_the_ring_is_gone_so_is_what_is_parked() -> None:
+    head = Head(2)
+    head.submit(ask("a", prompt=9, tokens=2))
+    head.finish()
+    head.scheduler.pin(head.scheduler.parked[0].handle)
+    head.gone()
+    assert head.scheduler.parked == ()
+    head.submit(ask("b", prompt=9, tokens=2))
+    head.finish()
+    assert head.ended["b"].reused == 0
+    head.check_parked()
+
+
+def test_a_row_that_comes_from_elsewhere_is_the_next_thing_on_the_ring() -> None:
+    head = running(2, "a")
+    parked = head.hold(range(12))
+    assert parked == Parked(2, tuple(range(12)))
+    assert ops_of([work for work in [head.turn(0.0)] if work]) == [Restore(2, 12)]
+    assert not head.scheduler.parked
+    head.carry()
+    assert head.scheduler.parked == (parked,)
+    asked = Request(request_id="b", tokens=[*range(12), 5], max_tokens=3)
+    head.submit(asked)
+    head.finish()
+    assert head.ended["b"].reused == 12
+    assert head.answers["b"] == alone(asked, 2)
+
+
+# guesses
+
+
+def cycle(length: int) -> list[int]:
+    """A prompt that goes round and round."""
+    return [number % 4 for number in range(length)]
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_guesses_save_rounds_and_change_no_token(stages: int) -> None:
+    plain, guessing = Head(stages), Head(stages, draft=8)
+    asked = Request(request_id="a", tokens=cycle(12), max_tokens=60)
+    for head in (plain, guessing):
+        head.submit(asked)
+    slow, fast = steps_of(plain.finish()), steps_of(guessing.finish())
+    assert plain.answers["a"] == guessing.answers["a"] == alone(asked, stages)
+    _, _, _, drafted, accepted = guessing.ended["a"]
+    assert 0 < accepted < drafted
+    assert len(slow) - len(fast) == accepted
+    guessing.check_parked()
+
+
+@pytest.mark.parametrize(
+    ("trim_limit", "tokens", "most"),
+    [
+        pytest.param(None, 9, 4, id="as many as a draft begins with"),
+        pytest.param(None, 3, 2, id="no more than the answer may have"),
+        pytest.param(None, 1, 0, id="none where one token is left"),
+        pytest.param(15, 9, 2, id="no more than can be trimmed again"),
+        pytest.param(13, 9, 0, id="none where none could be trimmed"),
+        pytest.param(0, 9, 0, id="none where nothing can be trimmed"),
+    ],
+)
+def test_how_many_guesses_go_with_a_step(trim_limit: int | None, tokens: int, most: int) -> None:
+    head = Head(2, chunk=100, draft=8, trim_limit=trim_limit)
+    head.submit(Request(request_id="a", tokens=cycle(12), max_tokens=tokens))
+    assert [step.drafts for step in steps_of(head.round())] == [(0, 1, 2, 3)[:most]]
+
+
+def test_only_a_plain_row_that_may_is_guessed_for() -> None:
+    head = Head(1, chunk=100, draft=8)
+    head.submit(Request(request_id="a", tokens=cycle(12), max_tokens=9), guess=False)
+    assert [step.drafts for step in steps_of(head.round())] == [()]
+    head = Head(1, chunk=100, draft=8)
+    for name in "ab":
+        head.submit(Request(request_id=name, tokens=cycle(12), max_tokens=9))
+    assert {step.drafts for step in steps_of(head.finish()) if len(step.requests) == 2} == {()}
+
+
+@pytest.mark.parametrize("right", range(5))
+def test_a_wrong_guess_is_taken_off_before_anything_else(right: int) -> None:
+    head = Head(1, chunk=100, draft=4)
+    scheduler = head.scheduler
+    scheduler.submit(Request(request_id="a", tokens=cycle(12), max_tokens=40))
+    *_, step = [scheduler.next() for _ in range(3)]
+    assert isinstance(step, Step)
+    assert step.drafts == (0, 1, 2, 3)
+    stepped = scheduler.stepped(step, [[*step.drafts[:right], 9]])
+    assert stepped == ((right + 1,), [])
+    scheduler.submit(ask("b"))
+    work = scheduler.next()
+    assert ops_of([work] if work else [])[: right < 4] == [Trim(1, 4 - right)][: right < 4]
+
+
+def test_what_was_guessed_for_a_row_that_is_over_is_taken_off_before_it_is_parked() -> None:
+    head = Head(2, chunk=100, draft=4)
+    head.submit(asked := Request(request_id="a", tokens=cycle(12), max_tokens=40))
+    (step,) = [head.turn(0.0) for _ in range(3)][-1:]
+    assert isinstance(step, Step)
+    head.cancel("a")
+    head.carry()
+    assert head.ended["a"] == ("a", "cancelled", 0, 4, 0)
+    assert head.turn(0.0) is not None
+    head.carry()
+    assert head.scheduler.parked == (Parked(1, tuple(asked.tokens)),)
+    head.check_parked()
+
+
+def test_an_answer_that_ends_among_right_guesses_ends_there() -> None:
+    scheduler = Head(1, chunk=100, draft=4).scheduler
+    scheduler.submit(Request(request_id="a", tokens=cycle(12), max_tokens=40, eos=[1]))
+    *_, step = [scheduler.next() for _ in range(3)]
+    assert isinstance(step, Step)
+    taken, (ended,) = scheduler.stepped(step, [[*step.drafts, chosen(3, 1)]])
+    assert (taken, ended) == ((2,), ("a", "stop", 0, 4, 1))
+    work = scheduler.next()
+    assert ops_of([work] if work else []) == [Trim(1, 3)]
+    assert scheduler.parked == (Parked(1, (*cycle(12), 0)),)
+    assert scheduler.idle

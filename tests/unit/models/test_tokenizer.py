@@ -1,0 +1,99 @@
+"""Prompts are encoded as mlx_lm encodes them, and answers are decoded character by whole character."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import mlx_lm
+import pytest
+from mlx_lm.tokenizer_utils import TokenizerWrapper
+
+from core.errors import BadModel, ModelNotFound
+from core.models.made.maker import make_model
+from core.models.text.tokenizer import Tokens
+from core.requests import Message
+
+CHAT = (
+    Message(role="system", content="Be brief."),
+    Message(role="user", content="  Who is <there>? ü 日本 "),
+    Message(role="assistant", content="A Mac."),
+    Message(role="user", content="Which?"),
+)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    make_model(made, "llama", layers=1)
+    return made
+
+
+@pytest.fixture(scope="module")
+def theirs(directory: Path) -> TokenizerWrapper:
+    return mlx_lm.load(str(directory), lazy=True)[1]
+
+
+@pytest.fixture(scope="module")
+def tokens(directory: Path) -> Tokens:
+    return Tokens.load(directory)
+
+
+def test_a_conversation_equals_apply_chat_template(tokens: Tokens, theirs: TokenizerWrapper) -> None:
+    conversation = [{"role": m.role, "content": m.content} for m in CHAT]
+    assert tokens.encode(CHAT, raw=False) == theirs.apply_chat_template(conversation, add_generation_prompt=True)
+    assert tokens.encode(CHAT[:2], raw=False) != tokens.encode(CHAT, raw=False)
+
+
+@pytest.mark.parametrize("text", ["Who is there?", "<|begin|>already begun", "", " ü日本"])
+def test_raw_equals_a_prompt_that_is_a_string(tokens: Tokens, theirs: TokenizerWrapper, text: str) -> None:
+    special = not text.startswith(theirs.bos_token)
+    expected = theirs.encode(text, add_special_tokens=special)
+    assert tokens.encode([*CHAT, Message(role="user", content=text)], raw=True) == expected
+
+
+def test_without_a_template_a_conversation_is_sent_raw(tmp_path: Path) -> None:
+    make_model(tmp_path, "llama", layers=1, chat=False)
+    plain = Tokens.load(tmp_path)
+    assert not plain.has_chat_template
+    assert plain.encode(CHAT, raw=False) == plain.encode(CHAT, raw=True)
+
+
+def test_the_end_and_the_size_are_known(tokens: Tokens, theirs: TokenizerWrapper) -> None:
+    assert tokens.eos == frozenset(theirs.eos_token_ids) == {2}
+    assert tokens.vocab_size == 512
+
+
+def test_several_ends_come_from_the_generation_config(directory: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    (copy / "generation_config.json").write_text(json.dumps({"eos_token_id": [2, 3]}))
+    assert Tokens.load(copy).eos == {2, 3}
+
+
+def test_a_stream_gives_back_the_text(tokens: Tokens) -> None:
+    text = "Zwei Flüsse, 日本, and a 🐢 end."
+    ids = tokens.encode([Message(role="user", content=text)], raw=True)
+    stream = tokens.stream()
+    parts = [stream.add(token) for token in ids]
+    assert "".join(parts) + stream.finish() == text
+    assert all("\ufffd" not in part for part in parts)
+    assert tokens.stream().finish() == ""
+
+
+def test_a_missing_or_broken_tokenizer_is_named(directory: Path, tmp_path: Path) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    (copy / "tokenizer.json").write_text('{"version": "1.0", "model": {"type": "Nonsense"}}')
+    with pytest.raises(BadModel, match="tokenizer"):
+        Tokens.load(copy)
+    (copy / "tokenizer.json").unlink()
+    with pytest.raises(ModelNotFound, match="tokenizer"):
+        Tokens.load(copy)
+
+
+def test_ids_that_only_the_model_has_say_nothing(tokens: Tokens) -> None:
+    """A bias can choose one; the table of a detokenizer ends where the tokenizer does."""
+    stream = tokens.stream()
+    ids = tokens.encode([Message(role="user", content="two words")], raw=True)
+    said = "".join(stream.add(token) for one in ids for token in (one, tokens.vocab_size, 1 << 31))
+    assert said + stream.finish() == "two words"

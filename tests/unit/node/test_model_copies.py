@@ -1,0 +1,247 @@
+"""A model goes from one Mac's disk to another's: what is written, what is not, and where it goes on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.errors import LinkLost, ModelMismatch, ProtocolError, TransferError
+from core.link.frames import FrameType
+from core.models.files.catalog import read_entry
+from core.models.made.maker import make_model
+from core.node.base.messages import (
+    MAX_BROKEN,
+    MAX_HELD,
+    MAX_MODEL_NAME,
+    PART_BYTES,
+    AnyMessage,
+    FileFacts,
+    FilesTold,
+    FileWord,
+    HeldModel,
+    Holds,
+    PartAsk,
+    PartSent,
+    from_frame,
+    to_frame,
+)
+from core.node.disks import model_copies
+from core.node.disks.local_models import Models
+from core.node.disks.model_copies import Copying, check_names
+from core.node.disks.model_inventory import held_model
+from core.settings import MAX_CONTROL_BODY
+
+FACTS = FileFacts(size=10, sha256="a" * 64)
+WEIGHTS = {"model.safetensors": FACTS}
+
+
+class Mac:
+    """One end of a link that carries real frames. `wrong`: what the other end makes of a message on its way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.copying = Copying(Models([folder], folder.parent / f"{folder.name}.json"), self, folder)
+        self.other: Mac | None = None
+        self.sent: list[AnyMessage] = []
+        self.lives_for = 1 << 30
+
+    def wrong(self, message: AnyMessage) -> AnyMessage:
+        return message
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        if self.other is None:
+            return False
+        self.sent.append(message)
+        heard = from_frame(*to_frame(self.wrong(message)))
+        assert isinstance(heard, FileWord)
+        self.lives_for -= isinstance(message, PartSent)
+        if self.lives_for < 0:
+            self.other.copying.gone("sender")
+            return False
+        await self.other.copying.heard("sender" if isinstance(message, FilesTold | PartSent) else "asker", heard)
+        return True
+
+
+class Pair:
+    def __init__(self, root: Path) -> None:
+        make_model(root / "sender" / "solo", "llama", layers=2)
+        self.model = held_model(read_entry(root / "sender" / "solo"))
+        self.sender, self.asker = Mac(root / "sender"), Mac(root / "asker")
+        self.sender.other, self.asker.other = self.asker, self.sender
+        self.told: list[tuple[str, int, int]] = []
+
+    async def copy(self, model: HeldModel | None = None) -> None:
+        await self.asker.copying.fetch("sender", model or self.model, lambda *told: self.told.append(told))
+
+    @property
+    def parts_asked(self) -> int:
+        return sum(isinstance(message, PartAsk) for message in self.asker.sent)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    (tmp_path / "asker").mkdir()
+    return Pair(tmp_path)
+
+
+async def test_all_files_arrive_as_they_are_and_the_model_gets_its_place(pair: Pair) -> None:
+    await pair.copy()
+    assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
+    for file in (pair.asker.folder / "solo").iterdir():
+        assert file.read_bytes() == (pair.sender.folder / "solo" / file.name).read_bytes()
+    states = [state for state, _, _ in pair.told]
+    assert (states[0], states[-1]) == ("running", "checking")
+    assert pair.told[-1][1] == pair.told[-1][2] > 0
+    assert list((pair.asker.folder / model_copies.PARTIAL).iterdir()) == []
+    assert max(len(to_frame(m)[1]) for m in pair.sender.sent) <= PART_BYTES + 12
+
+
+async def test_after_a_lost_link_it_goes_on_where_it_stopped(pair: Pair) -> None:
+    pair.sender.lives_for = 9
+    with pytest.raises(LinkLost):
+        await pair.copy()
+    first, pair.sender.lives_for = pair.parts_asked, 1 << 30
+    done = pair.told[-1][1]
+    assert done > 0
+    pair.told.clear()
+    await pair.copy()
+    assert pair.told[0][1] == done
+    whole = sum(-(-f.stat().st_size // PART_BYTES) for f in (pair.sender.folder / "solo").iterdir())
+    assert pair.parts_asked - first <= whole - 8, "what was there was not asked for again"
+    assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param("../config.json", id="up"),
+        pytest.param("/etc/config.json", id="absolute"),
+        pytest.param("x/config.json", id="folder"),
+        pytest.param("model/../../x.safetensors", id="weights-up"),
+        pytest.param("model\\..\\x.safetensors", id="backslash"),
+        pytest.param(".config.json", id="hidden"),
+        pytest.param("modeling.py", id="python"),
+        pytest.param("pytorch_model.bin", id="pickle"),
+        pytest.param("model.safetensors.py", id="python-weights"),
+        pytest.param("model\n.safetensors", id="newline"),
+        pytest.param("..", id="dots"),
+    ],
+)
+async def test_no_name_of_another_mac_leads_out_of_the_folder_or_brings_code(pair: Pair, name: str) -> None:
+    with pytest.raises(TransferError, match="no part of a model"):
+        check_names({**WEIGHTS, name: FACTS})
+    told = FilesTold(fingerprint=pair.model.fingerprint, files={**WEIGHTS, name: FACTS})
+    pair.sender.wrong = lambda message: told if isinstance(message, FilesTold) else message  # type: ignore[method-assign]
+    before = sorted(pair.asker.folder.parent.rglob("*"))
+    with pytest.raises(TransferError):
+        await pair.copy()
+    assert sorted(pair.asker.folder.parent.rglob("*")) == sorted({*before, pair.sender.folder.parent / "sender.json"})
+
+
+@pytest.mark.parametrize(
+    ("files", "says"),
+    [
+        pytest.param({"config.json": FACTS}, "without weights", id="no-weights"),
+        pytest.param({"model.safetensors": FileFacts(size=1 << 50, sha256="a" * 64)}, "bytes", id="endless"),
+        pytest.param({**WEIGHTS, "config.json": FileFacts(size=1 << 30, sha256="a" * 64)}, "bytes", id="config"),
+    ],
+)
+def test_sizes_that_no_model_has_are_refused(files: dict[str, FileFacts], says: str) -> None:
+    with pytest.raises(TransferError, match=says):
+        check_names(files)
+
+
+async def test_damaged_parts_are_found_and_fetched_again(pair: Pair) -> None:
+    def flipped(message: AnyMessage) -> AnyMessage:
+        if isinstance(message, PartSent) and message.number == 3:
+            return msgspec.structs.replace(message, data=message.data[:-1] + bytes([message.data[-1] ^ 1]))
+        return message
+
+    pair.sender.wrong = flipped  # type: ignore[method-assign]
+    with pytest.raises(TransferError, match="damaged"):
+        await pair.copy()
+    assert not (pair.asker.folder / "solo").exists()
+    await pair.copy()
+    assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
+
+
+async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(pair: Pair) -> None:
+    other = msgspec.structs.replace(pair.model, fingerprint="b" * 64)
+    real = pair.model.fingerprint
+
+    def renamed(message: AnyMessage) -> AnyMessage:
+        change = msgspec.structs.replace
+        if isinstance(message, FilesTold):
+            return change(message, fingerprint=other.fingerprint)
+        return message
+
+    ask = pair.asker.send
+
+    async def asking(device_id: str, message: AnyMessage) -> bool:
+        assert isinstance(message, FileWord)
+        if not isinstance(message, PartSent):
+            message = msgspec.structs.replace(message, fingerprint=real)
+        return await ask(device_id, message)
+
+    pair.sender.wrong = renamed  # type: ignore[method-assign]
+    pair.asker.send = asking  # type: ignore[method-assign]
+    with pytest.raises(ModelMismatch):
+        await pair.copy(other)
+    assert [p.name for p in pair.asker.folder.iterdir()] == [model_copies.PARTIAL]
+
+
+async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) -> None:
+    ask = PartAsk(number=1, fingerprint=pair.model.fingerprint, name="config.json", offset=0)
+    await pair.sender.copying.heard("asker", ask)
+    assert pair.sender.sent == [], "nobody asked which files there are"
+    await pair.copy()
+    before = len(pair.sender.sent)
+    await pair.sender.copying.heard("asker", msgspec.structs.replace(ask, name="../../secret"))
+    assert len(pair.sender.sent) == before
+
+
+async def test_a_full_disk_is_told_before_anything_is_fetched(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("core.node.disks.model_copies.shutil.disk_usage", lambda _: type("Usage", (), {"free": 10})())
+    with pytest.raises(TransferError, match="free on this disk"):
+        await pair.copy()
+    assert pair.parts_asked == 0
+
+
+def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
+    model = held_model_named("a\x1b]52;c;x\x07b")
+    (heard,) = held(from_frame(*to_frame(Holds(models=(model,)))))
+    assert heard.name == "a]52;c;xb"
+    longest = "😀" * MAX_MODEL_NAME
+    most = Holds(models=(held_model_named(longest),) * MAX_HELD, broken=(longest,) * MAX_BROKEN)
+    assert len(to_frame(most)[1]) < MAX_CONTROL_BODY
+    for hostile in (
+        Holds(models=(model,) * (MAX_HELD + 1)),
+        Holds(models=(held_model_named("x" * (MAX_MODEL_NAME + 1)),)),
+        Holds(models=(msgspec.structs.replace(model, fingerprint="../x"),)),
+        Holds(models=(msgspec.structs.replace(model, total_bytes=-1),)),
+    ):
+        with pytest.raises(ProtocolError):
+            from_frame(*to_frame(hostile))
+    with pytest.raises(ProtocolError):
+        from_frame(FrameType.FILE_PART, b"x" * 7)
+    with pytest.raises(ProtocolError):
+        from_frame(FrameType.FILE_PART, bytes(12 + PART_BYTES + 1))
+
+
+def held(message: AnyMessage) -> tuple[HeldModel, ...]:
+    assert isinstance(message, Holds)
+    return message.models
+
+
+def held_model_named(name: str) -> HeldModel:
+    return HeldModel(
+        name=name,
+        fingerprint="a" * 64,
+        model_type="llama",
+        layers=2,
+        total_bytes=1,
+        quantization="4-bit",
+        context_max=1,
+    )

@@ -1,0 +1,238 @@
+"""What the node learns of its own answers and loads: only from those that say something, and over restarts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.events import (
+    AnyEvent,
+    HopSample,
+    Plan,
+    PlanLoaded,
+    PlanProposed,
+    Progress,
+    Recovery,
+    RequestDone,
+    RequestStarted,
+    StageState,
+    TokenEvent,
+)
+from core.models.files.layout import Layout
+from core.node.base.bus import Bus
+from core.node.ring.measurements import LEAST_TOKENS
+from core.node.ring.throughput_history import MOST_CURVES, Paces, read_curves, write_curves
+from core.plan.cost_curve import MOST_POINTS, Curves, Point, curve_name
+from core.trust.files import MAX_PRIVATE_FILE
+from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
+
+A, B = mac_id(0), mac_id(1)
+RING = plan_of(2)
+LAYOUT = Layout(
+    layers=RING.layers,
+    layer_bytes=(1000,) * RING.layers,
+    token_bytes=(1000,) * RING.layers,
+    embed_bytes=0,
+    output_bytes=0,
+    tied=False,
+    kv_bytes_per_token=(0,) * RING.layers,
+    kv_caps=(0,) * RING.layers,
+)
+READS = {s.device_id: 1000 * (s.stop - s.start) for s in RING.stages}
+COMPUTE_S = {A: 0.010, B: 0.030}
+CHUNK_S, OWN_S, TRIP_S, FRAME = 0.5, 0.001, 0.004, 64
+
+
+def sums(tokens: int, chunks: int) -> list[HopSample]:
+    """What a ring tells after so many steps of one answer behind so many chunks of its prompt."""
+    frames = tokens + chunks
+    return [
+        HopSample(
+            source=source,
+            target=target,
+            frames=frames,
+            bytes=FRAME * tokens + 100 * FRAME * chunks,
+            compute_s=COMPUTE_S[source] * tokens + CHUNK_S * chunks,
+            codec_s=0.0,
+            seal_s=OWN_S * frames,
+            send_s=0.0,
+            wait_s=1.0,
+            open_s=0.0,
+            rtt_s=TRIP_S,
+        )
+        for source, target in ((A, B), (B, A))
+    ]
+
+
+def answer(name: str = "r", tokens: int = 20, token_s: float = 0.05) -> Iterator[AnyEvent]:
+    """100 tokens of a prompt as one chunk, and an answer; figures come behind the chunk and at the end."""
+    yield RequestStarted(request_id=name, prompt_tokens=101)
+    yield Progress(task="prefill", request_id=name, done=100, total=101, unit="tokens")
+    yield from sums(0, 1)
+    for index in range(tokens):
+        yield TokenEvent(request_id=name, index=index, token=index, text="")
+    yield from sums(tokens, 1)
+    rate = 1 / token_s
+    yield RequestDone(
+        request_id=name, finish_reason="stop", prompt_tokens=101, tokens=tokens, ttft_s=1.0, decode_tokens_per_s=rate
+    )
+
+
+def loaded(path: Path, plan: Plan = RING) -> Paces:
+    paces = Paces(Bus(), path)
+    paces.about(plan.fingerprint, LAYOUT)
+    paces.heard(PlanProposed(plan=plan), 0.0)
+    return paces
+
+
+def heard(paces: Paces, *events: AnyEvent) -> Curves:
+    for event in events:
+        paces.heard(event, 100.0)
+    return paces.curves
+
+
+def test_an_answer_tells_of_every_stage_of_every_hop_and_of_the_head(tmp_path: Path) -> None:
+    curves = heard(loaded(tmp_path / "p"), *answer())
+    for mac in (A, B):
+        assert only(curves, "token", mac) == pytest.approx([READS[mac], COMPUTE_S[mac]])
+        assert prompt(curves, mac) == pytest.approx([READS[mac] * 100, CHUNK_S])
+    for hop in ((A, B), (B, A)):
+        frame, chunk = curves[curve_name("hop", *hop)]
+        assert frame == pytest.approx((FRAME, OWN_S + TRIP_S / 2))
+        assert chunk == pytest.approx((100 * FRAME, OWN_S + TRIP_S / 2))
+    rest_s = 0.05 - sum(COMPUTE_S.values()) - 2 * (OWN_S + TRIP_S / 2)
+    assert only(curves, "lead", A) == pytest.approx([1, rest_s])
+
+
+def test_all_that_was_learned_of_a_token_adds_up_to_the_time_that_it_took(tmp_path: Path) -> None:
+    """Half a round trip is more than was left here: the hops took less."""
+    curves = heard(loaded(tmp_path / "p"), *answer(token_s=0.043))
+    names = [curve_name("token", A), curve_name("token", B), curve_name("lead", A)]
+    hops = [curves[curve_name("hop", *hop)][0].seconds for hop in ((A, B), (B, A))]
+    assert sum(curves[name][0].seconds for name in names) + sum(hops) == pytest.approx(0.043)
+    assert curves[curve_name("lead", A)][0].seconds == pytest.approx(0)
+
+
+def only(curves: Curves, *name: str) -> list[float]:
+    """The one point of the curve of that kind and those Macs."""
+    (point,) = curves[" ".join(name)]
+    return [*point]
+
+
+def prompt(curves: Curves, mac: str) -> list[float]:
+    """The point of a prompt's chunk; a step is on that curve, too."""
+    step, point = curves[curve_name("prompt", mac)]
+    assert step == curves[curve_name("token", mac)][0]
+    return [*point]
+
+
+def without_tokens(events: Iterator[AnyEvent]) -> Iterator[AnyEvent]:
+    return (event for event in events if not isinstance(event, TokenEvent))
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        pytest.param([*answer(tokens=LEAST_TOKENS - 1)], id="too short"),
+        pytest.param([*without_tokens(answer())], id="without tokens"),
+        pytest.param([RequestStarted(request_id="q", prompt_tokens=9), *answer()], id="beside another"),
+        pytest.param(
+            [*[*answer()][:9], RequestStarted(request_id="q", prompt_tokens=9), *[*answer()][9:]],
+            id="joined by another",
+        ),
+        pytest.param([*[*answer()][:9], Recovery(state="hold", text="gone"), *[*answer()][9:]], id="interrupted"),
+    ],
+)
+def test_what_says_nothing_of_a_token_is_not_learned(tmp_path: Path, events: list[AnyEvent]) -> None:
+    assert not [name for name in heard(loaded(tmp_path / "p"), *events) if name.startswith("token")]
+
+
+def test_a_head_with_the_last_layers_is_counted_from_its_first_token_on(tmp_path: Path) -> None:
+    """It computes when the work is back, behind the figures that it told with the chunk."""
+    ring = msgspec.structs.replace(RING, topology="reverse")
+    assert heard(loaded(tmp_path / "p", ring), *answer()) == {}
+    events = [*answer()]
+    curves = heard(loaded(tmp_path / "q", ring), *events[:10], *sums(6, 1), *events[10:])
+    assert only(curves, "token", A) == pytest.approx([READS[A], COMPUTE_S[A]])
+    assert only(curves, "prompt", A) == only(curves, "token", A)
+    assert prompt(curves, B) == pytest.approx([100 * READS[B], CHUNK_S])
+
+
+def test_a_step_that_was_told_before_the_figures_of_the_prompt_is_taken_off_them(tmp_path: Path) -> None:
+    started, read, *_, done = answer()
+    tokens = [TokenEvent(request_id="r", index=index, token=index, text="") for index in range(20)]
+    curves = heard(loaded(tmp_path / "p"), started, read, *tokens[:2], *sums(2, 1), *tokens[2:], *sums(20, 1), done)
+    for mac in (A, B):
+        assert only(curves, "token", mac) == pytest.approx([READS[mac], COMPUTE_S[mac]])
+        assert prompt(curves, mac) == pytest.approx([READS[mac] * 100, CHUNK_S])
+
+
+def test_one_mac_is_measured_by_the_clock_of_its_answers(tmp_path: Path) -> None:
+    single = msgspec.structs.replace(plan_of(1), chunk=128)
+    events = [event for event in answer() if not isinstance(event, HopSample)]
+    curves, whole = heard(loaded(tmp_path / "p", single), *events), 1000 * single.layers
+    assert only(curves, "token", A) == pytest.approx([whole, 0.05])
+    assert prompt(curves, A) == pytest.approx([whole * 101, 1.0 - 0.05])
+
+
+def test_a_load_tells_what_each_mac_read_and_what_the_rest_took(tmp_path: Path) -> None:
+    paces = loaded(tmp_path / "p")
+    sizes = {s.device_id: s.weight_bytes for s in RING.stages}
+    for at, mac, status in (
+        (1.0, A, "loading"),
+        (1.5, B, "loading"),
+        (2.0, A, "loading"),
+        (3.0, A, "linking"),
+        (5.5, B, "linking"),
+        (6.0, A, "ready"),
+    ):
+        paces.heard(StageState(device_id=mac, status=status), at)  # type: ignore[arg-type]
+    paces.heard(PlanLoaded(plan_gen=RING.plan_gen, seconds=7.0), 7.0)
+    assert paces.curves == {
+        curve_name("load", A): (Point(sizes[A], 2.0),),
+        curve_name("load", B): (Point(sizes[B], 4.0),),
+        curve_name("join", A): (Point(1, 3.0),),
+    }
+
+
+def test_a_stage_that_was_read_before_it_could_be_told_is_counted_from_the_plan_on(tmp_path: Path) -> None:
+    paces = loaded(tmp_path / "p")
+    for mac in (A, B):
+        paces.heard(StageState(device_id=mac, status="linking"), 1.5)
+    paces.heard(PlanLoaded(plan_gen=RING.plan_gen, seconds=2.0), 2.0)
+    assert [only(paces.curves, "load", mac)[1] for mac in (A, B)] == [1.5, 1.5]
+    assert only(paces.curves, "join", A) == [1, 0.5]
+
+
+def test_it_is_remembered_by_this_user_alone_and_a_damaged_file_is_no_reason_to_stop(tmp_path: Path) -> None:
+    path = tmp_path / "p"
+    assert read_curves(path) == {}
+    curves = heard(loaded(path), *answer())
+    write_curves(path, curves)
+    assert os.stat(path).st_mode & 0o777 == 0o600
+    assert read_curves(path) == curves
+    for damaged in (
+        b"",
+        b"{",
+        b'{"token a": [[0, 1]]}',
+        b'{"token a": [[1, -1]]}',
+        b'{"token a": [[1, 1e999]]}',
+        b"[]",
+    ):
+        path.write_bytes(damaged)
+        assert read_curves(path) == {}
+    path.chmod(0o644)
+    assert read_curves(path) == {}
+
+
+def test_the_file_stays_small_enough_to_be_read_again(tmp_path: Path) -> None:
+    path, points = tmp_path / "p", tuple(Point(1.2345678901234567e15 + i, 1 / 3e5 + i) for i in range(MOST_POINTS))
+    full = {curve_name("hop", f"{n:026}", "b" * 26): points for n in range(MOST_CURVES)}
+    write_curves(path, full)
+    assert path.stat().st_size <= MAX_PRIVATE_FILE
+    assert read_curves(path) == full
+    assert len(heard(loaded(path), *answer())) == MOST_CURVES

@@ -1,0 +1,491 @@
+"""Trust on one node: who is judged how and why, what a person typed, what a message of another Mac may do."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from argparse import Namespace
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from core.errors import HandshakeError, LinkError, LinkLost, ModelMismatch, NotPaired, RosterFork, UsageError, WrongKey
+from core.events import Peer, Plan, TrustChanged
+from core.link.control import ControlLink, dial_control, serve_control
+from core.link.frames import FrameType
+from core.link.tls import check_peer
+from core.node.answers.answers import Answers
+from core.node.answers.token_log import KEPT, Opening, TokenLog, forget_old, forget_shared
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.messages import KeyChange, Status, from_frame, to_frame
+from core.node.peers.addresses import AddressBook
+from core.node.peers.mesh import Mesh
+from core.node.peers.peer_table import Peers
+from core.node.peers.sightings import Place, Sightings
+from core.node.ring.plan_leader import Cluster as Leading
+from core.node.ring.plan_lifecycle import Formation
+from core.node.trust.trust_commands import in_pieces, voucher
+from core.node.trust.trust_view import trusted_macs
+from core.plan.notes import EVERY_MAC_SEES, sees
+from core.trust.levels import LEVELS
+from core.trust.name_matching import pick
+from core.trust.roster import Cluster, Roster, RosterStore, encode
+from core.trust.roster.changes import affirm, promote, recover, rename, revoke, rotate, set_recovery
+from core.trust.roster.recovery_key import make_recovery_key
+from core.trust.roster.rotation import ask_rotation, decode_rotation
+from core.trust.seen import SeenMacs
+from core.trust.trust_assessment import Standing, Verdict, successor
+from tests.support.macs import bundle, certificate, chain, cluster, mac
+from tests.unit.node.test_dialling import ME as ME_AT
+from tests.unit.node.test_dialling import OTHER as OTHER_AT
+from tests.unit.node.test_dialling import PEER as PEER_AT
+from tests.unit.node.test_dialling import another_cluster, at_desk, home_of, until
+from tests.unit.node.test_plan_lifecycle import held, mac_id, plan_of
+from tui.cli import trust as commands
+
+HOST = "127.0.0.1"
+ME, PEER, THIRD, STRANGER = (mac(n).text_id for n in range(4))
+ROSTERS = chain(3)
+
+
+class Desk:
+    """A Mac's judgement, with what it found out in the tests' hands."""
+
+    def __init__(self, folder: Path) -> None:
+        self.store = RosterStore(folder / "rosters")
+        self.seen = SeenMacs(folder / "seen.json")
+        self.wrong: dict[str, str] = {}
+        self.other: dict[str, str] = {}
+        self.standing = Standing(
+            self.store,
+            self.seen,
+            ME,
+            folder,
+            wrong_key=lambda i: self.wrong.get(i, ""),
+            other_model=lambda i: self.other.get(i, ""),
+        )
+
+    def adopt(self, *rosters: Roster) -> Desk:
+        self.store.adopt(bundle(rosters, *(mac(n).certificate_der for n in range(3))))
+        return self
+
+    def fork(self, one: Roster, other: Roster) -> None:
+        self.adopt(one)
+        with pytest.raises(RosterFork):
+            self.adopt(other)
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.fixture
+def paired(desk: Desk) -> Desk:
+    return desk.adopt(*ROSTERS)
+
+
+def plan(*macs: str, notes: tuple[str, ...] = ()) -> Plan:
+    whole = plan_of(len(macs))
+    stages = tuple(msgspec.structs.replace(s, device_id=i) for s, i in zip(whole.stages, macs, strict=True))
+    return msgspec.structs.replace(whole, stages=stages, output=macs[0], notes=notes)
+
+
+# ---- levels and their reasons
+
+
+def test_a_mac_that_was_never_paired_trusts_itself_and_nobody_else(desk: Desk) -> None:
+    assert desk.standing.of(ME) == Verdict("paired")
+    assert desk.standing.of(PEER).level == "unpaired"
+    assert desk.standing.fault(plan(ME)) is None
+    fault = desk.standing.fault(plan(ME, PEER))
+    assert fault
+    assert (fault.device_id, type(fault.error)) == (PEER, NotPaired)
+
+
+def test_a_stranger_that_was_met_before_is_seen_and_no_more(tmp_path: Path) -> None:
+    desk = Desk(tmp_path).adopt(*ROSTERS)
+    desk.seen.note(mac(3).device_id, 1.0)
+    desk.seen.save()
+    again = Desk(tmp_path)
+    assert again.standing.of(STRANGER) == Verdict("seen", f"{STRANGER[:8]} is not paired.")
+    assert again.standing.fault(plan(ME, STRANGER))
+
+
+def test_who_revoked_a_mac_and_when_is_told(paired: Desk) -> None:
+    paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
+    name = paired.standing.name(PEER)
+    assert paired.standing.of(PEER) == Verdict("blocked", f"{name} was revoked by founder in epoch 4.")
+    fault = paired.standing.fault(plan(ME, THIRD, PEER))
+    assert fault
+    assert (fault.device_id, fault.error.fix) == (PEER, "Load the model again without it.")
+    assert paired.standing.fault(plan(ME, THIRD)) is None
+
+
+def test_a_mac_that_was_revoked_itself_says_so_and_how_it_comes_back(tmp_path: Path, paired: Desk) -> None:
+    second = promote(ROSTERS[-1], mac(0), mac(1).device_id)
+    paired.adopt(second, revoke(second, mac(1), mac(0).device_id))
+    fault = paired.standing.fault(plan(ME))
+    assert fault
+    assert fault.error.what.startswith("This Mac was revoked by mac ")
+    assert str(tmp_path) in fault.error.fix
+
+
+def test_a_new_key_is_no_revocation(paired: Desk) -> None:
+    request = decode_rotation(ask_rotation(ROSTERS[-1], mac(1), mac(3)))
+    paired.adopt(rotate(ROSTERS[-1], mac(0), request))
+    assert successor(paired.store.history, mac(1).device_id) == mac(3).device_id
+    assert "changed its key in epoch 4" in paired.standing.of(PEER).reason
+    assert paired.standing.of(STRANGER).level == "paired"
+    assert paired.standing.name(STRANGER) == paired.standing.name(PEER)
+
+
+def test_a_mac_that_was_replaced_by_another_one_did_not_change_its_key(paired: Desk) -> None:
+    gone = revoke(ROSTERS[-1], mac(0), mac(1).device_id)
+    assert successor(paired.adopt(gone).store.history, mac(1).device_id) is None
+    assert successor(paired.store.history, mac(2).device_id) is None
+    assert successor([], mac(2).device_id) is None
+
+
+def test_a_fork_blocks_every_member_and_names_both_sides(paired: Desk) -> None:
+    base = promote(ROSTERS[-1], mac(0), mac(1).device_id)
+    ours, theirs = rename(base, mac(0), mac(2).device_id, "left"), rename(base, mac(1), mac(2).device_id, "right")
+    paired.adopt(base)
+    paired.fork(ours, theirs)
+    for device_id in (ME, PEER, THIRD):
+        verdict = paired.standing.of(device_id)
+        assert verdict.level == "blocked"
+        assert f"founder signed {ours.hash.hex()[:8]}, which this Mac holds" in verdict.reason
+        assert theirs.hash.hex()[:8] in verdict.reason
+    fault = paired.standing.fault(plan(ME))
+    assert fault
+    assert (type(fault.error), "macluster trust resolve" in fault.error.fix) == (RosterFork, True)
+    assert voucher(ours) == mac(0).device_id
+    assert voucher(theirs) == mac(1).device_id, "one admin only vouches for a side, or it forks again"
+    paired.store.resolve(ours.hash)
+    assert paired.standing.fault(plan(ME)) is None
+    paired.store.advance(affirm(ours, mac(0)))
+
+
+def test_somebody_vouches_for_a_roster_that_the_words_signed() -> None:
+    key = make_recovery_key()
+    with_key = set_recovery(ROSTERS[-1], mac(0), key.public)
+    recovered = recover(with_key, key, mac(1).device_id, make_recovery_key().public)
+    assert voucher(recovered) == mac(0).device_id
+
+
+def test_another_key_and_another_model_block_a_mac_with_the_reason(paired: Desk) -> None:
+    paired.wrong[PEER] = "At 10.0.0.9:4717: another Mac answered."
+    paired.other[THIRD] = "model.safetensors of toy on third is not the same file as on me."
+    assert paired.standing.of(PEER) == Verdict("blocked", paired.wrong[PEER])
+    assert paired.standing.of(THIRD) == Verdict("blocked", paired.other[THIRD])
+    assert paired.standing.fault(plan(ME, PEER, THIRD)) is None, "only a roster takes a plan down"
+
+
+def test_the_weakest_mac_is_named_and_why(paired: Desk) -> None:
+    assert paired.standing.of_all([(ME, "me"), (PEER, "peer")]) == TrustChanged(level="paired", weakest="peer")
+    told = paired.standing.of_all([(ME, "me"), (STRANGER, "new"), (PEER, "peer")])
+    assert (told.level, told.weakest, told.reason) == ("unpaired", "new", f"{STRANGER[:8]} is not paired.")
+    assert paired.standing.of_all([]) == TrustChanged(level="unpaired")
+
+
+def test_a_plan_fails_over_the_mac_whose_files_are_others() -> None:
+    formation = Formation(plan_of(2))
+    formation.loaded(mac_id(0), held(0))
+    formation.loaded(mac_id(1), held(1, fingerprint="e" * 64))
+    assert formation.mismatch
+    assert (formation.mismatch.device_id, formation.mismatch.problem.kind) == (mac_id(1), "ModelMismatch")
+    told = Formation(plan_of(2))
+    told.lost(mac_id(1), ModelMismatch("toy here is another one.").problem)
+    assert told.mismatch
+    assert told.mismatch.device_id == mac_id(1)
+
+
+@pytest.mark.parametrize("ca", [True, False])
+def test_a_wrong_key_is_told_from_a_failed_handshake(ca: bool) -> None:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    with pytest.raises(WrongKey):
+        check_peer(certificate(Ed25519PrivateKey.generate(), ca=ca), cluster(3))
+    with pytest.raises(WrongKey, match="was expected"):
+        check_peer(mac(1).certificate_der, cluster(3), mac(2).device_id)
+    assert issubclass(WrongKey, HandshakeError)
+
+
+# ---- what is shown of a Mac that is not linked
+
+
+def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_blocked(
+    tmp_path: Path, paired: Desk
+) -> None:
+    """T3: whoever takes a member's name and id on the Wi-Fi gains nothing by it."""
+    sightings, bus = Sightings(lambda _: True), Bus()
+    own = Peer(device_id=ME, name="me", state="connected", trust="paired", is_self=True)
+    peers = Peers(mac(0), paired.store, paired.standing, paired.seen, sightings, AddressBook(sightings), bus, own)
+    for device_id in (PEER, THIRD):
+        sightings.saw(device_id, "claimed", (Place(HOST, 1),))
+        peers.refresh(device_id)
+    assert {p.trust for p in bus.now.peers if not p.is_self} == {"seen"}
+    assert all(p.name != "claimed" for p in bus.now.peers)
+    assert peers.linked() == [p for p in bus.now.peers if p.is_self]
+    paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
+    paired.wrong[THIRD] = "At 127.0.0.1:1: another key."
+    peers.refresh_all()
+    assert {p.trust for p in bus.now.peers if not p.is_self} == {"blocked"}
+
+
+async def test_another_key_at_a_members_place_is_told_until_the_right_one_answers(tmp_path: Path) -> None:
+    async with at_desk(tmp_path) as desk, home_of(PEER_AT) as (right, _):
+        desk.pair()
+        async with home_of(OTHER_AT, another_cluster) as (wrong, _):
+            desk.sightings.saw(mac(PEER_AT).text_id, "studio", (wrong,))
+            desk.dialling.reach(mac(PEER_AT).text_id)
+            await until(lambda: bool(desk.dialling.wrong_key(mac(PEER_AT).text_id)))
+            assert str(wrong) in desk.dialling.wrong_key(mac(PEER_AT).text_id)
+        desk.book.by_hand(mac(PEER_AT).text_id, right)
+        await until(lambda: mac(PEER_AT).text_id in desk.links)
+        assert desk.dialling.wrong_key(mac(PEER_AT).text_id) == ""
+
+
+async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
+    async with at_desk(tmp_path) as desk, home_of(PEER_AT) as (place, server):
+        rosters = chain(4)
+        admin = next(n for n in range(4) if n not in (ME_AT, PEER_AT)) if ME_AT == 0 else 0
+        second = promote(rosters[-1], mac(0), mac(admin).device_id) if admin else rosters[-1]
+        gone = revoke(second, mac(admin), mac(ME_AT).device_id)
+        desk.store.adopt(bundle((*rosters, *((second,) if admin else ()), gone)))
+        desk.book.by_hand(mac(PEER_AT).text_id, place)
+        desk.dialling.roster_changed()
+        await asyncio.sleep(0)
+        assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("dial")]
+        assert server.door.counts["accepted"] == 0
+
+
+def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: Desk) -> None:
+    bus = Bus()
+    journal = Journal(tmp_path / "log", "me", bus)
+    leading = Leading(ME, mesh_of(tmp_path, paired.store), None, bus, journal)  # type: ignore[arg-type]
+    leading._formation = Formation(plan(ME, PEER))
+    answers = Answers(leading, None, bus, journal, tmp_path / "tokens", b"s" * 32)  # type: ignore[arg-type]
+    answers._tokens = asyncio.Future(loop=asyncio.new_event_loop())
+    try:
+        for level in LEVELS:
+            bus.publish(TrustChanged(level=level, weakest="mini", reason="It was not compared."))
+            if level in ("paired", "hardware-bound"):
+                answers._check(plan(ME, PEER), answers._tokens)
+            else:
+                with pytest.raises(NotPaired, match=f"while mini is {level}. It was not compared."):
+                    answers._check(plan(ME, PEER), answers._tokens)
+    finally:
+        answers._tokens.get_loop().close()
+
+
+def test_the_addresses_of_a_mac_outlive_its_key(tmp_path: Path) -> None:
+    told: list[object] = []
+    book = AddressBook(Sightings(lambda _: True), on_proof=told.append)
+    book.by_hand(PEER, Place(HOST, 2))
+    book.met(PEER, Place(HOST, 1))
+    book.moved(PEER, STRANGER)
+    assert (book.of(PEER), book.of(STRANGER)) == ((), (Place(HOST, 1), Place(HOST, 2)))
+    assert told[-1] == {STRANGER: (Place(HOST, 1),)}
+
+
+# ---- links
+
+
+async def nothing(*_: object) -> None:
+    return
+
+
+def mesh_of(folder: Path, store: RosterStore) -> Mesh:
+    bus, sightings = Bus(), Sightings(lambda _: True)
+    status = Status(
+        name="me", chip="", memory_bytes=1, budget_bytes=1, used_bytes=1, worker_pid=1, worker_rss_bytes=1, rtts={}
+    )
+    return Mesh(
+        mac(0),
+        store,
+        AddressBook(sightings),
+        Journal(folder / "log", "me", bus),
+        status=lambda: status,
+        on_change=lambda _: None,
+        on_roster=nothing,
+        on_message=nothing,
+        on_down=nothing,
+    )
+
+
+@pytest.fixture
+async def mesh(tmp_path: Path, paired: Desk) -> AsyncIterator[Mesh]:
+    mesh = mesh_of(tmp_path, paired.store)
+    yield mesh
+    await mesh.stop("The test is over.")
+    if mesh._server:
+        await mesh._server.wait_closed()
+
+
+@asynccontextmanager
+async def link_to(mesh: Mesh, known: Cluster) -> AsyncIterator[ControlLink]:
+    """A link of mac 1 with this Mac, whose handshake began when the roster was that of `known`."""
+    links: list[ControlLink] = []
+
+    async def take(link: ControlLink) -> None:
+        links.append(link)
+        await mesh._accepted(link)
+
+    server = await serve_control(HOST, 0, identity=mac(0), cluster=lambda: known, on_link=take)
+    try:
+        links.append(await dialled(server.sockets[0].getsockname()[1]))
+        yield links[-1]
+    finally:
+        server.close()
+        await server.wait_closed()
+        for link in links:
+            link.close()
+        await asyncio.gather(*(link.wait_closed() for link in links))
+
+
+async def dialled(port: int) -> ControlLink:
+    return await dial_control(HOST, port, identity=mac(1), cluster=cluster(3), peer_id=mac(0).device_id, timeout_s=5.0)
+
+
+async def test_a_link_whose_mac_was_revoked_during_the_handshake_is_not_kept(mesh: Mesh, paired: Desk) -> None:
+    """The roster came between the check of the key and the end of the handshake."""
+    port, known = await mesh.start(HOST, 0), paired.store.cluster()
+    paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
+    async with link_to(mesh, known) as link:
+        with pytest.raises(LinkLost):
+            await asyncio.wait_for(link.recv(), 5)
+        assert mesh.contacts == {}
+        with pytest.raises(LinkError):
+            await dialled(port)
+
+
+async def test_a_roster_that_came_during_the_handshake_is_passed_on(mesh: Mesh, paired: Desk) -> None:
+    known = paired.store.cluster()
+    paired.adopt(rename(ROSTERS[-1], mac(0), mac(2).device_id, "newer"))
+    async with link_to(mesh, known) as link:
+        kind, body = await asyncio.wait_for(link.recv(), 5)
+        assert (kind, link.peer_epoch) == (FrameType.ROSTER, 4)
+        assert encode(paired.store.history[-1]) in body
+
+
+def test_the_request_for_a_new_key_survives_the_limit_of_a_messages_texts() -> None:
+    request = ask_rotation(ROSTERS[-1], mac(1), mac(3))
+    message = from_frame(*to_frame(KeyChange(request=in_pieces(request))))
+    assert isinstance(message, KeyChange)
+    assert b"".join(message.request) == request
+
+
+# ---- what a person types and reads
+
+MACS = [("abcdefgh", "studio"), ("abcdzzzz", "mini"), ("wxyzabcd", "Mini 2"), ("miniaaaa", "air")]
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("abcde", "abcdefgh"),
+        ("ABCDE", "abcdefgh"),
+        ("STUDIO", "abcdefgh"),
+        (" mini 2 ", "wxyzabcd"),
+        ("air", "miniaaaa"),
+    ],
+)
+def test_a_mac_is_named_by_its_name_or_by_the_beginning_of_its_id(typed: str, meant: str) -> None:
+    assert pick(typed, MACS) == meant
+
+
+@pytest.mark.parametrize("typed", ["", "abc", "mini", "abcd", "nobody", "stud", "\x1b[2J"])
+def test_a_name_that_is_none_or_several_is_refused_with_the_names(typed: str) -> None:
+    """A Mac that calls itself like the beginning of another's id is not revoked in its place."""
+    with pytest.raises(UsageError) as refused:
+        pick(typed, MACS)
+    assert "(abcdzzzz)" in refused.value.fix
+    assert "\x1b" not in refused.value.what
+
+
+def test_what_a_mac_sees_is_said_in_words() -> None:
+    private = plan(ME, PEER, THIRD)
+    assert sees(private, ME) == "token ids, logits"
+    assert sees(private, THIRD) == "hidden states of layers 4–5"
+    assert sees(private, STRANGER) == sees(None, ME) == ""
+    short = msgspec.structs.replace(private.stages[1], stop=3)
+    one_layer = msgspec.structs.replace(private, stages=(private.stages[0], short))
+    assert sees(one_layer, PEER) == "hidden states of layer 2"
+    telling = plan(ME, PEER, notes=(EVERY_MAC_SEES,))
+    assert sees(telling, PEER) == "hidden states of layers 2–3, and could tell the prompt's tokens"
+    assert sees(plan(ME), ME) == "token ids, logits"
+
+
+def test_the_view_has_members_strangers_and_those_that_were_put_out_but_no_recovery_key(paired: Desk) -> None:
+    key = make_recovery_key()
+    with_key = set_recovery(ROSTERS[-1], mac(0), key.public)
+    paired.adopt(with_key)
+    paired.adopt(revoke(with_key, mac(0), mac(2).device_id))
+    stranger = Peer(device_id=STRANGER, name="new here", trust="unpaired")
+    rows = trusted_macs(paired.store, paired.standing, [stranger], plan(ME, PEER), mac(0))
+    assert [(m.device_id, m.role, m.level) for m in rows] == [
+        (ME, "admin", "paired"),
+        (PEER, "member", "paired"),
+        (STRANGER, "stranger", "unpaired"),
+        (THIRD, "revoked", "blocked"),
+    ]
+    assert [m.is_self for m in rows] == [True, False, False, False]
+    assert [bool(m.fingerprint) for m in rows] == [True, True, False, True]
+    assert rows[2].name == "new here"
+
+
+async def test_what_cannot_be_undone_is_refused_where_nobody_can_be_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    read, write = os.pipe()
+    os.close(write)
+    with os.fdopen(read) as nobody:
+        monkeypatch.setattr("sys.stdin", nobody)
+        with pytest.raises(UsageError, match="Nobody is here to ask") as refused:
+            await commands._agreed(Namespace(yes=False), "mini is put out.")
+        assert "--yes" in refused.value.fix
+        assert await commands._agreed(Namespace(yes=True), "mini is put out.")
+
+
+def test_a_side_of_a_fork_is_named_by_word_or_hash() -> None:
+    fork = ("aa" * 32, "ab" * 32)
+    assert commands._side("ours", fork) == commands._side("aa" * 5, fork) == fork[0]
+    assert commands._side("theirs", fork) == fork[1]
+    for typed in ("a", "a" * 7, "cc" * 8, "our"):
+        with pytest.raises(UsageError):
+            commands._side(typed, fork)
+
+
+# ---- what is kept of answers
+
+
+def log_of(folder: Path, number: int, *macs: str) -> Path:
+    opening = Opening(
+        request_id=f"{number:032x}",
+        model="m",
+        fingerprint="f",
+        prompt=[1],
+        macs=macs,
+    )
+    log = TokenLog(folder, b"s" * 32, opening)
+    log.close()
+    os.utime(log.path, ns=(number, number))
+    return log.path
+
+
+def test_the_newest_hundred_logs_are_kept(tmp_path: Path) -> None:
+    paths = [log_of(tmp_path / "tokens", number) for number in range(KEPT + 3)]
+    forget_old(tmp_path / "tokens")
+    assert sorted((tmp_path / "tokens").iterdir()) == sorted(paths[3:])
+    forget_old(tmp_path / "none")
+
+
+def test_the_logs_of_answers_with_a_revoked_mac_are_forgotten(tmp_path: Path) -> None:
+    shared, kept = log_of(tmp_path, 1, ME, PEER), log_of(tmp_path, 2, ME, THIRD)
+    (tmp_path / "damaged.mct").write_bytes(b"MCT1")
+    assert forget_shared(tmp_path, b"s" * 32, {PEER}) == 1
+    assert (shared.exists(), kept.exists()) == (False, True)

@@ -1,0 +1,377 @@
+"""`macluster run` as a person runs it, over a real socket: what is asked, what is printed, what Ctrl+C leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from core.errors import LinkTimeout, Parked, UsageError
+from core.events import PlanLoaded, PlanProposed, Recovery
+from core.models.text.tokenizer import Tokens
+from core.node.answers.sessions import Sessions
+from core.node.commands import Commands
+from core.node.disks.conversations import Conversations
+from core.node.disks.transfers import Transfers
+from core.node.local_api import LocalApi
+from core.node.trust.trust_commands import Trusting
+from core.requests import ChatRequest, Message, Sampling
+from core.settings import Home
+from core.worker.messages import Token
+from tests.unit.node.test_answers import TEXT, Desk, ids_of, model, tokens  # noqa: F401 - fixtures
+from tui.cli import run
+from tui.cli.main import main
+from tui.cli.parser import parser
+from tui.cli.run import answer, request_of
+from tui.cli.watch import Watch
+
+RUN = ["run", "toy", "-p", "hello"]
+DEADLINE_S = 60.0
+
+
+def request(*words: str) -> ChatRequest:
+    args = parser().parse_args([*RUN, *words])
+    return request_of(args.prompt, args)
+
+
+def test_every_option_is_asked_for() -> None:
+    hello = (Message(role="user", content="hello"),)
+    assert request() == ChatRequest(messages=hello, max_tokens=200)
+    words = """--max-tokens 9 --min-tokens 3 --stop END --stop 日 --ignore-chat-template --temperature 0.5 --top-p 0.9
+        --min-p 0.05 --top-k 40 --repetition-penalty 1.1 --presence-penalty -2 --frequency-penalty 0.25
+        --logit-bias 42=-5 --logit-bias 7=1e-1 --seed 9223372036854775807 --logprobs 0 --json"""
+    assert request(*words.split()) == ChatRequest(
+        messages=hello,
+        max_tokens=9,
+        min_tokens=3,
+        stop=("END", "日"),
+        raw=True,
+        sampling=Sampling(
+            temperature=0.5,
+            top_p=0.9,
+            min_p=0.05,
+            top_k=40,
+            repetition_penalty=1.1,
+            presence_penalty=-2.0,
+            frequency_penalty=0.25,
+            logit_bias={42: -5.0, 7: 0.1},
+            seed=(1 << 63) - 1,
+            logprobs=0,
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param("--temperature warm", "'warm' is no number", id="no_number"),
+        pytest.param("--repetition-penalty nan", "'nan' is no number", id="nan"),
+        pytest.param("--presence-penalty=-inf", "'-inf' is no number", id="no_bounds"),
+        pytest.param("--temperature 5.5", "$.sampling.temperature", id="temperature"),
+        pytest.param("--temperature=-1", "$.sampling.temperature", id="below_zero"),
+        pytest.param("--top-p 1.5", "$.sampling.top_p", id="top_p"),
+        pytest.param("--min-p 2", "$.sampling.min_p", id="min_p"),
+        pytest.param("--top-k -1", "$.sampling.top_k", id="top_k"),
+        pytest.param("--repetition-penalty 0", "$.sampling.repetition_penalty", id="repetition"),
+        pytest.param("--presence-penalty 3", "$.sampling.presence_penalty", id="presence"),
+        pytest.param("--frequency-penalty -3", "$.sampling.frequency_penalty", id="frequency"),
+        pytest.param("--logit-bias 42", "'' is no number", id="bias_without_value"),
+        pytest.param("--logit-bias cat=1", "'cat=1' is not a token id and a number, such as 42=-5", id="bias_of_text"),
+        pytest.param("--logit-bias 42=1000", "$.sampling.logit_bias", id="bias_too_far"),
+        pytest.param("--seed -1", "$.sampling.seed", id="seed"),
+        pytest.param("--logprobs 21 --json", "$.sampling.logprobs", id="logprobs"),
+        pytest.param("--logprobs 1", "Add --json.", id="logprobs_as_text"),
+        pytest.param("--max-tokens 0", "$.max_tokens", id="max_tokens"),
+        pytest.param("--min-tokens -1", "$.min_tokens", id="min_tokens"),
+        pytest.param("--stop=", "$.stop", id="empty_stop"),
+        pytest.param(" ".join(f"--stop {n}" for n in range(17)), "$.stop", id="many_stops"),
+    ],
+)
+def test_bad_values_are_told_before_anything_is_asked_or_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: str, said: str
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["macluster", "--home", str(tmp_path), *RUN, *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:  # noqa: F811
+    """A node's socket with a plan that is ready; the worker is played."""
+    async with served(Desk(tmp_path, model)) as desk:
+        yield desk
+
+
+@asynccontextmanager
+async def served(desk: Desk) -> AsyncIterator[Desk]:
+    """It answers, with the model loaded."""
+    await desk.load()
+    plan = desk.cluster.plan
+    assert plan
+    desk.bus.publish(PlanProposed(plan=plan))
+    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    rest: Any = dict.fromkeys(("planning", "rescue", "peers", "introductions", "speed", "know", "look_again", "check"))
+    parts = Sessions.__new__(Sessions), Conversations.__new__(Conversations), Trusting.__new__(Trusting)
+    api = LocalApi(Commands(answers=desk.answers, **rest), *parts, Transfers.__new__(Transfers), desk.bus)
+    await api.start(desk.folder / "node.sock")
+    yield desk
+    desk.ends_all()
+    await api.stop()
+
+
+@asynccontextmanager
+async def running(
+    desk: Desk,
+    *words: str,
+    run: Sequence[str] = (*RUN, "--ignore-chat-template"),
+    until: Callable[[], object] | None = None,
+    stderr: int = PIPE,
+) -> AsyncIterator[Process]:
+    """`macluster run`, once it has asked for something of the worker, or `until`."""
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(desk.folder), *run, *words]
+    before = len(desk.asked)
+    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=stderr)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not (until() if until else len(desk.asked) > before):
+                assert process.returncode is None
+                await asyncio.sleep(0.02)
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def test_the_answer_comes_as_text_without_what_stops_it(desk: Desk, tokens: Tokens) -> None:  # noqa: F811
+    async with running(desk, "--stop", "and a") as process:
+        (asked,) = desk.asked
+        desk.writes(asked, ids_of(tokens, TEXT))
+        out, err = await process.communicate()
+    assert (process.returncode, err) == (0, b"")
+    assert out.decode() == TEXT[: TEXT.index("and a")] + "\n\n"
+    assert desk.cancelled == [asked.request_id]
+
+
+async def test_json_tells_logprobs(desk: Desk) -> None:
+    async with running(desk, "--json", "--logprobs", "2") as process:
+        (asked,) = desk.asked
+        for index, token in enumerate((80, 81)):
+            top = ((80, -0.25), (81, -1.5))
+            desk.says(Token(request_id=asked.request_id, index=index, token=token, logprob=top[index][1], top=top))
+        desk.ends(asked)
+        out, _ = await process.communicate()
+    facts = json.loads(out)
+    told: list[dict[str, Any]] = [{"token": 80, "logprob": -0.25}, {"token": 81, "logprob": -1.5}]
+    assert facts["logprobs"] == [one | {"top": told} for one in told]
+    assert (process.returncode, facts["tokens"], facts["finish_reason"]) == (0, [80, 81], "length")
+
+
+@pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
+async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
+    desk: Desk,
+    tokens: Tokens,  # noqa: F811
+    as_json: bool,
+) -> None:
+    other = await desk.ask("another")
+    ids = ids_of(tokens, "Three small machines END")
+    async with running(desk, "--stop", "END of", *(["--json"] if as_json else [])) as process:
+        _, asked = desk.asked
+        desk.writes(other, ids)
+        desk.writes(asked, ids)
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    assert (process.returncode, err) == (130, b"")
+    assert desk.cancelled == [asked.request_id]
+    assert desk.bus.now.running == (other.request_id,)
+    if as_json:
+        facts = json.loads(out)
+        assert (facts["text"], facts["tokens"]) == ("Three small machines END", ids)
+        assert facts["finish_reason"] == "cancelled"
+    else:
+        assert out.decode() == "Three small machines END\n\n", "what was held back for a stop text is shown, too"
+
+
+async def test_ctrl_c_before_the_node_has_answered_leaves_nothing_that_runs(desk: Desk) -> None:
+    busy = desk.answers._encoding
+    await busy.acquire()
+    async with running(desk, until=lambda: busy._waiters) as process:
+        process.send_signal(signal.SIGINT)
+        busy.release()
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (130, b"\n\n", b"")
+    assert desk.cancelled == [asked.request_id for asked in desk.asked]
+    assert not desk.bus.now.running
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        pytest.param(UsageError("Top-k 600 is too many.", "Ask for less."), 2, id="wrong_use"),
+        pytest.param(Parked("mini is gone."), 1, id="failure"),
+    ],
+)
+async def test_what_ends_an_answer_is_told_with_the_cure(desk: Desk, error: UsageError | Parked, status: int) -> None:
+    async with running(desk, "--json") as process:
+        desk.ends(desk.asked[0], "error", error.problem)
+        out, err = await process.communicate()
+    assert (process.returncode, err.decode()) == (status, f"macluster: {error}\n")
+    assert json.loads(out)["problem"]["what"] == error.what
+
+
+GONE = Recovery(state="hold", text="mini is gone.", fix="Wake it up.", since=5.0)
+BACK = Recovery(state="running", text="recovered: mini left, now studio + mbp, 17 s")
+
+
+def recovers(desk: Desk, request_id: str) -> None:
+    for told in (GONE, GONE, Recovery(state="replan", text="Of another.", requests=("ab" * 16,))):
+        desk.bus.publish(told)
+    desk.bus.publish(replace(BACK, requests=(request_id,)))
+
+
+async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: Desk, tokens: Tokens) -> None:  # noqa: F811
+    async with running(desk) as process:
+        (asked,) = desk.asked
+        ids = ids_of(tokens, TEXT)
+        desk.writes(asked, ids[:5])
+        recovers(desk, asked.request_id)
+        desk.writes(asked, ids[5:])
+        desk.ends(asked)
+        out, err = await process.communicate()
+    assert (process.returncode, out.decode()) == (0, TEXT + "\n\n")
+    assert err.decode() == f"mini is gone. Wake it up.\n{BACK.text}\n"
+
+
+async def test_json_tells_what_happened_to_the_plan(desk: Desk) -> None:
+    async with running(desk, "--json") as process:
+        (asked,) = desk.asked
+        recovers(desk, asked.request_id)
+        desk.ends(asked)
+        out, err = await process.communicate()
+    told = json.loads(out)["recoveries"]
+    assert [(one["state"], one["text"], one["fix"]) for one in told] == [
+        ("hold", GONE.text, GONE.fix),
+        ("running", BACK.text, ""),
+    ]
+    assert err == b""
+
+
+@pytest.mark.parametrize(
+    ("no_color", "line"),
+    [pytest.param("", f"\x1b[2m{BACK.text}\x1b[0m", id="dim"), pytest.param("1", BACK.text, id="no_color")],
+)
+async def test_on_a_terminal_it_is_dim(desk: Desk, monkeypatch: pytest.MonkeyPatch, no_color: str, line: str) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    screen, terminal = os.openpty()
+    try:
+        async with running(desk, stderr=terminal) as process:
+            desk.bus.publish(BACK)
+            desk.ends(desk.asked[0])
+            out, _ = await process.communicate()
+        assert os.read(screen, 4096).decode() == line + "\r\n"
+        assert out == b"\n\n"
+    finally:
+        os.close(screen)
+        os.close(terminal)
+
+
+async def test_an_answer_that_waits_for_a_mac_has_time(
+    desk: Desk,
+    tokens: Tokens,  # noqa: F811
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(run, "ANSWER_S", 0.4)
+    async with Watch(Home(desk.folder)) as watch:
+        await watch.attached(DEADLINE_S)
+        with pytest.raises(LinkTimeout, match="The answer took longer"):
+            await answer(watch, request("--ignore-chat-template"), as_json=False, hops=False)
+        asking = asyncio.create_task(answer(watch, request("--ignore-chat-template"), as_json=False, hops=False))
+        desk.bus.publish(Recovery(state="wait", text="It waits for mini."))
+        done, _ = await asyncio.wait([asking], timeout=1.0)
+        assert not done
+        desk.bus.publish(BACK)
+        desk.writes(desk.asked[-1], ids_of(tokens, TEXT))
+        desk.ends(desk.asked[-1])
+        await asyncio.wait_for(asking, DEADLINE_S)
+    assert TEXT in capsys.readouterr().out
+
+
+async def test_ctrl_c_ends_an_answer_that_waits(desk: Desk) -> None:
+    async with running(desk) as process:
+        desk.answers.suspend()
+        desk.bus.publish(Recovery(state="wait", text="It waits for mini."))
+        assert process.stderr
+        assert await process.stderr.readline() == b"It waits for mini.\n"
+        process.send_signal(signal.SIGINT)
+        out, err = await process.communicate()
+    assert (process.returncode, out, err) == (130, b"\n\n", b"")
+    assert not desk.bus.now.running
+
+
+@pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
+async def test_continue_prints_what_was_there_and_goes_on(
+    desk: Desk,
+    tokens: Tokens,  # noqa: F811
+    as_json: bool,
+) -> None:
+    ids = ids_of(tokens, TEXT)
+    first, second = await desk.ask(), await desk.ask()
+    desk.writes(first, ids[:9])
+    desk.writes(second, [65])
+    async with served(desk.crashes()) as again:
+        words = [first.request_id[:8], *(["--json"] if as_json else [])]
+        async with running(again, *words, run=["run", "toy", "--continue"]) as process:
+            (asked,) = again.asked
+            assert asked.written == ids[:9]
+            again.writes(first, ids[9:])
+            again.ends(first)
+            out, err = await process.communicate()
+        assert (process.returncode, err) == (0, b"")
+        if as_json:
+            facts = json.loads(out)
+            assert (facts["text"], facts["tokens"]) == (TEXT, ids[9:])
+        else:
+            assert out.decode() == TEXT + "\n\n"
+        status = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tui.cli.main", "--home", str(desk.folder), "run", "toy", "--continue", "zz"),
+            stderr=PIPE,
+        )
+        _, err = await status.communicate()
+        assert (status.returncode, "begins with 'zz'" in err.decode()) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        pytest.param([], "required", id="neither"),
+        pytest.param(["-p", "x", "--continue"], "not allowed with", id="both"),
+        pytest.param(["--continue", "--session", "trip"], "as it was", id="session"),
+        pytest.param(["--continue", "--max-tokens", "9"], "as it was", id="options"),
+        pytest.param(["--continue", "ab", "--temperature", "0.5"], "as it was", id="sampling"),
+    ],
+)
+def test_continue_takes_no_other_wish(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    words: Sequence[str],
+    said: str,
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["macluster", "--home", str(tmp_path), "run", "toy", *words])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert said in capsys.readouterr().err

@@ -1,0 +1,55 @@
+"""Macs that need not exist: their budgets as a person writes them, and the plan of a model over them without a node."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+
+from core.errors import UsageError
+from core.events import Peer
+from core.requests import PlanPreview, PreviewRequest
+from core.settings import GB, Home, hub_cache
+
+MAX_GB = 1_000_000.0
+
+
+def budgets_of(words: str, option: str) -> tuple[float, ...]:
+    """The list of GB in `words`, the head first. Raises UsageError that names the `option`."""
+    try:
+        budgets = tuple(float(part) for part in words.split(","))
+    except ValueError:
+        raise UsageError(f"{option} {words!r} is no list of GB.", "Write it as 64,32,16.") from None
+    if not all(0 < budget <= MAX_GB for budget in budgets):
+        raise UsageError(f"A budget of {option} is not above zero.", "Write it as 64,32,16.")
+    return budgets
+
+
+async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequence[float]) -> PlanPreview:
+    """What loading a model over Macs of these budgets would do; nothing is loaded and no node is asked.
+
+    Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
+    """
+    # only `macluster plan --macs` needs them
+    from core.node.disks.local_models import Models
+    from core.node.ring.split_profiles import Anatomies
+    from core.plan.preview import preview_of
+
+    models = Models([home.models, hub_cache()], home.hashes)
+    entry = await models.find(request.model)
+    anatomies = Anatomies(home.anatomies)
+    anatomy = await anatomies.of(entry)
+    macs = [
+        Peer(device_id=f"mac{n}", name=f"mac {n}", budget_bytes=max(1, int(budget * GB)))
+        for n, budget in enumerate(budgets_gb, 1)
+    ]
+    layout = await models.layout(entry)
+    preview = await asyncio.to_thread(
+        preview_of,
+        model=entry.name,
+        fingerprint=entry.fingerprint,
+        layout=layout,
+        peers=macs,
+        request=request,
+        anatomy=anatomy,
+    )
+    return await anatomies.with_parts(entry, preview) if request.parts else preview

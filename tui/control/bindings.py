@@ -1,0 +1,111 @@
+"""What is made of the registry: bindings, words for keys, and the commands of the palette."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+from textual.actions import parse
+from textual.app import App, SystemCommand
+from textual.binding import Binding
+from textual.dom import DOMNode
+from textual.screen import Screen
+from textual.widget import Widget
+
+from tui.control.keymap import Action
+
+
+def bindings(actions: tuple[Action, ...]) -> list[Binding]:
+    """Textual bindings of those actions that have keys, one binding a key; only an action's first key is shown."""
+    return [
+        Binding(
+            key,
+            action.run,
+            action.word,
+            show=action.footer and first == 0,
+            priority=action.priority,
+            id=action.id,
+            tooltip=action.title,
+        )
+        for action in actions
+        if action.keys
+        for first, key in enumerate(action.keys.split(","))
+    ]
+
+
+def keys_of(actions: tuple[Action, ...], *runs: str) -> str:
+    """The keys of some actions as a line: "Esc Stop · F1 Help"."""
+    chosen = [next(a for a in actions if a.run.removeprefix("app.") == run) for run in runs]
+    return " · ".join(f"{key_title(a.keys.split(',')[0])} {a.word}" for a in chosen)
+
+
+_KEY_WORDS = {"⏎": "Enter", "⎋": "Esc", "⭾": "Tab", "shift+tab": "Shift+Tab"} | {
+    name: name.capitalize() for name in ("esc", "tab", "space", "end")
+}
+
+
+def key_word(display: str) -> str:
+    """A key as it is called on the keyboard: "⏎" is Enter, "f1" is F1."""
+    if display[:1] == "f" and display[1:].isdigit():
+        return display.upper()
+    return _KEY_WORDS.get(display, display)
+
+
+def key_title(key: str) -> str:
+    """The name of a key in a sentence: "ctrl+r" is Ctrl+R, "left_square_bracket" is [."""
+    words = {
+        "left_square_bracket": "[",
+        "right_square_bracket": "]",
+        "question_mark": "?",
+        "slash": "/",
+        "escape": "Esc",
+    }
+    if len(key) == 1 or key in words:
+        return words.get(key, key)
+    return "+".join(words.get(part, part.capitalize()) for part in key.split("+"))
+
+
+# moving the cursor or the focus needs the keys, not a command
+_MOVES = ("scroll_", "cursor_", "app.focus")
+
+
+def palette(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
+    """Every action that can run on `screen` now. Of widgets that share a table, the one that has the focus takes it."""
+    focused = screen.focused.ancestors_with_self if screen.focused is not None else []
+    owners: dict[tuple[Action, ...], list[DOMNode]] = {}
+    for node in (app, screen, *screen.query("*").results(Widget)):
+        if (actions := getattr(node, "ACTIONS", ())) and all(n.display for n in node.ancestors_with_self):
+            owners.setdefault(actions, []).append(node)
+    told: set[str] = set()
+    for actions, nodes in owners.items():
+        owner = next((n for n in nodes if n in focused), nodes[0] if len(nodes) == 1 else None)
+        for action in actions if owner is not None else ():
+            if not action.run.startswith(_MOVES) and action.id != "mc.palette" and action.title not in told:
+                told.add(action.title)
+                run = partial(app.run_action, action.run, owner)
+                yield SystemCommand(action.title, _help(app, owner or app, action), run, discover=owner is app)
+
+
+def why_not(app: App[Any], node: DOMNode, run: str) -> str:
+    """Why `node` cannot do an action now; "" if it can. Who owns actions may have a method `why_not`, which is given
+    the action without the name of its owner.
+    """
+    owner, _, _ = parse(run)
+    target = {"app": app, "screen": app.screen}.get(owner, node)
+    asked = getattr(target, "why_not", None)
+    return asked(run.removeprefix(f"{owner}.")) if asked is not None else ""
+
+
+def word_of(node: DOMNode, run: str) -> str:
+    """The word of an action that means something else from time to time, "" for the one in its table. Who owns such
+    actions has a method `word_of`.
+    """
+    asked = getattr(node, "word_of", None)
+    return asked(run) if asked is not None else ""
+
+
+def _help(app: App[Any], owner: DOMNode, action: Action) -> str:
+    if why := why_not(app, owner, action.run):
+        return f"Not now: {why}"
+    return f"Key: {key_title(action.keys.split(',')[0])}" if action.keys else "No key"

@@ -1,0 +1,210 @@
+"""The conversation as the person leads it: asks, stops, asks again, edits, goes on. What follows from it is in
+`tui.state.conversation`.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Coroutine
+from functools import partial
+from typing import TYPE_CHECKING
+
+from core.requests import AnswerId, ChatOptions, ChatRequest, ConversationId, Message, UnfinishedAnswer
+from tui.control import confirm
+from tui.control.bridge import FAILURES, problem_of
+from tui.state import conversation, state
+from tui.state.recovery import held
+from tui.state.state import UiState
+
+if TYPE_CHECKING:
+    from tui.app import MaclusterApp
+
+NO_MODEL = "No model is ready. Ctrl+O loads one."
+LOADING = "The model is being loaded. Enter asks once it is ready."
+WRITING = "An answer is being written. Esc stops it."
+
+
+class Talk:
+    """Reads and sets the state of `app`, and tells its person what cannot be now."""
+
+    def __init__(self, app: MaclusterApp) -> None:
+        self._app = app
+
+    def send(self, text: str) -> None:
+        """Ask what stands in the prompt, or say why that cannot be now."""
+        app = self._app
+        if recovery := held(app.state.snapshot):
+            app.note_down(f"Nothing can be asked now. {recovery.text}")
+        elif app.state.answer is not None:
+            app.note_down(WRITING)
+        elif app.state.snapshot.plan_status == "loading":
+            app.note_down(LOADING)
+        elif app.state.snapshot.plan_status != "ready":
+            app.note_down(NO_MODEL)
+        else:
+            if number := app.state.editing:
+                self._cut(conversation.cut(app.state, number))
+            self._ask(text)
+            app.dashboard.prompt.taken()
+
+    def again(self) -> None:
+        """Ask the last question again."""
+        app = self._app
+        kept, question = conversation.retried(app.state)
+        if not question:
+            app.note_down("There is no finished question to ask again.")
+        elif app.state.snapshot.plan_status != "ready":
+            app.note_down(NO_MODEL)
+        else:
+            self._cut(kept)
+            self._ask(question)
+
+    def edit(self, number: int) -> None:
+        """Put that question into the prompt; nothing changes before it is sent."""
+        turn = next((turn for turn in self._app.state.turns if turn.number == number), None)
+        if self._app.state.answer is not None:
+            self._app.note_down(WRITING)
+        elif turn is not None:
+            self._app.dashboard.prompt.lend(turn.text)
+            self._app.set_state(conversation.editing(self._app.state, number))
+
+    def give_up_edit(self) -> None:
+        """The conversation stays as it is."""
+        self._app.dashboard.prompt.give_back()
+        self._app.set_state(conversation.editing(self._app.state, 0))
+
+    def stop(self) -> bool:
+        """Stop the answer; what is written stays. False where none is being written."""
+        answer = self._app.state.answer
+        if answer is None:
+            return False
+        if answer.request_id:
+            self._app.command(self._app.client.cancel(answer.request_id))
+        else:
+            self._app.set_state(conversation.stopped(self._app.state))
+        return True
+
+    async def begin(self) -> bool:
+        """A new, empty conversation; the one before is kept, and a running answer of it stopped. False: it stays."""
+        if not await confirm.may_leave(self._app):
+            return False
+        self.leave()
+        self._app.set_state(conversation.cleared(self._app.state))
+        return True
+
+    async def open(self, wanted: ConversationId) -> bool:
+        """A kept conversation, in the place of the one before; False: that stays. Raises what the node refuses."""
+        if wanted.id == self._app.state.chat.id:
+            return True
+        if not await confirm.may_leave(self._app):
+            return False
+        found = await self._app.archive.read(wanted)
+        self.leave()
+        self._show(conversation.opened(self._app.state, found))
+        return True
+
+    def leave(self) -> None:
+        """The conversation on screen ends here."""
+        self.stop()
+        if self._app.state.editing:
+            self.give_up_edit()
+        self._app.set_state(conversation.stopped(self._app.state))
+
+    def ask_with(self, options: ChatOptions) -> None:
+        """The next answers are asked for like that."""
+        self._app.set_state(conversation.asked_with(self._app.state, options))
+
+    def go_on(self) -> None:
+        """Continue the answer that was interrupted."""
+        app = self._app
+        if kept := conversation.interrupted(app.state):
+            self._run(partial(self._going_on, kept), "go on")
+
+    def show(self, said: tuple[Message, ...]) -> None:
+        """The words of a kept conversation, in the place of the one before."""
+        self.leave()
+        self._app.set_state(conversation.taken_up(self._app.state, said, time.time()))
+
+    def find_unfinished(self) -> None:
+        """Ask the node for answers that can be continued."""
+        self._run(self._offer, "unfinished")
+
+    def _cut(self, kept: UiState) -> None:
+        app = self._app
+        if app.state.chat.id and not kept.chat.id:
+            private = app.state.chat.is_private
+            app.note_down(
+                "What was here is gone: nothing of this chat is kept."
+                if private
+                else "What was here stays as a conversation of its own. F3 shows all."
+            )
+        app.state = kept
+
+    def _ask(self, text: str) -> None:
+        app, now = self._app, time.time()
+        app.state = conversation.begun(app.state, secrets.token_hex(16), now)
+        app.set_state(conversation.sent(app.state, text, now))
+        number = app.state.next_number
+        app.run_worker(self._chat(number), group="chat", exit_on_error=False)
+
+    async def _chat(self, number: int) -> None:
+        app = self._app
+        try:
+            reply = await app.client.chat(_request(app.state))
+            if app.state.answer is None or app.state.next_number != number:
+                # stopped or cleared before the node had answered
+                await app.client.cancel(reply.request_id)
+                return
+        except FAILURES as error:
+            if app.state.next_number == number:
+                app.set_state(conversation.refused(app.state, problem_of(error)))
+            return
+        app.set_state(conversation.accepted(app.state, reply.request_id, reply.prompt_tokens, time.time()))
+
+    async def _going_on(self, kept: UnfinishedAnswer) -> None:
+        app = self._app
+        try:
+            reply = await app.client.go_on(AnswerId(request_id=kept.request_id))
+        except FAILURES as error:
+            app.set_state(state.failed(app.state, problem_of(error)))
+            return
+        now = time.time()
+        again = conversation.begun(conversation.continued(app.state, kept, now), secrets.token_hex(16), now)
+        app.set_state(conversation.accepted(again, reply.request_id, reply.prompt_tokens, now))
+        app.refresh_bindings()
+
+    async def _offer(self) -> None:
+        app = self._app
+        try:
+            unfinished = await app.client.unfinished()
+            cut_off = None if app.state.turns else await app.archive.holding(unfinished[:1])
+        except FAILURES as error:
+            app.tell(problem_of(error))
+            return
+        if cut_off is not None and not app.state.turns:
+            known = conversation.offered(app.state, unfinished, time.time())
+            self._show(conversation.opened(known, cut_off))
+        else:
+            app.set_state(conversation.offered(app.state, unfinished, time.time()))
+        app.refresh_bindings()
+
+    def _show(self, opened: UiState) -> None:
+        self._app.archive.knows(opened)
+        self._app.set_state(opened)
+
+    def _run(self, work: Callable[[], Coroutine[None, None, None]], group: str) -> None:
+        # made when it begins: one that is replaced before that leaves nothing behind
+        self._app.run_worker(work, group=group, exclusive=True, exit_on_error=False)  # type: ignore[arg-type]
+
+
+def _request(now: UiState) -> ChatRequest:
+    """What the node is asked."""
+    options = now.chat.options
+    return ChatRequest(
+        messages=conversation.messages(now),
+        max_tokens=options.max_tokens,
+        stop=options.stop,
+        sampling=options.sampling,
+        keep=not now.chat.is_private,
+    )

@@ -1,0 +1,153 @@
+"""The kept conversations as the app deals with them: what is said is saved by itself, in the background."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from core.errors import Problem
+from core.requests import (
+    Conversation,
+    ConversationId,
+    ConversationInfo,
+    ConversationTitle,
+    UnfinishedAnswer,
+)
+from tui.control import confirm
+from tui.control.bridge import FAILURES, problem_of
+from tui.state import chats, conversation, state
+from tui.state.state import UiState, washed
+
+if TYPE_CHECKING:
+    from tui.app import MaclusterApp
+
+RETRY_S: Final = 5.0
+SETTLE_S: Final = 1.0
+
+# of a state: what is saved anew when it changes
+Mark = tuple[object, ...]
+
+
+class Archive:
+    """Saves the conversation of `app` after each question, each answer and each change, unless it is private."""
+
+    def __init__(self, app: MaclusterApp) -> None:
+        self._app = app
+        self._saved: Mark = ()
+        self._waiting: dict[str, Conversation] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._failed_at = 0.0
+
+    def look(self, now: UiState) -> None:
+        """Save `now` if something is new in it; and what could not be saved before, every few seconds."""
+        if now.chat.id and not now.chat.is_private and _mark(now) != self._saved:
+            self._waiting[now.chat.id] = chats.kept(now.chat, now.turns, time.time())
+        self._saved = _mark(now)
+        if self._waiting and self._idle.is_set() and time.monotonic() - self._failed_at > RETRY_S:
+            self._idle.clear()
+            save: Any = self._save
+            self._app.run_worker(save, group="archive", exit_on_error=False)
+
+    def knows(self, now: UiState) -> None:
+        """`now` is what is kept: it need not be saved."""
+        self._saved = _mark(now)
+
+    async def settle(self) -> None:
+        """Before the app ends: what is being saved is saved, or cannot be within a second."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._idle.wait(), SETTLE_S)
+
+    async def all(self) -> list[ConversationInfo]:
+        """Every kept conversation, the newest first."""
+        found = await self._app.client.conversations()
+        # a list needs single lines, but an ending keeps its own
+        return [msgspec.structs.replace(washed(each), ending=washed(each.ending, lines=True)) for each in found]
+
+    async def read(self, wanted: ConversationId) -> Conversation:
+        """One of them, as it was saved last."""
+        await self.settle()
+        return await self._app.client.conversation(wanted)
+
+    async def holding(self, cut_off: Sequence[UnfinishedAnswer]) -> Conversation | None:
+        """The one whose last answer is one of those that were cut off."""
+        wanted = {each.request_id for each in cut_off}
+        for each in await self.all() if wanted else ():
+            if each.last_request in wanted:
+                return await self.read(ConversationId(id=each.id))
+        return None
+
+    async def rename(self, wanted: ConversationTitle) -> None:
+        """Give one another title."""
+        await self.settle()
+        await self._app.client.rename_conversation(wanted)
+        if wanted.id == self._app.state.chat.id:
+            self._app.set_state(conversation.called(self._app.state, wanted.title))
+
+    async def delete(self, wanted: ConversationId) -> None:
+        """Forget one; if it is on screen, an empty one takes its place."""
+        await self.settle()
+        self._waiting.pop(wanted.id, None)
+        if wanted.id == self._app.state.chat.id:
+            self._app.talk.stop()
+            self._app.set_state(conversation.cleared(self._app.state))
+        await self._app.client.delete_conversation(wanted)
+
+    async def export(self, wanted: ConversationId | None = None) -> None:
+        """Write one, without a word the one on screen, to a file that the person names."""
+        now = self._app.state
+        if wanted is not None and wanted.id != now.chat.id:
+            await confirm.export(self._app, await self.read(wanted))
+        elif now.turns:
+            shown = chats.kept(now.chat, now.turns, time.time())
+            await confirm.export(self._app, shown)
+        else:
+            self._app.note_down("There is nothing to export yet.")
+
+    async def switch_private(self) -> None:
+        """Keep nothing of the conversation on screen, and forget what is kept of it; or keep it again."""
+        now = self._app.state
+        if now.chat.is_private:
+            self._app.set_state(conversation.private(now, False))
+            self._app.note_down("This conversation is kept from now on.")
+        elif await confirm.may_forget(self._app):
+            await self.settle()
+            self._waiting.pop(now.chat.id, None)
+            self._app.set_state(conversation.private(self._app.state, True))
+            if now.chat.id:
+                await self._app.client.delete_conversation(ConversationId(id=now.chat.id))
+            self._app.note_down("Nothing of this conversation is kept. It is gone when you leave it.")
+
+    async def _save(self) -> None:
+        try:
+            while self._waiting:
+                name, wanted = next(iter(self._waiting.items()))
+                await self._app.client.keep_conversation(wanted)
+                self._failed_at = 0.0
+                if self._waiting.get(name) is wanted:
+                    del self._waiting[name]
+                elif name not in self._waiting:  # meanwhile it was to be forgotten
+                    await self._app.client.delete_conversation(ConversationId(id=name))
+        except FAILURES as error:
+            is_first, self._failed_at = not self._failed_at, time.monotonic()
+            if is_first:
+                self._app.set_state(state.failed(self._app.state, _unsaved(problem_of(error))))
+        finally:
+            self._idle.set()
+
+
+def _unsaved(why: Problem) -> Problem:
+    cure = "Nothing is lost while this window is open; it is tried again every few seconds."
+    return Problem(
+        kind=why.kind, what=f"The conversation could not be saved. {why.what}", fix=f"{why.fix} {cure}".strip()
+    )
+
+
+def _mark(now: UiState) -> Mark:
+    last = now.turns[-1] if now.turns else None
+    return now.chat, last and (last.number, last.request_id, last.done)
