@@ -68,7 +68,7 @@ def windows() -> Picture:
     panels = []
     with prefill.sides(prefill.PROMPT_TOKENS, (CHUNK,), prefill.DEFAULT) as sides:
         for window in (1, prefill.PLANNED):
-            played = sides.play(prefill.Way(CHUNK, window), 0)
+            played = sides.play(prefill.PrefillWay(CHUNK, window), 0)
             speed = prefill.PROMPT_TOKENS / played.turn.seconds
             figures = f"{played.turn.seconds:.2f} s, {speed:.0f} tokens/s, {_shares(played.turn.activity)}"
             title = "One chunk under way" if window == 1 else f"{window} chunks under way"

@@ -22,15 +22,15 @@ from core.settings import default_home
 from tui.control import crash, quitting
 from tui.control.bindings import bindings, key_word, palette, why_not
 from tui.control.bridge import FAILURES, follow, problem_of
-from tui.control.catalog import Catalog
-from tui.control.chat_controller import Talk
-from tui.control.clipboard import Copying
-from tui.control.conversation_archive import Archive
-from tui.control.event_handler import News
+from tui.control.catalog import ModelCatalog
+from tui.control.chat_controller import ChatController
+from tui.control.clipboard import Clipboard
+from tui.control.conversation_archive import ConversationArchive
+from tui.control.event_handler import EventHandler
 from tui.control.gc_tuning import calm_collector
 from tui.control.keymap import APP
-from tui.control.mac_controller import Macs
-from tui.control.model_controller import Models
+from tui.control.mac_controller import MacController
+from tui.control.model_controller import ModelController
 from tui.control.preferences import DEFAULTS, Preferences
 from tui.control.theme_memory import ThemeMemory
 from tui.screens import table
@@ -75,13 +75,13 @@ class MaclusterApp(App[None], inherit_bindings=False):
         self.preferences = preferences
         self._ends_node = ends_node
         self.state: UiState = UiState()
-        self.catalog: Catalog = Catalog(client)
-        self.models = Models(self)
-        self.macs = Macs(self)
-        self.talk: Talk = Talk(self)
-        self.archive: Archive = Archive(self)
-        self.news = News(self)
-        self.copying = Copying(self)
+        self.catalog: ModelCatalog = ModelCatalog(client)
+        self.models = ModelController(self)
+        self.macs = MacController(self)
+        self.talk: ChatController = ChatController(self)
+        self.archive: ConversationArchive = ConversationArchive(self)
+        self.news = EventHandler(self)
+        self.copying = Clipboard(self)
         self._fps = frames_per_s(preferences, os.environ)
         if self._fps < FULL_FPS or preferences.plain:
             self.animation_level = "none"

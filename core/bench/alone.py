@@ -14,7 +14,7 @@ from core.bench.partner import Partner, partner
 ANSWER_S: Final = 300.0
 
 
-class Said(NamedTuple):
+class SoloAnswer(NamedTuple):
     """An answer: when it was asked for, and its token ids and when each was there, in seconds of one clock."""
 
     asked: float
@@ -22,7 +22,7 @@ class Said(NamedTuple):
     times: tuple[float, ...]
 
 
-class _Asked(NamedTuple):
+class _SoloRequest(NamedTuple):
     directory: str
     prompt: tuple[int, ...]
     tokens: int
@@ -34,10 +34,10 @@ class Alone:
     def __init__(self, process: Partner, model: Path) -> None:
         self._process, self._directory = process, str(model)
 
-    def generate(self, prompt: Sequence[int], tokens: int) -> Said:
+    def generate(self, prompt: Sequence[int], tokens: int) -> SoloAnswer:
         """Greedy tokens behind `prompt`. Raises WorkerDied or WorkerError."""
-        self._process.tell(_Asked(self._directory, tuple(prompt), tokens))
-        said: Said = self._process.hear(ANSWER_S)
+        self._process.tell(_SoloRequest(self._directory, tuple(prompt), tokens))
+        said: SoloAnswer = self._process.hear(ANSWER_S)
         return said
 
 
@@ -51,12 +51,12 @@ def alone(model: Path) -> Iterator[Alone]:
 def _answer(pipe: Connection[Any, Any]) -> None:
     from mlx_lm import load, stream_generate
 
-    asked: _Asked = pipe.recv()
+    asked: _SoloRequest = pipe.recv()
     model, tokenizer = load(asked.directory)[:2]
     while True:
         started, tokens, times = perf_counter(), [], []
         for response in stream_generate(model, tokenizer, list(asked.prompt), max_tokens=asked.tokens):
             times.append(perf_counter())
             tokens.append(response.token)
-        pipe.send(Said(started, tuple(tokens), tuple(times)))
+        pipe.send(SoloAnswer(started, tuple(tokens), tuple(times)))
         asked = pipe.recv()

@@ -7,7 +7,7 @@ from time import perf_counter
 from typing import Final, NamedTuple
 
 from core.bench.made import FIRST_TOKEN, VOCABULARY
-from core.bench.ring import Answer, Settings, WorkerRing, a_request
+from core.bench.ring import RingAnswer, Settings, WorkerRing, a_request
 from core.engine.requests import Request
 from core.errors import WorkerError, error_from
 
@@ -18,7 +18,7 @@ STEADY: Final = Settings(chunk=64, window=3, adapts=False)
 class Timed(NamedTuple):
     """An answer, and the seconds from its question to its first token and to its last."""
 
-    answer: Answer
+    answer: RingAnswer
     first_s: float
     seconds: float
 
@@ -35,7 +35,7 @@ def ask(ring: WorkerRing, prompt: Sequence[int], tokens: int, *, fresh: bool = T
     return Timed(answer, answer.times[0] - started, answer.times[-1] - started)
 
 
-def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True) -> list[Answer]:
+def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True) -> list[RingAnswer]:
     """The answers to questions that are asked at once. Raises what the ring reports, and WorkerError where a prompt
     that is `fresh` was in memory, even in part: it would be measured as if it had been read.
     """

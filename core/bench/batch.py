@@ -26,20 +26,20 @@ import msgspec
 
 from core.bench.asking import ask_all
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
-from core.bench.ring import Answer, WorkerRing, a_request, worker_ring
+from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
+from core.bench.ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, labelled, median_activity, middle, timeline
 
 EIGHT_OVER_ONE: Final = 2.5
 LANES_OVER_ONE_LANE: Final = 1.5
 COUNTS_FROM_MS: Final = 20.0
-DEFAULT: Final = Sizes(8, 768, "bfloat16")
+DEFAULT: Final = ModelSize(8, 768, "bfloat16")
 TOKENS: Final = 24
 WARM_UP_TOKENS: Final = 3
 BAR: Final = 72
 
 
-class Way(NamedTuple):
+class BatchWay(NamedTuple):
     """How many rows decode together, and in how many lanes: one for each stage, or one for all."""
 
     rows: int
@@ -48,16 +48,16 @@ class Way(NamedTuple):
 
 
 WAYS: Final = {
-    "rows_1": Way(1, False, "1 row"),
-    "rows_2": Way(2, False, "2 rows in two lanes"),
-    "rows_4": Way(4, False, "4 rows in two lanes"),
-    "rows_8": Way(8, False, "8 rows in two lanes"),
-    "rows_8_one_lane": Way(8, True, "8 rows in one lane"),
+    "rows_1": BatchWay(1, False, "1 row"),
+    "rows_2": BatchWay(2, False, "2 rows in two lanes"),
+    "rows_4": BatchWay(4, False, "4 rows in two lanes"),
+    "rows_8": BatchWay(8, False, "8 rows in two lanes"),
+    "rows_8_one_lane": BatchWay(8, True, "8 rows in one lane"),
 }
 SHOWN: Final = ("rows_1", "rows_8_one_lane", "rows_8")
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class BatchRun(msgspec.Struct, frozen=True, kw_only=True):
     """One way once: tokens a second of all rows together, milliseconds from a row's token to its next."""
 
     tokens_per_s: float
@@ -71,57 +71,57 @@ class BatchResult(Result, frozen=True, kw_only=True):
     """
 
     tokens: int
-    sizes: Sizes
-    ways: dict[str, Turn]
+    sizes: ModelSize
+    ways: dict[str, BatchRun]
     same_tokens: bool
     bar_ms: float
     bars: dict[str, list[str]]
-    runs: list[dict[str, Turn]]
+    runs: list[dict[str, BatchRun]]
 
 
-class Played(NamedTuple):
+class BatchPlayed(NamedTuple):
     """One turn, and what it was made of."""
 
-    turn: Turn
+    turn: BatchRun
     answers: Sequence[tuple[int, ...]]
     traces: Traces
 
 
-class Rings(NamedTuple):
+class BatchRings(NamedTuple):
     """Two rings over one model: with a lane for each stage, and with one lane."""
 
     lanes: WorkerRing
     one_lane: WorkerRing
 
-    def play(self, name: str, tokens: int) -> Played:
+    def play(self, name: str, tokens: int) -> BatchPlayed:
         """Rows of `tokens` tokens each, asked for at once. Raises what the ring reports."""
         way = WAYS[name]
         ring = self.one_lane if way.is_one_lane else self.lanes
         ring.traces()  # what was computed before
         answers = ask_all(ring, [a_request([FIRST_TOKEN + row], max_tokens=tokens) for row in range(way.rows)])
         traces = ring.traces()
-        turn = Turn(
+        turn = BatchRun(
             tokens_per_s=speed([answer.times for answer in answers]),
             step_ms=_step_ms(answers),
             activity=activity(timeline(traces, "handle")),
         )
-        return Played(turn, [answer.tokens for answer in answers], traces)
+        return BatchPlayed(turn, [answer.tokens for answer in answers], traces)
 
 
 @contextmanager
-def rings(sizes: Sizes) -> Iterator[Rings]:
+def rings(sizes: ModelSize) -> Iterator[BatchRings]:
     """Both rings over a model of these sizes, made and warm."""
     with TemporaryDirectory(prefix="macluster-batch-") as folder:
         model = make(Path(folder), sizes)
         cuts = (sizes.cut,)
         with worker_ring(model, cuts, draft=0) as lanes, worker_ring(model, cuts, draft=0, lanes=1) as one_lane:
-            both = Rings(lanes, one_lane)
+            both = BatchRings(lanes, one_lane)
             for name in WAYS:
                 both.play(name, WARM_UP_TOKENS)
             yield both
 
 
-def measure(runs: int, tokens: int, sizes: Sizes) -> BatchResult:
+def measure(runs: int, tokens: int, sizes: ModelSize) -> BatchResult:
     """`runs` turns of every way, of `tokens` tokens a row. Raises WorkerError and what a stage reports."""
     with rings(sizes) as both:
         played = []
@@ -139,11 +139,11 @@ def speed(rows: Sequence[Sequence[float]]) -> float:
     return sum(at > start for times in rows for at in times) / (end - start)
 
 
-def _step_ms(answers: Sequence[Answer]) -> float:
+def _step_ms(answers: Sequence[RingAnswer]) -> float:
     return 1e3 * median(after - before for answer in answers for before, after in pairwise(answer.times))
 
 
-def summary(played: list[dict[str, Played]], tokens: int, sizes: Sizes) -> BatchResult:
+def summary(played: list[dict[str, BatchPlayed]], tokens: int, sizes: ModelSize) -> BatchResult:
     """Medians over runs; a ratio is the median of the ratios within a run."""
     runs = [{name: run[name].turn for name in WAYS} for run in played]
     ratios = {
@@ -172,8 +172,8 @@ def summary(played: list[dict[str, Played]], tokens: int, sizes: Sizes) -> Batch
     )
 
 
-def _median_turn(turns: Sequence[Turn]) -> Turn:
-    return Turn(
+def _median_turn(turns: Sequence[BatchRun]) -> BatchRun:
+    return BatchRun(
         tokens_per_s=median(t.tokens_per_s for t in turns),
         step_ms=median(t.step_ms for t in turns),
         activity=median_activity([t.activity for t in turns]),
@@ -202,7 +202,7 @@ def describe(result: BatchResult) -> str:
     )
 
 
-def _line(way: Way, turn: Turn) -> str:
+def _line(way: BatchWay, turn: BatchRun) -> str:
     busy = " ".join(f"{share:5.0%}" for share in turn.activity.busy)
     return (
         f"  {way.meaning:20} {turn.tokens_per_s:7.2f} {turn.tokens_per_s / way.rows:7.2f} {turn.step_ms:10.1f}"

@@ -19,7 +19,7 @@ import msgspec
 from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, system
 from core.bench.lanes import PAYLOAD_BYTES
 from core.bench.macs import make_macs
-from core.bench.meeting import Spent, Turn, echo, lead, play
+from core.bench.meeting import Meeting, Spent, echo, lead, play
 from core.bench.partner import partner
 
 REACH: Final = 4.0
@@ -65,7 +65,7 @@ def measure(rounds: int, hops: int) -> HopResult:
         with lead(other, macs) as lanes:
 
             def one_round(hops: int) -> dict[str, LaneTurn]:
-                return {lane: _turn(*play(other, lanes, Turn(lane, hops))) for lane in MEANING}
+                return {lane: _turn(*play(other, lanes, Meeting(lane, hops))) for lane in MEANING}
 
             one_round(WARM_UP_HOPS)
             return summary([one_round(hops) for _ in range(rounds)], hops)

@@ -24,7 +24,7 @@ WAIT_S: Final = 30.0
 REQUEST: Final = b"bench of one hop"
 
 
-class Lane(Protocol):
+class BenchLane(Protocol):
     """One end of a lane. It holds a payload: `send` sends it, `receive` puts what comes in its place."""
 
     def send(self) -> None:
@@ -124,7 +124,7 @@ class RawMemory:
         fill(self._into, self._room)
 
 
-def all_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, Lane]:
+def all_lanes(sender: Sender, receiver: Receiver, out: socket.socket, into: socket.socket) -> dict[str, BenchLane]:
     """This end of every lane, over its two sealed links and its two plain connections."""
     return {
         "sealed": SealedLane(sender, receiver),

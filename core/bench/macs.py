@@ -10,14 +10,14 @@ from core.trust.identity import Identity, load_or_create
 from core.trust.roster import Cluster, Member, Role, add, found
 
 
-class Macs(NamedTuple):
+class BenchMacs(NamedTuple):
     """Identities, and the cluster of exactly these Macs; the first one is its admin."""
 
     identities: tuple[Identity, ...]
     cluster: Cluster
 
 
-def make_macs(folder: Path, count: int) -> Macs:
+def make_macs(folder: Path, count: int) -> BenchMacs:
     """`count` Macs with their keys in folders inside `folder`; no keychain is touched. Raises IdentityError."""
     identities = tuple(load_or_create(folder / f"mac-{n}", use_keychain=False) for n in range(count))
     admin, *others = identities
@@ -32,4 +32,4 @@ def make_macs(folder: Path, count: int) -> Macs:
             raw_name=f"mac-{number}".encode(),
         )
         roster = add(roster, admin, member)
-    return Macs(identities, Cluster(roster, {i.device_id: i.certificate_der for i in identities}))
+    return BenchMacs(identities, Cluster(roster, {i.device_id: i.certificate_der for i in identities}))

@@ -26,7 +26,7 @@ _ADDING: Final = ("o_proj.weight", "down_proj.weight")  # what layers add to the
 Weights = dict[str, mx.array]  # by their names
 
 
-class Sizes(msgspec.Struct, frozen=True):
+class ModelSize(msgspec.Struct, frozen=True):
     """`layers` layers, `hidden` wide, with weights of `dtype`."""
 
     layers: int
@@ -42,7 +42,7 @@ class Sizes(msgspec.Struct, frozen=True):
         return f"a {self.dtype} model of {self.layers} layers, {self.hidden} wide"
 
 
-def make(folder: Path, sizes: Sizes, family: str = "llama") -> Path:
+def make(folder: Path, sizes: ModelSize, family: str = "llama") -> Path:
     """A model in a folder of its own inside `folder`; its greedy answers wander."""
     directory, heads = folder / family, sizes.hidden // HEAD_DIM
     make_model(
@@ -52,7 +52,7 @@ def make(folder: Path, sizes: Sizes, family: str = "llama") -> Path:
     return directory
 
 
-def make_circling(folder: Path, sizes: Sizes) -> Path:
+def make_circling(folder: Path, sizes: ModelSize) -> Path:
     """As `make`, but its answers repeat themselves: behind a token comes the next of its `circle`, since the head looks
     for the embedding of the one before. The layers take as long as ever, and add nothing.
     """
@@ -65,7 +65,7 @@ def make_circling(folder: Path, sizes: Sizes) -> Path:
     return _changed(make(folder, sizes), changes)
 
 
-def make_babbling(folder: Path, sizes: Sizes) -> Path:
+def make_babbling(folder: Path, sizes: ModelSize) -> Path:
     """As `make`, but its answers wander through few tokens only: what followed on some of them before says little of
     what follows now.
     """
@@ -91,16 +91,16 @@ def circle(number: int) -> tuple[int, ...]:
     return tuple(range(first, first + CIRCLE))
 
 
-def add_sizes(parser: argparse.ArgumentParser, default: Sizes) -> None:
+def add_sizes(parser: argparse.ArgumentParser, default: ModelSize) -> None:
     """The options that `sizes_of` reads."""
     parser.add_argument("--layers", type=at_least_two, default=default.layers, help="layers (default %(default)s)")
     parser.add_argument("--hidden", type=_width, default=default.hidden, help="the model's width (default %(default)s)")
     parser.add_argument("--dtype", choices=DTYPES, default=default.dtype, help="of its weights (default %(default)s)")
 
 
-def sizes_of(args: argparse.Namespace) -> Sizes:
+def sizes_of(args: argparse.Namespace) -> ModelSize:
     """What the person chose."""
-    return Sizes(args.layers, args.hidden, args.dtype)
+    return ModelSize(args.layers, args.hidden, args.dtype)
 
 
 def at_least_two(text: str) -> int:

@@ -12,8 +12,8 @@ from pathlib import Path
 from time import perf_counter, process_time
 from typing import Any, Final, NamedTuple
 
-from core.bench.lanes import Lane, SealedLane, all_lanes
-from core.bench.macs import Macs
+from core.bench.lanes import BenchLane, SealedLane, all_lanes
+from core.bench.macs import BenchMacs
 from core.bench.partner import Partner
 from core.link.channel import Receiver, Sender, accept, dial, listen
 from core.trust.identity import Identity, open_identity
@@ -34,7 +34,7 @@ class Invitation(NamedTuple):
     binding: bytes
 
 
-class Turn(NamedTuple):
+class Meeting(NamedTuple):
     """So many hops there and back on one lane."""
 
     lane: str
@@ -50,7 +50,7 @@ class Spent(NamedTuple):
 
 
 @contextmanager
-def lead(partner: Partner, macs: Macs) -> Iterator[dict[str, Lane]]:
+def lead(partner: Partner, macs: BenchMacs) -> Iterator[dict[str, BenchLane]]:
     """The leader's ends of the lanes, by name; the other process runs `echo`. Raises LinkError or WorkerError."""
     me, other = macs.identities
     binding = secrets.token_bytes(32)
@@ -79,18 +79,18 @@ def echo(pipe: Connection[Any, Any]) -> None:
         into, out = (_plain(plain.accept()[0]) for _ in range(2))
     lanes = all_lanes(sender, receiver, out, into)
     while True:
-        turn: Turn = pipe.recv()
+        turn: Meeting = pipe.recv()
         pipe.send(take_turn(lanes, turn, _return))
 
 
-def play(partner: Partner, lanes: Mapping[str, Lane], turn: Turn) -> tuple[Spent, Spent]:
+def play(partner: Partner, lanes: Mapping[str, BenchLane], turn: Meeting) -> tuple[Spent, Spent]:
     """One turn: what it cost the leader and the echo."""
     partner.tell(turn)
     mine = take_turn(lanes, turn, _serve)
     return mine, partner.hear(MEET_S)
 
 
-def take_turn(lanes: Mapping[str, Lane], turn: Turn, hit: Callable[[Lane], None]) -> Spent:
+def take_turn(lanes: Mapping[str, BenchLane], turn: Meeting, hit: Callable[[BenchLane], None]) -> Spent:
     """`hit` the lane as often as the turn says. CPU time is the process's: MLX works in threads of its own."""
     lane = lanes[turn.lane]
     sealed = lane if isinstance(lane, SealedLane) else None
@@ -106,12 +106,12 @@ def take_turn(lanes: Mapping[str, Lane], turn: Turn, hit: Callable[[Lane], None]
     return Spent(1e6 * cpu / turn.hops, trips, sealed.parts_us(turn.hops) if sealed else {})
 
 
-def _serve(lane: Lane) -> None:
+def _serve(lane: BenchLane) -> None:
     lane.send()
     lane.receive()
 
 
-def _return(lane: Lane) -> None:
+def _return(lane: BenchLane) -> None:
     lane.receive()
     lane.send()
 

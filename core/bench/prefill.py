@@ -27,7 +27,7 @@ import msgspec
 
 from core.bench.asking import a_prompt, ask_all
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
+from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.partner import Partner, partner
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, end_s, labelled, median_activity, timeline
@@ -35,7 +35,7 @@ from core.requests import Sampling
 
 REACH: Final = 1.8
 COUNTS_FROM_MS: Final = 20.0
-DEFAULT: Final = Sizes(4, 192, "bfloat16")
+DEFAULT: Final = ModelSize(4, 192, "bfloat16")
 PROMPT_TOKENS: Final = 2048
 CHUNKS: Final = (64, 128, 256)
 WINDOWS: Final = (1, 2, 3)
@@ -47,14 +47,14 @@ BAR: Final = 72
 Likely = dict[int, float]  # logarithms of the probabilities of the likeliest tokens, by their ids
 
 
-class Way(NamedTuple):
+class PrefillWay(NamedTuple):
     """Tokens that travel together, and how many such chunks may be under way."""
 
     chunk: int
     window: int
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class PrefillRun(msgspec.Struct, frozen=True, kw_only=True):
     """One way once: the seconds from the question to the first token."""
 
     chunk: int
@@ -71,17 +71,17 @@ class PrefillResult(Result, frozen=True, kw_only=True):
     """
 
     prompt: int
-    sizes: Sizes
-    ways: list[Turn]
+    sizes: ModelSize
+    ways: list[PrefillRun]
     solo_s: float
     same_logits: bool
     solo_difference: float
     bar_s: float
     bars: dict[int, list[str]]
-    runs: list[list[Turn]]
+    runs: list[list[PrefillRun]]
 
 
-class Asked(NamedTuple):
+class PrefillAsked(NamedTuple):
     """What mlx_lm is to read, with which model, in chunks of how many tokens."""
 
     directory: str
@@ -89,48 +89,48 @@ class Asked(NamedTuple):
     chunk: int
 
 
-class Alone(NamedTuple):
+class PrefillAlone(NamedTuple):
     """How long mlx_lm took, in seconds, and the logarithms of the probabilities of all tokens."""
 
     seconds: float
     logprobs: list[float]
 
 
-class Played(NamedTuple):
+class PrefillPlayed(NamedTuple):
     """One turn, and what came of it."""
 
-    turn: Turn
+    turn: PrefillRun
     likely: Likely
     traces: Traces
 
 
-class Run(NamedTuple):
+class PrefillTrace(NamedTuple):
     """Every way once, and mlx_lm once."""
 
-    ways: list[Played]
-    alone: Alone
+    ways: list[PrefillPlayed]
+    alone: PrefillAlone
 
 
-class Sides:
+class PrefillSides:
     """A ring for each way, and mlx_lm in a process of its own, over one model; all get the same prompt in a run."""
 
-    def __init__(self, model: Path, rings: dict[Way, WorkerRing], solo: Partner, prompt: int) -> None:
+    def __init__(self, model: Path, rings: dict[PrefillWay, WorkerRing], solo: Partner, prompt: int) -> None:
         self._model, self._rings, self._solo = model, rings, solo
         self._tokens = prompt
 
     @property
-    def ways(self) -> list[Way]:
+    def ways(self) -> list[PrefillWay]:
         """All of them, in order."""
         return list(self._rings)
 
-    def run(self, number: int) -> Run:
+    def run(self, number: int) -> PrefillTrace:
         """Every side once, every other time the last one first. Raises WorkerError and what a stage reports."""
         if number % 2:
-            return Run([self.play(way, number) for way in reversed(self.ways)][::-1], self._alone(number))
+            return PrefillTrace([self.play(way, number) for way in reversed(self.ways)][::-1], self._alone(number))
         alone = self._alone(number)
-        return Run([self.play(way, number) for way in self.ways], alone)
+        return PrefillTrace([self.play(way, number) for way in self.ways], alone)
 
-    def play(self, way: Way, number: int) -> Played:
+    def play(self, way: PrefillWay, number: int) -> PrefillPlayed:
         """The prompt of run `number` in this way."""
         ring = self._rings[way]
         ring.traces()  # what was computed before
@@ -138,55 +138,55 @@ class Sides:
         started = perf_counter()
         (answer,) = ask_all(ring, [a_request(prompt, max_tokens=1, sampling=ASKED)])
         traces = ring.traces()
-        turn = Turn(
+        turn = PrefillRun(
             chunk=way.chunk,
             window=way.window,
             seconds=answer.times[0] - started,
             activity=activity(timeline(traces, "step")),
         )
-        return Played(turn, dict(answer.told[0].top), traces)
+        return PrefillPlayed(turn, dict(answer.told[0].top), traces)
 
-    def _alone(self, number: int) -> Alone:
-        self._solo.tell(Asked(str(self._model), a_prompt(self._tokens, number), self.ways[0].chunk))
-        alone: Alone = self._solo.hear(SOLO_S)
+    def _alone(self, number: int) -> PrefillAlone:
+        self._solo.tell(PrefillAsked(str(self._model), a_prompt(self._tokens, number), self.ways[0].chunk))
+        alone: PrefillAlone = self._solo.hear(SOLO_S)
         return alone
 
 
 @contextmanager
-def sides(prompt: int, chunks: Sequence[int], sizes: Sizes) -> Iterator[Sides]:
+def sides(prompt: int, chunks: Sequence[int], sizes: ModelSize) -> Iterator[PrefillSides]:
     """All sides over a model of these sizes, made and warm."""
     with TemporaryDirectory(prefix="macluster-prefill-") as folder, ExitStack() as stack:
         model = make(Path(folder), sizes)
         rings = {
             way: stack.enter_context(worker_ring(model, (sizes.cut,), chunk=way.chunk, window=way.window, adapts=False))
-            for way in (Way(chunk, window) for chunk, window in product(chunks, WINDOWS))
+            for way in (PrefillWay(chunk, window) for chunk, window in product(chunks, WINDOWS))
         }
         for ring in rings.values():
             ring.generate([FIRST_TOKEN] * 2, max_tokens=1)
-        yield Sides(model, rings, stack.enter_context(partner(read_alone)), prompt)
+        yield PrefillSides(model, rings, stack.enter_context(partner(read_alone)), prompt)
 
 
 def read_alone(pipe: Connection[Any, Any]) -> None:
     """The process of mlx_lm: loads the model when first asked, then reads prompts."""
     from mlx_lm import load, stream_generate
 
-    asked: Asked = pipe.recv()
+    asked: PrefillAsked = pipe.recv()
     model, tokenizer = load(asked.directory)[:2]
     while True:
         started = perf_counter()
         prompt, chunk = list(asked.prompt), asked.chunk
         (first,) = stream_generate(model, tokenizer, prompt, max_tokens=1, prefill_step_size=chunk)
-        pipe.send(Alone(perf_counter() - started, first.logprobs.tolist()))
+        pipe.send(PrefillAlone(perf_counter() - started, first.logprobs.tolist()))
         asked = pipe.recv()
 
 
-def measure(runs: int, prompt: int, chunks: Sequence[int], sizes: Sizes) -> PrefillResult:
+def measure(runs: int, prompt: int, chunks: Sequence[int], sizes: ModelSize) -> PrefillResult:
     """`runs` turns of every way on a prompt of `prompt` tokens. Raises WorkerError and what a stage reports."""
     with sides(prompt, chunks, sizes) as all_sides:
         return summary([all_sides.run(number) for number in range(runs)], prompt, sizes)
 
 
-def summary(runs: list[Run], prompt: int, sizes: Sizes) -> PrefillResult:
+def summary(runs: list[PrefillTrace], prompt: int, sizes: ModelSize) -> PrefillResult:
     """Medians over runs; a ratio is the median of the ratios within a run."""
     chunk = runs[0].ways[0].turn.chunk
     first = [[p for p in run.ways if p.turn.chunk == chunk] for run in runs]
@@ -221,8 +221,8 @@ def summary(runs: list[Run], prompt: int, sizes: Sizes) -> PrefillResult:
     )
 
 
-def _median_turn(turns: Sequence[Turn]) -> Turn:
-    return Turn(
+def _median_turn(turns: Sequence[PrefillRun]) -> PrefillRun:
+    return PrefillRun(
         chunk=turns[0].chunk,
         window=turns[0].window,
         seconds=median(t.seconds for t in turns),
@@ -230,13 +230,13 @@ def _median_turn(turns: Sequence[Turn]) -> Turn:
     )
 
 
-def _is_same(run: Run) -> bool:
+def _is_same(run: PrefillTrace) -> bool:
     """Whether each chunk size gave the same with every window; to a bit, since the same is computed."""
     firsts: dict[int, Likely] = {}
     return all(firsts.setdefault(p.turn.chunk, p.likely) == p.likely for p in run.ways)
 
 
-def _difference(likely: Likely, alone: Alone) -> float:
+def _difference(likely: Likely, alone: PrefillAlone) -> float:
     return max(abs(logprob - alone.logprobs[token]) for token, logprob in likely.items())
 
 
@@ -265,7 +265,7 @@ def describe(result: PrefillResult) -> str:
     )
 
 
-def _line(prompt: int, turn: Turn) -> str:
+def _line(prompt: int, turn: PrefillRun) -> str:
     busy = " ".join(f"{share:5.0%}" for share in turn.activity.busy)
     return (
         f"  {turn.chunk:5} {turn.window:7} {prompt / turn.seconds:10.0f} {turn.seconds:9.2f}"

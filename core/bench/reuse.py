@@ -24,11 +24,11 @@ import msgspec
 
 from core.bench.asking import STEADY, Timed, a_prompt, ask, ask_all
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, VOCABULARY, Sizes, add_sizes, at_least_two, make, sizes_of
+from core.bench.made import FIRST_TOKEN, VOCABULARY, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import WorkerRing, a_request, worker_ring
 
 MOST_OVER_NEW: Final = 1.05  # room for the one token that was not fed yet
-DEFAULT: Final = Sizes(8, 384, "bfloat16")
+DEFAULT: Final = ModelSize(8, 384, "bfloat16")
 PROMPT_TOKENS: Final = 512
 ANSWER_TOKENS: Final = 16
 NEW_TOKENS: Final = 32
@@ -46,7 +46,7 @@ TURNS: Final = {
 OTHER: Final = tuple(range(FIRST_TOKEN - 8, FIRST_TOKEN))  # begins as no turn does
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class ReuseRun(msgspec.Struct, frozen=True, kw_only=True):
     """One turn: the tokens of its prompt, those that are `new` in the conversation, those that were read, and the
     seconds to its first token, with what was kept and `fresh`.
     """
@@ -61,16 +61,16 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
 class ReuseResult(Result, frozen=True, kw_only=True):
     """Medians over `runs`, by kind of model and turn. `same_tokens`: both rings answered alike."""
 
-    sizes: Sizes
-    turns: dict[str, dict[str, Turn]]
+    sizes: ModelSize
+    turns: dict[str, dict[str, ReuseRun]]
     same_tokens: bool
-    runs: list[dict[str, dict[str, Turn]]]
+    runs: list[dict[str, dict[str, ReuseRun]]]
 
 
-class Played(NamedTuple):
+class ReusePlayed(NamedTuple):
     """The turns of a conversation, and whether both rings answered alike."""
 
-    turns: dict[str, Turn]
+    turns: dict[str, ReuseRun]
     same_tokens: bool
 
 
@@ -88,7 +88,7 @@ class Pair(NamedTuple):
     keeps: WorkerRing
     forgets: WorkerRing
 
-    def run(self, number: int, lengths: Lengths) -> Played:
+    def run(self, number: int, lengths: Lengths) -> ReusePlayed:
         """A conversation. Raises what the rings report."""
         prompt = a_prompt(lengths.prompt, number)
         turns, same = {}, True
@@ -98,14 +98,14 @@ class Pair(NamedTuple):
             kept, fresh = self._ask(tokens, lengths.answer, fresh_first=number % 2 == 0)
             said = said or fresh.answer.tokens
             same = same and kept.answer.tokens == fresh.answer.tokens
-            turns[name] = Turn(
+            turns[name] = ReuseRun(
                 prompt=len(tokens),
                 new=new,
                 prefilled=len(tokens) - kept.answer.done.reused,
                 first_s=kept.first_s,
                 fresh_first_s=fresh.first_s,
             )
-        return Played(turns, same)
+        return ReusePlayed(turns, same)
 
     def _ask(self, tokens: tuple[int, ...], answer: int, *, fresh_first: bool) -> tuple[Timed, Timed]:
         if fresh_first:
@@ -142,7 +142,7 @@ def _others(token: int, count: int) -> tuple[int, ...]:
 
 
 @contextmanager
-def pair(kind: str, sizes: Sizes) -> Iterator[Pair]:
+def pair(kind: str, sizes: ModelSize) -> Iterator[Pair]:
     """Both rings over a model of one kind, made and warm."""
     with TemporaryDirectory(prefix="macluster-reuse-") as folder, ExitStack() as stack:
         model = make(Path(folder), sizes, MODELS[kind])
@@ -153,9 +153,9 @@ def pair(kind: str, sizes: Sizes) -> Iterator[Pair]:
         yield both
 
 
-def measure(runs: int, lengths: Lengths, sizes: Sizes) -> ReuseResult:
+def measure(runs: int, lengths: Lengths, sizes: ModelSize) -> ReuseResult:
     """`runs` conversations with a model of each kind. Raises WorkerError and what a stage reports."""
-    played: list[dict[str, Played]] = [{} for _ in range(runs)]
+    played: list[dict[str, ReusePlayed]] = [{} for _ in range(runs)]
     for kind in MODELS:
         with pair(kind, sizes) as both:
             for number in range(runs):
@@ -163,7 +163,7 @@ def measure(runs: int, lengths: Lengths, sizes: Sizes) -> ReuseResult:
     return summary(played, sizes)
 
 
-def summary(played: list[dict[str, Played]], sizes: Sizes) -> ReuseResult:
+def summary(played: list[dict[str, ReusePlayed]], sizes: ModelSize) -> ReuseResult:
     """Medians over runs; a ratio is the median of the ratios within a run."""
     runs = [{kind: one.turns for kind, one in run.items()} for run in played]
     ratios = {}
@@ -185,7 +185,7 @@ def summary(played: list[dict[str, Played]], sizes: Sizes) -> ReuseResult:
     )
 
 
-def _median_turn(turns: Sequence[Turn]) -> Turn:
+def _median_turn(turns: Sequence[ReuseRun]) -> ReuseRun:
     return msgspec.structs.replace(
         turns[0],
         prefilled=int(median(t.prefilled for t in turns)),
@@ -209,7 +209,7 @@ def describe(result: ReuseResult) -> str:
     )
 
 
-def _table(kind: str, turns: dict[str, Turn]) -> Iterator[str]:
+def _table(kind: str, turns: dict[str, ReuseRun]) -> Iterator[str]:
     yield ""
     yield f"  {MEANING[kind]:40} prompt    new   read   first token, s    fresh"
     for name, turn in turns.items():

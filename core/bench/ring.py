@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypedDict, Unpack
 
 import msgspec
 
-from core.bench.macs import Macs, make_macs
+from core.bench.macs import BenchMacs, make_macs
 from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
 from core.errors import error_from
@@ -24,23 +24,23 @@ from core.models.files.layout import read_layout
 from core.requests import Sampling
 from core.settings import MAX_DRAFT, PREFILL_CHUNK, TRY_S
 from core.worker.messages import (
-    Broken,
+    AnswerDone,
     Cancel,
     Connect,
-    Done,
     Generate,
     Join,
+    LinkBroken,
     Linked,
     Listening,
     Load,
     Loaded,
     Prefilled,
     Samples,
-    Span,
     StageSample,
     Token,
     Trace,
     Traced,
+    TraceSpan,
 )
 
 HOST: Final = "127.0.0.1"
@@ -66,7 +66,7 @@ class Settings(TypedDict, total=False):
     batched: bool
 
 
-class Answer(NamedTuple):
+class RingAnswer(NamedTuple):
     """One answer of a ring. `done.problem` says why it broke, if it did.
 
     `samples` are the stages' own figures, the newest when it ended, in ring order, none on a ring of one. `times` are
@@ -75,7 +75,7 @@ class Answer(NamedTuple):
     """
 
     tokens: tuple[int, ...]
-    done: Done
+    done: AnswerDone
     samples: tuple[StageSample, ...]
     times: tuple[float, ...]
     told: tuple[Token, ...]
@@ -85,7 +85,7 @@ class WorkerRing:
     """Workers that hold all layers of a model; `plan` is the one they are linked by."""
 
     def __init__(
-        self, plan: Plan, workers: Sequence[BareWorker], macs: Macs, reroute: Reroute | None, key_limits: KeyUse
+        self, plan: Plan, workers: Sequence[BareWorker], macs: BenchMacs, reroute: Reroute | None, key_limits: KeyUse
     ) -> None:
         self.plan = plan
         self.workers = tuple(workers)
@@ -123,11 +123,11 @@ class WorkerRing:
         while True:
             arrival = worker.next(deadline - perf_counter())
             report = arrival.report
-            if isinstance(report, Token | Done | Prefilled | Samples):
+            if isinstance(report, Token | AnswerDone | Prefilled | Samples):
                 self._unread.append(arrival)  # the engine does not wait for us
-            if not isinstance(report, Linked | Broken) or report.plan_gen != self.plan.plan_gen:
+            if not isinstance(report, Linked | LinkBroken) or report.plan_gen != self.plan.plan_gen:
                 continue  # of the links before
-            if isinstance(report, Broken):
+            if isinstance(report, LinkBroken):
                 raise error_from(report.problem)
             return
 
@@ -143,7 +143,7 @@ class WorkerRing:
         eos: Sequence[int] = (),
         timeout_s: float = ANSWER_S,
         on_token: Callable[[Token], None] | None = None,
-    ) -> Answer:
+    ) -> RingAnswer:
         """The answer to a prompt of token ids; `on_token` is called as they come. An answer that breaks is returned
         too, with its problem. Raises WorkerDied if the head ends, WorkerError if it is not done within `timeout_s`.
         """
@@ -156,7 +156,7 @@ class WorkerRing:
         *,
         timeout_s: float = ANSWER_S,
         on_token: Callable[[Token], None] | None = None,
-    ) -> list[Answer]:
+    ) -> list[RingAnswer]:
         """Ask for all at once; the answers in the order of the requests, as `generate` gives one."""
         for request in requests:
             self.send(request)
@@ -176,7 +176,7 @@ class WorkerRing:
         *,
         timeout_s: float = ANSWER_S,
         on_token: Callable[[Token], None] | None = None,
-    ) -> list[Answer]:
+    ) -> list[RingAnswer]:
         """Wait until these requests are done; their answers, in this order. A ring that breaks is linked anew, as a
         node does. Raises what a stage reports when that fails, WorkerDied, WorkerError.
         """
@@ -186,7 +186,7 @@ class WorkerRing:
         while any(part.done is None for part in parts.values()):
             at, report = self._next(deadline)
             match report:
-                case Broken(plan_gen=gen) if gen == self.plan.plan_gen:
+                case LinkBroken(plan_gen=gen) if gen == self.plan.plan_gen:
                     self.relink()
                 case Token(request_id=request_id) if request_id in parts:
                     parts[request_id].add(report, at)
@@ -194,11 +194,11 @@ class WorkerRing:
                         on_token(report)
                 case Samples():
                     samples = tuple(report.stages)
-                case Done(request_id=request_id) if request_id in parts:
+                case AnswerDone(request_id=request_id) if request_id in parts:
                     parts[request_id].done = report
         return [parts[request_id].answer(samples) for request_id in request_ids]
 
-    def traces(self) -> list[list[Span]]:
+    def traces(self) -> list[list[TraceSpan]]:
         """When each stage computed what since the last call. Raises WorkerDied or WorkerError."""
         for worker in self.workers:
             worker.send(Trace())
@@ -217,15 +217,17 @@ class _Parts:
     def __init__(self) -> None:
         self.tokens: list[Token] = []
         self.times: list[float] = []
-        self.done: Done | None = None
+        self.done: AnswerDone | None = None
 
     def add(self, token: Token, at: float) -> None:
         self.tokens.append(token)
         self.times.append(at)
 
-    def answer(self, samples: tuple[StageSample, ...]) -> Answer:
+    def answer(self, samples: tuple[StageSample, ...]) -> RingAnswer:
         assert self.done
-        return Answer(tuple(t.token for t in self.tokens), self.done, samples, tuple(self.times), tuple(self.tokens))
+        return RingAnswer(
+            tuple(t.token for t in self.tokens), self.done, samples, tuple(self.times), tuple(self.tokens)
+        )
 
 
 def a_request(
@@ -288,7 +290,7 @@ def worker_ring(
         yield ring
 
 
-def plan_of(model: str, layers: int, cuts: Sequence[int], macs: Macs, topology: Topology) -> Plan:
+def plan_of(model: str, layers: int, cuts: Sequence[int], macs: BenchMacs, topology: Topology) -> Plan:
     """A plan of `layers` layers over `macs`, cut before `cuts`, with an unmeasured model."""
     owners = list(pairwise((0, *cuts, layers)))
     if topology == "reverse":  # the ring begins with the head, which has the last layers

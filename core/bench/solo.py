@@ -21,18 +21,18 @@ import msgspec
 from core.bench.alone import Alone, alone
 from core.bench.asking import ask
 from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
+from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import WorkerRing, worker_ring
 from core.worker.messages import StageSample
 
 REACH: Final = 0.97
 COUNTS_FROM_S: Final = 0.020
-DEFAULT: Final = Sizes(12, 1024, "float32")
+DEFAULT: Final = ModelSize(12, 1024, "float32")
 PROMPT: Final = (FIRST_TOKEN,)  # one token: no prefill, so that every pass of a stage is a step of decode
 WARM_UP_TOKENS: Final = 4
 
 
-class Run(msgspec.Struct, frozen=True, kw_only=True):
+class SoloRun(msgspec.Struct, frozen=True, kw_only=True):
     """Both sides once: tokens a second, the median token in milliseconds, and each stage's parts of a token, ms."""
 
     solo_tokens_per_s: float
@@ -47,17 +47,17 @@ class SoloResult(Result, frozen=True, kw_only=True):
     """Medians over `runs`; `stages_ms` are milliseconds a token of each stage's parts, by its own clock."""
 
     tokens: int
-    sizes: Sizes
+    sizes: ModelSize
     solo_tokens_per_s: float
     split_tokens_per_s: float
     solo_token_ms: float
     split_token_ms: float
     same_tokens: bool
     stages_ms: list[dict[str, float]]
-    runs: list[Run]
+    runs: list[SoloRun]
 
 
-def measure(runs: int, tokens: int, sizes: Sizes) -> SoloResult:
+def measure(runs: int, tokens: int, sizes: ModelSize) -> SoloResult:
     """`runs` answers of `tokens` tokens on each side. Raises WorkerError and what a stage reports."""
     with TemporaryDirectory(prefix="macluster-solo-") as folder:
         model = make(Path(folder), sizes)
@@ -71,14 +71,14 @@ class _Sides(NamedTuple):
     solo: Alone
     ring: WorkerRing
 
-    def run(self, tokens: int, *, solo_first: bool) -> Run:
+    def run(self, tokens: int, *, solo_first: bool) -> SoloRun:
         """One answer of each side."""
         if solo_first:
             said, split = self.solo.generate(PROMPT, tokens), ask(self.ring, PROMPT, tokens)
         else:
             split, said = ask(self.ring, PROMPT, tokens), self.solo.generate(PROMPT, tokens)
         answer = split.answer
-        return Run(
+        return SoloRun(
             solo_tokens_per_s=_speed(said.times),
             split_tokens_per_s=_speed(answer.times),
             solo_token_ms=_median_ms(said.times),
@@ -108,7 +108,7 @@ def _parts(sample: StageSample, tokens: int) -> dict[str, float]:
     return {name: 1e3 * spent / tokens for name, spent in seconds.items()}
 
 
-def summary(runs: list[Run], tokens: int, sizes: Sizes) -> SoloResult:
+def summary(runs: list[SoloRun], tokens: int, sizes: ModelSize) -> SoloResult:
     """Medians over runs; the ratio is the median of the ratios within a run."""
     ratio = median(r.split_tokens_per_s / r.solo_tokens_per_s for r in runs)
     solo = median(r.solo_tokens_per_s for r in runs)

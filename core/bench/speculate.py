@@ -28,14 +28,14 @@ import msgspec
 from core.bench.alone import Alone, alone
 from core.bench.asking import a_prompt, ask
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import CIRCLE, Sizes, add_sizes, at_least_two, circle, make_babbling, make_circling, sizes_of
+from core.bench.made import CIRCLE, ModelSize, add_sizes, at_least_two, circle, make_babbling, make_circling, sizes_of
 from core.bench.ring import WorkerRing, worker_ring
 from core.settings import MAX_DRAFT
 
 REPEATING_OVER_PLAIN: Final = 1.5
 WANDERING_OVER_PLAIN: Final = 0.9  # a few guesses have to be wrong before it ends
 COUNTS_FROM_MS: Final = 20.0
-DEFAULT: Final = Sizes(8, 768, "bfloat16")
+DEFAULT: Final = ModelSize(8, 768, "bfloat16")
 TOKENS: Final = 96
 WARM_UP_TOKENS: Final = 3
 
@@ -43,7 +43,7 @@ WARM_UP_TOKENS: Final = 3
 class Text(NamedTuple):
     """How its model is made, and the prompt of a run."""
 
-    make: Callable[[Path, Sizes], Path]
+    make: Callable[[Path, ModelSize], Path]
     prompt: Callable[[int], tuple[int, ...]]
     meaning: str
 
@@ -59,7 +59,7 @@ WAYS: Final = {
 }
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class SpeculateRun(msgspec.Struct, frozen=True, kw_only=True):
     """Every way once on the same prompt: tokens a second, from the question to the last token. `drafted`: guesses that
     went round, of which `accepted` were right.
     """
@@ -87,9 +87,9 @@ class SpeculateResult(Result, frozen=True, kw_only=True):
 
     tokens: int
     draft: int
-    sizes: Sizes
+    sizes: ModelSize
     texts: dict[str, TextFigures]
-    runs: list[dict[str, Turn]]
+    runs: list[dict[str, SpeculateRun]]
 
 
 class _Once(NamedTuple):
@@ -101,19 +101,19 @@ class _Once(NamedTuple):
     accepted: int = 0
 
 
-class Sides(NamedTuple):
+class SpeculateSides(NamedTuple):
     """The same model three times."""
 
     speculative: WorkerRing
     plain: WorkerRing
     solo: Alone
 
-    def run(self, prompt: tuple[int, ...], tokens: int, number: int) -> Turn:
+    def run(self, prompt: tuple[int, ...], tokens: int, number: int) -> SpeculateRun:
         """Every way once; each run begins with another one. Raises what a ring reports, WorkerDied or WorkerError."""
         order = deque(WAYS)
         order.rotate(number)
         played = {way: self._play(way, prompt, tokens) for way in order}
-        return Turn(
+        return SpeculateRun(
             tokens_per_s={way: tokens / played[way].seconds for way in WAYS},
             drafted=played["speculative"].drafted,
             accepted=played["speculative"].accepted,
@@ -129,19 +129,19 @@ class Sides(NamedTuple):
 
 
 @contextmanager
-def sides(text: Text, sizes: Sizes) -> Iterator[Sides]:
+def sides(text: Text, sizes: ModelSize) -> Iterator[SpeculateSides]:
     """All sides over the model of a text, made and warm."""
     with TemporaryDirectory(prefix="macluster-speculate-") as folder:
         model, cuts = text.make(Path(folder), sizes), (sizes.cut,)
         with worker_ring(model, cuts) as speculative, worker_ring(model, cuts, draft=0) as plain, alone(model) as solo:
-            all_sides = Sides(speculative, plain, solo)
+            all_sides = SpeculateSides(speculative, plain, solo)
             all_sides.run((1,), WARM_UP_TOKENS, 0)
             yield all_sides
 
 
-def measure(runs: int, tokens: int, sizes: Sizes) -> SpeculateResult:
+def measure(runs: int, tokens: int, sizes: ModelSize) -> SpeculateResult:
     """`runs` answers of `tokens` tokens to each text. Raises WorkerError and what a stage reports."""
-    turns: list[dict[str, Turn]] = [{} for _ in range(runs)]
+    turns: list[dict[str, SpeculateRun]] = [{} for _ in range(runs)]
     for name, text in TEXTS.items():
         with sides(text, sizes) as all_sides:
             for number in range(runs):
@@ -149,7 +149,7 @@ def measure(runs: int, tokens: int, sizes: Sizes) -> SpeculateResult:
     return summary(turns, tokens, sizes)
 
 
-def summary(runs: list[dict[str, Turn]], tokens: int, sizes: Sizes) -> SpeculateResult:
+def summary(runs: list[dict[str, SpeculateRun]], tokens: int, sizes: ModelSize) -> SpeculateResult:
     """Medians over runs; a ratio is the median of the ratios within a run."""
     texts = {name: _figures([run[name] for run in runs], tokens) for name in TEXTS}
     ratios = {
@@ -172,11 +172,11 @@ def summary(runs: list[dict[str, Turn]], tokens: int, sizes: Sizes) -> Speculate
     )
 
 
-def _ratio(runs: list[dict[str, Turn]], text: str, way: str) -> float:
+def _ratio(runs: list[dict[str, SpeculateRun]], text: str, way: str) -> float:
     return median(r[text].tokens_per_s["speculative"] / r[text].tokens_per_s[way] for r in runs)
 
 
-def _figures(turns: Sequence[Turn], tokens: int) -> TextFigures:
+def _figures(turns: Sequence[SpeculateRun], tokens: int) -> TextFigures:
     shares = [turn.accepted / turn.drafted for turn in turns if turn.drafted]
     return TextFigures(
         tokens_per_s={way: median(turn.tokens_per_s[way] for turn in turns) for way in WAYS},

@@ -9,12 +9,12 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from core.worker.messages import Span
+from core.worker.messages import TraceSpan
 
 SHADES: Final = "█░▓▒"
 IDLE: Final = "·"
 
-Traces = Sequence[Sequence[Span]]  # of each stage, in order
+Traces = Sequence[Sequence[TraceSpan]]  # of each stage, in order
 Interval = tuple[float, float]
 
 

@@ -23,19 +23,19 @@ import msgspec
 
 from core.bench.asking import STEADY, a_prompt, ask
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
-from core.bench.made import FIRST_TOKEN, Sizes, add_sizes, at_least_two, make, sizes_of
-from core.bench.ring import Answer, WorkerRing, worker_ring
+from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
+from core.bench.ring import RingAnswer, WorkerRing, worker_ring
 from core.events import Sight, Topology
 from core.plan.stage_roles import sights
 
-DEFAULT: Final = Sizes(8, 768, "bfloat16")
+DEFAULT: Final = ModelSize(8, 768, "bfloat16")
 TOKENS: Final = 24
 PROMPT_TOKENS: Final = 256
 WARM_UP_TOKENS: Final = 3
 WAYS: Final[tuple[Topology, ...]] = ("private", "forward", "reverse", "single")
 
 
-class Turn(msgspec.Struct, frozen=True, kw_only=True):
+class TopologyRun(msgspec.Struct, frozen=True, kw_only=True):
     """One way once: decode of one row, the seconds from a long prompt to its first token, and the bytes that all links
     carried together for a token of the decode.
     """
@@ -52,58 +52,58 @@ class TopologyResult(Result, frozen=True, kw_only=True):
 
     tokens: int
     prompt: int
-    sizes: Sizes
-    ways: dict[str, Turn]
+    sizes: ModelSize
+    ways: dict[str, TopologyRun]
     sights: dict[str, list[tuple[Sight, ...]]]
     as_planned: bool
     same_tokens: bool
-    runs: list[dict[str, Turn]]
+    runs: list[dict[str, TopologyRun]]
 
 
-class Seen(NamedTuple):
+class TopologySeen(NamedTuple):
     """What each Mac of a ring saw, and what its plan says that it can see, the head first."""
 
     told: list[tuple[Sight, ...]]
     planned: list[tuple[Sight, ...]]
 
 
-class Played(NamedTuple):
+class TopologyPlayed(NamedTuple):
     """One turn, and the tokens of both answers."""
 
-    turn: Turn
+    turn: TopologyRun
     tokens: tuple[int, ...]
 
 
-class Rings:
+class TopologyRings:
     """A ring for each way, over one model."""
 
     def __init__(self, rings: dict[Topology, WorkerRing], tokens: int, prompt: int) -> None:
         self._rings, self._tokens, self._prompt = rings, tokens, prompt
 
-    def run(self, number: int) -> dict[Topology, Played]:
+    def run(self, number: int) -> dict[Topology, TopologyPlayed]:
         """Every way once, every other time the last one first. Raises what a ring reports."""
         ways = WAYS if number % 2 == 0 else WAYS[::-1]
         played = {way: self._play(self._rings[way], number) for way in ways}
         return {way: played[way] for way in WAYS}
 
-    def seen(self) -> dict[Topology, Seen]:
+    def seen(self) -> dict[Topology, TopologySeen]:
         """Who saw what so far."""
         return {way: _seen(ring) for way, ring in self._rings.items()}
 
-    def _play(self, ring: WorkerRing, number: int) -> Played:
+    def _play(self, ring: WorkerRing, number: int) -> TopologyPlayed:
         before = _carried(ask(ring, [FIRST_TOKEN + number], 1).answer)
         decoded = ask(ring, [FIRST_TOKEN + number], self._tokens).answer
         read = ask(ring, a_prompt(self._prompt, number), 1)
-        turn = Turn(
+        turn = TopologyRun(
             tokens_per_s=(self._tokens - 1) / (decoded.times[-1] - decoded.times[0]),
             first_s=read.first_s,
             wire_bytes=(_carried(decoded) - before) / self._tokens,
         )
-        return Played(turn, decoded.tokens + read.answer.tokens)
+        return TopologyPlayed(turn, decoded.tokens + read.answer.tokens)
 
 
 @contextmanager
-def rings(sizes: Sizes, tokens: int, prompt: int) -> Iterator[Rings]:
+def rings(sizes: ModelSize, tokens: int, prompt: int) -> Iterator[TopologyRings]:
     """A ring for each way over a model of these sizes, made and warm."""
     with TemporaryDirectory(prefix="macluster-topology-") as folder, ExitStack() as stack:
         model = make(Path(folder), sizes)
@@ -113,10 +113,10 @@ def rings(sizes: Sizes, tokens: int, prompt: int) -> Iterator[Rings]:
             made[way] = stack.enter_context(worker_ring(model, cuts, topology=way, draft=0, **STEADY))
         for ring in made.values():
             ask(ring, [FIRST_TOKEN], WARM_UP_TOKENS)
-        yield Rings(made, tokens, prompt)
+        yield TopologyRings(made, tokens, prompt)
 
 
-def measure(runs: int, tokens: int, prompt: int, sizes: Sizes) -> TopologyResult:
+def measure(runs: int, tokens: int, prompt: int, sizes: ModelSize) -> TopologyResult:
     """`runs` turns of every way: `tokens` tokens of one row, and a prompt of `prompt` tokens. Raises WorkerError and
     what a stage reports.
     """
@@ -125,18 +125,22 @@ def measure(runs: int, tokens: int, prompt: int, sizes: Sizes) -> TopologyResult
         return summary(played, all_rings.seen(), tokens, prompt, sizes)
 
 
-def _carried(answer: Answer) -> int:
+def _carried(answer: RingAnswer) -> int:
     """Bytes that the links of a ring had carried when an answer ended."""
     return sum(sample.key.bytes for sample in answer.samples)
 
 
-def _seen(ring: WorkerRing) -> Seen:
+def _seen(ring: WorkerRing) -> TopologySeen:
     plan = ring.plan
-    return Seen(ring.sights(), [tuple(sorted(sights(plan, index))) for index in range(len(plan.stages))])
+    return TopologySeen(ring.sights(), [tuple(sorted(sights(plan, index))) for index in range(len(plan.stages))])
 
 
 def summary(
-    played: list[dict[Topology, Played]], seen: dict[Topology, Seen], tokens: int, prompt: int, sizes: Sizes
+    played: list[dict[Topology, TopologyPlayed]],
+    seen: dict[Topology, TopologySeen],
+    tokens: int,
+    prompt: int,
+    sizes: ModelSize,
 ) -> TopologyResult:
     """Medians over runs; a ratio is the median of the ratios within a run."""
     runs = [{str(way): one.turn for way, one in run.items()} for run in played]
@@ -159,8 +163,8 @@ def summary(
     )
 
 
-def _median_turn(turns: Sequence[Turn]) -> Turn:
-    return Turn(
+def _median_turn(turns: Sequence[TopologyRun]) -> TopologyRun:
+    return TopologyRun(
         tokens_per_s=median(t.tokens_per_s for t in turns),
         first_s=median(t.first_s for t in turns),
         wire_bytes=median(t.wire_bytes for t in turns),
@@ -188,7 +192,7 @@ def describe(result: TopologyResult) -> str:
     )
 
 
-def _line(way: str, turn: Turn) -> str:
+def _line(way: str, turn: TopologyRun) -> str:
     return (
         f"  {way:8} {turn.tokens_per_s:9.2f} {1e3 / turn.tokens_per_s:12.1f} {turn.first_s:16.2f}"
         f" {turn.wire_bytes:15.0f}"

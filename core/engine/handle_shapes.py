@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Restore, Trim
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError
 from core.settings import MAX_ROWS
 
 
-class Rows(NamedTuple):
+class HandleShape(NamedTuple):
     """The rows of a handle; by default a new one.
 
     `tokens`: those of each row, as the `offset` of mlx-lm's BatchKVCache counts them: with padding on the right until
@@ -35,21 +35,21 @@ class Rows(NamedTuple):
         """Whether mlx-lm can trim the caches of a model whose `trim_limit` is `limit`."""
         return limit is None or self.width < limit
 
-    def fed(self, count: int) -> Rows:
+    def fed(self, count: int) -> HandleShape:
         """After a forward of `count` positions."""
         return self._replace(tokens=tuple(n + count for n in self.tokens), width=self.width + count)
 
 
-class Ledger:
+class HandleShapes:
     """The rows of every handle, kept by its compositions and by what is fed to it."""
 
     def __init__(self) -> None:
-        self._held: dict[int, Rows] = {}
+        self._held: dict[int, HandleShape] = {}
 
     def __len__(self) -> int:
         return len(self._held)
 
-    def __getitem__(self, handle: int) -> Rows:
+    def __getitem__(self, handle: int) -> HandleShape:
         """Raises ProtocolError where `handle` names nothing."""
         if handle not in self._held:
             raise ProtocolError(f"Nothing is held under handle {handle}.")
@@ -98,7 +98,7 @@ def used_up(op: Op) -> tuple[int, ...]:
     return () if isinstance(op, Copy | Extract) else sources(op)
 
 
-def after(op: Op, held: Sequence[Rows]) -> Rows:
+def after(op: Op, held: Sequence[HandleShape]) -> HandleShape:
     """What the target of `op` holds then; `held`: what the sources hold, in their order.
 
     Raises ProtocolError for what cannot be done to them.
@@ -115,43 +115,43 @@ def after(op: Op, held: Sequence[Rows]) -> Rows:
             return held[0]._replace(tokens=tokens)
         case Extract():
             count = _tokens(held[0], op.row)
-            return Rows((count,), count)
+            return HandleShape((count,), count)
         case Copy():
             return held[0]
         case Trim():
             _check(0 <= op.count <= held[0].position, f"{op.count} tokens cannot be taken off {held[0].position}.")
             return held[0].fed(-op.count)
-        case Prepare():
+        case PrepareRows():
             return _prepared(op, held[0])
         case Finalise():
             return _finalised(held[0])
         case Restore():
-            return Rows((op.tokens,), op.tokens)
+            return HandleShape((op.tokens,), op.tokens)
         case _:
-            return Rows()
+            return HandleShape()
 
 
-def _merged(rows: Sequence[Rows]) -> Rows:
+def _merged(rows: Sequence[HandleShape]) -> HandleShape:
     _check(rows and not any(row.is_batch for row in rows), "Only plain rows can be merged, and one at least.")
     _check_size(len(rows))
     tokens = tuple(row.tokens[0] for row in rows)
-    return Rows(tokens, max(tokens), True)
+    return HandleShape(tokens, max(tokens), True)
 
 
-def _extended(rows: Rows, more: Rows) -> Rows:
+def _extended(rows: HandleShape, more: HandleShape) -> HandleShape:
     for each in (rows, more):
         _check(each.is_batch and not each.right_padding, "Only batches without padding on the right can be extended.")
     _check_size(len(rows.tokens) + len(more.tokens))
-    return Rows(rows.tokens + more.tokens, max(rows.width, more.width), True)
+    return HandleShape(rows.tokens + more.tokens, max(rows.width, more.width), True)
 
 
-def _tokens(rows: Rows, row: int) -> int:
+def _tokens(rows: HandleShape, row: int) -> int:
     _check(rows.is_batch and not rows.right_padding, "Only a batch without padding on the right can be taken apart.")
     _check(0 <= row < len(rows.tokens), f"There is no row {row} among {len(rows.tokens)}.")
     return rows.tokens[row]
 
 
-def _prepared(op: Prepare, rows: Rows) -> Rows:
+def _prepared(op: PrepareRows, rows: HandleShape) -> HandleShape:
     given = [each for each in (op.left_padding, op.lengths, op.right_padding) if each is not None]
     _check(rows.is_batch and all(len(each) == len(rows.tokens) for each in given), "Padding is told for each row.")
     _check(op.left_padding is None or not rows.width, "Padding on the left comes before the first token.")
@@ -160,7 +160,7 @@ def _prepared(op: Prepare, rows: Rows) -> Rows:
     return rows._replace(tokens=tokens, right_padding=right or rows.right_padding)
 
 
-def _finalised(rows: Rows) -> Rows:
+def _finalised(rows: HandleShape) -> HandleShape:
     _check(rows.is_batch, "Only a batch is padded.")
     tokens = _less(rows.tokens, rows.right_padding) if rows.right_padding else rows.tokens
     return rows._replace(tokens=tokens, right_padding=())

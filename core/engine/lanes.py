@@ -28,7 +28,7 @@ class Lane(NamedTuple):
         return sum(row not in gone for row in self.rows) if gone else len(self.rows)
 
 
-class Change(NamedTuple):
+class LaneChange(NamedTuple):
     """What a composition does, and the lanes behind it."""
 
     ops: list[Op]
@@ -57,12 +57,12 @@ def leave(lanes: Iterable[Lane], gone: Collection[str], kept: Collection[str], h
 
 def join(
     lanes: Sequence[Lane], ready: Iterable[Lane], gone: Collection[str], most: int, handles: Iterator[int]
-) -> Change:
+) -> LaneChange:
     """Each of the plain lanes in `ready` becomes a lane of its own while there are fewer than `most`; else it joins
     the lane with the fewest rows, and where that one is under way, it and those behind it wait: they are in no lane
     then. A lane that takes a row is batched from then on.
     """
-    change = Change([], list(lanes))
+    change = LaneChange([], list(lanes))
     joining: dict[int, list[Lane]] = {}
     for row in ready:
         standing = [number for number, lane in enumerate(change.lanes) if lane.size(gone)]
@@ -79,9 +79,9 @@ def join(
     return change
 
 
-def split(lanes: Sequence[Lane], gone: Collection[str], most: int, handles: Iterator[int]) -> Change:
+def split(lanes: Sequence[Lane], gone: Collection[str], most: int, handles: Iterator[int]) -> LaneChange:
     """While there are fewer than `most` lanes, the largest one becomes two; if that one is under way, it waits."""
-    change = Change([], list(lanes))
+    change = LaneChange([], list(lanes))
     while sum(lane.size(gone) > 0 for lane in change.lanes) < most:
         largest = max(change.lanes, key=lambda lane: lane.size(gone), default=None)
         if largest is None or largest.flying or largest.size(gone) < 2:

@@ -26,7 +26,7 @@ MISSING: Final = 0.25
 MISSING_LESS: Final = 0.1
 
 
-class Figures(NamedTuple):
+class RingFigures(NamedTuple):
     """What a chunk of `tokens` tokens showed of a ring that carried nothing else: the seconds until its answer came,
     the seconds that each stage computed, and those that each hop took to send it.
     """
@@ -47,11 +47,11 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     chunk: int
     window: int
 
-    def after(self, figures: Figures) -> Pace:
+    def after(self, figures: RingFigures) -> Pace:
         """The pace from now on."""
         return msgspec.structs.replace(self, chunk=self._chunk(figures), window=self._window(figures))
 
-    def _chunk(self, figures: Figures) -> int:
+    def _chunk(self, figures: RingFigures) -> int:
         wire_s = max(figures.send_s, default=0.0) / figures.tokens
         chunk = self.chunk
         if 2 * chunk * wire_s < FAST_WIRE_S:
@@ -60,7 +60,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
             chunk = max(chunk // 2, LEAST_CHUNK)
         return chunk
 
-    def _window(self, figures: Figures) -> int:
+    def _window(self, figures: RingFigures) -> int:
         busy_s = max(*figures.compute_s, *figures.send_s, 0.0)
         needed = figures.round_s / busy_s if busy_s > 0 else self.window
         if self.window - 1 + MISSING_LESS < needed <= self.window + MISSING:

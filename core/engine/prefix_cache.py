@@ -19,7 +19,7 @@ LEAST_REUSED: Final = 4
 BLOCK: Final = 256
 
 
-class Parked(NamedTuple):
+class CachedPrefix(NamedTuple):
     """A row at rest: `handle` holds `tokens`."""
 
     handle: int
@@ -39,7 +39,7 @@ class _Found(NamedTuple):
 
     common: int
     is_whole: bool
-    parked: Parked
+    parked: CachedPrefix
 
 
 def tokens_of(request: Request) -> int:
@@ -55,7 +55,7 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
     return next((n for n in range(at, min(at + BLOCK, most)) if one[n] != other[n]), min(at + BLOCK, most))
 
 
-class Parking:
+class PrefixCache:
     """At most `rows` rows, which take `context` tokens of memory together with those that run, `running` each time.
 
     Their caches can be trimmed while they hold fewer tokens than `trim_limit`; None: always. New rows are numbered by
@@ -64,12 +64,12 @@ class Parking:
 
     def __init__(self, rows: int, context: int, trim_limit: int | None, handles: Iterator[int]) -> None:
         self._most_rows, self._context, self._trim_limit, self._handles = rows, context, trim_limit, handles
-        self._parked: dict[int, Parked] = {}  # the one that was used last is last
+        self._parked: dict[int, CachedPrefix] = {}  # the one that was used last is last
         self._pins: Counter[int] = Counter()
         self._arriving: set[int] = set()
 
     @property
-    def rows(self) -> tuple[Parked, ...]:
+    def rows(self) -> tuple[CachedPrefix, ...]:
         """Those that a prompt may reuse, the newest last."""
         return tuple(parked for handle, parked in self._parked.items() if handle not in self._arriving)
 
@@ -112,20 +112,20 @@ class Parking:
         """Keep a row that has ended, if it is of use."""
         if not self._is_wanted(tokens, running):
             return [Drop(handle)]
-        return self._add(Parked(handle, tokens), running)
+        return self._add(CachedPrefix(handle, tokens), running)
 
     def snapshot(self, handle: int, tokens: tuple[int, ...], running: int) -> list[Op]:
         """Keep a copy of a row that goes on, if it is of use: it cannot be trimmed to this when it has ended."""
         if not self._is_wanted(tokens, running):
             return []
         copy = next(self._handles)
-        return [*self._add(Parked(copy, tokens), running), Copy(copy, handle)]
+        return [*self._add(CachedPrefix(copy, tokens), running), Copy(copy, handle)]
 
-    def hold(self, tokens: tuple[int, ...], running: int) -> tuple[Parked, list[Op]]:
+    def hold(self, tokens: tuple[int, ...], running: int) -> tuple[CachedPrefix, list[Op]]:
         """A row that comes from elsewhere; it is pinned, and of no use, until it is settled. Raises Busy."""
         if not self._has_room(len(tokens), running):
             raise Busy("What runs leaves no memory for a saved conversation: load it when the answers have ended.")
-        parked = Parked(next(self._handles), tokens)
+        parked = CachedPrefix(next(self._handles), tokens)
         ops = self._add(parked, running)
         self._arriving.add(parked.handle)
         self.pin(parked.handle)
@@ -166,7 +166,7 @@ class Parking:
         useful = [each for each in found if each.common >= LEAST_REUSED]
         return max(useful, key=lambda each: each[:2], default=None)
 
-    def _found(self, parked: Parked, start: tuple[int, ...]) -> _Found:
+    def _found(self, parked: CachedPrefix, start: tuple[int, ...]) -> _Found:
         common = common_prefix(parked.tokens, start)
         is_whole = common == len(parked.tokens)
         return _Found(common if is_whole or self.can_trim(len(parked.tokens)) else 0, is_whole, parked)
@@ -189,7 +189,7 @@ class Parking:
     def _pinned(self) -> int:
         return sum(len(self._parked[handle].tokens) for handle in self._pins)
 
-    def _add(self, parked: Parked, running: int) -> list[Op]:
+    def _add(self, parked: CachedPrefix, running: int) -> list[Op]:
         """Park what there is room for; what leaves for it is dropped."""
         self._parked[parked.handle] = parked
         return [*map(Drop, self._evict(self._context - running))]

@@ -13,8 +13,8 @@ from typing import Any, Protocol
 
 import mlx.core as mx
 
-from core.engine.handle_shapes import Rows, after
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.engine.handle_shapes import HandleShape, after
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import UsageError
 
 
@@ -79,7 +79,7 @@ class RingModel:
         """A number that names nothing yet."""
         return next(self._handles)
 
-    def hold(self, handle: int, rows: Rows) -> RingCache:
+    def hold(self, handle: int, rows: HandleShape) -> RingCache:
         """`handle` for mlx-lm, which forgets it as any other object: then it is dropped with the next composition."""
         cache = RingCache(self, handle, rows)
         # garbage is found at any time, even amid a composition
@@ -89,7 +89,7 @@ class RingModel:
     def _new(self, batch: int) -> RingCache:
         ops = [New(self.next_handle()) for _ in range(batch)]
         self.compose(*ops)
-        rows = [self.hold(op.handle, Rows()) for op in ops]
+        rows = [self.hold(op.handle, HandleShape()) for op in ops]
         return rows[0] if batch == 1 else rows[0].merge(rows)
 
 
@@ -99,7 +99,7 @@ class RingCache:
     mlx-lm goes on using what it merged or extended with, so it is a copy that is used up; copies share their memory.
     """
 
-    def __init__(self, model: RingModel, handle: int, rows: Rows) -> None:
+    def __init__(self, model: RingModel, handle: int, rows: HandleShape) -> None:
         self._model = model
         self.handle = handle
         self.rows = rows
@@ -140,7 +140,7 @@ class RingCache:
     ) -> None:
         """The next tokens of the batch are padded."""
         padding = [None if each is None else _numbers(each) for each in (left_padding, lengths, right_padding)]
-        self._change(Prepare(self.handle, *padding))
+        self._change(PrepareRows(self.handle, *padding))
 
     def finalize(self) -> None:
         """Padding on the right goes to the left."""

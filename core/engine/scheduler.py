@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from core.engine.batch import lanes_told, rows_told
 from core.engine.lanes import Lane, join, leave, named, split
-from core.engine.prefix_cache import LEAST_REUSED, Parked, Parking, tokens_of
+from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, PrefixCache, tokens_of
 from core.engine.requests import Request
 from core.engine.running import Row
 from core.engine.work import Chunk, Compose, Drop, Op, Step, Trim, Work
@@ -20,7 +20,7 @@ from core.errors import Busy
 from core.events import Batch, FinishReason
 
 
-class Ended(NamedTuple):
+class EndedRow(NamedTuple):
     """A request is over: "stop", "length" or "cancelled". `reused`: so many tokens of its beginning were in memory when
     it was admitted. `drafted`: guessed tokens that went with its steps, of which `accepted` were right.
     """
@@ -36,10 +36,10 @@ class Stepped(NamedTuple):
     """How many of the tokens each row of a step took, and the requests that ended with them."""
 
     taken: tuple[int, ...]
-    ended: list[Ended]
+    ended: list[EndedRow]
 
 
-class Progress(NamedTuple):
+class PrefillProgress(NamedTuple):
     """`done` of `total` tokens of a beginning went round the ring."""
 
     request_id: str
@@ -87,7 +87,7 @@ class Scheduler:
         self._most_lanes = (lanes or stages) if batched else rows
         self._handles = count(1)
         # even a row that runs alone may leave two: its prompt, and its prompt with the answer
-        self._parking = Parking(rows + 1, context, trim_limit, self._handles)
+        self._parking = PrefixCache(rows + 1, context, trim_limit, self._handles)
         self._waiting: dict[str, _Waiting] = {}
         self._rows: dict[str, Row] = {}
         self._leaving: dict[str, Row] = {}  # ended, but still in their lanes, and in memory
@@ -130,7 +130,7 @@ class Scheduler:
         return not (self._waiting or self._rows or self._lanes or self._ops)
 
     @property
-    def parked(self) -> tuple[Parked, ...]:
+    def parked(self) -> tuple[CachedPrefix, ...]:
         """Rows of requests that have ended, or that were settled; the one that was used last is last."""
         return self._parking.rows
 
@@ -146,15 +146,15 @@ class Scheduler:
             raise Busy(f"{self.running} requests run and {self.waiting} wait: no more are taken.")
         self._waiting[request.request_id] = _Waiting(request, self._draft if guess else 0)
 
-    def cancel(self, request_id: str) -> Ended | None:
+    def cancel(self, request_id: str) -> EndedRow | None:
         """End it now; its row leaves its lane at the next composition. None where there is no such request."""
         if request_id in self._rows:
             ended = self._end(request_id, "cancelled")
             self._leave()
             return ended
-        return Ended(request_id, "cancelled") if self._waiting.pop(request_id, None) else None
+        return EndedRow(request_id, "cancelled") if self._waiting.pop(request_id, None) else None
 
-    def hold(self, tokens: Sequence[int]) -> Parked:
+    def hold(self, tokens: Sequence[int]) -> CachedPrefix:
         """A row that comes from elsewhere: what `next` gives next is a composition that has its Restore, and its caches
         come behind that. No prompt reuses it before `settle`. Raises Busy where the memory is needed.
         """
@@ -186,7 +186,7 @@ class Scheduler:
         """
         return self._composition() or self._next_chunk() or self._next_step()
 
-    def acked(self, work: Compose | Chunk) -> Progress | None:
+    def acked(self, work: Compose | Chunk) -> PrefillProgress | None:
         """Every stage has done it; None where there is nothing to tell of it."""
         if isinstance(work, Compose):
             return None
@@ -195,7 +195,7 @@ class Scheduler:
         if row is None:
             return None
         row.read = work.position + len(work.tokens)
-        return Progress(work.request_id, row.read, row.given)
+        return PrefillProgress(work.request_id, row.read, row.given)
 
     def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
         """The tokens that follow for each row of `step`, in their order: one at least, and behind each draft that was
@@ -322,7 +322,7 @@ class Scheduler:
     def _land(self, handle: int) -> None:
         self._lanes = [lane._replace(flying=False) if lane.handle == handle else lane for lane in self._lanes]
 
-    def _end(self, request_id: str, reason: FinishReason) -> Ended:
+    def _end(self, request_id: str, reason: FinishReason) -> EndedRow:
         row = self._rows.pop(request_id)
         self._owed.discard(request_id)
         if row.is_in_lane:
@@ -331,7 +331,7 @@ class Scheduler:
             self._drop({row.handle})
         else:
             self._park(row, row.handle)
-        return Ended(request_id, reason, row.reused, row.drafted, row.accepted)
+        return EndedRow(request_id, reason, row.reused, row.drafted, row.accepted)
 
     def _park(self, row: Row, handle: int) -> None:
         self._ops += self._parking.park(handle, row.held, self._running_tokens)

@@ -1,6 +1,6 @@
 """A conversation at rest: its words, and what every layer of the model holds of them, in one sealed file of this Mac.
 
-In the seal (`core.trust.sealed`, purpose "session"), little-endian: "MCK" | format u8 | length u32 | `Session` as
+In the seal (`core.trust.sealed`, purpose "session"), little-endian: "MCK" | format u8 | length u32 | `SessionFile` as
 msgpack | for each cache: index u32 | length u64 | SHA-256 32 | its bytes (`core.models.slicing.cache_state`) | END
 u32. Caches are numbered as in the whole model, and come in any order: what was saved of one split loads onto any other.
 """
@@ -36,7 +36,7 @@ _CACHE: Final = struct.Struct("<Q32s")
 _HEADER_LIMIT: Final = 256 << 20
 
 
-class Session(msgspec.Struct, frozen=True, kw_only=True):
+class SessionFile(msgspec.Struct, frozen=True, kw_only=True):
     """What a file says of itself. `tokens`: those that its caches hold, whose SHA-256 is `prefix_hash`; `caches`: how
     many there are; `messages`: the conversation for people, with the last answer; `created_at`: seconds since the
     epoch; `macs`: device ids of those that took part; `mlx_lm`: the version that made the caches.
@@ -78,7 +78,7 @@ def existing(folder: Path, name: str) -> Path:
 
 
 @contextmanager
-def writing(path: Path, secret: bytes, session: Session) -> Iterator[Callable[[int, Buffer], None]]:
+def writing(path: Path, secret: bytes, session: SessionFile) -> Iterator[Callable[[int, Buffer], None]]:
     """What takes each cache once, by its number; at the end of the block the file is there whole. Where the block
     raises, or the disk is full, an old file stays as it was. Raises SessionError.
     """
@@ -102,7 +102,7 @@ def writing(path: Path, secret: bytes, session: Session) -> Iterator[Callable[[i
         raise SessionError(error.what, error.fix) from error
 
 
-def reading(path: Path, secret: bytes) -> tuple[Session, Iterator[tuple[int, bytes]]]:
+def reading(path: Path, secret: bytes) -> tuple[SessionFile, Iterator[tuple[int, bytes]]]:
     """What the file says of itself, and its caches with their numbers, one in memory at a time. Only where they come to
     their end is the file known to be whole: act on nothing before.
 
@@ -120,7 +120,7 @@ def reading(path: Path, secret: bytes) -> tuple[Session, Iterator[tuple[int, byt
     if length > _HEADER_LIMIT:
         raise SessionError(f"{path.name} says of itself that its header has {length} bytes.", DAMAGED)
     try:
-        session = msgspec.msgpack.decode(stream.take(length), type=Session)
+        session = msgspec.msgpack.decode(stream.take(length), type=SessionFile)
         held = prefix_hash(session.tokens)
     except (msgspec.MsgspecError, struct.error, UnicodeDecodeError) as error:
         raise SessionError(f"The header of {path.name} does not decode.", DAMAGED) from error
@@ -129,7 +129,7 @@ def reading(path: Path, secret: bytes) -> tuple[Session, Iterator[tuple[int, byt
     return session, _caches(stream, session, path.name)
 
 
-def check_fits(session: Session, *, model: str, fingerprint: str, mlx_lm: str, kv_bits: int | None) -> None:
+def check_fits(session: SessionFile, *, model: str, fingerprint: str, mlx_lm: str, kv_bits: int | None) -> None:
     """Raises SessionError, with the difference named, unless what is saved is of this model, kept as it keeps it."""
     if session.fingerprint != fingerprint:
         there, here = f"{session.model} ({session.fingerprint[:12]})", f"{model} ({fingerprint[:12]})"
@@ -201,7 +201,7 @@ class _Stream:
             raise SessionError(error.what, error.fix) from error
 
 
-def _caches(stream: _Stream, session: Session, name: str) -> Iterator[tuple[int, bytes]]:
+def _caches(stream: _Stream, session: SessionFile, name: str) -> Iterator[tuple[int, bytes]]:
     left = set(range(session.caches))
     while (index := _INDEX.unpack(stream.take(_INDEX.size))[0]) != END:
         length, digest = _CACHE.unpack(stream.take(_CACHE.size))

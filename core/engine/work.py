@@ -76,7 +76,7 @@ class Trim(_Op, frozen=True, array_like=True, tag=True):
     count: Count
 
 
-class Prepare(_Op, frozen=True, array_like=True, tag=True):
+class PrepareRows(_Op, frozen=True, array_like=True, tag=True):
     """mlx-lm's `prepare`: tell the batch caches of ragged rows about padding, for each row."""
 
     handle: Handle
@@ -97,7 +97,7 @@ class Drop(_Op, frozen=True, array_like=True, tag=True):
     handle: Handle
 
 
-Op = New | Restore | Merge | Extend | Keep | Copy | Extract | Trim | Prepare | Finalise | Drop
+Op = New | Restore | Merge | Extend | Keep | Copy | Extract | Trim | PrepareRows | Finalise | Drop
 
 
 class Compose(msgspec.Struct, frozen=True):

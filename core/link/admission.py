@@ -18,7 +18,7 @@ class Visit:
     step: Step = "failed_tls"
 
 
-class Door:
+class Admission:
     """`counts` only grows. "accepted" are those who were let in to prove themselves, not those who could."""
 
     def __init__(self) -> None:

@@ -15,9 +15,9 @@ from time import monotonic
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
-from core.link.admission import Door, Visit
+from core.link.admission import Admission, Visit
 from core.link.ends import KeyMeter
-from core.link.frames import HEADER, TAG_BYTES, FrameType, Header
+from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
 from core.link.handshake import introduce, welcome
 from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
@@ -43,7 +43,7 @@ class ControlLink:
     def __init__(self, wire: Wire, sealer: Sealer, opener: Opener, peer: Member, stands: tuple[Stand, Stand]) -> None:
         self._wire, self._sealer, self._opener = wire, sealer, opener
         self._sent, self._received = KeyMeter(sealer), KeyMeter(opener)
-        self._due: Header | None = None
+        self._due: FrameHeader | None = None
         self._held: list[tuple[FrameType, bytes]] = []
         self.peer_id, self.peer_name = peer.device_id, peer.name
         self.remote_host, self.local_host = wire.remote_host, wire.local_host
@@ -124,7 +124,7 @@ class ControlLink:
         """Until the connection is gone."""
         await self._wire.wait_closed()
 
-    def _look(self) -> Header:
+    def _look(self) -> FrameHeader:
         header = self._opener.look()
         if header.body_len > MAX_CONTROL_BODY + TAG_BYTES:
             raise ProtocolError(f"{self.peer_name} sent a control message of {header.body_len} bytes.")
@@ -181,7 +181,7 @@ class ControlServer:
         cluster: Callable[[], Cluster],
         on_link: Callable[[ControlLink], Awaitable[None]],
     ) -> None:
-        self.sockets, self.door = (listener,), Door()
+        self.sockets, self.door = (listener,), Admission()
         self._identity, self._cluster, self._on_link = identity, cluster, on_link
         self._made: tuple[Cluster, ssl.SSLContext] | None = None
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began

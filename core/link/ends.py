@@ -11,7 +11,7 @@ from time import monotonic, perf_counter
 from typing import Final, NamedTuple
 
 from core.errors import LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
-from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameType, Header
+from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameHeader, FrameType
 from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.tls import link_error
@@ -23,7 +23,7 @@ DESCRIPTOR_ROOM: Final = 512
 class Frame(NamedTuple):
     """A frame that was opened; `body` is valid until the next `recv`."""
 
-    header: Header
+    header: FrameHeader
     body: memoryview
 
 
@@ -240,7 +240,7 @@ class _Idle(Exception):
     """Nothing has come yet, not even a part of a frame."""
 
 
-def _check_rows(header: Header, row_bytes: int) -> None:
+def _check_rows(header: FrameHeader, row_bytes: int) -> None:
     most = header.rows * row_bytes + DESCRIPTOR_ROOM + TAG_BYTES
     if header.body_len > most:
         raise ProtocolError(f"An activation of {header.rows} rows has {header.body_len} bytes; {most} are allowed.")

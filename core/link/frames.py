@@ -73,7 +73,7 @@ class DType(IntEnum):
     UINT32 = 5
 
 
-class Header(NamedTuple):
+class FrameHeader(NamedTuple):
     """A frame's header, without magic and version. `body_len` counts the tag; `layer_lo`, `layer_hi` are half-open."""
 
     type: FrameType
@@ -142,14 +142,14 @@ def pack_into(
         raise ProtocolError(f"A frame header field is out of its range: {error}.") from error
 
 
-def pack(header: Header) -> bytes:
+def pack(header: FrameHeader) -> bytes:
     """The 48 bytes of a header. Raises ProtocolError."""
     buffer = bytearray(HEADER.size)
     pack_into(buffer, 0, *header)
     return bytes(buffer)
 
 
-def parse(data: Buffer, offset: int = 0) -> Header:
+def parse(data: Buffer, offset: int = 0) -> FrameHeader:
     """The header at `offset`, every limit checked, so nothing is allocated for a frame that is refused.
 
     Raises ProtocolError, and nothing else, whatever the bytes are.
@@ -168,7 +168,7 @@ def parse(data: Buffer, offset: int = 0) -> Header:
         raise ProtocolError(f"Frame type 0x{number:02x} is unknown.")
     if _is_beyond(flags, dtype, body_len, low, high, rows):
         raise _refusal(flags, dtype, body_len, low, high, rows)
-    return Header(kind, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen)
+    return FrameHeader(kind, flags, dtype, key_epoch, body_len, pos, seq, request_id, low, high, rows, plan_gen)
 
 
 def _is_beyond(flags: int, dtype: int, body_len: int, low: int, high: int, rows: int) -> bool:

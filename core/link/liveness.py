@@ -51,7 +51,7 @@ class Slept(msgspec.Struct, frozen=True):
     late_s: float
 
 
-Change = Suspected | Well | Dead | Slept
+LivenessChange = Suspected | Well | Dead | Slept
 
 
 class Liveness:
@@ -92,10 +92,10 @@ class Liveness:
         if device_id in self._heard_at:
             self._heard_at[device_id] = now
 
-    def tick(self, now: float) -> list[Change]:
+    def tick(self, now: float) -> list[LivenessChange]:
         """What has changed, each change once."""
         late_s = now - self.due
-        changes: list[Change] = []
+        changes: list[LivenessChange] = []
         if late_s > LATE_S:
             self._heard_at = dict.fromkeys(self._heard_at, now)
             changes.append(Slept(late_s))
@@ -105,7 +105,7 @@ class Liveness:
         self.due = min([now + BEAT_S, *limits])
         return changes
 
-    def _judge(self, device_id: str, now: float) -> list[Change]:
+    def _judge(self, device_id: str, now: float) -> list[LivenessChange]:
         heard_at, was_suspect = self._heard_at[device_id], device_id in self._suspects
         if now >= heard_at + DEAD_S:
             self.remove(device_id)

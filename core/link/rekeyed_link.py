@@ -12,7 +12,7 @@ from core.link.control import ControlLink
 from core.link.frames import FrameType
 
 
-class Line:
+class RekeyedLink:
     """Send over `link`, which is the newest; read with `recv`, which empties the older one first. `dialled`: whether
     this Mac dialled, and so is the one who renews.
     """
@@ -20,7 +20,7 @@ class Line:
     def __init__(self, link: ControlLink, *, dialled: bool) -> None:
         self.link, self.dialled = link, dialled
         self._source = link
-        self._aside: Line | None = None
+        self._aside: RekeyedLink | None = None
 
     @property
     def is_renewing(self) -> bool:
@@ -40,12 +40,12 @@ class Line:
         self.link.succeed(link)
         self.link = link
 
-    def set_aside(self, line: Line) -> None:
+    def set_aside(self, line: RekeyedLink) -> None:
         """Keep a later one of the same two nodes, unread: the newest only."""
         self.drop_aside()
         self._aside = line
 
-    def take_aside(self) -> Line | None:
+    def take_aside(self) -> RekeyedLink | None:
         """What was set aside, if it still stands, for who keeps it when this line has ended."""
         line, self._aside = self._aside, None
         return None if line is None or line.link.is_closed else line

@@ -14,8 +14,8 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import ProtocolError, SealError
-from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameType, Header, pack_into, parse
-from core.link.session import Session
+from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameHeader, FrameType, pack_into, parse
+from core.link.session import LinkSession
 from core.settings import MAX_BODY, MAX_FRAMES_PER_KEY
 
 FIRST_ROOM: Final = 64 * 1024
@@ -70,7 +70,7 @@ class _Half:
 class Sealer(_Half):
     """Seals frames in order."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LinkSession) -> None:
         super().__init__(session.send_key, session.aad_prefix(outgoing=True))
 
     def seal(
@@ -129,17 +129,17 @@ class Sealer(_Half):
 class Opener(_Half):
     """Opens frames in order. The caller reads into `header`, then into `room(header)`, then calls `open`."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LinkSession) -> None:
         super().__init__(session.recv_key, session.aad_prefix(outgoing=False))
 
-    def look(self) -> Header:
+    def look(self) -> FrameHeader:
         """The header that lies in `header`, checked but not yet authenticated. Raises ProtocolError, SealError."""
         header = parse(self.header)
         if header.seq != self._seq or header.key_epoch:
             raise SealError(f"Frame {header.seq} came where {self._seq} was due: dropped, repeated or reordered.")
         return header
 
-    def room(self, header: Header) -> memoryview:
+    def room(self, header: FrameHeader) -> memoryview:
         """Where the ciphertext of this frame belongs; its length was checked by `look`."""
         length = header.body_len - TAG_BYTES
         if length != self._length:
@@ -164,7 +164,7 @@ class Opener(_Half):
         self._seq += 1
         return self._text
 
-    def open_frame(self, frame: Buffer) -> tuple[Header, memoryview]:
+    def open_frame(self, frame: Buffer) -> tuple[FrameHeader, memoryview]:
         """Header and plaintext of a whole frame. Raises ProtocolError, SealError."""
         if len(frame) < HEADER.size:
             raise ProtocolError("A frame ends within its header.")

@@ -42,7 +42,7 @@ class Kind(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Session:
+class LinkSession:
     """An agreed session: what to seal with, what to open with, and who is at the other end."""
 
     peer_id: bytes
@@ -134,7 +134,7 @@ class _Party:
         self._prk = extract(self._th, shared)
         keys = [expand(self._prk, b"macluster/1 key " + direction) for direction in (b"A>B", b"B>A")]
         send, receive = keys if side == "A" else reversed(keys)
-        self._session = Session(
+        self._session = LinkSession(
             peer_id=self._peer.device_id,
             peer_stand=Stand(theirs.epoch, theirs.roster_hash),
             cluster_id=self._cluster.roster.cluster_id,
@@ -175,7 +175,7 @@ def _words(side: Side, th: bytes) -> bytes:
 class Dialler(_Party):
     """A: sends `hello`, then `finish(reply)`."""
 
-    def finish(self, reply: bytes) -> tuple[bytes, Session]:
+    def finish(self, reply: bytes) -> tuple[bytes, LinkSession]:
         """AUTH_A and the session, from B's 248 bytes. Raises HandshakeError."""
         m2, auth = reply[: HELLO.size], reply[HELLO.size :]
         self._agree("A", self.hello, m2, self._judge(m2))
@@ -191,7 +191,7 @@ class Acceptor(_Party):
         self._agree("B", m1, self.hello, self._judge(m1))
         return self.hello + self._auth("B")
 
-    def finish(self, auth: bytes) -> Session:
+    def finish(self, auth: bytes) -> LinkSession:
         """The session, once A has proved itself. Raises HandshakeError."""
         self._check_auth("A", auth)
         return self._session

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 from core.errors import TrustError, UsageError
 from core.node.answers.answers import Answers
-from core.node.pairing.pairing_flow import Introductions
+from core.node.pairing.pairing_flow import PairingFlow
 from core.node.peers.check import Check
 from core.node.peers.discovery import Sighting
-from core.node.peers.peer_table import Peers
+from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import place_given
-from core.node.peers.speed_test import Speed
-from core.node.recovery.recovery_driver import Rescue
+from core.node.peers.speed_test import SpeedTests
+from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.planning import Planning
 from core.requests import (
     Address,
@@ -42,11 +42,11 @@ class Commands:
     def __init__(
         self,
         planning: Planning,
-        rescue: Rescue,
-        peers: Peers,
+        rescue: RecoveryDriver,
+        peers: PeerTable,
         answers: Answers,
-        introductions: Introductions,
-        speed: Speed,
+        introductions: PairingFlow,
+        speed: SpeedTests,
         know: Callable[[Sighting], None],
         look_again: Callable[[], Awaitable[None]],
         check: Check,

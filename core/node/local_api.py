@@ -15,12 +15,12 @@ from aiohttp import web
 
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.commands import Commands
 from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
-from core.node.trust.trust_commands import Trusting
+from core.node.trust.trust_commands import TrustCommands
 from core.requests import (
     Address,
     AnswerId,
@@ -60,9 +60,9 @@ class LocalApi:
     def __init__(
         self,
         commands: Commands,
-        sessions: Sessions,
+        sessions: SavedSessions,
         conversations: Conversations,
-        trusting: Trusting,
+        trusting: TrustCommands,
         transfers: Transfers,
         bus: Bus,
     ) -> None:

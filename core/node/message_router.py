@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from core.errors import LinkLost, Problem, WorkerDied
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
@@ -21,12 +21,12 @@ from core.node.base.messages import (
     HoldsAsk,
     KeyChange,
     KeyRefused,
+    LinkProbe,
     LinkUp,
     PartAsk,
     PartSent,
-    Prepare,
     Prepared,
-    Probe,
+    PrepareStage,
     Probed,
     Release,
     Reported,
@@ -38,18 +38,18 @@ from core.node.base.messages import (
 )
 from core.node.base.tasks import Tasks
 from core.node.disks.transfers import Transfers
-from core.node.peers.peer_table import Peers
-from core.node.peers.speed_test import Speed
-from core.node.recovery.recovery_driver import Rescue
+from core.node.peers.peer_table import PeerTable
+from core.node.peers.speed_test import SpeedTests
+from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.hop_samples import hop_samples
-from core.node.ring.plan_leader import Cluster
-from core.node.ring.plan_member import Member
-from core.node.trust.trust_commands import Trusting
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import PlanMember
+from core.node.trust.trust_commands import TrustCommands
 from core.worker.messages import (
+    AnswerDone,
     Batching,
-    Broken,
-    Done,
     Failed,
+    LinkBroken,
     Linked,
     Listening,
     Loaded,
@@ -67,7 +67,7 @@ from core.worker.messages import (
 )
 
 
-class Switchboard:
+class MessageRouter:
     """Passes each to the part of the node that it is for. While the roster is forked nobody gets files or tests, for
     what it says of anyone may be false.
     """
@@ -75,15 +75,15 @@ class Switchboard:
     def __init__(
         self,
         *,
-        cluster: Cluster,
-        member: Member,
+        cluster: PlanLeader,
+        member: PlanMember,
         answers: Answers,
-        sessions: Sessions,
-        rescue: Rescue,
-        trusting: Trusting,
-        speed: Speed,
+        sessions: SavedSessions,
+        rescue: RecoveryDriver,
+        trusting: TrustCommands,
+        speed: SpeedTests,
         transfers: Transfers,
-        peers: Peers,
+        peers: PeerTable,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
@@ -98,7 +98,7 @@ class Switchboard:
     async def message(self, device_id: str, message: AnyMessage) -> None:
         """Another Mac says something."""
         match message:
-            case Prepare():
+            case PrepareStage():
                 self._tasks.spawn(self._member.prepare(device_id, message))
             case LinkUp():
                 await self._member.link(device_id, message)
@@ -112,7 +112,9 @@ class Switchboard:
                 self._tasks.spawn(self._trusting.heard(device_id, message))
             case Holds() | HoldsAsk():
                 await self._transfers.heard(device_id, message)
-            case Probe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedTold() | SpeedStop() if not self._is_forked():
+            case LinkProbe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedTold() | SpeedStop() if (
+                not self._is_forked()
+            ):
                 await self._speed.heard(device_id, message)
             case FilesAsk() | FilesTold() | PartAsk() | PartSent() | CopyAsk() | CopyTold() if not self._is_forked():
                 await self._transfers.heard(device_id, message)
@@ -135,7 +137,7 @@ class Switchboard:
     def report(self, report: Report) -> None:
         """This Mac's worker says something."""
         match report:
-            case Token() | Prefilled() | Done():
+            case Token() | Prefilled() | AnswerDone():
                 self._answers.heard(report)
                 self._rescue.heard(report)
             case Batching(batch=batch):
@@ -145,7 +147,7 @@ class Switchboard:
             case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
                 for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
                     self._bus.publish(hop)
-            case Loading() | Loaded() | Failed() | Linked() | Broken():
+            case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
                 self._tasks.spawn(self._member.reported(report))
             case Proved() | Unproved():
                 self._tasks.spawn(self._cluster.proved(report))

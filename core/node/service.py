@@ -16,35 +16,35 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.commands import Commands
 from core.node.disks.conversations import Conversations
-from core.node.disks.local_models import Models
-from core.node.disks.model_copies import Copying
-from core.node.disks.model_inventory import Holdings
+from core.node.disks.local_models import LocalModels
+from core.node.disks.model_copies import ModelCopies
+from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.local_api import LocalApi
-from core.node.message_router import Switchboard
-from core.node.pairing.pairing_flow import Introductions, Network
+from core.node.message_router import MessageRouter
+from core.node.pairing.pairing_flow import Network, PairingFlow
 from core.node.peers.addresses import AddressBook, read_proven, write_proven
 from core.node.peers.check import Check
 from core.node.peers.discovery import Discovery, Sighting, addresses_of
 from core.node.peers.mesh import Mesh
-from core.node.peers.peer_table import Peers
+from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Place, Sightings, place_given
-from core.node.peers.speed_test import Speed
-from core.node.recovery.recovery_driver import Rescue
-from core.node.ring.plan_leader import Cluster
-from core.node.ring.plan_member import Member
+from core.node.peers.speed_test import SpeedTests
+from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
-from core.node.ring.split_profiles import Anatomies
+from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.supervisor import Supervisor
-from core.node.ring.throughput_history import Paces
-from core.node.trust.roster_enforcement import Following
-from core.node.trust.trust_commands import Trusting
+from core.node.ring.throughput_history import ThroughputHistory
+from core.node.trust.roster_enforcement import RosterEnforcement
+from core.node.trust.trust_commands import TrustCommands
 from core.settings import BEAT_S, CONTROL_PORT, Home, hub_cache
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id, text_id
@@ -52,7 +52,7 @@ from core.trust.roster import Member as RosterMember
 from core.trust.roster import RosterStore
 from core.trust.roster.rotation import settle_rotation
 from core.trust.seen import SeenMacs
-from core.trust.trust_assessment import Standing
+from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import Report
 
 SAVE_EVERY = 60  # rounds of `_watch`
@@ -106,7 +106,7 @@ class Node:
         self._book = AddressBook(
             self._sightings, self._config.peers, read_proven(home.addresses), partial(write_proven, home.addresses)
         )
-        self._standing = Standing(
+        self._standing = TrustAssessment(
             self._store,
             self._seen,
             self._identity.text_id,
@@ -114,7 +114,7 @@ class Node:
             wrong_key=lambda device_id: self._mesh.dialling.wrong_key(device_id),
             other_model=lambda device_id: self._cluster.mismatch(device_id),
         )
-        self._peers = Peers(
+        self._peers = PeerTable(
             self._identity,
             self._store,
             self._standing,
@@ -136,12 +136,12 @@ class Node:
             on_down=lambda device_id, error: self._switchboard.down(device_id, error),
             key_limits=self._config.key_limits,
         )
-        self._speed = Speed(self._identity.text_id, self._mesh, self._bus, self._tasks)
+        self._speed = SpeedTests(self._identity.text_id, self._mesh, self._bus, self._tasks)
 
     def _build_ring(self, home: Home) -> None:
         """The worker, the plans it serves, the plan this Mac leads, its answers and what is kept of them."""
         config, own_id = self._config, self._identity.text_id
-        self._models = Models([home.models, *config.model_roots], home.hashes)
+        self._models = LocalModels([home.models, *config.model_roots], home.hashes)
         self._supervisor = Supervisor(
             self._identity,
             config.host,
@@ -149,7 +149,7 @@ class Node:
             on_report=self._on_report,
             on_death=lambda error: self._switchboard.died(error),
         )
-        self._member = Member(
+        self._member = PlanMember(
             own_id,
             self._mesh,
             self._supervisor,
@@ -159,7 +159,7 @@ class Node:
             check_trust=lambda plan: self._following.check(plan),
             key_limits=config.key_limits,
         )
-        self._cluster = Cluster(own_id, self._mesh, self._member, self._bus, self._journal)
+        self._cluster = PlanLeader(own_id, self._mesh, self._member, self._bus, self._journal)
         self._answers = Answers(
             self._cluster,
             self._supervisor,
@@ -168,7 +168,7 @@ class Node:
             home.tokens,
             self._identity.secret("token log"),
         )
-        self._sessions = Sessions(
+        self._sessions = SavedSessions(
             self._cluster,
             self._supervisor,
             self._answers,
@@ -180,11 +180,11 @@ class Node:
     def _build_disks(self, home: Home) -> None:
         """Which Mac holds which models, and what brings them there."""
         own_id, roots = self._identity.text_id, self._config.model_roots
-        self._holdings = Holdings(own_id, self._models, self._mesh, self._bus)
+        self._holdings = ModelInventory(own_id, self._models, self._mesh, self._bus)
         self._transfers = Transfers(
             own_id,
             self._holdings,
-            Copying(self._models, self._mesh, home.models),
+            ModelCopies(self._models, self._mesh, home.models),
             self._mesh,
             hub_cache() if hub_cache() in roots else home.models,
             bus=self._bus,
@@ -194,17 +194,17 @@ class Node:
 
     def _build_plans(self, home: Home) -> None:
         """What makes plans, and another one when a Mac is lost."""
-        self._paces = Paces(self._bus, home.paces)
+        self._paces = ThroughputHistory(self._bus, home.paces)
         self._planning = Planning(
             self._models,
-            Anatomies(home.anatomies),
+            SplitProfiles(home.anatomies),
             self._peers,
             self._cluster,
             self._holdings,
             self._paces,
             lambda plan: self._following.check(plan),
         )
-        self._rescue = Rescue(
+        self._rescue = RecoveryDriver(
             self._planning,
             self._peers,
             self._cluster,
@@ -231,7 +231,7 @@ class Node:
         network = Network(
             config.host, lambda: addresses_of(config.host)[0], self._discovery.announce, self._sightings.windows
         )
-        self._introductions = Introductions(self._identity, name, self._store, self._bus, network, self._on_paired)
+        self._introductions = PairingFlow(self._identity, name, self._store, self._bus, network, self._on_paired)
         check = Check(
             home,
             config.host,
@@ -257,7 +257,7 @@ class Node:
 
     def _build_trust(self, home: Home) -> None:
         """What follows from a roster, and what a person can do about it; and who hears what."""
-        self._following = Following(
+        self._following = RosterEnforcement(
             self._identity.device_id,
             self._store,
             self._standing,
@@ -272,7 +272,7 @@ class Node:
             spawn=self._tasks.spawn,
             restart=self._restart,
         )
-        self._trusting = Trusting(
+        self._trusting = TrustCommands(
             self._identity,
             home,
             self._store,
@@ -282,7 +282,7 @@ class Node:
             self._bus,
             self._journal,
         )
-        self._switchboard = Switchboard(
+        self._switchboard = MessageRouter(
             cluster=self._cluster,
             member=self._member,
             answers=self._answers,

@@ -9,17 +9,17 @@ import msgspec
 
 from core.errors import DoesNotFit, PlanError, UnsupportedModel
 from core.events import Peer, Plan, Stage, Topology
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.hops import hop_bytes
 from core.plan.notes import notes_of, where_cut
 from core.plan.owners import as_given, by_budget
-from core.plan.plan_inputs import Wish
+from core.plan.plan_inputs import PlanInputs
 from core.plan.sizes import Bytes, Sizes
 from core.plan.survival import indispensable, topology_on
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
-def make_plan(**wish: Unpack[Wish]) -> Plan:
+def make_plan(**wish: Unpack[PlanInputs]) -> Plan:
     """The plan as `draft_plan` makes it. Raises its errors, and DoesNotFit as `shortage` words it."""
     plan = draft_plan(**wish)
     if short := shortage(plan, wish.get("anatomy")):
@@ -27,7 +27,7 @@ def make_plan(**wish: Unpack[Wish]) -> Plan:
     return plan
 
 
-def draft_plan(**wish: Unpack[Wish]) -> Plan:
+def draft_plan(**wish: Unpack[PlanInputs]) -> Plan:
     """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
     budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac.
 
@@ -44,10 +44,10 @@ def draft_plan(**wish: Unpack[Wish]) -> Plan:
     return msgspec.structs.replace(plan, indispensable=needed)
 
 
-def _fits_on(peers: Sequence[Peer], wish: Wish) -> bool:
+def _fits_on(peers: Sequence[Peer], wish: PlanInputs) -> bool:
     """Whether what was wished for `wish["peers"]` could go on over these."""
     topology = topology_on(len(peers), wish.get("topology"))
-    there: Wish = {**wish, "peers": peers, "layers": (), "topology": topology}
+    there: PlanInputs = {**wish, "peers": peers, "layers": (), "topology": topology}
     try:
         return shortage(_draft(**there)) is None
     except PlanError:
@@ -62,7 +62,7 @@ def _draft(
     peers: Sequence[Peer],
     context: int,
     plan_gen: int,
-    anatomy: Anatomy | None = None,
+    anatomy: SplitProfile | None = None,
     kv_bits: int | None = None,
     rows: int = DEFAULT_ROWS,
     chunk: int | None = None,
@@ -99,7 +99,7 @@ def _draft(
     return msgspec.structs.replace(plan, chunk=_chunk(plan, anatomy), notes=notes)
 
 
-def shortage(plan: Plan, anatomy: Anatomy | None = None) -> DoesNotFit | None:
+def shortage(plan: Plan, anatomy: SplitProfile | None = None) -> DoesNotFit | None:
     """Why `plan` does not fit, naming the Mac that is short and by how much; None where it fits."""
     worst = max(plan.stages, key=missing_bytes)
     if missing_bytes(worst) <= 0:
@@ -137,7 +137,7 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
     return msgspec.structs.replace(plan, notes=(*plan.notes, note)), False
 
 
-def _chunk(plan: Plan, anatomy: Anatomy | None) -> int:
+def _chunk(plan: Plan, anatomy: SplitProfile | None) -> int:
     """Tokens of a prompt in one frame: fewer than planned where a family sends much for each token."""
     widest = max(hop_bytes(plan, anatomy), default=1)
     return min(plan.chunk, max(1, CHUNK_BYTES // widest))

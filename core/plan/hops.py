@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from core.events import Plan
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import departing, duty
 
 TOKEN_BYTES: Final = 4
 
 
-def hop_bytes(plan: Plan, anatomy: Anatomy | None) -> tuple[int, ...]:
+def hop_bytes(plan: Plan, anatomy: SplitProfile | None) -> tuple[int, ...]:
     """What each stage sends to the next one, the last stage to the head, in ring order: what its last layer returns, or
     a token id from who has run no layer yet and from who has the output. Empty where nothing is sent or not known.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.events import Plan, Sight
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import duty, sights
 
 EVERY_MAC_SEES = (
@@ -13,7 +13,9 @@ EVERY_MAC_SEES = (
 )
 
 
-def notes_of(plan: Plan, ideal: Sequence[int], left_out: Sequence[str], anatomy: Anatomy | None) -> tuple[str, ...]:
+def notes_of(
+    plan: Plan, ideal: Sequence[int], left_out: Sequence[str], anatomy: SplitProfile | None
+) -> tuple[str, ...]:
     """What is not as was wanted, who can read the tokens, and how the model runs.
 
     `ideal`: where every owner but the first would begin if the model could be cut anywhere; `left_out` names the Macs
@@ -45,7 +47,7 @@ def sees(plan: Plan | None, device_id: str) -> str:
     return f"hidden states of {layers}{could_tell}"
 
 
-def where_cut(anatomy: Anatomy) -> str:
+def where_cut(anatomy: SplitProfile) -> str:
     """In how few places the model can be cut, and why if in none."""
     if not anatomy.cuts:
         return f"this model cannot be split, because {anatomy.unsplittable}."
@@ -58,7 +60,7 @@ def before_which(cuts: Sequence[int]) -> str:
     return f"before layer{'s' * (len(cuts) > 1)} {ranges(cuts)}"
 
 
-def why_not_cut(cut: int, anatomy: Anatomy) -> str:
+def why_not_cut(cut: int, anatomy: SplitProfile) -> str:
     """Which layers around a cut that is not legal cannot be parted from those before them."""
     first = max((c for c in anatomy.cuts if c < cut), default=0) + 1
     last = min((c for c in anatomy.cuts if c > cut), default=anatomy.layers) - 1
@@ -92,7 +94,7 @@ def _sight_notes(plan: Plan) -> list[str]:
     ]
 
 
-def _moved(plan: Plan, ideal: Sequence[int], anatomy: Anatomy) -> list[str]:
+def _moved(plan: Plan, ideal: Sequence[int], anatomy: SplitProfile) -> list[str]:
     return [
         f"{owner.peer} begins with layer {owner.start} instead of {wanted}: {_why_moved(wanted, anatomy)}."
         for owner, wanted in zip(plan.owners[1:], ideal, strict=True)
@@ -100,11 +102,11 @@ def _moved(plan: Plan, ideal: Sequence[int], anatomy: Anatomy) -> list[str]:
     ]
 
 
-def _why_moved(wanted: int, anatomy: Anatomy) -> str:
+def _why_moved(wanted: int, anatomy: SplitProfile) -> str:
     return "the other cuts need the room" if wanted in anatomy.cuts else why_not_cut(wanted, anatomy)
 
 
-def _left_out(names: Sequence[str], anatomy: Anatomy) -> list[str]:
+def _left_out(names: Sequence[str], anatomy: SplitProfile) -> list[str]:
     if not names:
         return []
     verb = "is" if len(names) == 1 else "are"

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from core.errors import IllegalCut, PlanError, UsageError
 from core.events import Peer, Topology
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.cuts import nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
 from core.plan.sizes import Sizes
@@ -31,7 +31,7 @@ def as_given(
     peers: Sequence[Peer],
     topology: Topology | None,
     layers: int,
-    anatomy: Anatomy | None,
+    anatomy: SplitProfile | None,
 ) -> Split:
     """The split that `spans` write down, one for each of `peers`, the head first, while there are spans.
 
@@ -54,7 +54,7 @@ def as_given(
 
 
 def by_budget(
-    model: str, sizes: Sizes, peers: Sequence[Peer], topology: Topology | None, anatomy: Anatomy | None
+    model: str, sizes: Sizes, peers: Sequence[Peer], topology: Topology | None, anatomy: SplitProfile | None
 ) -> Split:
     """The split over `peers`, the head first, whose layers come first, or last in a reverse ring.
 
@@ -76,7 +76,7 @@ def by_budget(
     return Split(kept, found, ideal, left_out)
 
 
-def _kept(peers: Sequence[Peer], topology: Topology | None, anatomy: Anatomy | None) -> Sequence[Peer]:
+def _kept(peers: Sequence[Peer], topology: Topology | None, anatomy: SplitProfile | None) -> Sequence[Peer]:
     """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`."""
     if topology == "single":
         return peers[:1]
@@ -85,14 +85,14 @@ def _kept(peers: Sequence[Peer], topology: Topology | None, anatomy: Anatomy | N
     return [peer for i, peer in enumerate(peers) if i == 0 or i in largest]
 
 
-def _alone(model: str, topology: Topology | None, anatomy: Anatomy | None) -> PlanError:
+def _alone(model: str, topology: Topology | None, anatomy: SplitProfile | None) -> PlanError:
     what = f"{model} cannot run in the topology {topology}"
     if anatomy and not anatomy.cuts:
         return PlanError(f"{what}: {where_cut(anatomy)}", "Choose the topology single.")
     return PlanError(f"{what}: it takes a second Mac.", "Pair another Mac, or choose the topology single.")
 
 
-def _illegal(model: str, cut: int, anatomy: Anatomy) -> IllegalCut:
+def _illegal(model: str, cut: int, anatomy: SplitProfile) -> IllegalCut:
     what = f"{model} cannot be cut before layer {cut}"
     if not anatomy.cuts:
         return IllegalCut(f"{what}: {where_cut(anatomy)}", "Give all layers to this Mac: 0:output.")

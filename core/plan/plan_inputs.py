@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NotRequired, TypedDict
 
 from core.events import Peer, Topology
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.sizes import Bytes
 from core.requests import PlanRequest
 
@@ -23,7 +23,7 @@ class How(TypedDict):
     layers: NotRequired[Sequence[str]]
 
 
-class Wish(How):
+class PlanInputs(How):
     """What is to be planned: a model and its bytes, over `peers`, the head first."""
 
     model: str
@@ -31,7 +31,7 @@ class Wish(How):
     layout: Bytes
     peers: Sequence[Peer]
     plan_gen: int
-    anatomy: NotRequired[Anatomy | None]
+    anatomy: NotRequired[SplitProfile | None]
 
 
 def how_of(request: PlanRequest) -> How:

@@ -68,7 +68,7 @@ def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
     return tuple(layout.read_bytes(s.start, s.stop, output=s.device_id == plan.output) for s in plan.stages)
 
 
-class Macs(NamedTuple):
+class MacSpeeds(NamedTuple):
     """What is known of the Macs, by device id: the names of their chips, the round trips between them in seconds, and
     the curves that were measured.
     """
@@ -105,7 +105,7 @@ class Macs(NamedTuple):
         return self.measured(kind, 1, mac) or Estimate(guess_s, False)
 
 
-def forecast(work: Work, macs: Macs) -> Forecast | None:
+def forecast(work: Work, macs: MacSpeeds) -> Forecast | None:
     """What one request would get; None where a Mac has a chip that is not known, and nothing was measured on it."""
     plan, head = work.plan, work.plan.head.device_id
     owners = [stage.device_id for stage in plan.stages]
@@ -133,7 +133,7 @@ def forecast(work: Work, macs: Macs) -> Forecast | None:
     return _advised(told, plan.head.peer) if is_like else told
 
 
-def _computed(work: Work, macs: Macs, tokens: int) -> list[Estimate] | None:
+def _computed(work: Work, macs: MacSpeeds, tokens: int) -> list[Estimate] | None:
     """What each stage computes for so many tokens at once."""
     kind: Kind = "token" if tokens == 1 else "prompt"
     gain = EFFICIENCY if tokens == 1 else PROMPT_GAIN
@@ -145,7 +145,7 @@ def _computed(work: Work, macs: Macs, tokens: int) -> list[Estimate] | None:
     return known if len(known) == len(found) else None
 
 
-def _prompt(work: Work, macs: Macs, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Estimate | None:
+def _prompt(work: Work, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> Estimate | None:
     """Reading `PROMPT_TOKENS` tokens. Stages and wires work at once on the chunks of the window: the first chunk goes
     all the way, and the slowest of them takes one after the other.
     """
@@ -164,7 +164,7 @@ def _prompt(work: Work, macs: Macs, pairs: Sequence[tuple[str, str]], sizes: Seq
     return Estimate(sum(seconds) + (chunks - 1) * every_s, all(each.measured for each in steps))
 
 
-def _load(plan: Plan, macs: Macs) -> Estimate:
+def _load(plan: Plan, macs: MacSpeeds) -> Estimate:
     """The Macs read their weights at the same time; then the ring is joined."""
     join = macs.flat("join", plan.head.device_id, JOIN_S)
     reads = [

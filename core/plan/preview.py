@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from core.errors import MaclusterError
 from core.events import Peer, Plan
 from core.models.files.layout import Layout
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import draft_plan, shortage
 from core.plan.hops import hop_bytes
 from core.plan.notes import sees
@@ -23,7 +23,7 @@ def preview_of(
     layout: Layout,
     peers: Sequence[Peer],
     request: PlanRequest,
-    anatomy: Anatomy | None,
+    anatomy: SplitProfile | None,
 ) -> PlanPreview:
     """The split of a model over `peers`, the head first; why there is none, or does not fit, is told in the preview."""
     plan: Plan | None = None

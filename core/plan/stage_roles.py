@@ -12,7 +12,7 @@ from typing import NamedTuple
 from core.events import Plan, Sight
 
 
-class Duty(NamedTuple):
+class StageRole(NamedTuple):
     """What is done, in this order: token ids become hidden states, the layers run, logits come of the last one."""
 
     embeds: bool
@@ -20,22 +20,22 @@ class Duty(NamedTuple):
     outputs: bool
 
 
-def duty(plan: Plan, index: int) -> Duty:
+def duty(plan: Plan, index: int) -> StageRole:
     """What the Mac of stage `index` owns."""
     stage = plan.stages[index]
-    return Duty(stage.start == 0, True, stage.device_id == plan.output)
+    return StageRole(stage.start == 0, True, stage.device_id == plan.output)
 
 
-def departing(plan: Plan) -> Duty:
+def departing(plan: Plan) -> StageRole:
     """What the head does before work leaves it."""
     own = duty(plan, 0)
-    return Duty(own.embeds, own.embeds, own.outputs and len(plan.stages) == 1)
+    return StageRole(own.embeds, own.embeds, own.outputs and len(plan.stages) == 1)
 
 
-def arriving(plan: Plan) -> Duty:
+def arriving(plan: Plan) -> StageRole:
     """What the head does with work that comes back."""
     own, before = duty(plan, 0), departing(plan)
-    return Duty(False, not before.runs, own.outputs and not before.outputs)
+    return StageRole(False, not before.runs, own.outputs and not before.outputs)
 
 
 def sights(plan: Plan, index: int) -> tuple[Sight, ...]:

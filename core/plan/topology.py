@@ -19,7 +19,7 @@ _SPAN: Final = re.compile(r"([0-9]{1,6}):([0-9]{1,6}|output)")
 _WRITE_IT: Final = "Write it as 0:19, both layers included, or as 20:output."
 
 
-class Span(NamedTuple):
+class LayerSpan(NamedTuple):
     """Layers `first` to `last`, both included; `last` None: to the end of the model, norm and output head too."""
 
     first: int
@@ -39,7 +39,7 @@ class Route(NamedTuple):
     output: int
 
 
-def parse_span(text: str) -> Span:
+def parse_span(text: str) -> LayerSpan:
     """Raises UsageError."""
     found = _SPAN.fullmatch(text)
     if found is None:
@@ -47,10 +47,10 @@ def parse_span(text: str) -> Span:
     first, last = int(found[1]), None if found[2] == "output" else int(found[2])
     if last is not None and last < first:
         raise UsageError(f"{text} ends before it begins.", f"Write the lower layer first: {last}:{first}.")
-    return Span(first, last)
+    return LayerSpan(first, last)
 
 
-def route(head: Span, others: Sequence[Span], layers: int) -> Route:
+def route(head: LayerSpan, others: Sequence[LayerSpan], layers: int) -> Route:
     """The ring over a model of `layers` layers; `others[i]` is the span of Mac i + 1. Every span is used once.
 
     Raises UsageError for layers that the model does not have, that two Macs own or nobody, and for a head that has
@@ -99,13 +99,13 @@ def _topology(parts: Sequence[range], output: int) -> Topology | None:
     return "reverse" if output == last == 0 else None
 
 
-def _check_within(span: Span, layers: int) -> None:
+def _check_within(span: LayerSpan, layers: int) -> None:
     if max(span.first, span.last or 0) >= layers:
         what = f"{span} goes beyond the model: its {layers} layers are 0 to {layers - 1}."
         raise UsageError(what, f"Write {min(span.first, layers - 1)}:output for all layers to the end.")
 
 
-def _headless(head: Span, layers: int) -> UsageError:
+def _headless(head: LayerSpan, layers: int) -> UsageError:
     if head.last == layers - 1:
         what = f"This Mac would have the last layers, {head}, without the output."
         return UsageError(what, f"Write {head.first}:output: then it has the norm and the output head, too.")
@@ -113,7 +113,7 @@ def _headless(head: Span, layers: int) -> UsageError:
     return UsageError(what, f"Give it the first layers, 0:{head.last}, or the last ones, {head.first}:output.")
 
 
-def _check_once(spans: Sequence[Span], layers: int) -> None:
+def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
     """`spans`, by their first layers, leave no layer out and have none twice."""
     edge = 0
     for before, span in pairwise((None, *spans)):
@@ -133,5 +133,5 @@ def _unowned(hole: range) -> UsageError:
     return UsageError(f"Nobody owns layers {hole[0]} to {hole[-1]}.", "Give them to one of the Macs.")
 
 
-def _stop(span: Span, layers: int) -> int:
+def _stop(span: LayerSpan, layers: int) -> int:
     return layers if span.last is None else span.last + 1

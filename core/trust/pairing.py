@@ -6,7 +6,7 @@ P3 A>B  the same of A
 P4 both signature 64 | mac 32, each sent only after that side's person typed the digits of the other screen
 Afterwards both talk in notes that carry a MAC under the same key: first the cards, then (P5) the roster.
 
-One class a step, each made by the step before it, so nothing can be done out of order: `Offer` (A) or `Answer` (B) ->
+One class a step, each made by the step before it, so nothing can be done out of order: `Offer` (A) or `PairingAnswer` (B) ->
 `Comparison` -> `Pledge` -> `Confirmed`. Only the last holds a key that may be trusted.
 """
 
@@ -97,7 +97,7 @@ class Offer:
         return p3, Comparison(self._me, "A", _take_apart(p2), self.commit + p2 + p3)
 
 
-class Answer:
+class PairingAnswer:
     """B, after A's commitment. `reveal` is P2. Every answer is one guess for whoever asked: see `Window`."""
 
     def __init__(self, identity: Identity, name: str, random: Random, p1: bytes) -> None:

@@ -31,7 +31,7 @@ class Fault(NamedTuple):
     error: TrustError
 
 
-class Standing:
+class TrustAssessment:
     """Judges Macs by their text ids. `wrong_key` says which other key answered where that Mac was looked for, and
     `other_model` what in its files is not the plan's; both "" if nothing. `folder` is this Mac's state folder.
     """

@@ -10,12 +10,12 @@ import mlx.core as mx
 from core.engine.handle_shapes import sources, target, used_up
 from core.engine.work import Drop, Op
 from core.errors import LinkError, MaclusterError, Problem, ProtocolError, StageFailed
-from core.plan.stage_roles import Duty
+from core.plan.stage_roles import StageRole
 from core.worker.kv_parts import Exchange, KvPart
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.work_frames import WorkFrame
 
-ALL = Duty(embeds=True, runs=True, outputs=True)
+ALL = StageRole(embeds=True, runs=True, outputs=True)
 
 _T = TypeVar("_T")
 
@@ -27,7 +27,7 @@ class Execution:
     Its methods raise StageFailed for that, and ProtocolError for what no honest head asks.
     """
 
-    def __init__(self, stage: Stage, peer: str = "") -> None:
+    def __init__(self, stage: LoadedStage, peer: str = "") -> None:
         self.stage = stage
         self._peer = peer
         self._tainted: dict[int, Problem] = {}
@@ -54,7 +54,7 @@ class Execution:
         with self.stage.meter.span("compose", step, 0):
             self._attempt(made(ops), lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
 
-    def forward(self, work: WorkFrame, duty: Duty, arrays: Sequence[mx.array]) -> list[mx.array]:
+    def forward(self, work: WorkFrame, duty: StageRole, arrays: Sequence[mx.array]) -> list[mx.array]:
         """`arrays` are token ids [B, L] where the duty is to embed, else a boundary [B, L, ...]. Gives what leaves: a
         boundary, or where the duty is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
         and nothing of use where `work.quiet`.
@@ -71,7 +71,7 @@ class Execution:
             raise StageFailed(problem.what, problem.fix)
         return self._attempt([handle], lambda: self._exchange.answer(handle, part))
 
-    def _forward(self, work: WorkFrame, duty: Duty, arrays: list[mx.array]) -> list[mx.array]:
+    def _forward(self, work: WorkFrame, duty: StageRole, arrays: list[mx.array]) -> list[mx.array]:
         stage, handle = self.stage, work.handle
         stage.meter.saw("token ids" if duty.embeds else "activations")
         layers = stage.meter.span("chunk" if work.quiet else "step", work.step, handle)

@@ -17,9 +17,9 @@ from core.plan.stage_roles import arriving, duty
 from core.settings import MAX_LANE_ROWS
 from core.worker.execution import Execution, made, tokens_in
 from core.worker.kv_parts import decode_part, encode_part
-from core.worker.remote_sampling import Choosers, encode_choices
+from core.worker.remote_sampling import RemoteSamplers, encode_choices
 from core.worker.ring import Ring, read_samples
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
     NO_STEP,
     TOKEN_TYPES,
@@ -27,7 +27,7 @@ from core.worker.work_frames import (
     Begin,
     Dismiss,
     Order,
-    Standing,
+    ResumeState,
     Word,
     WorkFrame,
     decode_orders,
@@ -49,14 +49,14 @@ class Follower:
     head can send again what was on its way.
     """
 
-    def __init__(self, stage: Stage, plan: Plan, index: int) -> None:
+    def __init__(self, stage: LoadedStage, plan: Plan, index: int) -> None:
         self._execution = Execution(stage, plan.stages[index].peer)
         self._meter = stage.meter
         self._vocabulary = stage.layers.vocab_size
         self._duty = duty(plan, index)
         self._input = TOKEN_TYPES if self._duty.embeds else {FrameType.ACTIVATION}
         self._answers_chunks = index == len(plan.stages) - 1 and not arriving(plan).runs
-        self._choosers = Choosers(self._vocabulary, plan.context)
+        self._choosers = RemoteSamplers(self._vocabulary, plan.context)
         self._replies: Replies[WorkFrame] = Replies()
         self._run = NO_RUN
 
@@ -76,14 +76,14 @@ class Follower:
             case other:
                 raise ProtocolError(f"Frame 0x{other:02x} does not belong on a data link.")
 
-    def _stand(self, ring: Ring, asked: Standing) -> Standing:
+    def _stand(self, ring: Ring, asked: ResumeState) -> ResumeState:
         if asked.run == self._run and self._replies.last >= asked.base - 1:
             return asked
         self._run = asked.run
         self._execution.reset()
         self._choosers.reset()
         self._replies.restart(asked.base)
-        return Standing(asked.run, asked.base, (*asked.lost, ring.index))
+        return ResumeState(asked.run, asked.base, (*asked.lost, ring.index))
 
     def _work(self, ring: Ring, work: WorkFrame, base: int) -> None:
         if work.step == NO_STEP:

@@ -8,19 +8,19 @@ from typing import Final
 
 import mlx.core as mx
 
-from core.engine.pacing import Figures, planned_pace
+from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.sampling import Picked, RowSampler, confirmed, pick_all, pick_drafted
-from core.engine.scheduler import Ended, Scheduler
+from core.engine.scheduler import EndedRow, Scheduler
 from core.engine.work import Chunk, Compose, Step, Work
 from core.errors import MaclusterError, Problem, StageFailed
 from core.events import Batch, FinishReason, Plan
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
-from core.worker.messages import Batching, Done, Prefilled, Report, Samples, StageSample, Token
+from core.worker.messages import AnswerDone, Batching, Prefilled, Report, Samples, StageSample, Token
 from core.worker.pipe import Inbox
-from core.worker.pipeline import Answer, Pipeline
+from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.remote_sampling import admission
-from core.worker.sessions import Asked, Sessions
+from core.worker.sessions import SessionRequest, SessionTransfers
 from core.worker.work_frames import Begin, Dismiss, Word
 
 TELEMETRY_EVERY_S: Final = 0.5
@@ -36,9 +36,9 @@ class _Row:
         self.last = 0.0
         self.count = len(request.written)
 
-    def done(self, reason: FinishReason, problem: Problem | None = None, ended: Ended | None = None) -> Done:
+    def done(self, reason: FinishReason, problem: Problem | None = None, ended: EndedRow | None = None) -> AnswerDone:
         """Its end; `ended` says what was reused and guessed."""
-        return Done(
+        return AnswerDone(
             request_id=self.request.request_id,
             finish_reason=reason,
             prompt_tokens=len(self.request.tokens),
@@ -79,11 +79,11 @@ class Head:
             draft=draft if layers.checks_guesses else 0,
             trim_limit=layers.trim_limit,
         )
-        self.sessions = Sessions(plan, pipeline, self._scheduler, report)
+        self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
         self._pace = planned_pace(plan.chunk, plan.window, len(plan.stages)) if plan.adapts else None
         self._probing = 0
         self._rows: dict[str, _Row] = {}
-        self._last_words: list[Done] = []
+        self._last_words: list[AnswerDone] = []
         self._telemetry_due = 0.0
         self._batch = Batch()  # as the node knows it
         self._batch_due = 0.0
@@ -180,11 +180,11 @@ class Head:
                 every = bool(work.drafts)
                 self._pipeline.forward(work.handle, mx.array(fed), every=every, askers=askers, work=work)
 
-    def _hear(self, answer: Answer) -> None:
+    def _hear(self, answer: StepAnswer) -> None:
         work = answer.work
         if work is None:
             return  # of the proof, or of what the Mac was told that chooses the tokens
-        if isinstance(work, Asked):
+        if isinstance(work, SessionRequest):
             self.sessions.hear(work, answer)
             return
         if answer.problem:
@@ -196,7 +196,7 @@ class Head:
         elif progress := self._scheduler.acked(work):
             self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
-    def _chosen(self, step: Step, answer: Answer) -> list[list[Picked]]:
+    def _chosen(self, step: Step, answer: StepAnswer) -> list[list[Picked]]:
         """The tokens of each row of `step`: one, or those that the logits of its guesses confirm and the one behind."""
         if answer.chosen is not None:
             return [confirmed(picked, step.drafts) for picked in answer.chosen]
@@ -233,7 +233,7 @@ class Head:
         self._report(token)
         row.count += 1
 
-    def _finish(self, ended: Sequence[Ended]) -> None:
+    def _finish(self, ended: Sequence[EndedRow]) -> None:
         """The last row that leaves the ring waits for every stage's figures: they are part of its end."""
         self._last_words += [self._rows.pop(each.request_id).done(each.reason, ended=each) for each in ended]
         self._dismiss([each.request_id for each in ended])
@@ -281,7 +281,7 @@ class Head:
         if self._pace and tokens:
             compute, wire = tuple(s.compute_s for s in samples), tuple(s.wire_s for s in samples)
             round_s = sum(compute) + sum(wire) + self._pipeline.trip_s
-            self._pace = self._pace.after(Figures(tokens, round_s, compute, wire))
+            self._pace = self._pace.after(RingFigures(tokens, round_s, compute, wire))
             self._scheduler.chunk, self._scheduler.window = self._pace.chunk, self._pace.window
 
 
@@ -294,9 +294,9 @@ def _check_tokens(request: Request, vocabulary: int) -> None:
         )
 
 
-def untouched(request: Request, reason: FinishReason, problem: Problem | None = None) -> Done:
+def untouched(request: Request, reason: FinishReason, problem: Problem | None = None) -> AnswerDone:
     """The end of an answer for which nothing was put on the ring."""
-    return Done(
+    return AnswerDone(
         request_id=request.request_id,
         finish_reason=reason,
         prompt_tokens=len(request.tokens),

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 from core.errors import ProtocolError
 from core.link.frames import Buffer
 from core.settings import MIB
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 
 PART_BYTES: Final = 4 * MIB
 # far beyond any cache: a bound on what a hostile Mac makes this one keep
@@ -68,7 +68,7 @@ def decode_part(payload: Buffer) -> KvPart:
 class Exchange:
     """Gives and takes the caches of one stage, one at a time: what is not the next part of it begins another."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: LoadedStage) -> None:
         self._stage = stage
         self._giving: tuple[int, int, bytes] | None = None
         self._taken = bytearray()

@@ -26,13 +26,13 @@ from core.trust.roster import Cluster
 from core.worker.follower import Follower
 from core.worker.head import Head, untouched
 from core.worker.messages import (
-    Broken,
     Cancel,
     Command,
     Connect,
     Failed,
     Generate,
     Join,
+    LinkBroken,
     Linked,
     Listening,
     Load,
@@ -54,7 +54,7 @@ from core.worker.pipeline import Pipeline
 from core.worker.proof import prove
 from core.worker.ring import Ring
 from core.worker.ring_forward import LOGIT_BYTES
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 IDLE_S = 3600.0
@@ -66,7 +66,7 @@ class Worker:
     def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
         self._inbox = inbox
         self._report = outbox.put
-        self._stage: Stage | None = None
+        self._stage: LoadedStage | None = None
         self._pipeline: Pipeline | None = None
         self._head: Head | None = None
         self._follower: Follower | None = None
@@ -161,7 +161,7 @@ class Worker:
             on_progress=lambda done, total: self._report(Loading(done_bytes=done, total_bytes=total)),
         )
         read = fingerprint(directory)
-        self._stage = stage = Stage(layers, self._meter, plan.kv_bits)
+        self._stage = stage = LoadedStage(layers, self._meter, plan.kv_bits)
         if command.index == 0:
             self._pipeline = Pipeline(stage, plan, command.try_s)
             self._head = Head(plan, self._pipeline, self._report, lanes=command.lanes, draft=command.draft)
@@ -194,7 +194,7 @@ class Worker:
             raise HandshakeError(error.what, error.fix) from error
         self._report(Linked(plan_gen=command.plan.plan_gen))
 
-    def _neighbours(self, command: Connect, stage: Stage) -> Neighbours:
+    def _neighbours(self, command: Connect, stage: LoadedStage) -> Neighbours:
         return Neighbours(
             command.plan,
             self._index,
@@ -233,7 +233,7 @@ class Worker:
         if isinstance(error, NoAnswer) and self._head and self._pipeline:
             self._head.fail_all(error.problem)
             self._pipeline.begin_anew()
-        self._report(Broken(plan_gen=self._plan.plan_gen, problem=error.problem))
+        self._report(LinkBroken(plan_gen=self._plan.plan_gen, problem=error.problem))
 
     def _unlink(self, problem: Problem) -> None:
         ring, self._ring = self._ring, None

@@ -22,11 +22,11 @@ LENGTH: Final = struct.Struct("<I")
 MAX_MESSAGE: Final = 64 << 20
 
 
-class Message(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+class PipeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all messages on the pipe."""
 
 
-class Join(Message, frozen=True, kw_only=True):
+class Join(PipeMessage, frozen=True, kw_only=True):
     """Who this worker is, and the address it listens on. Answered by `Listening`."""
 
     identity_folder: str
@@ -34,7 +34,7 @@ class Join(Message, frozen=True, kw_only=True):
     host: str
 
 
-class Load(Message, frozen=True, kw_only=True):
+class Load(PipeMessage, frozen=True, kw_only=True):
     """Hold stage `index` of `plan`, from the model in `directory`. The head sends again what the ring has not answered
     within `try_s` seconds, runs at most `lanes` lanes, or as many as there are stages, and guesses at most `draft`
     tokens in a step. Answered by `Loading`, then `Loaded` or `Failed`.
@@ -48,10 +48,10 @@ class Load(Message, frozen=True, kw_only=True):
     draft: int = MAX_DRAFT
 
 
-class Connect(Message, frozen=True, kw_only=True):
+class Connect(PipeMessage, frozen=True, kw_only=True):
     """Close old links, then link to the neighbours of `plan`, under the roster in `cluster`. The head gives the links
     new keys once one has carried `key_limits`, under the same plan and roster: a roster that changed meanwhile counts
-    from the next Connect on. Answered by `Linked` or `Broken`.
+    from the next Connect on. Answered by `Linked` or `LinkBroken`.
     """
 
     plan: Plan
@@ -61,9 +61,9 @@ class Connect(Message, frozen=True, kw_only=True):
     key_limits: KeyUse = KEY_LIMITS
 
 
-class Prove(Message, frozen=True, kw_only=True):
+class Prove(PipeMessage, frozen=True, kw_only=True):
     """Head only: run a short fixed prompt; `verify` compares its logits with those of the whole model, run by a child
-    from `directory`. Answered by `Proved` or `Unproved`, or by `Broken`.
+    from `directory`. Answered by `Proved` or `Unproved`, or by `LinkBroken`.
     """
 
     plan_gen: int
@@ -71,19 +71,19 @@ class Prove(Message, frozen=True, kw_only=True):
     verify: bool
 
 
-class Generate(Message, frozen=True, kw_only=True):
-    """Head only: one answer, among others that run at the same time. Answered by `Prefilled`, `Token` and `Done`."""
+class Generate(PipeMessage, frozen=True, kw_only=True):
+    """Head only: one answer, among others that run at the same time. Answered by `Prefilled`, `Token` and `AnswerDone`."""
 
     request: Request
 
 
-class Cancel(Message, frozen=True, kw_only=True):
+class Cancel(PipeMessage, frozen=True, kw_only=True):
     """Head only: end this answer after the current step; the others go on."""
 
     request_id: str
 
 
-class SaveSession(Message, frozen=True, kw_only=True):
+class SaveSession(PipeMessage, frozen=True, kw_only=True):
     """Head only: write what all stages hold of `tokens`, the longest beginning that is parked, to the file `path`,
     sealed with `secret`, with the conversation's `messages`. Answered by `SessionSaved` or `SessionFailed`.
     """
@@ -95,7 +95,7 @@ class SaveSession(Message, frozen=True, kw_only=True):
     created_at: float
 
 
-class LoadSession(Message, frozen=True, kw_only=True):
+class LoadSession(PipeMessage, frozen=True, kw_only=True):
     """Head only: bring what the file `path` holds to the stages, where prompts can reuse it. Answered by
     `SessionLoaded` or `SessionFailed`.
     """
@@ -104,29 +104,29 @@ class LoadSession(Message, frozen=True, kw_only=True):
     secret: bytes
 
 
-class StopSession(Message, frozen=True, kw_only=True):
+class StopSession(PipeMessage, frozen=True, kw_only=True):
     """Head only: give up what is being saved or loaded, if anything is, which is then answered by `SessionFailed`."""
 
 
-class Trace(Message, frozen=True, kw_only=True):
+class Trace(PipeMessage, frozen=True, kw_only=True):
     """Tell when this stage computed since the last Trace. Answered by `Traced`."""
 
 
-class Listening(Message, frozen=True, kw_only=True):
+class Listening(PipeMessage, frozen=True, kw_only=True):
     """The worker is up and its data listener is open."""
 
     pid: int
     port: int
 
 
-class Loading(Message, frozen=True, kw_only=True):
+class Loading(PipeMessage, frozen=True, kw_only=True):
     """Bytes of the slice in memory so far."""
 
     done_bytes: int
     total_bytes: int
 
 
-class Loaded(Message, frozen=True, kw_only=True):
+class Loaded(PipeMessage, frozen=True, kw_only=True):
     """What is in memory: layers [start, stop), the embedding and the output head where they are true, of the model
     whose files, as this worker read them, have `fingerprint`.
     """
@@ -141,27 +141,27 @@ class Loaded(Message, frozen=True, kw_only=True):
     fingerprint: str
 
 
-class Failed(Message, frozen=True, kw_only=True):
+class Failed(PipeMessage, frozen=True, kw_only=True):
     """The slice cannot be loaded."""
 
     plan_gen: int
     problem: Problem
 
 
-class Linked(Message, frozen=True, kw_only=True):
+class Linked(PipeMessage, frozen=True, kw_only=True):
     """Both data links of this stage are sealed and bound to the plan."""
 
     plan_gen: int
 
 
-class Broken(Message, frozen=True, kw_only=True):
+class LinkBroken(PipeMessage, frozen=True, kw_only=True):
     """A data link of this stage is gone; the layers are still in memory."""
 
     plan_gen: int
     problem: Problem
 
 
-class Proved(Message, frozen=True, kw_only=True):
+class Proved(PipeMessage, frozen=True, kw_only=True):
     """The ring answered a prompt of `tokens` tokens in `seconds`. `difference`: the largest one to a logit of the whole
     model, None where that was not asked for.
     """
@@ -172,14 +172,14 @@ class Proved(Message, frozen=True, kw_only=True):
     difference: float | None
 
 
-class Unproved(Message, frozen=True, kw_only=True):
+class Unproved(PipeMessage, frozen=True, kw_only=True):
     """The ring stands, but what it computes is not to be trusted, or could not be compared."""
 
     plan_gen: int
     problem: Problem
 
 
-class Prefilled(Message, frozen=True, kw_only=True):
+class Prefilled(PipeMessage, frozen=True, kw_only=True):
     """Tokens of the prompt, and of what was written already, that went round the ring so far."""
 
     request_id: str
@@ -187,7 +187,7 @@ class Prefilled(Message, frozen=True, kw_only=True):
     total: int
 
 
-class Token(Message, frozen=True, kw_only=True):
+class Token(PipeMessage, frozen=True, kw_only=True):
     """One sampled token; `logprob` and `top`, (token id, logprob) of the most likely ones, where asked for."""
 
     request_id: str
@@ -197,7 +197,7 @@ class Token(Message, frozen=True, kw_only=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
-class Done(Message, frozen=True, kw_only=True):
+class AnswerDone(PipeMessage, frozen=True, kw_only=True):
     """The answer ended, with `tokens` in all. Times in seconds, of those that were not written already: `decode_s` from
     the first of them to the last. `reused`: so many tokens of the prompt were in memory already. `drafted`: guessed
     tokens that went round, of which `accepted` were right.
@@ -215,27 +215,27 @@ class Done(Message, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class Worked(Message, frozen=True, kw_only=True):
+class Worked(PipeMessage, frozen=True, kw_only=True):
     """The last step of work that this stage has finished: told while it works, and before it falls idle."""
 
     step: int
 
 
-class Batching(Message, frozen=True, kw_only=True):
+class Batching(PipeMessage, frozen=True, kw_only=True):
     """What the head runs and has queued: told twice a second while that changes, and when nothing runs any more."""
 
     batch: Batch
 
 
-class SessionSaved(Message, frozen=True, kw_only=True):
+class SessionSaved(PipeMessage, frozen=True, kw_only=True):
     """The file is on disk."""
 
 
-class SessionLoaded(Message, frozen=True, kw_only=True):
+class SessionLoaded(PipeMessage, frozen=True, kw_only=True):
     """Every stage has its part, and the row is parked."""
 
 
-class SessionFailed(Message, frozen=True, kw_only=True):
+class SessionFailed(PipeMessage, frozen=True, kw_only=True):
     """It could not be saved or loaded, and nothing of the attempt is left."""
 
     problem: Problem
@@ -262,7 +262,7 @@ class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     renewals: int = 0
 
 
-class Samples(Message, frozen=True, kw_only=True):
+class Samples(PipeMessage, frozen=True, kw_only=True):
     """Every stage's sample, in ring order, gathered by one frame that went round."""
 
     stages: list[StageSample]
@@ -271,7 +271,7 @@ class Samples(Message, frozen=True, kw_only=True):
 SpanKind = Literal["chunk", "step", "output", "compose"]
 
 
-class Span(msgspec.Struct, frozen=True, array_like=True):
+class TraceSpan(msgspec.Struct, frozen=True, array_like=True):
     """A stage computed work `step` on `handle` from `start_s` to `end_s`, by the machine's monotonic clock."""
 
     step: int
@@ -281,10 +281,10 @@ class Span(msgspec.Struct, frozen=True, array_like=True):
     end_s: float
 
 
-class Traced(Message, frozen=True, kw_only=True):
+class Traced(PipeMessage, frozen=True, kw_only=True):
     """The newest spans of this stage, in order, and what kinds of values it has handled."""
 
-    spans: list[Span] = []
+    spans: list[TraceSpan] = []
     seen: tuple[Sight, ...] = ()
 
 
@@ -295,12 +295,12 @@ Report = (
     | Loaded
     | Failed
     | Linked
-    | Broken
+    | LinkBroken
     | Proved
     | Unproved
     | Prefilled
     | Token
-    | Done
+    | AnswerDone
     | SessionSaved
     | SessionLoaded
     | SessionFailed

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 
-from core.engine.handle_shapes import Ledger
+from core.engine.handle_shapes import HandleShapes
 from core.engine.sampling import Picked
 from core.engine.steps import Outstanding
 from core.engine.work import Op
@@ -33,13 +33,13 @@ from core.worker.neighbours import DIAL_S
 from core.worker.pipe import Inbox
 from core.worker.remote_sampling import decode_choices
 from core.worker.ring import Ring, read_break, read_samples
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
     NO_REQUEST,
     NO_STEP,
     WORK_TYPES,
     Begin,
-    Standing,
+    ResumeState,
     Word,
     WorkFrame,
     decode_problem,
@@ -50,7 +50,7 @@ from core.worker.work_frames import (
 )
 
 
-class Answer(NamedTuple):
+class StepAnswer(NamedTuple):
     """What came of `work`: logits where they were wanted, or for each row the tokens that another Mac chose, or a part
     of a cache; `problem` where a stage could not do it.
     """
@@ -82,7 +82,7 @@ class Pipeline:
     embeds, so that putting work costs nothing here.
     """
 
-    def __init__(self, stage: Stage, plan: Plan, try_s: float) -> None:
+    def __init__(self, stage: LoadedStage, plan: Plan, try_s: float) -> None:
         self.stage = stage
         self._execution = Execution(stage)
         self._departing, self._arriving = departing(plan), arriving(plan)
@@ -91,8 +91,8 @@ class Pipeline:
         self._peers = [other.peer for other in plan.stages[1:]]
         self._ring: Ring | None = None
         self._out: Outstanding[_Sent] = Outstanding(TRIES, try_s)
-        self._ledger = Ledger()
-        self._ready: deque[Answer] = deque()
+        self._ledger = HandleShapes()
+        self._ready: deque[StepAnswer] = deque()
         self._run = os.urandom(16)
         self._is_run_known = False  # to the other stages
         self._asked: StageSample | None = None  # what this stage had to tell when it asked the others
@@ -153,7 +153,7 @@ class Pipeline:
             try:
                 self._execution.compose(self._out.next_step, ops)
             except StageFailed as error:
-                self._ready.append(Answer(work, problem=error.problem))
+                self._ready.append(StepAnswer(work, problem=error.problem))
                 return
             ops = ()
         self._put(_Sent(frame, work, ops), None)
@@ -193,7 +193,7 @@ class Pipeline:
         try:
             out = self._execution.forward(frame, self._departing, [tokens])
         except StageFailed as error:
-            self._ready.append(Answer(work, problem=error.problem))
+            self._ready.append(StepAnswer(work, problem=error.problem))
             return
         if self._peers:
             with self.stage.meter.codec:
@@ -208,14 +208,14 @@ class Pipeline:
             try:
                 part = self._execution.exchange(handle, part)
             except StageFailed as error:
-                self._ready.append(Answer(work, problem=error.problem))
+                self._ready.append(StepAnswer(work, problem=error.problem))
                 return
         if part.is_answer or not self._peers:
-            self._ready.append(Answer(work, part=part))
+            self._ready.append(StepAnswer(work, part=part))
             return
         self._put(_Sent(WorkFrame(FrameType.KV, NO_STEP, handle, payload=encode_part(part)), work), None)
 
-    def take(self) -> Answer | None:
+    def take(self) -> StepAnswer | None:
         """The next answer, if one is there. Raises LinkError or its kinds."""
         while not self._ready and self._ring and self._ring.has_frame():
             self._read(self._ring, self._ring.receive())
@@ -257,7 +257,7 @@ class Pipeline:
 
     def _put(self, sent: _Sent, logits: mx.array | None) -> None:
         if not self._peers:
-            self._ready.append(Answer(sent.work, logits))
+            self._ready.append(StepAnswer(sent.work, logits))
             return
         now = monotonic()
         step = self._out.put(sent, now)
@@ -280,14 +280,14 @@ class Pipeline:
         else:
             raise ProtocolError(f"Frame 0x{frame.header.type:02x} came to the head.")
 
-    def _answer(self, sent: _Sent, came: WorkFrame) -> Answer:
+    def _answer(self, sent: _Sent, came: WorkFrame) -> StepAnswer:
         asked = sent.frame
         if came.kind is FrameType.ERROR:
             problem, _ = decode_problem(came.payload[0])
             if self._arriving.runs:  # it is not done here either; whose handles it was this stage knows itself
                 mine = made(sent.ops) if asked.kind is FrameType.COMPOSE else [asked.handle]
                 self._execution.taint(mine, problem)
-            return Answer(sent.work, problem=problem)
+            return StepAnswer(sent.work, problem=problem)
         kind = self._expected(asked)
         if (came.kind, came.handle, came.position, came.rows) != (kind, asked.handle, asked.position, asked.rows):
             raise ProtocolError(f"Frame 0x{came.kind:02x} came as the answer to step {came.step}.")
@@ -300,17 +300,17 @@ class Pipeline:
                     part = decode_part(came.payload[0])
                     if self._arriving.runs:
                         part = self._execution.exchange(asked.handle, part)
-                    return Answer(sent.work, part=part)
+                    return StepAnswer(sent.work, part=part)
                 case FrameType.TOKEN:
                     rows = len(asked.askers)
                     positions = sent.positions if asked.every else 1
                     chosen = decode_choices(came.payload[0], rows, positions, self.stage.layers.vocab_size)
-                    return Answer(sent.work, chosen=chosen)
+                    return StepAnswer(sent.work, chosen=chosen)
                 case FrameType.ACTIVATION:
-                    return Answer(sent.work, self._logits(sent, came))
+                    return StepAnswer(sent.work, self._logits(sent, came))
         except StageFailed as error:
-            return Answer(sent.work, problem=error.problem)
-        return Answer(sent.work)
+            return StepAnswer(sent.work, problem=error.problem)
+        return StepAnswer(sent.work)
 
     def _expected(self, asked: WorkFrame) -> FrameType:
         """What comes back for a frame."""
@@ -335,7 +335,7 @@ class Pipeline:
 
     def _stand(self, ring: Ring) -> tuple[int, ...]:
         """The stages that do not hold what they should: nothing yet of a run that is new to all of them."""
-        asked = Standing(self._run, self._out.base)
+        asked = ResumeState(self._run, self._out.base)
         started = monotonic()
         ring.send(FrameType.STANDING, encode_standing(asked))
         told = decode_standing(ring.expect(FrameType.STANDING, DIAL_S))

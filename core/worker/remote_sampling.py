@@ -24,7 +24,7 @@ Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 Float = Annotated[float, msgspec.Meta(le=1e9)]
 
 
-class Choice(msgspec.Struct, frozen=True, array_like=True):
+class SamplerChoice(msgspec.Struct, frozen=True, array_like=True):
     """`core.engine.sampling.Picked`, as it travels."""
 
     token: Token
@@ -32,10 +32,10 @@ class Choice(msgspec.Struct, frozen=True, array_like=True):
     top: Annotated[tuple[tuple[Token, Float], ...], msgspec.Meta(max_length=MAX_LOGPROBS)] = ()
 
 
-_choices = msgspec.msgpack.Decoder(list[list[Choice]])
+_choices = msgspec.msgpack.Decoder(list[list[SamplerChoice]])
 
 
-class Choosers:
+class RemoteSamplers:
     """The samplers of the rows that run, by request id; none is longer than `context` tokens."""
 
     def __init__(self, vocabulary: int, context: int) -> None:
@@ -101,7 +101,7 @@ def admission(request: Request) -> Admit:
 
 def encode_choices(rows: Sequence[Sequence[Picked]]) -> list[Buffer]:
     """The payload of a TOKEN frame."""
-    return [msgspec.msgpack.encode([[Choice(*picked) for picked in row] for row in rows])]
+    return [msgspec.msgpack.encode([[SamplerChoice(*picked) for picked in row] for row in rows])]
 
 
 def decode_choices(payload: Buffer, rows: int, positions: int, vocabulary: int) -> list[list[Picked]]:

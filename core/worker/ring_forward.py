@@ -10,7 +10,7 @@ import mlx.core as mx
 from core.engine.work import Op
 from core.errors import error_from
 from core.settings import CHUNK_BYTES, MAX_ROWS
-from core.worker.pipeline import Answer, Pipeline
+from core.worker.pipeline import Pipeline, StepAnswer
 
 LOGIT_BYTES: Final = 4
 
@@ -50,7 +50,7 @@ class RingForward:
             pass  # of a composition
         return logits
 
-    def _take(self) -> Answer:
+    def _take(self) -> StepAnswer:
         while (answer := self._pipeline.take()) is None:
             self._pipeline.wait(None)
         if answer.problem:

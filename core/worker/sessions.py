@@ -11,21 +11,21 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from core.engine.prefix_cache import Parked
+from core.engine.prefix_cache import CachedPrefix
 from core.engine.scheduler import Scheduler
-from core.engine.sessions import Session, check_fits, prefix_hash, reading, writing
+from core.engine.sessions import SessionFile, check_fits, prefix_hash, reading, writing
 from core.errors import Busy, MaclusterError, Problem, SessionError
 from core.events import Plan
 from core.worker.kv_parts import PART_BYTES, KvPart, Verb
 from core.worker.messages import LoadSession, Report, SaveSession, SessionFailed, SessionLoaded, SessionSaved
-from core.worker.pipeline import Answer, Pipeline
+from core.worker.pipeline import Pipeline, StepAnswer
 
 MLX_LM: Final = version("mlx-lm")
 
 Talk = Generator[KvPart, KvPart, None]
 
 
-class Asked(NamedTuple):
+class SessionRequest(NamedTuple):
     """The part of the row `handle` that goes round next."""
 
     handle: int
@@ -40,15 +40,17 @@ class _Move(NamedTuple):
     done: SessionSaved | SessionLoaded
 
 
-class Sessions:
+class SessionTransfers:
     """Saves or loads one conversation at a time. What `save` and `load` begin goes on with each `put` and `hear`."""
 
     def __init__(self, plan: Plan, pipeline: Pipeline, scheduler: Scheduler, report: Callable[[Report], None]) -> None:
         self._plan, self._pipeline, self._scheduler, self._report = plan, pipeline, scheduler, report
         self._caches = pipeline.stage.layers.cache_count
         self._move: _Move | None = None
-        self._due: Asked | None = None
-        self._asked: Asked | None = None  # that is on the ring; those of a session that was given up may be, too
+        self._due: SessionRequest | None = None
+        self._asked: SessionRequest | None = (
+            None  # that is on the ring; those of a session that was given up may be, too
+        )
 
     @property
     def is_busy(self) -> bool:
@@ -94,7 +96,7 @@ class Sessions:
             self._asked = due
             self._pipeline.exchange(due.handle, due.part, due)
 
-    def hear(self, asked: Asked, answer: Answer) -> None:
+    def hear(self, asked: SessionRequest, answer: StepAnswer) -> None:
         """What came of a part; of a session that was given up nothing counts any more."""
         move = self._move
         if move is None or asked is not self._asked:
@@ -123,7 +125,7 @@ class Sessions:
     def _go_on(self, step: Callable[[], KvPart]) -> None:
         assert self._move
         try:
-            self._due = Asked(self._move.handle, step())
+            self._due = SessionRequest(self._move.handle, step())
         except StopIteration:
             self._end(self._move)
         except SessionError as error:
@@ -137,8 +139,8 @@ class Sessions:
             self._scheduler.unpin(move.handle)
         self._report(move.done)
 
-    def _session(self, order: SaveSession, tokens: Sequence[int]) -> Session:
-        return Session(
+    def _session(self, order: SaveSession, tokens: Sequence[int]) -> SessionFile:
+        return SessionFile(
             model=self._plan.model,
             fingerprint=self._plan.fingerprint,
             mlx_lm=MLX_LM,
@@ -155,7 +157,7 @@ class Sessions:
         if self._move:
             raise Busy("Another session is being saved or loaded.")
 
-    def _check(self, session: Session) -> None:
+    def _check(self, session: SessionFile) -> None:
         plan = self._plan
         check_fits(session, model=plan.model, fingerprint=plan.fingerprint, mlx_lm=MLX_LM, kv_bits=plan.kv_bits)
         if session.caches != self._caches:
@@ -165,13 +167,13 @@ class Sessions:
             raise SessionError(what, "Load the model with a larger --context.")
 
 
-def chosen(rows: Sequence[Parked], tokens: Sequence[int], trim_limit: int | None) -> Parked:
+def chosen(rows: Sequence[CachedPrefix], tokens: Sequence[int], trim_limit: int | None) -> CachedPrefix:
     """The row that is of most use to who goes on with a conversation. One that was stopped may hold a few tokens more
     than were told, which are trimmed off later where caches can be trimmed. Raises SessionError where there is none.
     """
     said = tuple(tokens)
 
-    def useful(row: Parked) -> int:
+    def useful(row: CachedPrefix) -> int:
         common = min(len(row.tokens), len(said))
         can_trim = trim_limit is None or len(row.tokens) < trim_limit
         fits = row.tokens[:common] == said[:common] and (len(row.tokens) <= common or can_trim)
@@ -183,7 +185,7 @@ def chosen(rows: Sequence[Parked], tokens: Sequence[int], trim_limit: int | None
     return best
 
 
-def _saving(path: Path, secret: bytes, session: Session) -> Talk:
+def _saving(path: Path, secret: bytes, session: SessionFile) -> Talk:
     with writing(path, secret, session) as put:
         for index in range(session.caches):
             data, total = bytearray(), 1

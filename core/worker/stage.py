@@ -9,8 +9,8 @@ from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 
-from core.engine.handle_shapes import Rows, after, sources, target, used_up
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, Prepare, Restore, Trim
+from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.models.slicing import cache_state
 from core.models.slicing.slots import Slice
@@ -26,12 +26,12 @@ class _Held(NamedTuple):
     the numbers of: they come from elsewhere.
     """
 
-    rows: Rows
+    rows: HandleShape
     caches: list[Any]
     awaited: frozenset[int] = frozenset()
 
 
-class Stage:
+class LoadedStage:
     """Keeps the caches of every handle, in `kv_bits` bits if that is given.
 
     Its methods raise ProtocolError for what no honest head asks, which leaves the handle as it was, and StageFailed
@@ -213,7 +213,7 @@ class Stage:
                 return layers.extract(given[0], op.row)
             case Trim():
                 return layers.trim(given[0], op.count)
-            case Prepare():
+            case PrepareRows():
                 return layers.prepare(given[0], op.left_padding, op.lengths, op.right_padding)
             case Finalise():
                 return layers.finalise(given[0])
@@ -234,6 +234,6 @@ class Stage:
             mx.clear_cache()
 
 
-def _offset(rows: Rows) -> int | mx.array:
+def _offset(rows: HandleShape) -> int | mx.array:
     """Tokens in the caches: a number for a plain row, an array of them for a batch."""
     return mx.array(rows.tokens) if rows.is_batch else rows.tokens[0]

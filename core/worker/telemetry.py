@@ -12,7 +12,7 @@ from typing import Final
 
 from core.events import Sight
 from core.link.channel import Receiver, Sender
-from core.worker.messages import Span, SpanKind, StageSample
+from core.worker.messages import SpanKind, StageSample, TraceSpan
 
 SPANS: Final = 8192
 TELL_EVERY_S: Final = 0.5
@@ -71,7 +71,7 @@ class StageMeter:
         self.compute = Stopwatch()
         self.codec = Stopwatch()
         self.wait = Stopwatch()
-        self._spans: deque[Span] = deque(maxlen=SPANS)
+        self._spans: deque[TraceSpan] = deque(maxlen=SPANS)
         self._seen: set[Sight] = set()
 
     @contextmanager
@@ -79,9 +79,9 @@ class StageMeter:
         """Remember when what is inside `with` was computed."""
         started = monotonic()
         yield
-        self._spans.append(Span(step, handle, kind, started, monotonic()))
+        self._spans.append(TraceSpan(step, handle, kind, started, monotonic()))
 
-    def take_spans(self) -> list[Span]:
+    def take_spans(self) -> list[TraceSpan]:
         """Those since the last call, the newest only where there were many."""
         spans = list(self._spans)
         self._spans.clear()

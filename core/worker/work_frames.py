@@ -168,7 +168,7 @@ def decode_problem(payload: Buffer) -> tuple[Problem, tuple[int, ...]]:
     return Problem(kind=kind, what=what, fix=fix), told.handles
 
 
-class Standing(msgspec.Struct, frozen=True, array_like=True):
+class ResumeState(msgspec.Struct, frozen=True, array_like=True):
     """What the head asks round a ring whose links are new: does everybody know `run`, and has done all steps below
     `base`? Stages that do not, begin anew with step `base` and add their number to `lost`.
     """
@@ -178,15 +178,15 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     lost: tuple[int, ...] = ()
 
 
-_standing = msgspec.msgpack.Decoder(Standing)
+_standing = msgspec.msgpack.Decoder(ResumeState)
 
 
-def encode_standing(standing: Standing) -> bytes:
+def encode_standing(standing: ResumeState) -> bytes:
     """The body of a STANDING frame."""
     return msgspec.msgpack.encode(standing)
 
 
-def decode_standing(frame: Frame) -> Standing:
+def decode_standing(frame: Frame) -> ResumeState:
     """What a STANDING frame says. Raises ProtocolError."""
     try:
         return _standing.decode(frame.body)

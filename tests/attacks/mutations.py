@@ -7,7 +7,7 @@ import random
 import msgspec
 
 from core.link.frames import HEADER, FrameType
-from core.node.base.messages import FRAMES, AnyMessage, PartSent, Probe, to_frame
+from core.node.base.messages import FRAMES, AnyMessage, LinkProbe, PartSent, to_frame
 
 _SIZE = HEADER.size
 _NUMBERS = (0, 1, -1, 2**31, 2**32, 2**63, 2**64, 1e308, -0.0, 10**400)
@@ -50,7 +50,7 @@ def mutated_json(message: AnyMessage, dice: random.Random) -> tuple[FrameType, b
             body = body[:at] + dice.choice(_PIECES) + body[at + dice.randrange(4) :]
         case 1:
             body = body[: dice.randrange(len(body))]
-        case 2 if not isinstance(message, Probe | PartSent):  # those are no JSON
+        case 2 if not isinstance(message, LinkProbe | PartSent):  # those are no JSON
             body = _bent(msgspec.json.decode(body), dice)
         case 3:
             kind = dice.choice(sorted(set(FRAMES.values())))

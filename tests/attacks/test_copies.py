@@ -26,9 +26,9 @@ from core.node.base.messages import (
     FilesAsk,
     FilesTold,
     HoldsAsk,
+    LinkProbe,
     PartAsk,
     PartSent,
-    Probe,
     SpeedAsk,
     SpeedTold,
     from_frame,
@@ -37,9 +37,9 @@ from core.node.base.messages import (
 from core.node.base.tasks import Tasks
 from core.node.disks import model_copies
 from core.node.disks.model_copies import MAX_BEGUN, WINDOW
-from core.node.disks.model_inventory import Holdings
+from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
-from core.node.message_router import Switchboard
+from core.node.message_router import MessageRouter
 from tests.unit.node.test_dialling import until
 from tests.unit.node.test_model_copies import Pair, held_model_named, pair
 from tests.unit.node.test_plan_lifecycle import mac_id
@@ -105,7 +105,7 @@ async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at
 
 async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair: Pair) -> None:
     link = Deaf()
-    holdings = Holdings(OWN, pair.sender.copying._models, link, Bus())
+    holdings = ModelInventory(OWN, pair.sender.copying._models, link, Bus())
     flood = asyncio.gather(*(holdings.heard(OTHER, HoldsAsk()) for _ in range(FLOOD)))
     await until(lambda: bool(link.sent))
     link.heard.set()
@@ -182,7 +182,7 @@ async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair
 
 def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers, Tasks]:
     tasks = Tasks(Journal(folder / "log", "node", bus))
-    holdings = Holdings(OWN, pair.asker.copying._models, link, bus)
+    holdings = ModelInventory(OWN, pair.asker.copying._models, link, bus)
     found = Transfers(OWN, holdings, pair.asker.copying, link, folder, bus=bus, journal=tasks._journal, tasks=tasks)
     return found, tasks
 
@@ -258,7 +258,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
         PartSent(number=1, data=b"x"),
         FilesTold(fingerprint="a" * 64),
         CopyAsk(fingerprint="a" * 64),
-        Probe(number=1, size=0),
+        LinkProbe(number=1, size=0),
         SpeedAsk(test=1, target=THIRD),
         SpeedTold(test=1, result=FOUND),
     ],
@@ -270,7 +270,7 @@ async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: An
     async def note(_: str, said: AnyMessage) -> None:
         heard.append(said)
 
-    board = Switchboard.__new__(Switchboard)
+    board = MessageRouter.__new__(MessageRouter)
     board._speed = board._transfers = SimpleNamespace(heard=note)  # type: ignore[assignment]
     for is_forked, count in ((True, 0), (False, 1)):
         board._is_forked = lambda is_forked=is_forked: is_forked  # type: ignore[misc]

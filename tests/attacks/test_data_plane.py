@@ -16,11 +16,11 @@ import psutil
 import pytest
 
 from core.bench.ring import HOST, LINK_S, WorkerRing, worker_ring
-from core.engine.work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.engine.work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import LinkError, Problem
 from core.link.arrays import encode_arrays
 from core.link.channel import Receiver, Sender, accept, dial, listen
-from core.link.frames import HEADER, Buffer, FrameType, Header
+from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
 from core.link.tls import client_context, server_context
 from core.models.made.maker import make_model
 from core.trust.identity import parse_text_id
@@ -29,7 +29,7 @@ from core.worker.messages import Connect, Linked
 from core.worker.neighbours import plan_digest
 from core.worker.work_frames import (
     WORK,
-    Standing,
+    ResumeState,
     WorkFrame,
     decode_problem,
     encode_orders,
@@ -121,7 +121,7 @@ class Beside:
 
     def begin(self, sender: Sender) -> None:
         """As an honest head begins: the victim forgets what it held, and holds row 1 then. The next step is 2."""
-        self.send(sender, FrameType.STANDING, encode_standing(Standing(secrets.token_bytes(16), 1)))
+        self.send(sender, FrameType.STANDING, encode_standing(ResumeState(secrets.token_bytes(16), 1)))
         sender._sock.sendall(self.seal(sender, composition(1, New(1))))
 
 
@@ -298,9 +298,9 @@ HOSTILE_WORK = {
     "a row of nothing": composition(2, Extract(3, 2**32 - 1, 0)),
     "more than was fed": composition(2, Trim(1, 1)),
     "2^32 - 1 tokens off": composition(2, Trim(1, 2**32 - 1)),
-    "padding for two rows": composition(2, Merge(2, (1,)), Prepare(2, left_padding=(0, 0))),
-    "padding for no row": composition(2, Merge(2, (1,)), Prepare(2, right_padding=())),
-    "padding for one": composition(2, Prepare(1, lengths=(1,))),
+    "padding for two rows": composition(2, Merge(2, (1,)), PrepareRows(2, left_padding=(0, 0))),
+    "padding for no row": composition(2, Merge(2, (1,)), PrepareRows(2, right_padding=())),
+    "padding for one": composition(2, PrepareRows(1, lengths=(1,))),
     "padding's end for one": composition(2, Finalise(1)),
     "a batch behind a row": composition(2, Extend(1, 1)),
     "a copy of itself": composition(2, Copy(1, 1)),
@@ -369,7 +369,7 @@ def test_no_stage_makes_another_hold_rows_or_replies_without_end(beside: Beside)
 
 def test_a_frame_that_claims_1_gib_costs_the_worker_no_memory(beside: Beside) -> None:
     def claim(length: int) -> None:
-        header = Header(FrameType.KV, 0, 0, 0, length, 0, 1, bytes(16), 0, 0, 0, 0)
+        header = FrameHeader(FrameType.KV, 0, 0, 0, length, 0, 1, bytes(16), 0, 0, 0, 0)
         packed = HEADER.pack(b"MC", 1, *header)
         attacked(beside, lambda sender: sender._sock.sendall(packed))
 

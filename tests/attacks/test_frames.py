@@ -11,9 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from core.errors import ProtocolError, SealError
-from core.link.frames import HEADER, FrameType, Header
+from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.seal import Opener, Sealer
-from core.link.session import Session
+from core.link.session import LinkSession
 from core.node.base.messages import Bye, Ping, to_frame
 from tests.attacks.mutations import mutate, mutated_json
 from tests.attacks.test_middle import handshake
@@ -79,7 +79,7 @@ def victim() -> Iterator[Victim]:
         yield running
 
 
-def linked(victim: Victim, sock: socket.socket) -> tuple[Session, Sealer]:
+def linked(victim: Victim, sock: socket.socket) -> tuple[LinkSession, Sealer]:
     session, _ = handshake(sock, victim, cast().low)
     sealer = Sealer(session)
     sealer.seal(FrameType.HELLO)
@@ -129,7 +129,7 @@ async def test_a_member_that_sends_nonsense_well_sealed_harms_nobody(victim: Vic
 
 
 def claims(length: int, seq: int) -> bytes:
-    return HEADER.pack(b"MC", 1, *Header(FrameType.PLAN, 0, 0, 0, length, 0, seq, bytes(16), 0, 0, 0, 0))
+    return HEADER.pack(b"MC", 1, *FrameHeader(FrameType.PLAN, 0, 0, 0, length, 0, seq, bytes(16), 0, 0, 0, 0))
 
 
 def test_a_frame_that_claims_1_gib_costs_no_memory(victim: Victim) -> None:

@@ -20,12 +20,12 @@ from core.link.frames import FrameType
 from core.models.made.maker import make_model
 from core.requests import Sampling
 from core.trust.identity import parse_text_id
-from core.worker.messages import Broken, Connect, Done, Generate, StageSample
+from core.worker.messages import AnswerDone, Connect, Generate, LinkBroken, StageSample
 from core.worker.neighbours import plan_digest
 from core.worker.ring import read_samples
 from core.worker.work_frames import (
     NO_STEP,
-    Standing,
+    ResumeState,
     WorkFrame,
     decode_standing,
     encode_problem,
@@ -123,13 +123,13 @@ class Behind:
 
     def broken(self) -> Problem:
         """Why the head says that these links are gone."""
-        while (told := self.victim.expect(Broken, LINK_S)).plan_gen != self.plan.plan_gen:
+        while (told := self.victim.expect(LinkBroken, LINK_S)).plan_gen != self.plan.plan_gen:
             pass
         return told.problem
 
-    def done(self, request: Request) -> Done:
+    def done(self, request: Request) -> AnswerDone:
         """How a request ended."""
-        while (told := self.victim.expect(Done, LINK_S)).request_id != request.request_id:
+        while (told := self.victim.expect(AnswerDone, LINK_S)).request_id != request.request_id:
             pass
         return told
 
@@ -210,7 +210,7 @@ def test_an_answer_that_no_honest_stage_gives_ends_the_link_and_nothing_else(
 
 BODIES = {
     "figures nobody asked for": (TELEMETRY, telling()),
-    "a question": (STANDING, encode_standing(Standing(b"r", 1))),
+    "a question": (STANDING, encode_standing(ResumeState(b"r", 1))),
     "new keys": (FrameType.RESUME, b""),
     "a frame of the control plane": (FrameType.ROSTER, b"{}"),
 }

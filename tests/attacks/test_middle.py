@@ -15,7 +15,7 @@ from core.errors import HandshakeError, LinkError
 from core.link.control import dial_control
 from core.link.frames import HEADER, TAG_BYTES, FrameType, parse
 from core.link.seal import Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Dialler, Kind, Session
+from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Dialler, Kind, LinkSession
 from tests.attacks import relays
 from tests.attacks.relays import Meddler, Middle, Way
 from tests.attacks.victim import (
@@ -151,7 +151,7 @@ def dialler_at(sock: socket.socket, victim: Victim, number: int) -> Dialler:
     return Dialler(mac(number), cluster(SIZE), peer, Kind.CONTROL, shown, secrets.token_bytes)
 
 
-def handshake(sock: socket.socket, victim: Victim, number: int) -> tuple[Session, bytes]:
+def handshake(sock: socket.socket, victim: Victim, number: int) -> tuple[LinkSession, bytes]:
     """An honest one; the session, and every byte that was sent for it."""
     dialler = dialler_at(sock, victim, number)
     sock.sendall(dialler.hello)

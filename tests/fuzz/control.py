@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
-from core.link.frames import FrameType, Header
-from core.node.base.messages import FRAMES, PartSent, Probe, from_frame, to_frame
+from core.link.frames import FrameHeader, FrameType
+from core.node.base.messages import FRAMES, LinkProbe, PartSent, from_frame, to_frame
 from core.worker.messages import StageSample
 from core.worker.ring import read_samples
 from core.worker.work_frames import decode_problem
@@ -20,13 +20,13 @@ from tests.fuzz.target import Target
 from tests.unit.node.test_messages import EVERY
 
 _KINDS = sorted(set(FRAMES.values()))
-_IN_JSON = [m for m in EVERY if not isinstance(m, Probe | PartSent)]
+_IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | PartSent)]
 
 
 def attack(data: bytes) -> None:
     """The first byte says where it came in."""
     turn, said = data[:1], data[1:]
-    frame = Frame(Header(FrameType.ERROR, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
+    frame = Frame(FrameHeader(FrameType.ERROR, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
     try:
         match turn:
             case b"A":

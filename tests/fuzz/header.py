@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ProtocolError, SealError
-from core.link.frames import HEADER, FrameType, Header, pack, parse
+from core.link.frames import HEADER, FrameHeader, FrameType, pack, parse
 from core.link.seal import Opener, Sealer
 from core.settings import MAX_BODY
 from tests.fuzz.target import Target
@@ -58,5 +58,5 @@ def shaped(fields: tuple[int, ...], request: bytes, layers: tuple[int, ...], bod
 
 def target() -> Target:
     """A sealed frame, and headers at their limits."""
-    limits = [Header(FrameType.KV, 3, 5, 0, size, 0, 0, bytes(16), 0, 9, 4096, 1) for size in (16, MAX_BODY)]
+    limits = [FrameHeader(FrameType.KV, 3, 5, 0, size, 0, 0, bytes(16), 0, 9, 4096, 1) for size in (16, MAX_BODY)]
     return Target("header", attack, [_GOOD, *map(pack, limits)], shaped)

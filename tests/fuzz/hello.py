@@ -6,7 +6,7 @@ import random
 
 from core.errors import HandshakeError, PairingError
 from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
-from core.trust.pairing import P1_BYTES, Answer, Offer
+from core.trust.pairing import P1_BYTES, Offer, PairingAnswer
 from core.trust.roster.joining import decode_card
 from tests.fuzz.target import Target
 from tests.support.macs import cluster, mac, member_of
@@ -45,12 +45,12 @@ def attack(data: bytes) -> None:
 def _pair(turn: bytes, said: bytes) -> None:
     match turn:
         case b"p":
-            Answer(mac(1), "mini", _dice.randbytes, said)
+            PairingAnswer(mac(1), "mini", _dice.randbytes, said)
         case b"q":
             offer = Offer(mac(0), "studio", _dice.randbytes)
             offer.reveal(said)
         case b"r":
-            Answer(mac(1), "mini", _dice.randbytes, said[:P1_BYTES]).check(said[P1_BYTES:])
+            PairingAnswer(mac(1), "mini", _dice.randbytes, said[:P1_BYTES]).check(said[P1_BYTES:])
         case _:
             decode_card(said)
 
@@ -61,7 +61,7 @@ def target() -> Target:
     reply = acceptor.reply(dialler.hello)
     auth = dialler.finish(reply)[0]
     offer = Offer(mac(0), "studio", _dice.randbytes)
-    answer = Answer(mac(1), "mini", _dice.randbytes, offer.commit)
+    answer = PairingAnswer(mac(1), "mini", _dice.randbytes, offer.commit)
     p3 = offer.reveal(answer.reveal)[0]
     assert (len(dialler.hello), len(auth)) == (HELLO.size, AUTH_BYTES)
     seeds = [b"a" + dialler.hello, b"b" + reply, b"c" + auth, b"p" + offer.commit, b"q" + answer.reveal]

@@ -10,19 +10,19 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Restore, Trim
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.link.channel import Frame
-from core.link.frames import FrameType, Header
+from core.link.frames import FrameHeader, FrameType
 from core.requests import Sampling
 from core.worker.kv_parts import Exchange, KvPart, Verb, decode_part, encode_part
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
     WORK,
     Admit,
     Begin,
     Dismiss,
-    Standing,
+    ResumeState,
     Word,
     WorkFrame,
     decode_orders,
@@ -42,21 +42,21 @@ WIDTH: Final = 96
 
 
 @cache
-def _stage(variant: str) -> Stage:
+def _stage(variant: str) -> LoadedStage:
     """Two layers in the middle of a model."""
-    from core.models.slicing.probe import Probe
+    from core.models.slicing.probe import ModelProbe
     from core.models.slicing.slots import Slice
     from core.worker.telemetry import StageMeter
     from tests.support.made import build
 
     whole = build(variant)
-    return Stage(Slice(whole, Probe(whole), 3, 5, embed=False, output=False), StageMeter(1))
+    return LoadedStage(Slice(whole, ModelProbe(whole), 3, 5, embed=False, output=False), StageMeter(1))
 
 
 def attack(data: bytes) -> None:
     """The first byte says which frame it came in."""
     kind, said = data[:1], data[1:]
-    frame = Frame(Header(FrameType.COMPOSE, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
+    frame = Frame(FrameHeader(FrameType.COMPOSE, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(said))
     try:
         match kind:
             case b"T":
@@ -79,7 +79,7 @@ def attack(data: bytes) -> None:
 
 
 def _framed(body: bytes) -> Frame:
-    return Frame(Header(FrameType.STANDING, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(body))
+    return Frame(FrameHeader(FrameType.STANDING, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(body))
 
 
 def _do(variant: str, compositions: Sequence[Sequence[Op]]) -> None:
@@ -111,7 +111,7 @@ def _bring(part: KvPart) -> None:
         stage.reset()
 
 
-def _step(stage: Stage, handle: int, rows: int) -> None:
+def _step(stage: LoadedStage, handle: int, rows: int) -> None:
     import mlx.core as mx
 
     if rows <= MOST_ROWS:
@@ -138,7 +138,7 @@ _OPS: st.SearchStrategy[Op] = st.one_of(
     st.builds(Copy, _HANDLES, _HANDLES),
     st.builds(Extract, _HANDLES, _HANDLES, _COUNTS),
     st.builds(Trim, _HANDLES, _COUNTS),
-    st.builds(Prepare, _HANDLES, _PADDING, _PADDING, _PADDING),
+    st.builds(PrepareRows, _HANDLES, _PADDING, _PADDING, _PADDING),
     st.builds(Finalise, _HANDLES),
     st.builds(Drop, _HANDLES),
     st.builds(Restore, _HANDLES, _COUNTS),
@@ -177,7 +177,7 @@ def target() -> Target:
         Admit(b"a" * 16, Sampling(temperature=0.5, logit_bias={3: 1.0}), (1, 2), (9,), 4),
         Dismiss(b"b" * 16),
     )
-    padded: list[Op] = [New(1), Merge(2, (1,)), Prepare(2, (1,), (2,), (0,)), Finalise(2), Trim(2, 0)]
+    padded: list[Op] = [New(1), Merge(2, (1,)), PrepareRows(2, (1,), (2,), (0,)), Finalise(2), Trim(2, 0)]
     frames = [
         WorkFrame(FrameType.COMPOSE, 7, number, payload=encode_orders(o)) for number, o in enumerate((ops, padded))
     ]
@@ -193,7 +193,7 @@ def target() -> Target:
         [
             *seeds,
             *(b"K" + b"".join(bytes(part) for part in frame) for frame in moved),
-            b"T" + encode_standing(Standing(b"r" * 16, 9, (1, 2))),
+            b"T" + encode_standing(ResumeState(b"r" * 16, 9, (1, 2))),
             b"E" + WORK.pack(7, 3, 1, 0) + bytes(problem),
             b"O" + WORK.pack(7, 3, 2, 0) + msgspec.msgpack.encode([["New", 1], ["Keep", 1, [0]]]),
         ],

@@ -15,7 +15,7 @@ from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.requests import Sampling
 from core.settings import QUEUE_LIMIT
-from core.worker.messages import Done, Span, Token
+from core.worker.messages import AnswerDone, Token, TraceSpan
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
 
@@ -164,7 +164,7 @@ def test_the_window_changes_no_logit_and_is_never_exceeded(model: Path, ring: Wo
     assert told[1] == told[2] == told[3]
 
 
-def most_under_way(head: Sequence[Span], *others: Sequence[Span]) -> int:
+def most_under_way(head: Sequence[TraceSpan], *others: Sequence[TraceSpan]) -> int:
     """Chunks that the head had begun and the last stage had not finished."""
     begun = {span.step: span.start_s for span in head if span.kind == "chunk"}
     ended = {span.step: span.end_s for span in others[-1] if span.kind == "chunk"}
@@ -191,5 +191,5 @@ def test_a_request_that_cannot_run_is_answered_and_harms_nobody(ring: WorkerRing
     ]
     answers = ring.generate_all([*bad, good])
     assert all(answer.done.finish_reason == "error" and answer.done.problem for answer in answers[:3])
-    assert isinstance(answers[3].done, Done)
+    assert isinstance(answers[3].done, AnswerDone)
     assert answers[3].tokens == alone.answer(good).tokens

@@ -15,7 +15,7 @@ from core.bench.ring import ANSWER_S, LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.requests import Request
 from core.events import Topology
 from core.requests import Sampling
-from core.worker.messages import Done, Load, Loaded, Token
+from core.worker.messages import AnswerDone, Load, Loaded, Token
 from tests.processes.test_engine import SAMPLINGS
 from tests.processes.test_engine_faults import before
 from tests.processes.test_sessions import Kind, model_of
@@ -146,10 +146,10 @@ def test_a_row_that_is_cancelled_and_asked_for_again_at_once_goes_on(
                 said[request_id].append(token)
                 if request_id == mine and index % 5 == 3:
                     ring.cancel(mine)
-            case Done(request_id=request_id, finish_reason="cancelled"):
+            case AnswerDone(request_id=request_id, finish_reason="cancelled"):
                 ring.send(behind(requests[0], said[request_id]))
                 lives += 1
-            case Done(request_id=request_id):
+            case AnswerDone(request_id=request_id):
                 under_way.remove(request_id)
     assert lives >= 3
     assert [tuple(tokens) for tokens in said.values()] == expected

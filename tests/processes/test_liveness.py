@@ -24,7 +24,7 @@ from core.models.files.layout import read_layout
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.ring.supervisor import Supervisor
-from core.worker.messages import Connect, Done, Generate, Linked, Load, Report, Worked
+from core.worker.messages import AnswerDone, Connect, Generate, Linked, Load, Report, Worked
 from core.worker.telemetry import TELL_EVERY_S
 from tests.support.cluster import Make, running_demo
 from tests.unit.node.test_dialling import until
@@ -143,7 +143,7 @@ class Told:
         self._workers = ring.workers
         self.steps = [0] * len(ring.workers)
         self.counts = [0] * len(ring.workers)
-        self.done: Done | None = None
+        self.done: AnswerDone | None = None
 
     def until(self, reached: Callable[[], bool]) -> None:
         """Hear what comes until it is so."""
@@ -165,7 +165,7 @@ class Told:
                 assert step > self.steps[index], "told once"
                 self.steps[index] = step
                 self.counts[index] += 1
-            case Done():
+            case AnswerDone():
                 self.done = report
 
 
@@ -234,7 +234,7 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
             supervisor.send(Connect(plan=plan, cluster=cluster, next_host=HOST, next_port=port))
         await until(lambda: sum(isinstance(report, Linked) for report in reports) == 2)
         pair[0].send(Generate(request=a_request([5, 6, 7], max_tokens=TOKENS)))
-        await until(lambda: any(isinstance(report, Done) for report in reports))
+        await until(lambda: any(isinstance(report, AnswerDone) for report in reports))
         await until(lambda: pair[0].step == pair[1].step > 0)
         assert not any(isinstance(report, Worked) for report in reports), "nobody else needs to know"
         os.kill(pair[1].pid or 0, signal.SIGKILL)

@@ -22,7 +22,7 @@ from core.models.files.manifest import Manifests
 from core.models.files.safetensors import INDEX_NAME
 from core.requests import LoadRequest
 from core.settings import Home
-from core.worker.messages import Broken, Prove, Proved, Unproved
+from core.worker.messages import LinkBroken, Prove, Proved, Unproved
 from tests.conftest import our_children
 from tests.support.cluster import Make, ask, reference
 from tests.support.wires import wire
@@ -267,12 +267,12 @@ async def until(reached: Callable[[], bool]) -> None:
 # ---- a ring of bare workers
 
 
-def proof_of(ring: WorkerRing) -> Proved | Unproved | Broken:
+def proof_of(ring: WorkerRing) -> Proved | Unproved | LinkBroken:
     """What the head tells of a proof."""
     ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory="/nowhere", verify=False))
     while True:
         report = ring.workers[0].next(LINK_S).report
-        if isinstance(report, Proved | Unproved | Broken):
+        if isinstance(report, Proved | Unproved | LinkBroken):
             return report
 
 
@@ -293,7 +293,7 @@ async def test_a_proof_that_is_cut_short_is_given_from_the_start_over_the_next_l
             return bad.before(port) if stage == 1 else port
 
         with worker_ring(macs.model, (3, 6), reroute=reroute) as ring:
-            assert isinstance(proof_of(ring), Broken)
+            assert isinstance(proof_of(ring), LinkBroken)
             assert bad.faults == 1
             ring.relink()
             assert isinstance(proof_of(ring), Proved)

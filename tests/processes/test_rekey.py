@@ -16,14 +16,14 @@ import mlx_lm
 import pytest
 from mlx_lm.generate import generate_step
 
-from core.bench.ring import HOST, LINK_S, Answer, WorkerRing, a_request, worker_ring
+from core.bench.ring import HOST, LINK_S, RingAnswer, WorkerRing, a_request, worker_ring
 from core.errors import LinkError, Problem, error_from
 from core.link.rekey_limits import KeyUse
 from core.node.peers.sightings import Place
 from core.node.service import Node, NodeConfig
 from core.requests import LoadRequest
 from core.settings import GB, PREFILL_CHUNK, Home
-from core.worker.messages import Broken, Report, Samples, Token
+from core.worker.messages import LinkBroken, Report, Samples, Token
 from tests.support.cluster import Make, ask, begin, finish, reference, tokens_seen
 from tests.support.macs import bundle, chain, mac
 from tests.support.nodes import own_port, paired_home
@@ -173,7 +173,7 @@ def watched(model: Path) -> Iterator[Watched]:
             yield Watched(ring, before_the_tail)
 
 
-def renewals(answer: Answer) -> int:
+def renewals(answer: RingAnswer) -> int:
     """How often the links got new keys until then; all stages tell the same."""
     (count,) = {sample.renewals for sample in answer.samples}
     return count
@@ -239,7 +239,7 @@ def until_it_breaks(watched: Watched) -> tuple[list[Token], Problem]:
     told: list[Token] = []
     while True:
         report = watched.ring.workers[0].next(LINK_S).report
-        if isinstance(report, Broken):
+        if isinstance(report, LinkBroken):
             return told, report.problem
         if isinstance(report, Token):
             told.append(report)

@@ -25,7 +25,7 @@ from core.models.made.maker import random_model
 from core.models.slicing.slots import KV_GROUP
 from core.requests import Message
 from core.worker.messages import (
-    Broken,
+    LinkBroken,
     LoadSession,
     SaveSession,
     SessionFailed,
@@ -100,7 +100,7 @@ def ended(ring: WorkerRing) -> SessionSaved | SessionLoaded | SessionFailed:
         report = ring.workers[0].next(LINK_S).report
         if isinstance(report, SessionSaved | SessionLoaded | SessionFailed):
             return report
-        if isinstance(report, Broken) and report.plan_gen == ring.plan.plan_gen:
+        if isinstance(report, LinkBroken) and report.plan_gen == ring.plan.plan_gen:
             ring.relink()
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from core.events import FinishReason
 from core.node.answers import token_log
-from core.node.answers.token_log import SYNC_EVERY_TOKENS, Ended, Macs, Opening, Written
+from core.node.answers.token_log import SYNC_EVERY_TOKENS, AnswerEnd, AnswerRecord, MacsJoined, Written
 
 
 class Disk:
@@ -33,7 +33,7 @@ class Disk:
 class Log:
     """One file, with the methods of `TokenLog`; a closed one takes nothing any more."""
 
-    def __init__(self, disk: Disk, secret: bytes, opening: Opening, old: Sequence[Any] = ()) -> None:
+    def __init__(self, disk: Disk, secret: bytes, opening: AnswerRecord, old: Sequence[Any] = ()) -> None:
         self.opening, self.records = opening, list(old)
         self.path = Path(opening.request_id)
         self.synced, self._unsynced, self._is_closed = len(self.records), 0, False
@@ -41,7 +41,7 @@ class Log:
         disk.logs[opening.request_id] = self
 
     @classmethod
-    def going_on(cls, disk: Disk, secret: bytes, opening: Opening, tokens: Sequence[int], text: str) -> Log:
+    def going_on(cls, disk: Disk, secret: bytes, opening: AnswerRecord, tokens: Sequence[int], text: str) -> Log:
         """In the place of the one of that name."""
         assert opening.request_id in disk.logs
         return cls(disk, secret, opening, [*tokens, text])
@@ -57,7 +57,7 @@ class Log:
             self._put(text)
 
     def join(self, macs: Collection[str]) -> None:
-        self._put(Macs(tuple(macs)))
+        self._put(MacsJoined(tuple(macs)))
         self.sync()
 
     def sync(self) -> None:
@@ -65,7 +65,7 @@ class Log:
 
     def close(self, reason: FinishReason | None = None) -> None:
         if reason:
-            self._put(Ended(reason))
+            self._put(AnswerEnd(reason))
         self.sync()
         self._is_closed = True
 

@@ -9,14 +9,14 @@ from core.engine.requests import Request
 from core.engine.work import Chunk, Work
 from core.errors import CachesLost, LinkError, LinkLost, Problem
 from core.settings import TRIES
-from core.worker.messages import Done, Load, Message, Prefilled, Token
+from core.worker.messages import AnswerDone, Load, PipeMessage, Prefilled, Token
 from tests.support.simulated_head import Head
 
 
 class Engine(Head):
     """A head that reports as `core.worker.head` does."""
 
-    def __init__(self, load: Load, report: Callable[[Message], None]) -> None:
+    def __init__(self, load: Load, report: Callable[[PipeMessage], None]) -> None:
         plan = load.plan
         super().__init__(plan.layers, rows=plan.rows, chunk=3, tries=TRIES, try_s=load.try_s, draft=2)
         self._report, self._told = report, dict[str, int]()
@@ -55,7 +55,7 @@ class Engine(Head):
         self._tell(request_id)
         lost = self.problem.problem if reason == "lost" else None
         self._report(
-            Done(
+            AnswerDone(
                 request_id=request_id,
                 finish_reason="error" if lost else reason,  # type: ignore[arg-type]
                 prompt_tokens=len(self.prompts[request_id]),
@@ -67,10 +67,10 @@ class Engine(Head):
         )
 
 
-def untouched(request: Request, problem: Problem) -> Done:
+def untouched(request: Request, problem: Problem) -> AnswerDone:
     """The end of an answer for which nothing was put on the ring."""
     count = len(request.written)
-    return Done(
+    return AnswerDone(
         request_id=request.request_id,
         finish_reason="error",
         prompt_tokens=len(request.tokens),

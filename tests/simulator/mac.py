@@ -10,28 +10,28 @@ from typing import Any, cast
 from core.events import AnyEvent, Peer, RecoveryState
 from core.link.rekey_limits import KEY_LIMITS
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
-from core.node.disks.model_copies import Copying
-from core.node.disks.model_inventory import Holdings
+from core.node.disks.model_copies import ModelCopies
+from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
-from core.node.message_router import Switchboard
+from core.node.message_router import MessageRouter
 from core.node.peers.addresses import AddressBook
-from core.node.peers.peer_table import Peers
+from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
-from core.node.peers.speed_test import Speed
-from core.node.recovery.recovery_driver import Rescue
-from core.node.ring.plan_leader import Cluster
-from core.node.ring.plan_member import Member
+from core.node.peers.speed_test import SpeedTests
+from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
 from core.node.ring.supervisor import Supervisor
-from core.node.ring.throughput_history import Paces
-from core.node.trust.roster_enforcement import Following
+from core.node.ring.throughput_history import ThroughputHistory
+from core.node.trust.roster_enforcement import RosterEnforcement
 from core.settings import GB
 from core.trust.seen import SeenMacs
-from core.trust.trust_assessment import Standing
+from core.trust.trust_assessment import TrustAssessment
 from tests.simulator.disk import Disk
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
 from tests.simulator.loop import Process
@@ -64,9 +64,9 @@ class _Journal(Journal):
 class Node:
     """One life of a Mac's node, as `core.node.service` puts it together."""
 
-    cluster: Cluster
-    following: Following
-    switchboard: Switchboard
+    cluster: PlanLeader
+    following: RosterEnforcement
+    switchboard: MessageRouter
 
     def __init__(self, home: Mac, network: Network) -> None:
         self.home = home
@@ -77,7 +77,9 @@ class Node:
         self.tasks = Tasks(self.journal)
         sightings, models, seen = Sightings(lambda _: True), Models(), SeenMacs(NOWHERE)
         self.book = AddressBook(sightings)
-        self.standing = Standing(store, seen, own_id, NOWHERE, other_model=lambda mac: self.cluster.mismatch(mac))
+        self.standing = TrustAssessment(
+            store, seen, own_id, NOWHERE, other_model=lambda mac: self.cluster.mismatch(mac)
+        )
         here = Peer(
             device_id=own_id,
             name=home.name,
@@ -87,7 +89,7 @@ class Node:
             is_self=True,
             found_by="self",
         )
-        self.peers = Peers(own, store, self.standing, seen, sightings, self.book, self.bus, here)
+        self.peers = PeerTable(own, store, self.standing, seen, sightings, self.book, self.bus, here)
         self.mesh = cast(Any, Mesh)(
             own_id,
             self.process,
@@ -106,7 +108,7 @@ class Node:
             on_report=lambda report: self.switchboard.report(report),
             on_death=lambda error: self.switchboard.died(error),
         )
-        self.member = Member(
+        self.member = PlanMember(
             own_id,
             self.mesh,
             self.supervisor,
@@ -116,22 +118,22 @@ class Node:
             check_trust=lambda plan: self.following.check(plan),
             key_limits=KEY_LIMITS,
         )
-        self.cluster = Cluster(own_id, self.mesh, self.member, self.bus, self.journal)
+        self.cluster = PlanLeader(own_id, self.mesh, self.member, self.bus, self.journal)
         self.answers = Answers(self.cluster, self.supervisor, self.bus, self.journal, home.disk, b"")  # type: ignore[arg-type]
-        self.sessions = Sessions(self.cluster, self.supervisor, self.answers, self.journal, NOWHERE, b"")
+        self.sessions = SavedSessions(self.cluster, self.supervisor, self.answers, self.journal, NOWHERE, b"")
         self.planning = Planning(
             models,  # type: ignore[arg-type]
             models,  # type: ignore[arg-type]
             self.peers,
             self.cluster,
             models,  # type: ignore[arg-type]
-            Paces(self.bus, NOWHERE),
+            ThroughputHistory(self.bus, NOWHERE),
             lambda plan: self.following.check(plan),
         )
-        self.rescue = Rescue(
+        self.rescue = RecoveryDriver(
             self.planning, self.peers, self.cluster, self.answers, self.sessions, self.bus, self.journal, self.tasks
         )
-        self.following = Following(
+        self.following = RosterEnforcement(
             own.device_id,
             store,
             self.standing,
@@ -146,18 +148,18 @@ class Node:
             spawn=self.tasks.spawn,
             restart=lambda: None,
         )
-        self.switchboard = Switchboard(
+        self.switchboard = MessageRouter(
             cluster=self.cluster,
             member=self.member,
             answers=self.answers,
             sessions=self.sessions,
             rescue=self.rescue,
             trusting=None,  # type: ignore[arg-type]
-            speed=Speed(own_id, self.mesh, self.bus, self.tasks),
+            speed=SpeedTests(own_id, self.mesh, self.bus, self.tasks),
             transfers=Transfers(
                 own_id,
-                Holdings(own_id, models, self.mesh, self.bus),  # type: ignore[arg-type]
-                Copying(models, self.mesh, NOWHERE),  # type: ignore[arg-type]
+                ModelInventory(own_id, models, self.mesh, self.bus),  # type: ignore[arg-type]
+                ModelCopies(models, self.mesh, NOWHERE),  # type: ignore[arg-type]
                 self.mesh,
                 NOWHERE,
                 bus=self.bus,

@@ -14,18 +14,18 @@ from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTim
 from core.events import Plan
 from core.plan.stage_roles import duty
 from core.worker.messages import (
-    Broken,
     Cancel,
     Connect,
     Failed,
     Generate,
     Join,
+    LinkBroken,
     Linked,
     Listening,
     Load,
     Loaded,
     Loading,
-    Message,
+    PipeMessage,
     Prove,
     Proved,
 )
@@ -79,7 +79,7 @@ class Worker:
                 link.answer(is_welcome=False)
         self.program.ended(code)
 
-    def _report(self, message: Message) -> None:
+    def _report(self, message: PipeMessage) -> None:
         self.program.say(message)  # type: ignore[arg-type]
 
     def _next(self) -> None:
@@ -238,7 +238,7 @@ class Worker:
         self._wait("idle", None)
         if self._engine and (was_proving or isinstance(error, NoAnswer)):
             self._begin_anew(error)
-        self._report(Broken(plan_gen=self._plan.plan_gen, problem=error.problem))
+        self._report(LinkBroken(plan_gen=self._plan.plan_gen, problem=error.problem))
         self._next()
 
     def _close(self) -> None:

@@ -10,15 +10,15 @@ from typing import Any
 
 import mlx.core as mx
 
-from core.engine.handle_shapes import Rows, after, sources, target, used_up
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 
 
 class Handles:
     """What every handle holds. `caches`: mlx-lm's own, which subclasses feed; `new_caches` makes those of a new row."""
 
     def __init__(self, limit: int | None, new_caches: Callable[[], list[Any]]) -> None:
-        self.rows: dict[int, Rows] = {}
+        self.rows: dict[int, HandleShape] = {}
         self.caches: dict[int, list[Any]] = {}
         self.limit = limit
         self.new_caches = new_caches
@@ -55,14 +55,14 @@ class Handles:
             self.feed(*chosen)
             return
         self.do(chosen)
-        if isinstance(chosen, Prepare):
+        if isinstance(chosen, PrepareRows):
             # a window takes no single token while it is padded
             longest = max(chosen.lengths or ())
             for length in [longest] if longest < 4 else [2, longest - 2]:
                 self.feed(chosen.handle, length)
             self.do(Finalise(chosen.handle))
 
-    def _changes(self, handle: int, rows: Rows, rng: Random) -> list[Op]:
+    def _changes(self, handle: int, rows: HandleShape, rng: Random) -> list[Op]:
         size = len(rows.tokens)
         choices: list[Op] = [Drop(handle), Copy(next(self._numbers), handle)]
         if rows.is_trimmable(self.limit) and min(rows.tokens) > 2:
@@ -74,7 +74,7 @@ class Handles:
         choices.append(Keep(handle, tuple(rng.sample(range(size), rng.randint(1, size)))))
         lengths = tuple(rng.randint(1, 9) for _ in range(size))
         padding = tuple(max(lengths) - length for length in lengths)
-        choices.append(Prepare(handle, lengths=lengths, right_padding=padding))
+        choices.append(PrepareRows(handle, lengths=lengths, right_padding=padding))
         choices += [Extend(handle, more) for more, own in self.rows.items() if own.is_batch and more != handle][:1]
         if rows.width:
             choices.append(Extract(next(self._numbers), handle, rng.randrange(size)))
@@ -101,7 +101,7 @@ class Handles:
                     cache.filter(mx.array(op.rows))
                 case Trim():
                     assert cache.trim(op.count) == op.count
-                case Prepare():
+                case PrepareRows():
                     cache.prepare(lengths=op.lengths, right_padding=op.right_padding)
                 case Finalise():
                     cache.finalize()

@@ -24,7 +24,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.pipeline import Pipeline
 from core.worker.ring import Ring
 from core.worker.ring_forward import RingForward
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 
@@ -60,7 +60,7 @@ def ring_model(model_dir: Path, cuts: Sequence[int], topology: Topology = "priva
             row_bytes=row_bytes(plan, 0, layers),
         )
         ring = stack.enter_context(closing(Ring(neighbours, meter, KEY_LIMITS)))
-        pipeline = Pipeline(Stage(layers, meter), plan, TRY_S)
+        pipeline = Pipeline(LoadedStage(layers, meter), plan, TRY_S)
         pipeline.link(ring)
         for worker in workers:
             worker.expect(Linked, LINK_S)

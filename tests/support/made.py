@@ -20,7 +20,7 @@ from mlx_lm.models.prism_hadamard_qwen35 import HadamardQuantizedLinear
 from mlx_lm.utils import _get_classes, quantize_model
 
 from core.models.made.maker import random_model
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from tests.support.atlas import SEEDS, config_of
 
 
@@ -46,7 +46,7 @@ def twin(variant: str, whole: nn.Module, bits: int | None = None) -> nn.Module:
     return model
 
 
-def poison(model: nn.Module, probe: Probe, own: range, *, head: bool) -> None:
+def poison(model: nn.Module, probe: ModelProbe, own: range, *, head: bool) -> None:
     """Makes every weight NaN that a stage does not own: layers outside `own`, and what only a head reads."""
     wanted = probe.shared | (probe.embed | probe.output if head else set())
     foreign = []

@@ -24,9 +24,9 @@ from core.engine.ring_model import RingModel
 from core.engine.work import Extend, Keep, Merge, New, Op
 from core.events import Topology
 from core.link.arrays import decode_arrays, encode_arrays
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 # prompts go through in several chunks; the longest leaves a sliding window of 8 behind
@@ -65,7 +65,7 @@ class Ring:
     """
 
     def __init__(self, slices: Sequence[Slice], head: int, kv_bits: int | None = None) -> None:
-        self.stages = [Stage(layers, StageMeter(number), kv_bits) for number, layers in enumerate(slices)]
+        self.stages = [LoadedStage(layers, StageMeter(number), kv_bits) for number, layers in enumerate(slices)]
         self.head = self.stages[head]
         self.trim_limit = slices[head].trim_limit
         self.vocab_size = slices[head].vocab_size
@@ -124,7 +124,7 @@ class Ring:
 
 def slices_of(whole: Any, twin: Callable[[], Any], cuts: tuple[int, ...], topology: Topology) -> list[Slice]:
     """Slices of instances as `twin` makes them, in the order of a ring of that topology, the head's first."""
-    probe = Probe(whole)
+    probe = ModelProbe(whole)
     parts = list(pairwise((0, *cuts, probe.layers)))
     output = {"forward": parts[-1], "reverse": parts[-1]}.get(topology, parts[0])
     ordered = [parts[-1], *parts[:-1]] if topology == "reverse" else parts

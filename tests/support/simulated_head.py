@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.engine.lanes import named
-from core.engine.prefix_cache import Parked
+from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
-from core.engine.scheduler import Ended, Scheduler
+from core.engine.scheduler import EndedRow, Scheduler
 from core.engine.work import Chunk, Compose, Op, Restore, Step, Work
 from core.errors import Busy
 from tests.support.simulated import VOCABULARY, CannotCompute, Ring, Stage, caches_of, chosen
@@ -113,7 +113,7 @@ class Head:
         self.prompts: dict[str, list[int]] = {}
         self.answers: dict[str, list[int]] = {}
         self.reasons: dict[str, str] = {}
-        self.ended: dict[str, Ended] = {}
+        self.ended: dict[str, EndedRow] = {}
         self.kinds: Counter[str] = Counter()
 
     def submit(self, request: Request, *, guess: bool = True) -> bool:
@@ -134,7 +134,7 @@ class Head:
         if ended := self.scheduler.cancel(request_id):
             self._ended(ended)
 
-    def hold(self, tokens: Sequence[int]) -> Parked | None:
+    def hold(self, tokens: Sequence[int]) -> CachedPrefix | None:
         """A row from elsewhere is on its way to every stage, if there is room; it is settled once it is there."""
         try:
             parked = self.scheduler.hold(tokens)
@@ -246,7 +246,7 @@ class Head:
         for ended in over:
             self._ended(ended)
 
-    def _ended(self, ended: Ended) -> None:
+    def _ended(self, ended: EndedRow) -> None:
         self.ended[ended.request_id] = ended
         self._end(ended.request_id, ended.reason)
 

@@ -24,7 +24,7 @@ from cryptography.hazmat.primitives.poly1305 import Poly1305
 from core.errors import SealError
 from core.link import seal
 from core.link.frames import FrameType
-from core.link.session import Session
+from core.link.session import LinkSession
 from core.trust.identity import Identity, device_id_of, expand, extract, is_signed, text_id
 from core.trust.roster import Stand
 
@@ -152,10 +152,10 @@ def seal_again(key: bytes, nonce: bytes, text: bytes, aad: bytes) -> bytes:
     return sealed + Poly1305.generate_tag(chacha20(key, 0, nonce, bytes(32)), b"".join([*padded, lengths]))
 
 
-def sessions() -> tuple[Session, Session]:
+def sessions() -> tuple[LinkSession, LinkSession]:
     fields = {"peer_id": b"P" * 16, "peer_stand": Stand(7, b"R" * 32), "cluster_id": b"C" * 16, "sid": b"S" * 16}
-    a = Session(**fields, side="A", send_key=b"k" * 32, recv_key=b"K" * 32)  # type: ignore[arg-type]
-    b = Session(**fields, side="B", send_key=b"K" * 32, recv_key=b"k" * 32)  # type: ignore[arg-type]
+    a = LinkSession(**fields, side="A", send_key=b"k" * 32, recv_key=b"K" * 32)  # type: ignore[arg-type]
+    b = LinkSession(**fields, side="B", send_key=b"K" * 32, recv_key=b"k" * 32)  # type: ignore[arg-type]
     return a, b
 
 

@@ -30,13 +30,13 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
     Raises ModelNotFound, BadModel, UnsupportedModel; what does not fit is told in the preview.
     """
     # only `macluster plan --macs` needs them
-    from core.node.disks.local_models import Models
-    from core.node.ring.split_profiles import Anatomies
+    from core.node.disks.local_models import LocalModels
+    from core.node.ring.split_profiles import SplitProfiles
     from core.plan.preview import preview_of
 
-    models = Models([home.models, hub_cache()], home.hashes)
+    models = LocalModels([home.models, hub_cache()], home.hashes)
     entry = await models.find(request.model)
-    anatomies = Anatomies(home.anatomies)
+    anatomies = SplitProfiles(home.anatomies)
     anatomy = await anatomies.of(entry)
     macs = [
         Peer(device_id=f"mac{n}", name=f"mac {n}", budget_bytes=max(1, int(budget * GB)))

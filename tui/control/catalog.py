@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
-class Catalog:
+class ModelCatalog:
     """`choices` is None until the node was asked. Every method raises what `tui.control.bridge.FAILURES` lists."""
 
     def __init__(self, client: NodeClient) -> None:

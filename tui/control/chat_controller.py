@@ -25,7 +25,7 @@ LOADING = "The model is being loaded. Enter asks once it is ready."
 WRITING = "An answer is being written. Esc stops it."
 
 
-class Talk:
+class ChatController:
     """Reads and sets the state of `app`, and tells its person what cannot be now."""
 
     def __init__(self, app: MaclusterApp) -> None:

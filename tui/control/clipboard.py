@@ -21,7 +21,7 @@ PBCOPY_TIMEOUT_S = 3.0
 Way = Literal["pbcopy", "osc52", "file"]
 
 
-class Copying:
+class Clipboard:
     """Copies for the person of `app`, and says where to."""
 
     def __init__(self, app: MaclusterApp) -> None:

@@ -33,7 +33,7 @@ SETTLE_S: Final = 1.0
 Mark = tuple[object, ...]
 
 
-class Archive:
+class ConversationArchive:
     """Saves the conversation of `app` after each question, each answer and each change, unless it is private."""
 
     def __init__(self, app: MaclusterApp) -> None:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FREQUENT: Final = (Batch, TokenEvent, HopSample, LogLine, PeerChanged, Progress, StageState)
 
 
-class News:
+class EventHandler:
     """Reads and sets the state of `app`."""
 
     def __init__(self, app: MaclusterApp) -> None:

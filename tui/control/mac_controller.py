@@ -27,7 +27,7 @@ _WINDOW = "The address that the other Mac shows once p was pressed there, HOST:P
 _NO_PLACE = "That is no HOST:PORT, such as 192.168.1.7:50123."
 
 
-class Macs:
+class MacController:
     """Reads and sets the state of `app`, and tells its person what cannot be now."""
 
     def __init__(self, app: MaclusterApp) -> None:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 EXAMINE_AFTER_S: Final = 0.4
 
 
-class Models:
+class ModelController:
     """Keeps the catalog of `app` as the node knows it, and the picker as the catalog is."""
 
     def __init__(self, app: MaclusterApp) -> None:

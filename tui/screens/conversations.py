@@ -27,8 +27,8 @@ from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
-    from tui.control.chat_controller import Talk
-    from tui.control.conversation_archive import Archive
+    from tui.control.chat_controller import ChatController
+    from tui.control.conversation_archive import ConversationArchive
 
 EMPTY = """No conversation is kept on this Mac yet.
 
@@ -47,7 +47,7 @@ class ConversationsScreen(SizedScreen):
 
     HELP = """The conversations that are kept on this Mac."""
 
-    def __init__(self, archive: Archive, talk: Talk, state: UiState) -> None:
+    def __init__(self, archive: ConversationArchive, talk: ChatController, state: UiState) -> None:
         super().__init__()
         self._archive, self._talk = archive, talk
         self._state = state

@@ -32,7 +32,7 @@ from tui.widgets.too_small import TooSmall
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
-    from tui.control.catalog import Catalog
+    from tui.control.catalog import ModelCatalog
 
 _OF_A_MODEL = ("edit_split", "context", "longer", "topology", "bits")
 _LETTERS = ("filter", "sort", "topology", "edit_split", "download", "context", "fitting", "bits", "stop_transfer")
@@ -48,7 +48,7 @@ class ModelsScreen(SizedScreen):
 
     HELP = """Choose what to load over the paired Macs."""
 
-    def __init__(self, client: NodeClient, catalog: Catalog, state: UiState) -> None:
+    def __init__(self, client: NodeClient, catalog: ModelCatalog, state: UiState) -> None:
         super().__init__()
         self._client, self._catalog, self._state = client, catalog, state
         self._order = 0

@@ -30,7 +30,7 @@ from tui.widgets.topology_text import Now, loading_words, title_content, topolog
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
-    from tui.control.catalog import Catalog
+    from tui.control.catalog import ModelCatalog
 
 _NOTHING = "No model that fits these Macs is here.\n\nCtrl+O lists the models, and says of each why it does not fit."
 _ASKING = "Asking the node which models there are. Esc leaves."
@@ -53,7 +53,7 @@ class TopologyScreen(SizedScreen):
 
     HELP = """Which Mac embeds the words, and which one chooses the next: what each Mac sees of a conversation."""
 
-    def __init__(self, client: NodeClient, catalog: Catalog, state: UiState) -> None:
+    def __init__(self, client: NodeClient, catalog: ModelCatalog, state: UiState) -> None:
         super().__init__()
         self._client, self._catalog, self._state = client, catalog, state
         self._previews: dict[Topology, PlanPreview] = {}

@@ -39,7 +39,7 @@ class ModelEntry(Value, frozen=True, kw_only=True):
     fingerprint: str
 
 
-class Broken(Value, frozen=True, kw_only=True):
+class BrokenModel(Value, frozen=True, kw_only=True):
     """A directory that holds a model, or a part of one, and why it cannot be used."""
 
     name: str
@@ -58,14 +58,14 @@ class Catalog:
         self._roots = tuple(roots)
         self._known: dict[Path, tuple[_Stamp, _Read | Problem]] = {}
 
-    def survey(self) -> list[ModelEntry | Broken]:
+    def survey(self) -> list[ModelEntry | BrokenModel]:
         """Every model, by name; behind them those that cannot be used."""
-        found: dict[Path, ModelEntry | Broken] = {}
+        found: dict[Path, ModelEntry | BrokenModel] = {}
         for root in self._roots:
             for directory in _candidates(root):
                 if directory.resolve() not in found:
                     found[directory.resolve()] = self._listed(directory)
-        return sorted(found.values(), key=lambda f: (isinstance(f, Broken), f.name.casefold(), f.path))
+        return sorted(found.values(), key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
 
     def find(self, model: str) -> ModelEntry:
         """A model by its name, by the last part of its name where that says which, or by its directory.
@@ -84,7 +84,7 @@ class Catalog:
         if usable:
             return usable[0]
         for broken in named:
-            if isinstance(broken, Broken):
+            if isinstance(broken, BrokenModel):
                 raise error_from(broken.problem)
         if Path(model).is_dir():
             return self._at(Path(model))
@@ -98,11 +98,11 @@ class Catalog:
         inner = list(_candidates(directory))
         return self._read(inner[0] if len(inner) == 1 else directory)[0]
 
-    def _listed(self, directory: Path) -> ModelEntry | Broken:
+    def _listed(self, directory: Path) -> ModelEntry | BrokenModel:
         try:
             return self._read(directory)[0]
         except ModelError as error:
-            return Broken(name=name_of(directory), path=str(directory), problem=_explained(directory, error))
+            return BrokenModel(name=name_of(directory), path=str(directory), problem=_explained(directory, error))
 
     def _read(self, directory: Path) -> _Read:
         stamp = _stamp(directory)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Set
 
 from core.events import Value
-from core.models.files.safetensors import Header
+from core.models.files.safetensors import SafetensorsHeader
 
 
 class Part(Value, frozen=True, kw_only=True):
@@ -21,7 +21,7 @@ class Part(Value, frozen=True, kw_only=True):
         return self.end - self.begin
 
 
-def parts_of(headers: Mapping[str, Header], tensors: Set[str]) -> tuple[Part, ...]:
+def parts_of(headers: Mapping[str, SafetensorsHeader], tensors: Set[str]) -> tuple[Part, ...]:
     """The header of every file, without which no part of the model can be built, and the bytes of `tensors`.
 
     `headers` by the names of the files. In the order of the files; no two parts of a file touch.

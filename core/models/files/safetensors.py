@@ -55,7 +55,7 @@ class Tensor(Value, frozen=True, kw_only=True):
     begin: int = 0
 
 
-class Header(Value, frozen=True, kw_only=True):
+class SafetensorsHeader(Value, frozen=True, kw_only=True):
     """What one safetensors file says of itself in its first `nbytes` bytes: the length, then the JSON."""
 
     nbytes: int
@@ -126,7 +126,7 @@ def header_bytes(file: Path) -> bytes:
     return header
 
 
-def read_header(file: Path) -> Header:
+def read_header(file: Path) -> SafetensorsHeader:
     """The header of one safetensors file; raises BadModel unless every tensor has bytes of its own inside the file."""
     header = header_bytes(file)
     check_values(header, f"The header of {file.name}")
@@ -140,7 +140,7 @@ def read_header(file: Path) -> Header:
     data_bytes = file.stat().st_size - 8 - len(header)
     tensors = {name: _tensor(file, name, entry, data_bytes) for name, entry in entries.items()}
     _check_apart(file, tensors)
-    return Header(nbytes=8 + len(header), tensors=tensors)
+    return SafetensorsHeader(nbytes=8 + len(header), tensors=tensors)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -181,7 +181,7 @@ def _naturals(values: Iterable[Any]) -> list[int]:
     return numbers
 
 
-def read_headers(directory: Path) -> dict[str, Header]:
+def read_headers(directory: Path) -> dict[str, SafetensorsHeader]:
     """The header of every safetensors file of a model, by the file's name.
 
     Raises BadModel, also where two files hold one tensor or a file lacks a tensor that the index lists there.

@@ -12,7 +12,7 @@ import mlx.core as mx
 import mlx.nn as nn
 from mlx_lm.models.cache import CacheList, make_prompt_cache
 
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import wrong_in_batches
 from core.models.slicing.slots import KV_GROUP
 from core.settings import KV_BITS
@@ -22,7 +22,7 @@ _LENGTHS: Final = (3, 5)
 _ROWS: Final = 13
 
 
-def one_row(model: nn.Module, probe: Probe) -> str:
+def one_row(model: nn.Module, probe: ModelProbe) -> str:
     """Why rows cannot share a batch; empty where they can. Nothing is evaluated."""
     kinds = {type(part).__name__: part for cache in make_prompt_cache(model) for part in _parts(cache)}
     for name, part in kinds.items():

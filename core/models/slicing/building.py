@@ -18,7 +18,7 @@ from mlx.utils import tree_flatten
 
 from core.errors import BadModel, UnsupportedModel
 from core.models.files.folder import name_of, read_config
-from core.models.files.safetensors import Header, read_headers
+from core.models.files.safetensors import SafetensorsHeader, read_headers
 from core.models.slicing.tensor_sources import origins
 
 # what mlx, mlx-lm and Python's own parsers raise over files that are not as they should be
@@ -39,7 +39,7 @@ class Built(NamedTuple):
 
     model: nn.Module
     tensors: dict[str, mx.array]
-    headers: dict[str, Header]
+    headers: dict[str, SafetensorsHeader]
 
 
 def build(directory: Path) -> Built:
@@ -68,7 +68,7 @@ def first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:300].rstrip(".")
 
 
-def _check_types(headers: Mapping[str, Header]) -> None:
+def _check_types(headers: Mapping[str, SafetensorsHeader]) -> None:
     for file, header in headers.items():
         for name, tensor in header.tensors.items():
             if tensor.dtype in _UNREADABLE:
@@ -81,7 +81,7 @@ def _check_types(headers: Mapping[str, Header]) -> None:
 class _Watch:
     """Follows mlx-lm through the building of one model: a class between its steps and the family's own Model."""
 
-    def __init__(self, name: str, headers: Mapping[str, Header]) -> None:
+    def __init__(self, name: str, headers: Mapping[str, SafetensorsHeader]) -> None:
         self.family: type[nn.Module] = nn.Module
         self.tensors: dict[str, mx.array] = {}
         self._name = name

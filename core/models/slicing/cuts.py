@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from core.errors import IllegalCut, UnsupportedModel
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 
 
-def legal_cuts(probe: Probe) -> frozenset[int]:
+def legal_cuts(probe: ModelProbe) -> frozenset[int]:
     """Positions at which a ring may cut the model; empty if it must stay in one process."""
     return probe.cuts - {probe.layers} if probe.layers in probe.cuts else frozenset()
 
 
-def check_cuts(probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> None:
+def check_cuts(probe: ModelProbe, start: int, stop: int, *, embed: bool, output: bool) -> None:
     """Raises IllegalCut or UnsupportedModel unless [start, stop) with embedding and head can be a stage."""
     if not 0 <= start < stop <= probe.layers:
         raise IllegalCut(f"Layers [{start}, {stop}) are no part of a model of {probe.layers} layers.")

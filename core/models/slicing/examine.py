@@ -1,4 +1,4 @@
-"""`python -m core.models.slicing.examine DIR`: how a model may be split and batched, as one JSON `Anatomy`.
+"""`python -m core.models.slicing.examine DIR`: how a model may be split and batched, as one JSON `SplitProfile`.
 
 A model that cannot be examined gives a `Problem` and exit status 1. It imports mlx, reads headers only, and is a
 program over foreign files: a node runs it through `core.models.files.sandbox`, which holds its limits.
@@ -17,13 +17,13 @@ from core.models.files.sandbox import answer
 from core.models.slicing.batching import one_row, whole_bits
 from core.models.slicing.cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, weightless
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 
 CPU_SECONDS: Final = 240
 MAX_LAYERS: Final = 1000
 
 
-def examine(directory: Path) -> Anatomy:
+def examine(directory: Path) -> SplitProfile:
     """The anatomy of the model in `directory`. Raises ModelNotFound, BadModel, UnsupportedModel."""
     model = build_lazily(directory)
     if len(model.layers) > MAX_LAYERS:
@@ -32,7 +32,7 @@ def examine(directory: Path) -> Anatomy:
     cuts = tuple(sorted(legal_cuts(probe)))
     with weightless(model):
         alone, unquantised = one_row(model, probe), whole_bits(model)
-    return Anatomy(
+    return SplitProfile(
         layers=probe.layers,
         cuts=cuts,
         unsplittable="" if cuts else "it has one layer" if probe.layers == 1 else probe.unsplittable,

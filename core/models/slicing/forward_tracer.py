@@ -142,7 +142,7 @@ def _ids(arrays: Iterable[mx.array]) -> set[int]:
     return {id(array) for array in arrays}
 
 
-class Watch:
+class ForwardTracer:
     """Notes calls of layers, reads of parameters outside them and reads of caches while it is on.
 
     `read`: paths of parameters read before the first layer, between layers, after the last. `embedding`: caches that

@@ -21,7 +21,7 @@ from core.models.files.parts import Part, parts_of
 from core.models.files.safetensors import read_tensors
 from core.models.slicing.building import FAILURES, build, first_line
 from core.models.slicing.cuts import check_cuts
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.models.slicing.tensor_sources import origins
 
@@ -79,16 +79,18 @@ def weightless(model: nn.Module) -> Iterator[None]:
         model.update(promises)
 
 
-def dry_run(model: nn.Module, directory: Path) -> Probe:
+def dry_run(model: nn.Module, directory: Path) -> ModelProbe:
     """What a forward of the lazily built model of `directory` shows; no tensor is read. Raises UnsupportedModel."""
     try:
         with weightless(model):
-            return Probe(model)
+            return ModelProbe(model)
     except FAILURES as error:
         raise UnsupportedModel(f"The model in {name_of(directory)} does not run: {first_line(error)}.") from error
 
 
-def _own(model: nn.Module, probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> dict[str, mx.array]:
+def _own(
+    model: nn.Module, probe: ModelProbe, start: int, stop: int, *, embed: bool, output: bool
+) -> dict[str, mx.array]:
     """The parameters of a slice, by path: the one place that decides what belongs to it."""
     wanted = probe.shared | (probe.embed if embed else set()) | (probe.output if output else set())
     own: dict[str, mx.array] = {}

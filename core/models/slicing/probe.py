@@ -13,10 +13,17 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slicing.boundary import POSITIONS, ROWS, Boundary, SideInput, row_axis
-from core.models.slicing.forward_tracer import Call, Watch, cuts_at_caches, far_reads, shared_caches, side_inputs
+from core.models.slicing.forward_tracer import (
+    Call,
+    ForwardTracer,
+    cuts_at_caches,
+    far_reads,
+    shared_caches,
+    side_inputs,
+)
 
 
-class Probe:
+class ModelProbe:
     """What one dry run of `model` showed.
 
     `layer_paths[i]`: parameter path of layer i. `cache_of[i]`: index of its cache in the model's cache list, or None.
@@ -34,7 +41,7 @@ class Probe:
         self.layers = len(layers)
         self.layer_paths = [paths[id(layer)] for layer in layers]
         caches = make_prompt_cache(model)
-        watch = Watch(caches)
+        watch = ForwardTracer(caches)
         outside = [(p, m) for p, m in model.named_modules() if not self.is_inside(p)]
         with watch.on(outside, layers):
             logits = model(mx.zeros((ROWS, POSITIONS), mx.int32), cache=caches)

@@ -21,7 +21,7 @@ from core.models.slicing.boundary import Sides, leaves
 from core.models.slicing.caches import Arrangement, phantoms, trim_limit
 from core.models.slicing.cuts import check_cuts
 from core.models.slicing.forward_tracer import swap_class
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import checks_guesses
 
 # mlx-lm's default for `kv_bits`
@@ -60,7 +60,9 @@ class Slice:
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
     """
 
-    def __init__(self, model: nn.Module, probe: Probe, start: int, stop: int, *, embed: bool, output: bool) -> None:
+    def __init__(
+        self, model: nn.Module, probe: ModelProbe, start: int, stop: int, *, embed: bool, output: bool
+    ) -> None:
         check_cuts(probe, start, stop, embed=embed, output=output)
         self.layers, self.start, self.stop = probe.layers, start, stop
         self.vocab_size = probe.vocab

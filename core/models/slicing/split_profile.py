@@ -5,7 +5,7 @@ from __future__ import annotations
 from core.events import Value
 
 
-class Anatomy(Value, frozen=True, kw_only=True):
+class SplitProfile(Value, frozen=True, kw_only=True):
     """How a model may be split and batched. `core.models.slicing.examine` finds it out in a child process.
 
     `cuts`: the positions c, ascending, at which layers below c and from c on may run on different Macs.

@@ -9,13 +9,13 @@ import msgspec
 
 from core.errors import UsageError
 from core.events import Plan
-from core.node.answers.token_log import Opening, Written
+from core.node.answers.token_log import AnswerRecord, Written
 from core.requests import AnswerId, ChatRequest, Sampling, UnfinishedAnswer
 
 
-def opening_of(request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan) -> Opening:
+def opening_of(request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan) -> AnswerRecord:
     """A new answer. Raises UsageError where the context has no room for it."""
-    return Opening(
+    return AnswerRecord(
         request_id=secrets.token_hex(16),
         model=plan.model,
         fingerprint=plan.fingerprint,
@@ -31,7 +31,7 @@ def opening_of(request: ChatRequest, prompt: list[int], eos: Collection[int], pl
     )
 
 
-def going_on(written: Written, plan: Plan) -> Opening:
+def going_on(written: Written, plan: Plan) -> AnswerRecord:
     """The same answer, over the Macs of `plan`. Raises UsageError where the context has no room for it."""
     old = written.opening
     most = _most(old.prompt, old.max_tokens, old.min_tokens, plan)

@@ -24,17 +24,17 @@ from core.errors import (
 from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
 from core.node.answers.answer_record import chosen, going_on, opening_of, told
 from core.node.answers.batch_view import batch_now
-from core.node.answers.running_answer import Conversation, Running
-from core.node.answers.token_log import Opening, TokenLog, Written, forget_old, forget_shared, unfinished
+from core.node.answers.running_answer import EndedConversation, RunningAnswer
+from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_old, forget_shared, unfinished
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.ring.plan_leader import Cluster
+from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.supervisor import Supervisor
 from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.trust.sealed import forget
-from core.worker.messages import Cancel, Done, Generate, Prefilled, Token
+from core.worker.messages import AnswerDone, Cancel, Generate, Prefilled, Token
 
 if TYPE_CHECKING:
     from core.models.text.tokenizer import Tokens
@@ -52,7 +52,7 @@ class Answers:
     """
 
     def __init__(
-        self, cluster: Cluster, supervisor: Supervisor, bus: Bus, journal: Journal, folder: Path, secret: bytes
+        self, cluster: PlanLeader, supervisor: Supervisor, bus: Bus, journal: Journal, folder: Path, secret: bytes
     ) -> None:
         self._cluster = cluster
         self._supervisor = supervisor
@@ -63,10 +63,10 @@ class Answers:
         self._tokens: asyncio.Future[Tokens] | None = None
         self._encoding = asyncio.Lock()
         self._old_logs = asyncio.Lock()
-        self._running: dict[str, Running] = {}
+        self._running: dict[str, RunningAnswer] = {}
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
         self._sync: asyncio.TimerHandle | None = None
-        self.conversation: Conversation | None = None
+        self.conversation: EndedConversation | None = None
 
     @property
     def under_way(self) -> dict[str, tuple[int, int]]:
@@ -94,7 +94,7 @@ class Answers:
             log = TokenLog(self._folder, self._secret, opening)
         except OSError as error:
             raise _unwritable(error) from error
-        accepted = self._begin(Running(opening, log, tokens.stream()))
+        accepted = self._begin(RunningAnswer(opening, log, tokens.stream()))
         try:
             await asyncio.to_thread(forget_old, self._folder)
         except SealError as error:
@@ -122,14 +122,14 @@ class Answers:
             except OSError as error:
                 raise _unwritable(error) from error
             try:
-                running = await asyncio.to_thread(Running, opening, log, tokens.stream(), *old)
+                running = await asyncio.to_thread(RunningAnswer, opening, log, tokens.stream(), *old)
                 self._check(plan, reading)
             except BaseException:
                 log.close()
                 raise
             return self._begin(running)
 
-    def _begin(self, running: Running) -> RequestAccepted:
+    def _begin(self, running: RunningAnswer) -> RequestAccepted:
         opening = running.opening
         self._running[opening.request_id] = running
         self._bus.publish(RequestStarted(request_id=opening.request_id, prompt_tokens=len(opening.prompt)))
@@ -182,7 +182,7 @@ class Answers:
             raise NotLoaded(recovery.text, recovery.fix or "Ask again when that is over.")
         raise NotLoaded("No model is loaded.")
 
-    def _loaded_for(self, opening: Opening) -> tuple[Plan, asyncio.Future[Tokens]]:
+    def _loaded_for(self, opening: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokens]]:
         load = f"Load it: `macluster load {opening.model}`."
         if self._cluster.plan is None and self._bus.now.recovery is None:
             raise NotLoaded(f"{opening.model}, which began that answer, is not loaded.", load)
@@ -214,7 +214,7 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def heard(self, report: Token | Prefilled | Done) -> None:
+    def heard(self, report: Token | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """
@@ -228,11 +228,11 @@ class Answers:
             case Token(index=index):
                 if index == len(running.tokens):
                     self._write(running, report)
-            case Done(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
+            case AnswerDone(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
                 running.losses += 1
                 running.is_handed_over = False
                 self.send()
-            case Done():
+            case AnswerDone():
                 text = running.rest()
                 reason = "stop" if running.stopped and report.finish_reason == "length" else report.finish_reason
                 self._finish(running, running.figures(msgspec.structs.replace(report, finish_reason=reason)), text)
@@ -242,7 +242,7 @@ class Answers:
         if self._cluster.ready:
             self._bus.publish(batch_now(batch, self._running))
 
-    def _write(self, running: Running, report: Token) -> None:
+    def _write(self, running: RunningAnswer, report: Token) -> None:
         """A token that cannot be written is not shown: it ends the answer, as a stop text does."""
         self._cluster.served()
         try:
@@ -273,7 +273,7 @@ class Answers:
             except OSError as error:
                 self._break_off(running, running.so_far("error", _unwritable(error).problem))
 
-    def _break_off(self, running: Running, done: Done) -> None:
+    def _break_off(self, running: RunningAnswer, done: AnswerDone) -> None:
         """End an answer here, at once; the worker takes its row out after the step that is on its way."""
         if running.is_handed_over:
             self._supervisor.send(Cancel(request_id=done.request_id))
@@ -297,7 +297,7 @@ class Answers:
         if count:
             self._journal.info(f"{count} token log(s) of answers in which that Mac took part are deleted.")
 
-    def _finish(self, running: Running, done: Done, text: str) -> None:
+    def _finish(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
         del self._running[done.request_id]
         if not done.problem:
             self.conversation = running.conversation(text)

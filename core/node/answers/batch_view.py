@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from core.events import Batch, BatchRow
-from core.node.answers.running_answer import Running
+from core.node.answers.running_answer import RunningAnswer
 
 
-def batch_now(told: Batch, running: Mapping[str, Running]) -> Batch:
+def batch_now(told: Batch, running: Mapping[str, RunningAnswer]) -> Batch:
     """As `told`, without the rows that were broken off here, and behind those the answers that the worker does not have
     yet, in the order of asking.
     """
@@ -21,11 +21,11 @@ def batch_now(told: Batch, running: Mapping[str, Running]) -> Batch:
     return replace(told, rows=rows)
 
 
-def _measured(row: BatchRow, running: Running) -> BatchRow:
+def _measured(row: BatchRow, running: RunningAnswer) -> BatchRow:
     return replace(row, tokens_per_s=running.rate(running.so_far("stop")))
 
 
-def _waiting(running: Running) -> BatchRow:
+def _waiting(running: RunningAnswer) -> BatchRow:
     opening = running.opening
     return BatchRow(
         request_id=opening.request_id,

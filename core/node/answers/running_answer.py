@@ -13,12 +13,12 @@ from core.engine.requests import Request
 from core.engine.stops import StopTexts
 from core.errors import Problem
 from core.events import FinishReason
-from core.node.answers.token_log import Opening, TokenLog
+from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.requests import Message
-from core.worker.messages import Done
+from core.worker.messages import AnswerDone
 
 
-class TextStream(Protocol):
+class TextSource(Protocol):
     """Tokens in, text out as soon as whole characters are there, as `core.models.text.tokenizer.TextStream`."""
 
     def add(self, token: int) -> str:
@@ -28,21 +28,21 @@ class TextStream(Protocol):
         """What was still held back."""
 
 
-class Conversation(NamedTuple):
+class EndedConversation(NamedTuple):
     """What was said, and the token ids of all of it, as the model read and wrote them."""
 
     tokens: list[int]
     messages: tuple[Message, ...]
 
 
-class Running:
+class RunningAnswer:
     """It outlives the workers that write it: handed over again, it goes on behind `tokens`. `written` tokens were there
     before, of which the text `shown` was shown. `losses`: how often a worker lost it since its last token. `stopped`:
     a stop text has ended it.
     """
 
     def __init__(
-        self, opening: Opening, log: TokenLog, stream: TextStream, written: Sequence[int] = (), shown: str = ""
+        self, opening: AnswerRecord, log: TokenLog, stream: TextSource, written: Sequence[int] = (), shown: str = ""
     ) -> None:
         self.opening, self.log = opening, log
         self.tokens = list(written)
@@ -104,9 +104,9 @@ class Running:
         text, self.stopped = self._stops.feed(self._stream.finish())
         return self._ready + text + self._stops.flush()
 
-    def so_far(self, reason: FinishReason, problem: Problem | None = None) -> Done:
+    def so_far(self, reason: FinishReason, problem: Problem | None = None) -> AnswerDone:
         """An end that the worker does not tell, with the figures that are known here."""
-        return Done(
+        return AnswerDone(
             request_id=self.request_id,
             finish_reason=reason,
             prompt_tokens=len(self.opening.prompt),
@@ -116,22 +116,22 @@ class Running:
             problem=problem,
         )
 
-    def figures(self, told: Done) -> Done:
+    def figures(self, told: AnswerDone) -> AnswerDone:
         """The end that a worker tells; its clocks know only its own part of the answer."""
         if self._lives == 1 and not self._before:
             return told
         own = self.so_far(told.finish_reason)
         return msgspec.structs.replace(told, tokens=own.tokens, ttft_s=own.ttft_s, decode_s=own.decode_s)
 
-    def rate(self, done: Done) -> float | None:
+    def rate(self, done: AnswerDone) -> float | None:
         """Tokens a second since the first one was shown."""
         shown = done.tokens - self._before
         return (shown - 1) / done.decode_s if shown > 1 and done.decode_s > 0 else None
 
-    def conversation(self, rest: str) -> Conversation:
+    def conversation(self, rest: str) -> EndedConversation:
         """All that was said when it ended; `rest` is the text that was held back until then."""
         answer = Message(role="assistant", content=self._shown + rest)
-        return Conversation([*self.opening.prompt, *self.tokens], (*self.opening.messages, answer))
+        return EndedConversation([*self.opening.prompt, *self.tokens], (*self.opening.messages, answer))
 
     def _read(self, token: int) -> str:
         text, self.stopped = self._stops.feed("" if token in self.opening.eos else self._stream.add(token))

@@ -10,20 +10,20 @@ from time import time
 from core.engine import sessions as files
 from core.errors import Busy, NotLoaded, Problem, error_from
 from core.node.answers.answers import Answers
-from core.node.answers.running_answer import Conversation
+from core.node.answers.running_answer import EndedConversation
 from core.node.base.journal import Journal
-from core.node.ring.plan_leader import Cluster
+from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.supervisor import Supervisor
 from core.requests import Done, SavedSession, SessionName
 from core.worker.messages import LoadSession, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
 
 
-class Sessions:
+class SavedSessions:
     """Each method is one command; it raises a MaclusterError with the reason and the cure."""
 
     def __init__(
         self,
-        cluster: Cluster,
+        cluster: PlanLeader,
         supervisor: Supervisor,
         answers: Answers,
         journal: Journal,
@@ -65,7 +65,7 @@ class Sessions:
         self._answers.check_trust()
         path = files.path_of(self._folder, wanted.name)
         await self._tell(LoadSession(path=str(path), secret=self._secret))
-        self._answers.conversation = Conversation(session.tokens, session.messages)
+        self._answers.conversation = EndedConversation(session.tokens, session.messages)
         self._journal.info(f"The session {wanted.name!r} is loaded.")
         return self._told(wanted, session)
 
@@ -114,11 +114,11 @@ class Sessions:
         finally:
             self._waiting = None
 
-    async def _read(self, wanted: SessionName) -> files.Session:
+    async def _read(self, wanted: SessionName) -> files.SessionFile:
         path = files.existing(self._folder, wanted.name)
         return (await asyncio.to_thread(files.reading, path, self._secret))[0]
 
-    def _told(self, wanted: SessionName, session: files.Session) -> SavedSession:
+    def _told(self, wanted: SessionName, session: files.SessionFile) -> SavedSession:
         return SavedSession(
             name=wanted.name,
             model=session.model,

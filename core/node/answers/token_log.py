@@ -5,8 +5,8 @@ File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 cip
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
 (`core.trust.sealed`) it has no end: a crash may cut it, and what is before the cut counts.
 
-The first record is the `Opening`; each other one, in msgpack, an integer: the next token; a text: what is shown since
-the one before; `Macs`; or `Ended`. Without that the answer can be continued: in a new file, with a salt of its own, for
+The first record is the `AnswerRecord`; each other one, in msgpack, an integer: the next token; a text: what is shown since
+the one before; `MacsJoined`; or `AnswerEnd`. Without that the answer can be continued: in a new file, with a salt of its own, for
 behind a cut a nonce would be used twice.
 """
 
@@ -38,7 +38,7 @@ SYNC_EVERY_TOKENS = 16
 _LENGTH = struct.Struct("<I")
 
 
-class Opening(msgspec.Struct, frozen=True, kw_only=True):
+class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The first record: what was asked, and the device ids of the Macs that took part. `max_tokens` is 0 in a log that
     is older than the rest of what it takes to continue an answer. Without `keep` the log goes when the answer ends.
     """
@@ -57,19 +57,19 @@ class Opening(msgspec.Struct, frozen=True, kw_only=True):
     keep: bool = True
 
 
-class Macs(msgspec.Struct, frozen=True, tag=True):
+class MacsJoined(msgspec.Struct, frozen=True, tag="Macs"):
     """These take part from here on, since there is another plan."""
 
     macs: tuple[str, ...]
 
 
-class Ended(msgspec.Struct, frozen=True, tag=True):
+class AnswerEnd(msgspec.Struct, frozen=True, tag="Ended"):
     """Nothing is missing; an answer that a problem ended has no such record."""
 
     reason: FinishReason
 
 
-Record = int | str | Macs | Ended
+Record = int | str | MacsJoined | AnswerEnd
 
 
 class Written(NamedTuple):
@@ -77,7 +77,7 @@ class Written(NamedTuple):
     last record was written, seconds since the epoch.
     """
 
-    opening: Opening
+    opening: AnswerRecord
     tokens: list[int]
     text: str
     macs: frozenset[str]
@@ -94,7 +94,7 @@ class TokenLog:
     raises OSError was not written, and nothing can be after it.
     """
 
-    def __init__(self, folder: Path, secret: bytes, opening: Opening, suffix: str = ".mct") -> None:
+    def __init__(self, folder: Path, secret: bytes, opening: AnswerRecord, suffix: str = ".mct") -> None:
         private_folder(folder, SealError)
         self.path = folder / f"{opening.request_id}{suffix}"
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -114,7 +114,7 @@ class TokenLog:
             raise
 
     @classmethod
-    def going_on(cls, folder: Path, secret: bytes, opening: Opening, tokens: Sequence[int], text: str) -> TokenLog:
+    def going_on(cls, folder: Path, secret: bytes, opening: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
         """A log that takes the place of the one of that name once all that is written is in it, on disk; the key of the
         old one is forgotten. The old one stays as it is where this raises OSError, which says that it could not be
         written, or that there is none.
@@ -136,7 +136,7 @@ class TokenLog:
         return log
 
     @classmethod
-    def _beside(cls, folder: Path, secret: bytes, opening: Opening, tokens: Sequence[int], text: str) -> TokenLog:
+    def _beside(cls, folder: Path, secret: bytes, opening: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
         forget(folder / f"{opening.request_id}.mct.tmp")  # a crash may have left one
         log = cls(folder, secret, opening, suffix=".mct.tmp")
         try:
@@ -163,7 +163,7 @@ class TokenLog:
 
     def join(self, macs: Collection[str]) -> None:
         """Further Macs take part; that is on disk before they see anything of the answer."""
-        self._write(Macs(tuple(macs)))
+        self._write(MacsJoined(tuple(macs)))
         self._force()
 
     def sync(self) -> None:
@@ -175,7 +175,7 @@ class TokenLog:
         """Force the rest to disk; with a `reason` the answer has ended for good."""
         try:
             if reason:
-                self._write(Ended(reason))
+                self._write(AnswerEnd(reason))
             self._force()
         finally:
             self._file.close()
@@ -187,7 +187,7 @@ class TokenLog:
         finally:
             forget(self.path)
 
-    def _write(self, record: Opening | Record) -> None:
+    def _write(self, record: AnswerRecord | Record) -> None:
         sealed = self._aead.encrypt(_nonce(self._records), msgspec.msgpack.encode(record), MAGIC)
         self._put(_LENGTH.pack(len(sealed)) + sealed)
         self._records += 1
@@ -223,13 +223,13 @@ def read_token_log(path: Path, secret: bytes) -> Written:
     if not records:
         raise SealError(f"{path.name} ends before its first record.", DAMAGED)
     try:
-        opening = msgspec.msgpack.decode(records[0], type=Opening)
+        opening = msgspec.msgpack.decode(records[0], type=AnswerRecord)
         return _sum(opening, (msgspec.msgpack.decode(r, type=Record) for r in records[1:]), at)
     except msgspec.MsgspecError as error:
         raise SealError(f"{path.name} is of another version of macluster.", DAMAGED) from error
 
 
-def _sum(opening: Opening, records: Iterator[Record], at: float) -> Written:
+def _sum(opening: AnswerRecord, records: Iterator[Record], at: float) -> Written:
     tokens: list[int] = []
     shown: list[str] = []
     macs = set(opening.macs)
@@ -240,9 +240,9 @@ def _sum(opening: Opening, records: Iterator[Record], at: float) -> Written:
                 tokens.append(record)
             case str():
                 shown.append(record)
-            case Macs(macs=more):
+            case MacsJoined(macs=more):
                 macs.update(more)
-            case Ended(reason=reason):
+            case AnswerEnd(reason=reason):
                 ended = reason
     return Written(opening, tokens, "".join(shown), frozenset(macs), ended, at)
 

@@ -12,7 +12,7 @@ from core.events import Plan, Transfer
 from core.link.frames import FrameType
 from core.requests import SpeedResult
 from core.text import clean_text
-from core.worker.messages import Broken, Failed, Linked, Loaded, Loading
+from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
 
 TEXT_LIMIT: Final = 500
 MAX_HELD: Final = 48
@@ -30,7 +30,7 @@ FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 ModelName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MODEL_NAME)]
 Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
-StageReport = Loading | Loaded | Failed | Linked | Broken
+StageReport = Loading | Loaded | Failed | Linked | LinkBroken
 
 
 class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -67,7 +67,7 @@ class Pong(NodeMessage, frozen=True, kw_only=True):
     status: Status
 
 
-class Prepare(NodeMessage, frozen=True, kw_only=True):
+class PrepareStage(NodeMessage, frozen=True, kw_only=True):
     """Head to member: hold stage `index` of the plan."""
 
     plan: Plan
@@ -130,7 +130,7 @@ class KeyRefused(NodeMessage, frozen=True, kw_only=True):
     problem: Problem
 
 
-class Probe(NodeMessage, frozen=True, kw_only=True):
+class LinkProbe(NodeMessage, frozen=True, kw_only=True):
     """A piece of a speed test, to be answered: `size` zeros travel with it. It is no JSON, for not the reading of text
     is to be measured.
     """
@@ -255,13 +255,13 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 
 
 StageWord = Prepared | Checked | Reported | StageLost
-SpeedWord = Probe | Probed | SpeedAsk | SpeedMoved | SpeedTold | SpeedStop
+SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedTold | SpeedStop
 FileWord = FilesAsk | FilesTold | PartAsk | PartSent
 CopyWord = CopyAsk | CopyTold
 AnyMessage = (
     Ping
     | Pong
-    | Prepare
+    | PrepareStage
     | LinkUp
     | Release
     | KeyChange
@@ -278,7 +278,7 @@ AnyMessage = (
 FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     Ping: FrameType.PING,
     Pong: FrameType.PONG,
-    Prepare: FrameType.PLAN,
+    PrepareStage: FrameType.PLAN,
     Prepared: FrameType.PLAN,
     Checked: FrameType.PLAN,
     LinkUp: FrameType.PLAN,
@@ -287,7 +287,7 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     Release: FrameType.PLAN,
     KeyChange: FrameType.KEY_CHANGE,
     KeyRefused: FrameType.KEY_CHANGE,
-    Probe: FrameType.PROBE,
+    LinkProbe: FrameType.PROBE,
     Probed: FrameType.SPEED,
     SpeedAsk: FrameType.SPEED,
     SpeedMoved: FrameType.SPEED,
@@ -324,7 +324,7 @@ def _clean(value: Any) -> Any:
 
 def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
     """Frame type and body of a message."""
-    if isinstance(message, Probe):
+    if isinstance(message, LinkProbe):
         return FrameType.PROBE, _PROBE.pack(message.number, message.size) + bytes(message.size)
     if isinstance(message, PartSent):
         return FrameType.FILE_PART, _PART.pack(message.number, len(message.data)) + message.data
@@ -346,11 +346,11 @@ def from_frame(kind: FrameType, body: bytes) -> AnyMessage:
     return message
 
 
-def _probe(body: bytes) -> Probe:
+def _probe(body: bytes) -> LinkProbe:
     if len(body) >= _PROBE.size:
         number, size = _PROBE.unpack_from(body)
         if size == len(body) - _PROBE.size:
-            return Probe(number=number, size=size)
+            return LinkProbe(number=number, size=size)
     raise ProtocolError(f"A probe of {len(body)} bytes does not hold what it says.")
 
 

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.errors import ModelMismatch, ModelNotFound, error_from
-from core.models.files.catalog import Broken, Catalog, ModelEntry, short_name
+from core.models.files.catalog import BrokenModel, Catalog, ModelEntry, short_name
 from core.models.files.layout import Layout
 from core.models.files.manifest import Manifests
 
 
-class Models:
+class LocalModels:
     """Looks in `roots` (model directories, folders of them, or a hub cache); what lies there may change at any time.
 
     `hashes` is the file that remembers the SHA-256 of weights.
@@ -27,7 +27,7 @@ class Models:
         """Every model that can be used."""
         return [found for found in await self.survey() if isinstance(found, ModelEntry)]
 
-    async def survey(self) -> Sequence[ModelEntry | Broken]:
+    async def survey(self) -> Sequence[ModelEntry | BrokenModel]:
         """Every model found, also those that cannot be used and why."""
         return await asyncio.to_thread(self._catalog.survey)
 
@@ -63,6 +63,6 @@ class Models:
             if isinstance(entry, ModelEntry):
                 raise ModelMismatch(f"{name} on this Mac is {entry.fingerprint[:12]}, the head has {fingerprint[:12]}.")
         for entry in alike:
-            if isinstance(entry, Broken):
+            if isinstance(entry, BrokenModel):
                 raise error_from(entry.problem)
         raise ModelNotFound(f"{name} is not on this Mac.", "Copy its directory into ~/.macluster/models there.")

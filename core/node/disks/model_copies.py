@@ -33,7 +33,7 @@ from core.node.base.messages import (
     PartSent,
     to_frame,
 )
-from core.node.disks.local_models import Models
+from core.node.disks.local_models import LocalModels
 from core.settings import GB, MAX_CONTROL_BODY, MIB
 from core.trust.files import private_folder
 
@@ -53,7 +53,7 @@ Tell = Callable[[Stage, int, int], None]
 _T = TypeVar("_T")
 
 
-class Sender(Protocol):
+class PartSender(Protocol):
     """How to send to a linked Mac."""
 
     async def send(self, device_id: str, message: AnyMessage) -> bool:
@@ -67,10 +67,10 @@ class _Served(NamedTuple):
     names: frozenset[str]
 
 
-class Copying:
+class ModelCopies:
     """Gives files of models to linked Macs, and fetches models from them into `folder`, a directory each."""
 
-    def __init__(self, models: Models, sender: Sender, folder: Path) -> None:
+    def __init__(self, models: LocalModels, sender: PartSender, folder: Path) -> None:
         self._models, self._sender, self._folder = models, sender, folder
         self._served: dict[tuple[str, str], _Served] = {}
         self._wanted: dict[str, str] = {}

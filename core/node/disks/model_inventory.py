@@ -8,10 +8,10 @@ from typing import Protocol
 
 from core.errors import ModelNotFound
 from core.events import ModelsChanged, Plan
-from core.models.files.catalog import Broken, ModelEntry, short_name
+from core.models.files.catalog import BrokenModel, ModelEntry, short_name
 from core.node.base.bus import Bus
 from core.node.base.messages import MAX_BROKEN, MAX_HELD, MAX_MODEL_NAME, AnyMessage, HeldModel, Holds, HoldsAsk
-from core.node.disks.local_models import Models
+from core.node.disks.local_models import LocalModels
 
 LOOK_S = 5.0
 ASK_S = 5.0
@@ -28,10 +28,10 @@ class Links(Protocol):
         """Whether it went out."""
 
 
-class Holdings:
+class ModelInventory:
     """Tells the others what this Mac holds and keeps what they told. Publishes ModelsChanged."""
 
-    def __init__(self, device_id: str, models: Models, links: Links, bus: Bus) -> None:
+    def __init__(self, device_id: str, models: LocalModels, links: Links, bus: Bus) -> None:
         self._device_id, self._models, self._links, self._bus = device_id, models, links, bus
         self._own: Holds | None = None
         self._others: dict[str, Holds] = {}
@@ -151,9 +151,9 @@ def _short_names(told: Holds) -> set[str]:
     return {short_name(name) for name in (*(each.name for each in told.models), *told.broken)}
 
 
-def _holds(found: Sequence[ModelEntry | Broken]) -> Holds:
+def _holds(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
     usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry)]
-    broken = [one.name[:MAX_MODEL_NAME] for one in found if isinstance(one, Broken)]
+    broken = [one.name[:MAX_MODEL_NAME] for one in found if isinstance(one, BrokenModel)]
     return Holds(models=tuple(usable[:MAX_HELD]), broken=tuple(broken[:MAX_BROKEN]))
 
 

@@ -20,8 +20,8 @@ from core.node.base.journal import Journal
 from core.node.base.messages import CopyAsk, CopyTold, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
-from core.node.disks.model_copies import Copying, Stage
-from core.node.disks.model_inventory import Holdings, Links
+from core.node.disks.model_copies import ModelCopies, Stage
+from core.node.disks.model_inventory import Links, ModelInventory
 from core.requests import CopyRequest, Done, DownloadRequest
 
 TELL_S: Final = 0.5
@@ -37,8 +37,8 @@ class Transfers:
     def __init__(
         self,
         device_id: str,
-        holdings: Holdings,
-        copying: Copying,
+        holdings: ModelInventory,
+        copying: ModelCopies,
         links: Links,
         hub: Path,
         *,

@@ -13,7 +13,7 @@ from core.trust.pairing import APART_S
 GIVE_WAY_S: Final = 3.0
 
 
-class Knocks:
+class PairingBackoff:
     """The Mac that `leads` knocks as soon as it sees a window; the other one 3 s later, for the case that nothing gets
     through to it. At one place not again before the window there takes another attempt. Times in seconds of one
     monotonic clock.

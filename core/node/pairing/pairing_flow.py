@@ -15,7 +15,7 @@ import msgspec
 from core.errors import Busy, MaclusterError, PairingError, UsageError
 from core.events import PairingChanged
 from core.node.base.bus import Bus
-from core.node.pairing.pairing_backoff import Knocks
+from core.node.pairing.pairing_backoff import PairingBackoff
 from core.node.pairing.pairing_session import offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.node.peers.sightings import Place
@@ -37,7 +37,7 @@ class Network(NamedTuple):
     windows: Callable[[str], tuple[Place, ...]]
 
 
-class Introductions:
+class PairingFlow:
     """One pairing at a time; `on_paired` gets the new member and the host that it came from, once the roster
     with it is in force.
     """
@@ -134,7 +134,7 @@ class Introductions:
 
     async def _meet(self, device_id: str) -> Member:
         """Where the other window is open already, knock; else open this one, and look out for the other."""
-        knocks = Knocks(leads=self._identity.text_id < device_id)
+        knocks = PairingBackoff(leads=self._identity.text_id < device_id)
         for place in self._network.windows(device_id):
             knocks.note(place, time.monotonic())
             if member := await self._try(place, device_id):

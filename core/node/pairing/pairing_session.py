@@ -53,7 +53,7 @@ _LENGTH: Final = struct.Struct("<I")
 _EPOCH: Final = struct.Struct("<Q")
 
 
-class Talk:
+class PairingConnection:
     """A pairing connection: exact reads and whole writes, each within 10 seconds unless said otherwise."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -97,7 +97,7 @@ class Talk:
         return peer.unpack(await self.read(length))
 
 
-class Desk:
+class PairingSession:
     """What this Mac brings to a pairing. `chosen`: the device id of the Mac that the person wants, None for any."""
 
     def __init__(
@@ -113,7 +113,9 @@ class Desk:
                 "If that is the one you want, choose it.",
             )
 
-    async def finish(self, talk: Talk, comparison: Comparison, *, initiator: bool, timeout_s: float) -> Member:
+    async def finish(
+        self, talk: PairingConnection, comparison: Comparison, *, initiator: bool, timeout_s: float
+    ) -> Member:
         """From the digits to the roster; the peer as a member. Raises PairingError or RosterError."""
         peer = await self._compare(talk, comparison, timeout_s)
         mine = card_of(self.identity, self.store.current)
@@ -135,7 +137,7 @@ class Desk:
             return found_with(self.identity, self.name, secrets.token_bytes(16), peer, theirs)
         return admit(self.identity, self.store.cluster().roster, peer, theirs)
 
-    async def _compare(self, talk: Talk, comparison: Comparison, timeout_s: float) -> Confirmed:
+    async def _compare(self, talk: PairingConnection, comparison: Comparison, timeout_s: float) -> Confirmed:
         """Ask the person while listening, so that a "no" on the other screen takes the question off this one."""
         asking = asyncio.ensure_future(self.confirm(replace(comparison.view, address=talk.host)))
         hearing = asyncio.create_task(talk.read(P4_BYTES, timeout_s, BROKEN_OFF))
@@ -154,7 +156,7 @@ class Desk:
             hearing.cancel()
             await asyncio.gather(asking, hearing, return_exceptions=True)
 
-    async def _hand_over(self, talk: Talk, peer: Confirmed) -> None:
+    async def _hand_over(self, talk: PairingConnection, peer: Confirmed) -> None:
         """P5: the chain of rosters in as many bundles as it takes; the other side answers each with its epoch."""
         has, goal = 0, self.store.cluster().roster.epoch
         while has < goal:
@@ -164,7 +166,7 @@ class Desk:
                 raise PairingError("The other Mac did not take the roster.")
             (has,) = _EPOCH.unpack(note)
 
-    async def _join(self, talk: Talk, peer: Confirmed, theirs: Card) -> None:
+    async def _join(self, talk: PairingConnection, peer: Confirmed, theirs: Card) -> None:
         """P5 on the other side. Nothing is kept before the whole chain holds and names both Macs."""
         newest: Roster | None = None
         bundles: list[bytes] = []
@@ -200,13 +202,13 @@ async def offer_pairing(
     that the person typed from the other screen within `timeout_s`; it is not called for another Mac than the `chosen`
     one. Raises PairingError or RosterError, and then nothing was kept.
     """
-    desk = Desk(identity, name, store, confirm, chosen)
+    desk = PairingSession(identity, name, store, confirm, chosen)
     try:
         async with asyncio.timeout(MESSAGE_S):
             reader, writer = await asyncio.open_connection(host, port)
     except OSError as error:
         raise PairingError(f"{host} port {port} cannot be reached for pairing.", READY) from error
-    talk = Talk(reader, writer)
+    talk = PairingConnection(reader, writer)
     try:
         offer = Offer(identity, name, secrets.token_bytes)
         await talk.write(offer.commit)

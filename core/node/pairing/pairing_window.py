@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from core.errors import MaclusterError, PairingError
-from core.node.pairing.pairing_session import Confirm, Desk, Talk
+from core.node.pairing.pairing_session import Confirm, PairingConnection, PairingSession
 from core.trust.identity import Identity
-from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, Answer, Window
+from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, PairingAnswer, Window
 from core.trust.roster import Member, RosterStore
 
 CALLERS: Final = 8
@@ -23,7 +23,7 @@ class PairingServer:
     whatever result: whoever wants to try again asks the person again.
     """
 
-    def __init__(self, desk: Desk, window: Window) -> None:
+    def __init__(self, desk: PairingSession, window: Window) -> None:
         loop = asyncio.get_running_loop()
         self._desk, self._window, self._clock = desk, window, loop.time
         self._calls: set[asyncio.Task[None]] = set()
@@ -87,17 +87,17 @@ class PairingServer:
         self._calls.add(call)
         try:
             if len(self._calls) <= CALLERS:
-                await self._serve(Talk(reader, writer))
+                await self._serve(PairingConnection(reader, writer))
         except asyncio.CancelledError:
             pass  # only `close` cancels a call, and the call is over then
         finally:
             writer.close()
             self._calls.discard(call)
 
-    async def _serve(self, talk: Talk) -> None:
+    async def _serve(self, talk: PairingConnection) -> None:
         """Whoever knocks costs nothing but this connection; an attempt is counted, and is the only one at its time."""
         try:
-            answer = Answer(self._desk.identity, self._desk.name, secrets.token_bytes, await talk.read(P1_BYTES))
+            answer = PairingAnswer(self._desk.identity, self._desk.name, secrets.token_bytes, await talk.read(P1_BYTES))
             if self._busy:
                 raise PairingError("Another Mac is being paired.")
             self._window.admit(self._clock())
@@ -119,7 +119,7 @@ class PairingServer:
         finally:
             self._busy = False
 
-    async def _attempt(self, talk: Talk, answer: Answer) -> Member:
+    async def _attempt(self, talk: PairingConnection, answer: PairingAnswer) -> Member:
         await talk.write(answer.reveal)
         comparison = answer.check(await talk.reveal())
         self._desk.check_chosen(comparison.view)
@@ -145,6 +145,6 @@ async def serve_pairing(
     come to a comparison. Raises PairingError.
     """
     window = Window(asyncio.get_running_loop().time(), window_s=window_s, apart_s=apart_s)
-    server = PairingServer(Desk(identity, name, store, confirm, chosen), window)
+    server = PairingServer(PairingSession(identity, name, store, confirm, chosen), window)
     await server.listen(host, port)
     return server

@@ -8,7 +8,7 @@ from time import monotonic
 from typing import Final
 
 from core.link.control import ControlLink
-from core.link.rekeyed_link import Line
+from core.link.rekeyed_link import RekeyedLink
 from core.node.base.messages import Status
 
 RTT_SAMPLES: Final = 16
@@ -17,7 +17,7 @@ RTT_SAMPLES: Final = 16
 class Contact:
     """A Mac that is linked and what it has told us."""
 
-    def __init__(self, line: Line) -> None:
+    def __init__(self, line: RekeyedLink) -> None:
         self.line = line
         self.since = self.changed_at = self.renew_at = monotonic()
         self.attempts = 0

@@ -11,7 +11,7 @@ from time import monotonic
 from typing import Final, NamedTuple
 
 from core.errors import LinkLost, LinkTimeout
-from core.node.base.messages import Probe
+from core.node.base.messages import LinkProbe
 
 ROUND_TRIPS: Final = 20
 FRAME_BYTES: Final = 48 * 1024  # below MAX_CONTROL_BODY
@@ -23,7 +23,7 @@ SENDING_S: Final = 2.0
 LIMIT_S: Final = 5.0
 
 
-class Figures(NamedTuple):
+class ProbeFigures(NamedTuple):
     """What was measured, in seconds: `rtts_s` of empty messages, `loaded_s` of full ones, with as many under way as the
     link takes. `seconds`: from the first full message to the answer to the last one.
     """
@@ -45,12 +45,12 @@ def next_window(window: int, delay_s: float, base_s: float) -> int:
     return max(1, window - 1) if delay_s > base_s + QUEUE_S else min(MAX_UNDER_WAY, window + 1)
 
 
-class Probing:
+class LinkProbing:
     """One measurement of the link to the Mac called `name`. `send` says whether that is linked; `moved` hears how many
     probes are back.
     """
 
-    def __init__(self, name: str, send: Callable[[Probe], Awaitable[bool]], moved: Callable[[int], None]) -> None:
+    def __init__(self, name: str, send: Callable[[LinkProbe], Awaitable[bool]], moved: Callable[[int], None]) -> None:
         self._name, self._send, self._moved = name, send, moved
         self._numbers = count()
         self._sent_at: dict[int, float] = {}
@@ -70,7 +70,7 @@ class Probing:
         """The link ended."""
         self._delays.put_nowait(None)
 
-    async def run(self) -> Figures:
+    async def run(self) -> ProbeFigures:
         """Measure; after `LIMIT_S` with what there is. Raises LinkLost, LinkTimeout."""
         try:
             async with asyncio.timeout(LIMIT_S):
@@ -82,7 +82,7 @@ class Probing:
             if not self._loaded_s:
                 what = f"{self._name} did not answer the speed test within {LIMIT_S:.0f} s."
                 raise LinkTimeout(what, "See whether it runs one itself or is overloaded, then try again.") from error
-        return Figures(tuple(self._rtts_s), tuple(self._loaded_s), self._back_at - self._began_at)
+        return ProbeFigures(tuple(self._rtts_s), tuple(self._loaded_s), self._back_at - self._began_at)
 
     async def _fill(self, base_s: float) -> None:
         self._began_at = monotonic()
@@ -98,7 +98,7 @@ class Probing:
     async def _probe(self, size: int) -> None:
         number = next(self._numbers)
         self._sent_at[number] = monotonic()
-        if not await self._send(Probe(number=number, size=size)):
+        if not await self._send(LinkProbe(number=number, size=size)):
             raise LinkLost(f"{self._name} is not linked.")
 
     async def _back(self, times_s: list[float]) -> float:

@@ -11,9 +11,9 @@ from typing import Any
 from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
 from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
-from core.link.liveness import Change, Dead, Liveness, Slept, Suspected, Well
+from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected, Well
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.link.rekeyed_link import Line
+from core.link.rekeyed_link import RekeyedLink
 from core.node.base.journal import Journal
 from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
 from core.node.peers.addresses import AddressBook
@@ -151,14 +151,14 @@ class Mesh:
     async def _accepted(self, link: ControlLink) -> None:
         self._add(self._line(link, dialled=False))
 
-    def _line(self, link: ControlLink, *, dialled: bool) -> Line:
+    def _line(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
         """A new link, from here on waited for at the end."""
         task = asyncio.create_task(link.wait_closed())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
-        return Line(link, dialled=dialled)
+        return RekeyedLink(link, dialled=dialled)
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: RekeyedLink) -> None:
         """Keep one line a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
         end of the standing one: with RESUME it is a new key, without it that node was started anew.
         """
@@ -279,7 +279,7 @@ class Mesh:
                     contact.beat = self._spawn(self._ping(contact, now))
             await asyncio.sleep(self._liveness.due - monotonic())
 
-    def _judged(self, change: Change, now: float) -> None:
+    def _judged(self, change: LivenessChange, now: float) -> None:
         match change:
             case Slept(late_s=late_s):
                 self._journal.info(f"This Mac did not run for {late_s:.1f} s: nobody is blamed for silence.")

@@ -16,23 +16,23 @@ from core.node.peers.contact import Contact
 from core.node.peers.discovery import Sighting
 from core.node.peers.mesh import Mesh
 from core.node.peers.sightings import Sightings
-from core.node.ring.plan_member import Member
+from core.node.ring.plan_member import PlanMember
 from core.node.ring.supervisor import Supervisor
 from core.trust.identity import Identity, parse_text_id
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import RosterStore
 from core.trust.seen import SeenMacs
-from core.trust.trust_assessment import Standing
+from core.trust.trust_assessment import TrustAssessment
 
 
-class Peers:
+class PeerTable:
     """Publishes PeerSeen, PeerChanged, PeerGone and TrustChanged, each only when something changed."""
 
     def __init__(
         self,
         identity: Identity,
         store: RosterStore,
-        standing: Standing,
+        standing: TrustAssessment,
         seen: SeenMacs,
         sightings: Sightings,
         book: AddressBook,
@@ -50,10 +50,10 @@ class Peers:
         self._linked_once: set[str] = set()
         self._mesh: Mesh | None = None
         self._supervisor: Supervisor | None = None
-        self._member: Member | None = None
+        self._member: PlanMember | None = None
         bus.publish(PeerSeen(peer=self._own_now()))
 
-    def attach(self, mesh: Mesh, supervisor: Supervisor, member: Member, address: str) -> None:
+    def attach(self, mesh: Mesh, supervisor: Supervisor, member: PlanMember, address: str) -> None:
         """Where links, the worker and the plan that it serves are to be asked about; this Mac's own address."""
         self._mesh, self._supervisor, self._member = mesh, supervisor, member
         self._own = _with(self._own, address=address)

@@ -53,7 +53,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     contested: bool = False
 
 
-class Change(NamedTuple):
+class SightingChange(NamedTuple):
     """What a sighting did: the ids that had to give way, and whether it contests another one of the same id."""
 
     evicted: tuple[str, ...] = ()
@@ -88,7 +88,9 @@ class Sightings:
         record = self._records.get(device_id)
         return record.windows if record else ()
 
-    def saw(self, device_id: str, name: str, places: tuple[Place, ...], windows: tuple[Place, ...] = ()) -> Change:
+    def saw(
+        self, device_id: str, name: str, places: tuple[Place, ...], windows: tuple[Place, ...] = ()
+    ) -> SightingChange:
         """It was advertised at all of these `places`, with its pairing window open at `windows`. Two hosts that claim
         one id make one record with the places of both; the first time, the change says so.
         """
@@ -107,7 +109,7 @@ class Sightings:
             windows=(*windows, *elsewhere)[:MAX_CLAIMS],
             contested=already or contests,
         )
-        return Change(self._make_room(), contests and not already)
+        return SightingChange(self._make_room(), contests and not already)
 
     def vanished(self, device_id: str, now_s: float) -> None:
         """Its advertisement was taken back: a stranger lingers for 10 s, in case it only flaps."""

@@ -16,9 +16,9 @@ from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, 
 from core.events import SPEED_TEST, Progress
 from core.mac.network import link_kind
 from core.node.base.bus import Bus
-from core.node.base.messages import Probe, Probed, SpeedAsk, SpeedMoved, SpeedStop, SpeedTold, SpeedWord
+from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedStop, SpeedTold, SpeedWord
 from core.node.base.tasks import Tasks
-from core.node.peers.link_probe import LIMIT_S, PROBES, Probing
+from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
 from core.requests import Done, SpeedRequest, SpeedResult
 from core.trust.levels import carries_prompts
@@ -41,7 +41,7 @@ class _Test(NamedTuple):
     work: asyncio.Task[SpeedResult]
 
 
-class _Asked(NamedTuple):
+class _RemoteTest(NamedTuple):
     """What another Mac measures for this one."""
 
     source: str
@@ -55,7 +55,7 @@ class _Allowance(NamedTuple):
     at: float
 
 
-class Speed:
+class SpeedTests:
     """Measures, asks another Mac to, and answers the probes of those that measure.
 
     A Mac that measures answers no probes: two that fill one link from both ends would measure each other. Nobody can
@@ -67,8 +67,8 @@ class Speed:
         self._own_id, self._mesh, self._bus, self._tasks = own_id, mesh, bus, tasks
         self._numbers = count(1)
         self._test: _Test | None = None
-        self._asked: _Asked | None = None
-        self._probing: tuple[str, Probing] | None = None
+        self._asked: _RemoteTest | None = None
+        self._probing: tuple[str, LinkProbing] | None = None
         self._ended_at = -inf
         self._allowances: dict[str, _Allowance] = {}
 
@@ -106,7 +106,7 @@ class Speed:
     async def heard(self, device_id: str, message: SpeedWord) -> None:
         """A linked Mac says something about a test."""
         match message:
-            case Probe(number=number):
+            case LinkProbe(number=number):
                 if self._may_answer(device_id):
                     await self._mesh.send(device_id, Probed(number=number))
             case Probed(number=number) if self._probing and self._probing[0] == device_id:
@@ -148,7 +148,7 @@ class Speed:
 
     async def _measure(self, target: str, moved: Moved) -> SpeedResult:
         await asyncio.sleep(self._ended_at + REST_S - monotonic())
-        probing = Probing(self._name(target), lambda probe: self._mesh.send(target, probe), moved)
+        probing = LinkProbing(self._name(target), lambda probe: self._mesh.send(target, probe), moved)
         self._probing = (target, probing)
         try:
             figures = await probing.run()
@@ -170,7 +170,7 @@ class Speed:
     async def _ask(self, source: str, target: str, number: int, moved: Moved) -> SpeedResult:
         """Have another Mac measure; it is told to stop where it is not waited for any more."""
         told: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
-        self._asked = _Asked(source, number, moved, told)
+        self._asked = _RemoteTest(source, number, moved, told)
         try:
             if not await self._mesh.send(source, SpeedAsk(test=number, target=target)):
                 raise LinkLost(f"{self._name(source)} is not linked.")

@@ -9,7 +9,7 @@ from core.errors import Problem
 from core.events import Plan
 
 
-class Show(msgspec.Struct, frozen=True):
+class ShowRecovery(msgspec.Struct, frozen=True):
     """Publish this; its `since` is a time of the machine's clock."""
 
     told: events.Recovery
@@ -35,7 +35,7 @@ class Free(msgspec.Struct, frozen=True):
     """Free the memory on every Mac; the answers are kept."""
 
 
-class Cancel(msgspec.Struct, frozen=True):
+class CancelAnswers(msgspec.Struct, frozen=True):
     """End the answers as the person wants it, with what they have."""
 
 
@@ -47,4 +47,4 @@ class End(msgspec.Struct, frozen=True):
 
 
 Lasting = Seek | Rebuild | Relink | Free
-Action = Show | Cancel | End | Lasting
+Action = ShowRecovery | CancelAnswers | End | Lasting

@@ -1,4 +1,4 @@
-"""Loads models for a person, and keeps what runs alive when a Mac is lost: carries out what `Recovering` decides."""
+"""Loads models for a person, and keeps what runs alive when a Mac is lost: carries out what `RecoveryStates` decides."""
 
 from __future__ import annotations
 
@@ -12,31 +12,41 @@ import msgspec
 from core.errors import Busy, MaclusterError, NotLoaded, Problem, UsageError
 from core.events import Recovery, RecoveryChoice
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
-from core.node.peers.peer_table import Peers
-from core.node.recovery.recovery_actions import Action, Cancel, End, Free, Lasting, Rebuild, Relink, Seek, Show
-from core.node.recovery.recovery_states import Recovering
-from core.node.ring.plan_leader import Cluster
+from core.node.peers.peer_table import PeerTable
+from core.node.recovery.recovery_actions import (
+    Action,
+    CancelAnswers,
+    End,
+    Free,
+    Lasting,
+    Rebuild,
+    Relink,
+    Seek,
+    ShowRecovery,
+)
+from core.node.recovery.recovery_states import RecoveryStates
+from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.planning import Planned, Planning
 from core.requests import LoadRequest
-from core.worker.messages import Done, Prefilled, Token
+from core.worker.messages import AnswerDone, Prefilled, Token
 
 TICK_S = 0.25
 
 
-class Rescue:
-    """The plan that a person loaded, through whatever happens to its Macs. `Cluster` tells it what becomes of it."""
+class RecoveryDriver:
+    """The plan that a person loaded, through whatever happens to its Macs. `PlanLeader` tells it what becomes of it."""
 
     def __init__(
         self,
         planning: Planning,
-        peers: Peers,
-        cluster: Cluster,
+        peers: PeerTable,
+        cluster: PlanLeader,
         answers: Answers,
-        sessions: Sessions,
+        sessions: SavedSessions,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
@@ -44,7 +54,7 @@ class Rescue:
         self._planning, self._peers = planning, peers
         self._cluster, self._answers, self._sessions = cluster, answers, sessions
         self._bus, self._journal, self._tasks = bus, journal, tasks
-        self._machine: Recovering | None = None  # from the moment when the plan was ready
+        self._machine: RecoveryStates | None = None  # from the moment when the plan was ready
         self._request = LoadRequest(model="")
         self._found: Planned | None = None
         self._linked: set[str] = set()
@@ -109,7 +119,7 @@ class Rescue:
         if self._machine:
             self._machine.gone(device_id)
 
-    def heard(self, report: Token | Prefilled | Done) -> None:
+    def heard(self, report: Token | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer."""
         if self._machine is None:
             return
@@ -122,7 +132,7 @@ class Rescue:
     def ready(self) -> None:
         """The ring computes."""
         if self._machine is None and self._cluster.plan:
-            self._machine = Recovering(self._cluster.plan)
+            self._machine = RecoveryStates(self._cluster.plan)
         elif self._machine:
             self._act(self._machine.ready(self._answers.under_way, monotonic()))
         self._answers.send()
@@ -161,9 +171,9 @@ class Rescue:
         lasting: list[Lasting] = []
         for action in actions:
             match action:
-                case Show(told=told):
+                case ShowRecovery(told=told):
                     self._show(told)
-                case Cancel():
+                case CancelAnswers():
                     for request_id in list(self._answers.under_way):
                         self._answers.cancel(request_id)
                 case End(problem=problem, told=told):
@@ -187,13 +197,13 @@ class Rescue:
             self._journal.warn(fresh)
         self._bus.publish(msgspec.structs.replace(told, since=time() - (monotonic() - told.since)))
 
-    async def _carry_out(self, actions: Sequence[Lasting], machine: Recovering) -> None:
+    async def _carry_out(self, actions: Sequence[Lasting], machine: RecoveryStates) -> None:
         async with self._turn:
             for action in actions:
                 if machine is self._machine:  # else the person loaded something else meanwhile
                     await self._do(action, machine)
 
-    async def _do(self, action: Lasting, machine: Recovering) -> None:
+    async def _do(self, action: Lasting, machine: RecoveryStates) -> None:
         match action:
             case Seek(without=without):
                 await self._seek(without, machine)
@@ -207,7 +217,7 @@ class Rescue:
                 self._answers.suspend()
                 await self._cluster.free("It waits for a Mac that was lost.")
 
-    async def _seek(self, without: frozenset[str], machine: Recovering) -> None:
+    async def _seek(self, without: frozenset[str], machine: RecoveryStates) -> None:
         try:
             self._found = await self._planning.plan_on(self._request, without)
         except MaclusterError as error:
@@ -217,7 +227,7 @@ class Rescue:
         if machine is self._machine:
             self._act(actions)
 
-    async def _relink(self, machine: Recovering) -> None:
+    async def _relink(self, machine: RecoveryStates) -> None:
         try:
             self._planning.check(machine.plan)
         except MaclusterError as error:

@@ -23,8 +23,8 @@ from core.errors import LinkTimeout, NoAnswer, Parked, Problem
 from core.events import Plan, RecoveryChoice, RecoveryState
 from core.link.liveness import LATE_S, ProgressClock, stuck_stage
 from core.node.recovery import recovery_texts as words
-from core.node.recovery.recovery_actions import Action, Cancel, End, Free, Rebuild, Relink, Seek, Show
-from core.node.recovery.reprefill_progress import Rereading
+from core.node.recovery.recovery_actions import Action, CancelAnswers, End, Free, Rebuild, Relink, Seek, ShowRecovery
+from core.node.recovery.reprefill_progress import ReprefillProgress
 from core.settings import DEAD_S
 
 MOST_ATTEMPTS: Final = 4
@@ -42,7 +42,7 @@ PASSING: Final = frozenset({"LinkLost", "LinkTimeout", "NoAnswer", "HandshakeErr
 FINAL: Final = frozenset({"NotPaired", "RosterFork", "RosterError", "TrustError"})
 
 
-class Recovering:
+class RecoveryStates:
     """One for each plan that a person loaded, from the moment when it was ready. Where `answers` are given, they are
     those under way: request id to the tokens of its prompt and those that are written.
     """
@@ -51,7 +51,7 @@ class Recovering:
         self.plan = self._before = plan
         self.state: RecoveryState = "running"
         self._answers: Mapping[str, tuple[int, int]] = {}
-        self._rereading = Rereading()
+        self._rereading = ReprefillProgress()
         self._problem = Problem(kind="LinkLost", what="")
         self._unfit: Problem | None = None
         self._proposal: Plan | None = None
@@ -190,8 +190,8 @@ class Recovering:
                 return self._park(self._problem, now)
             case "stop":
                 if self.state != "wait":
-                    return [Cancel()]
-                return [*self._enter("running", now, ""), Cancel(), End(self._problem, self._problem)]
+                    return [CancelAnswers()]
+                return [*self._enter("running", now, ""), CancelAnswers(), End(self._problem, self._problem)]
 
     def tick(
         self, answers: Mapping[str, tuple[int, int]], now: float, steps: Sequence[int] | None = None
@@ -324,7 +324,7 @@ class Recovering:
             plan=self.plan if state == "rebuild" else self._proposal if state == "wait" else None,
             choices=self._choices(),
         )
-        return [Show(told)]
+        return [ShowRecovery(told)]
 
     def _choices(self) -> tuple[RecoveryChoice, ...]:
         match self.state:

@@ -8,7 +8,7 @@ from typing import Final
 QUIET_S: Final = 2.0
 
 
-class Rereading:
+class ReprefillProgress:
     """The answers that were under way when the ring was ready again, `since` then; None: it is not yet, or no more.
 
     Each counts until its next token is there. Those that wait for others to end would hold this up for as long as they

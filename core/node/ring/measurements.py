@@ -26,7 +26,7 @@ class Measured(NamedTuple):
     seconds: float
 
 
-class Loaded(NamedTuple):
+class MeasuredLoad(NamedTuple):
     """A plan that runs, and the bytes of weights that each stage reads for a token."""
 
     plan: Plan
@@ -56,10 +56,10 @@ class _Step(NamedTuple):
     spent_s: float
 
 
-class Answering:
+class AnswerMeasurement:
     """Looks at one answer, which is to run alone."""
 
-    def __init__(self, request_id: str, loaded: Loaded) -> None:
+    def __init__(self, request_id: str, loaded: MeasuredLoad) -> None:
         self.request_id = request_id
         self._loaded = loaded
         self._read = self._chunks = self._tokens = 0
@@ -167,7 +167,7 @@ class Answering:
         return next((each for each in self._rounds if each.tokens), None)
 
 
-class Loading:
+class LoadMeasurement:
     """Looks at one load, from the moment when its plan was made."""
 
     def __init__(self, plan: Plan, now: float) -> None:

@@ -15,8 +15,8 @@ from core.node.base.journal import Journal
 from core.node.base.messages import (
     Checked,
     LinkUp,
-    Prepare,
     Prepared,
+    PrepareStage,
     Release,
     Reported,
     StageLost,
@@ -24,9 +24,9 @@ from core.node.base.messages import (
     StageWord,
 )
 from core.node.peers.mesh import Mesh
-from core.node.ring.plan_lifecycle import Action, Broke, Connect, Formation, GiveUp, Prove, Ready, Show
-from core.node.ring.plan_member import Member
-from core.worker.messages import Broken, Failed, Linked, Loaded, Loading, Proved, Unproved
+from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
+from core.node.ring.plan_member import PlanMember
+from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading, Proved, Unproved
 
 PREPARE_S = 90.0
 
@@ -47,16 +47,16 @@ class Listener(Protocol):
         """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
 
 
-class Cluster:
+class PlanLeader:
     """The plan that this node leads, if it leads one."""
 
-    def __init__(self, device_id: str, mesh: Mesh, member: Member, bus: Bus, journal: Journal) -> None:
+    def __init__(self, device_id: str, mesh: Mesh, member: PlanMember, bus: Bus, journal: Journal) -> None:
         self._device_id = device_id
         self._mesh = mesh
         self._member = member
         self._bus = bus
         self._journal = journal
-        self._formation: Formation | None = None
+        self._formation: PlanLifecycle | None = None
         self._started = 0.0
         self._first_gen = 0
         self._directory = Path()
@@ -98,7 +98,7 @@ class Cluster:
         """Hand out the stages of `plan` in the place of the one before; this Mac's model lies in `directory`. `verify`:
         compare what the ring computes with the whole model on this Mac. Raises NotLoaded if it is unloaded meanwhile.
         """
-        before, self._formation = self._formation, Formation(plan)
+        before, self._formation = self._formation, PlanLifecycle(plan)
         formation = self._formation
         self._first_gen, self._started = plan.plan_gen, monotonic()
         self._directory, self._verify = directory, verify
@@ -175,7 +175,7 @@ class Cluster:
         if self._formation:
             await self._act(self._formation.lost(device_id, problem))
 
-    def _formation_now(self) -> Formation:
+    def _formation_now(self) -> PlanLifecycle:
         assert self._formation is not None
         return self._formation
 
@@ -195,7 +195,7 @@ class Cluster:
                 return self._lost(device_id, problem)
             case Linked(plan_gen=gen):
                 return formation.linked(device_id, gen)
-            case Broken(plan_gen=gen, problem=problem):
+            case LinkBroken(plan_gen=gen, problem=problem):
                 self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")
                 return formation.broken(device_id, gen, problem)
 
@@ -210,13 +210,13 @@ class Cluster:
                 port = await self._member.prepare_own(plan, index, directory)
                 if self._knows(plan.plan_gen):
                     await self._act(self._formation_now().prepared(device_id, port))
-            elif not await self._mesh.send(device_id, Prepare(plan=plan, index=index)):
+            elif not await self._mesh.send(device_id, PrepareStage(plan=plan, index=index)):
                 raise LinkLost(f"{plan.stages[index].peer} is not linked.")
         except MaclusterError as error:
             if self._knows(plan.plan_gen):
                 await self._act(self._formation_now().lost(device_id, error.problem))
 
-    def _check_prepared(self, formation: Formation) -> None:
+    def _check_prepared(self, formation: PlanLifecycle) -> None:
         """A Mac that has not even begun by now will not."""
         if formation is self._formation and formation.phase == "loading":
             for device_id in formation.unprepared():
@@ -226,13 +226,13 @@ class Cluster:
     async def _act(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Show(state=state):
+                case ShowStage(state=state):
                     self._bus.publish(state)
                     self._tell().stirred()
-                case Connect(plan=plan, ports=ports):
+                case ConnectRing(plan=plan, ports=ports):
                     self.last_gen = plan.plan_gen
                     await self._connect(plan, ports)
-                case Prove(plan=plan):
+                case ProveRing(plan=plan):
                     self._member.prove_own(plan.plan_gen, self._directory, verify=self._verify)
                 case Ready(plan=plan, proof=proof):
                     seconds = monotonic() - self._started

@@ -24,20 +24,20 @@ MAX_RELINKS = 3
 Phase = Literal["loading", "linking", "proving", "ready", "failed"]
 
 
-class Connect(msgspec.Struct, frozen=True):
+class ConnectRing(msgspec.Struct, frozen=True):
     """Tell every stage to link to its neighbours under this plan; `ports` are the data ports, in ring order."""
 
     plan: Plan
     ports: tuple[int, ...]
 
 
-class Show(msgspec.Struct, frozen=True):
+class ShowStage(msgspec.Struct, frozen=True):
     """Publish the state of a stage."""
 
     state: StageState
 
 
-class Prove(msgspec.Struct, frozen=True):
+class ProveRing(msgspec.Struct, frozen=True):
     """Let the head run the proof: the ring is sealed and every layer is owned once."""
 
     plan: Plan
@@ -64,7 +64,7 @@ class GiveUp(msgspec.Struct, frozen=True):
     problem: Problem
 
 
-Action = Connect | Show | Prove | Ready | Broke | GiveUp
+Action = ConnectRing | ShowStage | ProveRing | Ready | Broke | GiveUp
 
 
 class Mismatch(NamedTuple):
@@ -74,7 +74,7 @@ class Mismatch(NamedTuple):
     problem: Problem
 
 
-class Formation:
+class PlanLifecycle:
     """What is known of every stage of one plan."""
 
     def __init__(self, plan: Plan) -> None:
@@ -190,13 +190,13 @@ class Formation:
 
     def _prove(self) -> list[Action]:
         self.phase = "proving"
-        return [Prove(self.plan)]
+        return [ProveRing(self.plan)]
 
     def _connect(self, plan_gen: int) -> list[Action]:
         self.phase = "linking"
         self.plan = msgspec.structs.replace(self.plan, plan_gen=plan_gen)
         self._linked.clear()
-        return [Connect(self.plan, tuple(self._ports[s.device_id] for s in self.plan.stages))]
+        return [ConnectRing(self.plan, tuple(self._ports[s.device_id] for s in self.plan.stages))]
 
     def _ready(self) -> list[Action]:
         self.phase = "ready"
@@ -214,10 +214,10 @@ class Formation:
         done_bytes: int = 0,
         total_bytes: int = 0,
         detail: str = "",
-    ) -> Show:
+    ) -> ShowStage:
         held = self._held.get(device_id)
         weight = held.weight_bytes if held else 0
-        return Show(
+        return ShowStage(
             StageState(
                 device_id=device_id,
                 status=status,

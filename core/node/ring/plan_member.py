@@ -25,8 +25,8 @@ from core.node.base.journal import Journal
 from core.node.base.messages import (
     Checked,
     LinkUp,
-    Prepare,
     Prepared,
+    PrepareStage,
     Release,
     Reported,
     StageLost,
@@ -34,12 +34,12 @@ from core.node.base.messages import (
     StageWord,
     to_frame,
 )
-from core.node.disks.local_models import Models
+from core.node.disks.local_models import LocalModels
 from core.node.peers.mesh import Mesh
 from core.node.ring.supervisor import Supervisor
 from core.plan.topology import is_ring
 from core.settings import MAX_CONTROL_BODY
-from core.worker.messages import Broken, Connect, Load, Prove
+from core.worker.messages import Connect, LinkBroken, Load, Prove
 
 MAX_STAGES = 64
 GRACE_S = 30.0
@@ -47,7 +47,7 @@ MEET_S = 2.0
 LOOK_S = 0.1
 
 
-class Member:
+class PlanMember:
     """The plan that this Mac's worker serves; the head is another Mac, or this one."""
 
     def __init__(
@@ -55,7 +55,7 @@ class Member:
         device_id: str,
         mesh: Mesh,
         supervisor: Supervisor,
-        models: Models,
+        models: LocalModels,
         journal: Journal,
         *,
         cluster: Callable[[], bytes],
@@ -75,15 +75,15 @@ class Member:
         self._index = 0
         self._released: dict[str, int] = {}
         self._preparing: set[str] = set()
-        self._orders: dict[str, Prepare] = {}
+        self._orders: dict[str, PrepareStage] = {}
         self._checking: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
         self._linking: asyncio.Task[None] | None = None
         self._tell_own: Callable[[str, StageWord], Awaitable[None]] | None = None
-        self._on_unlinked: Callable[[Broken], None] = lambda _: None
+        self._on_unlinked: Callable[[LinkBroken], None] = lambda _: None
 
     def when_own(
-        self, *, tell: Callable[[str, StageWord], Awaitable[None]], unlinked: Callable[[Broken], None]
+        self, *, tell: Callable[[str, StageWord], Awaitable[None]], unlinked: Callable[[LinkBroken], None]
     ) -> None:
         """`tell` hears about a plan that this very Mac leads, as a head hears another Mac; `unlinked` passes a report
         on as the worker's are.
@@ -99,7 +99,7 @@ class Member:
         """Load a stage of a plan that this Mac leads; the worker's data port."""
         return await self._prepare(self._device_id, plan, index, directory)
 
-    async def prepare(self, head: str, order: Prepare) -> None:
+    async def prepare(self, head: str, order: PrepareStage) -> None:
         """Load a stage for another Mac. One order a head at a time, and of those that wait only the last counts."""
         self._orders[head] = order
         if head in self._preparing:
@@ -111,7 +111,7 @@ class Member:
         finally:
             self._preparing.discard(head)
 
-    async def _prepare_for(self, head: str, order: Prepare) -> None:
+    async def _prepare_for(self, head: str, order: PrepareStage) -> None:
         plan = order.plan
         try:
             check_order(plan, order.index, head, self._device_id)
@@ -262,7 +262,7 @@ class Member:
         while (host := self._host_of(after.device_id)) is None:
             if loop.time() >= until:
                 what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
-                self._on_unlinked(Broken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
+                self._on_unlinked(LinkBroken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
                 return
             await asyncio.sleep(LOOK_S)
         self._supervisor.send(

@@ -11,18 +11,18 @@ import msgspec
 
 from core.errors import MaclusterError, ModelNotFound, UsageError
 from core.events import Peer, Plan
-from core.models.files.catalog import Broken, ModelEntry
-from core.models.slicing.split_profile import Anatomy
+from core.models.files.catalog import BrokenModel, ModelEntry
+from core.models.slicing.split_profile import SplitProfile
 from core.node.base.messages import HeldModel
-from core.node.disks.local_models import Models
-from core.node.disks.model_inventory import Holdings
-from core.node.peers.peer_table import Peers
-from core.node.ring.plan_leader import Cluster
-from core.node.ring.split_profiles import Anatomies
-from core.node.ring.throughput_history import Paces
+from core.node.disks.local_models import LocalModels
+from core.node.disks.model_inventory import ModelInventory
+from core.node.peers.peer_table import PeerTable
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.split_profiles import SplitProfiles
+from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.fit import make_plan, with_verification
 from core.plan.plan_inputs import How, how_of
-from core.plan.predict import Macs, forecast, work_of
+from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
 from core.plan.survival import how_to_go_on
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
@@ -44,12 +44,12 @@ class Planning:
 
     def __init__(
         self,
-        models: Models,
-        anatomies: Anatomies,
-        peers: Peers,
-        cluster: Cluster,
-        holdings: Holdings,
-        paces: Paces,
+        models: LocalModels,
+        anatomies: SplitProfiles,
+        peers: PeerTable,
+        cluster: PlanLeader,
+        holdings: ModelInventory,
+        paces: ThroughputHistory,
         check_trust: Callable[[Plan | None], None],
     ) -> None:
         self._models, self._anatomies, self._peers, self._cluster = models, anatomies, peers, cluster
@@ -60,7 +60,7 @@ class Planning:
     async def choices(self) -> list[ModelChoice]:
         """Every model on this Mac with how it would fit, as far as is known without examining it, or why it cannot."""
         found = await self._models.survey()
-        here = [_unusable(one) if isinstance(one, Broken) else await self._choice(one) for one in found]
+        here = [_unusable(one) if isinstance(one, BrokenModel) else await self._choice(one) for one in found]
         elsewhere = self._holdings.elsewhere([choice.fingerprint for choice in here])
         return [*here, *(self._absent(one) for one in elsewhere)]
 
@@ -163,7 +163,7 @@ class Planning:
         )
 
     async def _preview(
-        self, entry: ModelEntry, request: PlanRequest, anatomy: Anatomy | None, macs: Sequence[Peer]
+        self, entry: ModelEntry, request: PlanRequest, anatomy: SplitProfile | None, macs: Sequence[Peer]
     ) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
@@ -181,7 +181,7 @@ class Planning:
         split = preview.plan or preview.draft
         if split is None:
             return preview
-        known = Macs({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._paces.curves)
+        known = MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._paces.curves)
         return msgspec.structs.replace(
             preview,
             missing_on=self._holdings.missing_on(split),
@@ -189,7 +189,7 @@ class Planning:
         )
 
 
-def _unusable(broken: Broken) -> ModelChoice:
+def _unusable(broken: BrokenModel) -> ModelChoice:
     return ModelChoice(
         name=broken.name,
         path=broken.path,

@@ -17,7 +17,7 @@ from core.models.files.catalog import ModelEntry
 from core.models.files.parts import Part
 from core.models.files.safetensors import header_bytes, weight_files
 from core.models.files.sandbox import Job, run_child
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.requests import PlanPreview
 from core.settings import MIB, VERSION
 from core.trust.files import private_folder, read_private, write_private
@@ -33,15 +33,15 @@ _PER_HEADER_BYTE: Final = 16
 _T = TypeVar("_T")
 
 
-class Anatomies:
+class SplitProfiles:
     """Remembers in `folder`, a file for every model and version of the code that examines it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._found: dict[str, Anatomy] = {}
+        self._found: dict[str, SplitProfile] = {}
         self._one_child = asyncio.Lock()
 
-    async def of(self, entry: ModelEntry) -> Anatomy:
+    async def of(self, entry: ModelEntry) -> SplitProfile:
         """The anatomy of a model, from a child if nobody has asked before; takes seconds then.
 
         Raises ModelNotFound, and BadModel or UnsupportedModel for a model that mlx-lm cannot build or run.
@@ -57,12 +57,12 @@ class Anatomies:
             await asyncio.to_thread(self._remember, entry, found)
             return found
 
-    def known(self, entry: ModelEntry) -> Anatomy | None:
+    def known(self, entry: ModelEntry) -> SplitProfile | None:
         """What is remembered of a model; reads one small file."""
         if entry.fingerprint not in self._found:
             # a file that is not there, not private or not whole is the same as never having asked
             with contextlib.suppress(TrustError, msgspec.MsgspecError, UnsupportedModel):
-                read = msgspec.json.decode(read_private(self._file(entry)), type=Anatomy)
+                read = msgspec.json.decode(read_private(self._file(entry)), type=SplitProfile)
                 self._found[entry.fingerprint] = _checked(read, entry)
         return self._found.get(entry.fingerprint)
 
@@ -85,7 +85,7 @@ class Anatomies:
         parts = tuple(tuple((p.file, p.begin, p.end) for p in share) for share in shares)
         return msgspec.structs.replace(preview, parts=parts)
 
-    def _remember(self, entry: ModelEntry, found: Anatomy) -> None:
+    def _remember(self, entry: ModelEntry, found: SplitProfile) -> None:
         self._found[entry.fingerprint] = found
         # without room on the disk the child is asked again after the next start
         with contextlib.suppress(TrustError):
@@ -97,8 +97,8 @@ class Anatomies:
         return self._folder / f"{entry.fingerprint}-{version('mlx-lm')}-{VERSION}.json"
 
 
-def _ask(entry: ModelEntry, stop: threading.Event) -> Anatomy:
-    return _checked(_answer(entry, *_in_child(entry, "core.models.slicing.examine", (), stop), Anatomy), entry)
+def _ask(entry: ModelEntry, stop: threading.Event) -> SplitProfile:
+    return _checked(_answer(entry, *_in_child(entry, "core.models.slicing.examine", (), stop), SplitProfile), entry)
 
 
 def _in_child(entry: ModelEntry, module: str, words: tuple[str, ...], stop: threading.Event) -> tuple[int, bytes]:
@@ -130,7 +130,7 @@ def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T
     raise error_from(problem)
 
 
-def _checked(anatomy: Anatomy, entry: ModelEntry) -> Anatomy:
+def _checked(anatomy: SplitProfile, entry: ModelEntry) -> SplitProfile:
     """`anatomy`, if it can be that of a model with so many layers; raises UnsupportedModel."""
     if anatomy.layers != entry.layers:
         raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {anatomy.layers}.")

@@ -28,7 +28,7 @@ from core.events import (
 )
 from core.models.files.layout import Layout
 from core.node.base.bus import Bus
-from core.node.ring.measurements import Answering, Loaded, Loading, Measured
+from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import MOST_POINTS, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.predict import reads_of
 from core.trust.files import read_private, write_private
@@ -42,16 +42,16 @@ _Points = Annotated[tuple[tuple[_Above, _Figure], ...], msgspec.Meta(max_length=
 _decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)], _Points])
 
 
-class Paces:
+class ThroughputHistory:
     """`curves`: by the names of `core.plan.cost_curve.curve_name`, those that changed last behind the others."""
 
     def __init__(self, bus: Bus, path: Path) -> None:
         self._bus, self._path = bus, path
         self._curves = read_curves(path)
         self._layouts: tuple[str, Layout] | None = None
-        self._loaded: Loaded | None = None
-        self._loading: Loading | None = None
-        self._answer: Answering | None = None
+        self._loaded: MeasuredLoad | None = None
+        self._loading: LoadMeasurement | None = None
+        self._answer: AnswerMeasurement | None = None
         self._running: set[str] = set()
 
     @property
@@ -76,8 +76,8 @@ class Paces:
         match event:
             case PlanProposed(plan=plan):
                 known = self._layouts if self._layouts and self._layouts[0] == plan.fingerprint else None
-                self._answer, self._loading = None, Loading(plan, now)
-                self._loaded = Loaded(plan, reads_of(plan, known[1])) if known else None
+                self._answer, self._loading = None, LoadMeasurement(plan, now)
+                self._loaded = MeasuredLoad(plan, reads_of(plan, known[1])) if known else None
             case StageState() if self._loading:
                 self._loading.heard(event, now)
             case PlanLoaded() if self._loading:
@@ -88,7 +88,7 @@ class Paces:
             case RequestStarted(request_id=started):
                 is_alone = not self._running and self._loaded is not None
                 self._running.add(started)
-                self._answer = Answering(started, self._loaded) if is_alone and self._loaded else None
+                self._answer = AnswerMeasurement(started, self._loaded) if is_alone and self._loaded else None
             case Progress(request_id=request_id) | TokenEvent(request_id=request_id):
                 if self._answer and request_id == self._answer.request_id:
                     self._answer.heard(event)

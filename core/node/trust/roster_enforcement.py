@@ -10,19 +10,19 @@ from typing import Any
 
 from core.events import Plan
 from core.node.answers.answers import Answers
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.base.journal import Journal
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
-from core.node.peers.peer_table import Peers
-from core.node.ring.plan_leader import Cluster
-from core.node.ring.plan_member import Member
+from core.node.peers.peer_table import PeerTable
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import PlanMember
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore
-from core.trust.trust_assessment import Standing, successor
+from core.trust.trust_assessment import TrustAssessment, successor
 
 
-class Following:
+class RosterEnforcement:
     """`spawn` runs a task beside the others; `restart` starts this node anew, with the key that its folder then holds.
     `news` is set by every roster, and waited for by whoever clears it.
     """
@@ -31,15 +31,15 @@ class Following:
         self,
         own_id: bytes,
         store: RosterStore,
-        standing: Standing,
+        standing: TrustAssessment,
         *,
         book: AddressBook,
         mesh: Mesh,
-        peers: Peers,
-        cluster: Cluster,
-        member: Member,
+        peers: PeerTable,
+        cluster: PlanLeader,
+        member: PlanMember,
         answers: Answers,
-        sessions: Sessions,
+        sessions: SavedSessions,
         journal: Journal,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
         restart: Callable[[], None],

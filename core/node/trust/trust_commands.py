@@ -1,4 +1,4 @@
-"""What a person can do about trust on this Mac. Each change is the next epoch of the roster, which `Following` carries
+"""What a person can do about trust on this Mac. Each change is the next epoch of the roster, which `RosterEnforcement` carries
 out; where this Mac may not, or a fork is not decided, the error says where and how.
 """
 
@@ -15,7 +15,7 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import KeyChange, KeyRefused
 from core.node.peers.mesh import Mesh
-from core.node.trust.roster_enforcement import Following
+from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_view import trusted_macs
 from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
 from core.settings import Home
@@ -25,7 +25,7 @@ from core.trust.roster import Roster, RosterStore
 from core.trust.roster.changes import affirm, demote, promote, recover, rename, revoke, rotate, set_recovery
 from core.trust.roster.recovery_key import make_recovery_key, parse_words
 from core.trust.roster.rotation import ask_rotation, decode_rotation, prepare_rotation
-from core.trust.trust_assessment import Standing
+from core.trust.trust_assessment import TrustAssessment
 
 ROTATE_S: Final = 10.0
 # of some 600 keys that a roster can revoke; who is paired must not use up the room that people need
@@ -34,7 +34,7 @@ KEY_CHANGES: Final = 200
 Change = Callable[[Roster, Identity, bytes], Roster]
 
 
-class Trusting:
+class TrustCommands:
     """Each method is one command; it raises a MaclusterError with the reason and the cure."""
 
     def __init__(
@@ -42,8 +42,8 @@ class Trusting:
         identity: Identity,
         home: Home,
         store: RosterStore,
-        standing: Standing,
-        following: Following,
+        standing: TrustAssessment,
+        following: RosterEnforcement,
         mesh: Mesh,
         bus: Bus,
         journal: Journal,

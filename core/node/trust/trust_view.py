@@ -12,11 +12,11 @@ from core.requests import TrustedMac
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Member, Role, RosterStore
-from core.trust.trust_assessment import Standing, last_entry
+from core.trust.trust_assessment import TrustAssessment, last_entry
 
 
 def trusted_macs(
-    store: RosterStore, standing: Standing, peers: Iterable[Peer], plan: Plan | None, own: Identity
+    store: RosterStore, standing: TrustAssessment, peers: Iterable[Peer], plan: Plan | None, own: Identity
 ) -> tuple[TrustedMac, ...]:
     """The members in the order of the roster, the strangers in sight, then those that were revoked."""
     roster = store.current
@@ -34,7 +34,7 @@ def trusted_macs(
 
 def _row(
     device_id: str,
-    standing: Standing,
+    standing: TrustAssessment,
     plan: Plan | None,
     own: Identity,
     entry: Member | None,

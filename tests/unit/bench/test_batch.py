@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.batch import SHOWN, WAYS, Played, Turn, describe, speed, summary
-from core.bench.made import Sizes
+from core.bench.batch import SHOWN, WAYS, BatchPlayed, BatchRun, describe, speed, summary
+from core.bench.made import ModelSize
 from core.bench.timeline import Activity
-from core.worker.messages import Span
+from core.worker.messages import TraceSpan
 
-SIZES = Sizes(2, 64, "bfloat16")
+SIZES = ModelSize(2, 64, "bfloat16")
 
 
-def a_run(step_ms: float = 50.0, differs: bool = False, **tokens_per_s: float) -> dict[str, Played]:
-    spans = [Span(number, 1, "step", number * 0.1, number * 0.1 + 0.05) for number in range(6)]
+def a_run(step_ms: float = 50.0, differs: bool = False, **tokens_per_s: float) -> dict[str, BatchPlayed]:
+    spans = [TraceSpan(number, 1, "step", number * 0.1, number * 0.1 + 0.05) for number in range(6)]
     played = {}
     for name in WAYS:
-        turn = Turn(tokens_per_s=tokens_per_s.get(name, 1.0), step_ms=step_ms, activity=Activity(1, [0.5, 0.5], 0))
+        turn = BatchRun(tokens_per_s=tokens_per_s.get(name, 1.0), step_ms=step_ms, activity=Activity(1, [0.5, 0.5], 0))
         answers = [(1, 2 + differs * (name == "rows_8"))]
-        played[name] = Played(turn, answers, [spans, spans])
+        played[name] = BatchPlayed(turn, answers, [spans, spans])
     return played
 
 

@@ -11,9 +11,9 @@ import pytest
 from core.bench.figures import medians, print_result, reach
 from core.bench.hop import HopResult, LaneTurn, summary
 from core.bench.macs import make_macs
-from core.bench.made import Sizes
+from core.bench.made import ModelSize
 from core.bench.partner import partner
-from core.bench.solo import Run
+from core.bench.solo import SoloRun
 from core.bench.solo import summary as solo_summary
 from core.errors import WorkerDied
 from core.trust.roster import Cluster
@@ -50,7 +50,7 @@ def test_the_ratio_is_the_median_of_ratios_within_rounds() -> None:
 
 @pytest.mark.parametrize(("tokens_per_s", "counts"), [(10.0, True), (100.0, False)])
 def test_the_reach_of_solo_counts_only_where_a_token_takes_long(tokens_per_s: float, counts: bool) -> None:
-    run = Run(
+    run = SoloRun(
         solo_tokens_per_s=tokens_per_s,
         split_tokens_per_s=tokens_per_s,
         solo_token_ms=1e3 / tokens_per_s,
@@ -58,7 +58,7 @@ def test_the_reach_of_solo_counts_only_where_a_token_takes_long(tokens_per_s: fl
         same_tokens=True,
         stages_ms=[],
     )
-    verdict = solo_summary([run], 48, Sizes(12, 1024, "float32")).reach["two_stages_over_solo"]
+    verdict = solo_summary([run], 48, ModelSize(12, 1024, "float32")).reach["two_stages_over_solo"]
     assert (verdict.reached, verdict.counts) == (True, counts)
 
 

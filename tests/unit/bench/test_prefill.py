@@ -4,27 +4,29 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.made import Sizes
-from core.bench.prefill import WINDOWS, Alone, Likely, Played, Run, Turn, describe, summary
+from core.bench.made import ModelSize
+from core.bench.prefill import WINDOWS, Likely, PrefillAlone, PrefillPlayed, PrefillRun, PrefillTrace, describe, summary
 from core.bench.timeline import Activity
-from core.worker.messages import Span
+from core.worker.messages import TraceSpan
 
-SIZES = Sizes(2, 64, "bfloat16")
+SIZES = ModelSize(2, 64, "bfloat16")
 LIKELY = {0: -0.5, 2: -1.0}
 LOGPROBS = [-0.5, -9.0, -1.0]
 
 
-def a_turn(chunk: int, window: int, seconds: float, likely: Likely = LIKELY) -> Played:
-    spans = [Span(number, 1, "chunk", number * 0.1, number * 0.1 + 0.05) for number in range(4)]
-    turn = Turn(chunk=chunk, window=window, seconds=seconds, activity=Activity(1, [0.5, 0.5], 0))
-    return Played(turn, likely, [spans, spans])
+def a_turn(chunk: int, window: int, seconds: float, likely: Likely = LIKELY) -> PrefillPlayed:
+    spans = [TraceSpan(number, 1, "chunk", number * 0.1, number * 0.1 + 0.05) for number in range(4)]
+    turn = PrefillRun(chunk=chunk, window=window, seconds=seconds, activity=Activity(1, [0.5, 0.5], 0))
+    return PrefillPlayed(turn, likely, [spans, spans])
 
 
-def a_run(windowed_s: float, likely: Likely = LIKELY) -> Run:
+def a_run(windowed_s: float, likely: Likely = LIKELY) -> PrefillTrace:
     """Two chunk sizes; a window of one takes 10 s, and so does mlx_lm."""
     seconds = {1: 10.0, 2: 8.0, 3: windowed_s}
     ways = [a_turn(64, window, seconds[window], likely if window == 3 else LIKELY) for window in WINDOWS]
-    return Run([*ways, *(a_turn(128, window, 1.0, {1: -2.0}) for window in WINDOWS)], Alone(10.0, LOGPROBS))
+    return PrefillTrace(
+        [*ways, *(a_turn(128, window, 1.0, {1: -2.0}) for window in WINDOWS)], PrefillAlone(10.0, LOGPROBS)
+    )
 
 
 def test_ratios_are_of_the_first_chunk_size_and_medians_over_runs() -> None:

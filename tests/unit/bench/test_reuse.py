@@ -5,18 +5,18 @@ from __future__ import annotations
 import pytest
 
 from core.bench.asking import a_prompt
-from core.bench.made import Sizes
-from core.bench.reuse import MEANING, MODELS, TURNS, Played, Turn, a_turn, describe, summary
+from core.bench.made import ModelSize
+from core.bench.reuse import MEANING, MODELS, TURNS, ReusePlayed, ReuseRun, a_turn, describe, summary
 from core.engine.prefix_cache import common_prefix
 
-SIZES = Sizes(2, 64, "bfloat16")
+SIZES = ModelSize(2, 64, "bfloat16")
 PROMPT = a_prompt(40, 3)
 SAID = (7, 8, 9)
 
 
-def a_run(prefilled: int, first_s: float, same: bool = True) -> dict[str, Played]:
-    turn = Turn(prompt=128, new=32, prefilled=prefilled, first_s=first_s, fresh_first_s=2.0)
-    return {kind: Played(dict.fromkeys(TURNS, turn), same) for kind in MODELS}
+def a_run(prefilled: int, first_s: float, same: bool = True) -> dict[str, ReusePlayed]:
+    turn = ReuseRun(prompt=128, new=32, prefilled=prefilled, first_s=first_s, fresh_first_s=2.0)
+    return {kind: ReusePlayed(dict.fromkeys(TURNS, turn), same) for kind in MODELS}
 
 
 @pytest.mark.parametrize(

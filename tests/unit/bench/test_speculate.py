@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.made import CIRCLE, FIRST_TOKEN, VOCABULARY, Sizes, circle
-from core.bench.speculate import TEXTS, WAYS, Turn, describe, summary
+from core.bench.made import CIRCLE, FIRST_TOKEN, VOCABULARY, ModelSize, circle
+from core.bench.speculate import TEXTS, WAYS, SpeculateRun, describe, summary
 
-SIZES = Sizes(2, 64, "bfloat16")
+SIZES = ModelSize(2, 64, "bfloat16")
 
 
-def a_turn(speculative: float, plain: float, *, guesses: int = 40, same: bool = True) -> Turn:
+def a_turn(speculative: float, plain: float, *, guesses: int = 40, same: bool = True) -> SpeculateRun:
     speeds = {"speculative": speculative, "plain": plain, "solo": 8.0}
-    return Turn(tokens_per_s=speeds, drafted=2 * guesses, accepted=guesses, same_tokens=same)
+    return SpeculateRun(tokens_per_s=speeds, drafted=2 * guesses, accepted=guesses, same_tokens=same)
 
 
-def a_run(repeating: Turn, wandering: Turn | None = None) -> dict[str, Turn]:
+def a_run(repeating: SpeculateRun, wandering: SpeculateRun | None = None) -> dict[str, SpeculateRun]:
     return {"repeating": repeating, "wandering": wandering or a_turn(10, 10, guesses=0)}
 
 

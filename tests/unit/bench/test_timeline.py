@@ -19,13 +19,13 @@ from core.bench.timeline import (
     middle,
     timeline,
 )
-from core.worker.messages import Span, SpanKind
+from core.worker.messages import SpanKind, TraceSpan
 
 LENGTH = 24
 
 
-def a_span(start: float, end: float, handle: int = 7, step: int = 1, kind: SpanKind = "step") -> Span:
-    return Span(step, handle, kind, start, end)
+def a_span(start: float, end: float, handle: int = 7, step: int = 1, kind: SpanKind = "step") -> TraceSpan:
+    return TraceSpan(step, handle, kind, start, end)
 
 
 @st.composite
@@ -78,7 +78,7 @@ def test_the_middle_begins_with_the_first_stages_work_and_is_cut_at_both_ends() 
 
 
 @pytest.mark.parametrize("traces", [pytest.param([[], []], id="two"), pytest.param([[]], id="one")])
-def test_stages_that_did_nothing_are_idle(traces: list[list[Span]]) -> None:
+def test_stages_that_did_nothing_are_idle(traces: list[list[TraceSpan]]) -> None:
     rows = timeline(middle(traces, 1.0), "step")
     assert activity(rows) == Activity(0.0, [0.0] * len(traces), 0.0)
     assert bars(rows, 1.0, 3) == [IDLE * 3] * len(traces)

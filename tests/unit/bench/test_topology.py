@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.made import Sizes
-from core.bench.topology import WAYS, Played, Seen, Turn, describe, summary
+from core.bench.made import ModelSize
+from core.bench.topology import WAYS, TopologyPlayed, TopologyRun, TopologySeen, describe, summary
 from core.events import Sight, Topology
 
-SIZES = Sizes(2, 64, "bfloat16")
+SIZES = ModelSize(2, 64, "bfloat16")
 HEAD: tuple[Sight, ...] = ("activations", "logits", "token ids")
 OTHER: tuple[Sight, ...] = ("activations",)
-SEEN: dict[Topology, Seen] = {way: Seen([HEAD, OTHER], [HEAD, OTHER]) for way in WAYS}
+SEEN: dict[Topology, TopologySeen] = {way: TopologySeen([HEAD, OTHER], [HEAD, OTHER]) for way in WAYS}
 
 
-def a_run(differs: bool = False, **tokens_per_s: float) -> dict[Topology, Played]:
+def a_run(differs: bool = False, **tokens_per_s: float) -> dict[Topology, TopologyPlayed]:
     return {
-        way: Played(
-            Turn(tokens_per_s=tokens_per_s.get(way, 1.0), first_s=0.5, wire_bytes=3072.0),
+        way: TopologyPlayed(
+            TopologyRun(tokens_per_s=tokens_per_s.get(way, 1.0), first_s=0.5, wire_bytes=3072.0),
             (1, 2 + (differs and way == "reverse")),
         )
         for way in WAYS
@@ -40,7 +40,7 @@ def test_answers_that_differ_are_told(differs: bool, word: str) -> None:
 
 
 def test_a_mac_that_saw_what_its_plan_does_not_say_is_told() -> None:
-    seen: dict[Topology, Seen] = {"forward": Seen([HEAD, HEAD], [HEAD, OTHER])}
+    seen: dict[Topology, TopologySeen] = {"forward": TopologySeen([HEAD, HEAD], [HEAD, OTHER])}
     result = summary([a_run()], SEEN | seen, 24, 256, SIZES)
     assert not result.as_planned
     assert "OTHER than its plan says" in describe(result)

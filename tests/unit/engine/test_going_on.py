@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from core.engine.prefix_cache import Parked
+from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
-from core.engine.scheduler import Progress, Scheduler
+from core.engine.scheduler import PrefillProgress, Scheduler
 from core.engine.work import Chunk, Copy, New, Step, Trim
 from core.events import FinishReason
 from tests.support.simulated import VOCABULARY, alone
@@ -91,7 +91,7 @@ def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> N
     assert isinstance(first, Chunk)
     assert isinstance(second, Chunk)
     assert [*first.tokens, *second.tokens] == asked.beginning[:-1]
-    assert [scheduler.acked(first), scheduler.acked(second)] == [Progress("a", 4, 7), Progress("a", 6, 7)]
+    assert [scheduler.acked(first), scheduler.acked(second)] == [PrefillProgress("a", 4, 7), PrefillProgress("a", 6, 7)]
     assert isinstance(step, Step)
     assert step.tokens == (32,)
     assert scheduler.stepped(step, [[33]]) == ((1,), [])
@@ -99,7 +99,7 @@ def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> N
     assert isinstance(step, Step)
     (ended,) = scheduler.stepped(step, [[34]]).ended
     assert ended.reason == "length"
-    assert scheduler.parked == (Parked(1, (*asked.beginning, 33)),)
+    assert scheduler.parked == (CachedPrefix(1, (*asked.beginning, 33)),)
 
 
 def test_what_is_written_takes_no_room_twice() -> None:
@@ -125,7 +125,10 @@ def test_where_caches_are_not_trimmed_a_row_is_kept_at_the_end_of_its_prompt(chu
     whole = alone(asked, 2)
     head.submit(replace(asked, written=whole[:6]))
     assert ops_of(head.finish()) == [New(1), Copy(2, 1)]
-    assert head.scheduler.parked == (Parked(2, tuple(asked.tokens[:-1])), Parked(1, (*asked.tokens, *whole[:-1])))
+    assert head.scheduler.parked == (
+        CachedPrefix(2, tuple(asked.tokens[:-1])),
+        CachedPrefix(1, (*asked.tokens, *whole[:-1])),
+    )
     assert head.answers["a"] == whole
     head.check_parked()
 

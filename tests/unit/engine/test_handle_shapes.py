@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from mlx_lm.models.cache import BatchKVCache, KVCache, RotatingKVCache
 
-from core.engine.handle_shapes import Rows, after, sources, target, used_up
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import ProtocolError
 from tests.support.compositions import Handles
 
 WINDOW = 8
-PLAIN = Rows((5,), 5)
-BATCH = Rows((5, 3), 5, True)
-PADDED = Rows((5, 3), 5, True, (0, 2))
+PLAIN = HandleShape((5,), 5)
+BATCH = HandleShape((5, 3), 5, True)
+PADDED = HandleShape((5, 3), 5, True, (0, 2))
 
 
 class OneCache(Handles):
@@ -52,18 +52,18 @@ def test_rows_count_as_mlx_lm_does(kind: Callable[[], Any], limit: int | None, r
 
 
 def test_padding_counts_until_it_is_finalised() -> None:
-    rows = after(Prepare(1, lengths=(4, 1), right_padding=(0, 3)), [BATCH]).fed(4)
-    assert rows == Rows((9, 7), 9, True, (0, 3))
-    assert after(Finalise(1), [rows]) == Rows((9, 4), 9, True)
+    rows = after(PrepareRows(1, lengths=(4, 1), right_padding=(0, 3)), [BATCH]).fed(4)
+    assert rows == HandleShape((9, 7), 9, True, (0, 3))
+    assert after(Finalise(1), [rows]) == HandleShape((9, 4), 9, True)
 
 
 def test_padding_on_the_left_counts_less_than_nothing() -> None:
-    rows = after(Prepare(1, left_padding=(3, 0)), [Rows((0, 0), 0, True)])
+    rows = after(PrepareRows(1, left_padding=(3, 0)), [HandleShape((0, 0), 0, True)])
     cache = BatchKVCache([0, 0])
     cache.prepare(left_padding=[3, 0])
     assert list(rows.tokens) == cache.offset.tolist()
     assert rows._replace(tokens=(-3, -1)).position == 0
-    assert rows.fed(5) == Rows((2, 5), 5, True)
+    assert rows.fed(5) == HandleShape((2, 5), 5, True)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_padding_on_the_left_counts_less_than_nothing() -> None:
         pytest.param(Extract(9, 1, 0), [PLAIN], id="extract from a plain row"),
         pytest.param(Trim(1, 6), [BATCH], id="trim too much"),
         pytest.param(Trim(1, -1), [BATCH], id="trim less than nothing"),
-        pytest.param(Prepare(1, lengths=(1,)), [PLAIN], id="prepare a plain row"),
-        pytest.param(Prepare(1, lengths=(1, 2, 3)), [BATCH], id="prepare another number of rows"),
-        pytest.param(Prepare(1, left_padding=(1, 0)), [BATCH], id="pad on the left too late"),
+        pytest.param(PrepareRows(1, lengths=(1,)), [PLAIN], id="prepare a plain row"),
+        pytest.param(PrepareRows(1, lengths=(1, 2, 3)), [BATCH], id="prepare another number of rows"),
+        pytest.param(PrepareRows(1, left_padding=(1, 0)), [BATCH], id="pad on the left too late"),
         pytest.param(Finalise(1), [PLAIN], id="finalise a plain row"),
     ],
 )
-def test_what_cannot_be_done_is_refused(op: Op, held: list[Rows]) -> None:
+def test_what_cannot_be_done_is_refused(op: Op, held: list[HandleShape]) -> None:
     with pytest.raises(ProtocolError):
         after(op, held)
 

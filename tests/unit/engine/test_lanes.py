@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.lanes import Lane, join, leave, split
-from core.engine.prefix_cache import Parked
+from core.engine.prefix_cache import CachedPrefix
 from core.engine.work import Chunk, Compose, Copy, Drop, Extend, Extract, Keep, Merge, New, Op, Step
 from tests.support.simulated import alone
 from tests.support.simulated_head import Head, ask, ops_of, running, steps_of
@@ -29,7 +29,7 @@ def test_one_user_alone_stays_on_plain_caches(stages: int) -> None:
     steps = [Step(1, ("a",), (token,)) for token in fed]
     assert head.finish() == [Compose((New(1),)), *chunks, *steps]
     assert head.reasons == {"a": "length"}
-    assert head.scheduler.parked == (Parked(1, (*asked.tokens, *fed[1:])),)
+    assert head.scheduler.parked == (CachedPrefix(1, (*asked.tokens, *fed[1:])),)
 
 
 def test_rows_open_lanes_first_then_join_the_smallest() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.pacing import LEAST_CHUNK, MOST_WINDOW, Figures, Pace, planned_pace
+from core.engine.pacing import LEAST_CHUNK, MOST_WINDOW, Pace, RingFigures, planned_pace
 
 TOKEN_S = 0.001  # a stage computes a token in a millisecond
 
@@ -19,7 +19,7 @@ def seen(
     """`pace` after one of its chunks: seconds a token on each stage and on the slowest wire, and a delay each round."""
     n = pace.chunk
     round_s = sum(compute) * n + wire_s * n + delay_s
-    return pace.after(Figures(n, round_s, tuple(s * n for s in compute), (wire_s * n, 0.0)))
+    return pace.after(RingFigures(n, round_s, tuple(s * n for s in compute), (wire_s * n, 0.0)))
 
 
 def settled(pace: Pace, *, wire_s: float = 0.0, delay_s: float = 0.0) -> Pace:
@@ -96,8 +96,8 @@ def test_a_wire_that_is_busier_than_any_stage_counts_as_one() -> None:
 
 def test_a_stage_too_fast_to_measure_does_no_harm() -> None:
     planned = planned_pace(512, 2, 2)
-    assert planned.after(Figures(512, 1.0, (0.0, 0.0), (0.0, 0.0))) == planned
-    assert planned.after(Figures(512, 1.0, (0.0, 5e-324), (0.0, 0.0))).window == MOST_WINDOW
+    assert planned.after(RingFigures(512, 1.0, (0.0, 0.0), (0.0, 0.0))) == planned
+    assert planned.after(RingFigures(512, 1.0, (0.0, 5e-324), (0.0, 0.0))).window == MOST_WINDOW
 
 
 def test_more_stages_than_8_have_a_chunk_each() -> None:
@@ -130,6 +130,6 @@ def test_a_little_noise_changes_the_window_once_at_most(rounds: float, noise: li
 def test_it_stays_within_its_bounds(chunk: int, window: int, stages: int, figures: list[tuple[float, ...]]) -> None:
     pace = planned_pace(chunk, window, stages)
     for round_s, compute_s, send_s in figures:
-        pace = pace.after(Figures(pace.chunk, round_s, (compute_s,) * stages, (send_s,) * stages))
+        pace = pace.after(RingFigures(pace.chunk, round_s, (compute_s,) * stages, (send_s,) * stages))
         assert min(chunk, LEAST_CHUNK) <= pace.chunk <= chunk
         assert max(window, stages) <= pace.window <= max(window, stages, MOST_WINDOW)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.prefix_cache import Parked, Parking, common_prefix
+from core.engine.prefix_cache import CachedPrefix, PrefixCache, common_prefix
 from core.engine.requests import Request
 from core.engine.work import Chunk, Copy, Drop, Extract, Keep, New, Op, Restore, Step, Trim
 from core.errors import Busy
@@ -23,16 +23,16 @@ def said(*tokens: int, answer: int = 3) -> Request:
     return Request(request_id="a", tokens=[*tokens], max_tokens=answer)
 
 
-def parking(*parked: Sequence[int], rows: int = 8, context: int = 100, trim_limit: int | None = None) -> Parking:
+def parking(*parked: Sequence[int], rows: int = 8, context: int = 100, trim_limit: int | None = None) -> PrefixCache:
     """Rows under the handles 1, 2, ..., the last one parked last."""
     handles = count(1)
-    lot = Parking(rows, context, trim_limit, handles)
+    lot = PrefixCache(rows, context, trim_limit, handles)
     for tokens in parked:
         assert lot.park(next(handles), tuple(tokens), 0) == []
     return lot
 
 
-def handles_of(lot: Parking) -> list[int]:
+def handles_of(lot: PrefixCache) -> list[int]:
     return [parked.handle for parked in lot.rows]
 
 
@@ -102,7 +102,7 @@ def test_which_row_is_reused(parked: list[tuple[int, ...]], reused: int, source:
     st.sampled_from([None, 0, 7]),
 )
 def test_as_much_is_reused_as_can_be(parked: list[list[int]], prompt: list[int], trim_limit: int | None) -> None:
-    lot = Parking(8, 1000, trim_limit, count(100))
+    lot = PrefixCache(8, 1000, trim_limit, count(100))
     for handle, tokens in enumerate(parked):
         lot.park(handle, tuple(tokens), 0)
     possible = [
@@ -174,7 +174,7 @@ def test_what_is_pinned_stays_as_it_is_and_what_runs_waits_for_it() -> None:
 def test_a_row_from_elsewhere_is_of_use_once_it_is_settled() -> None:
     lot = parking([1] * 20, context=30)
     parked, ops = lot.hold(TEN, 5)
-    assert (parked, ops) == (Parked(2, TEN), [Drop(1), Restore(2, 10)])
+    assert (parked, ops) == (CachedPrefix(2, TEN), [Drop(1), Restore(2, 10)])
     assert handles_of(lot) == []
     assert lot.open(said(*TEN, 7), 5).reused == 0
     assert not lot.fits(said(*[9] * 13), 5)
@@ -240,7 +240,7 @@ def test_a_retokenised_answer_goes_on_from_the_end_of_the_prompt_where_caches_ar
     head = Head(2, chunk=100, trim_limit=0)
     head.submit(asked := ask("a", prompt=20, tokens=4))
     assert ops_of(head.finish()) == [New(1), Copy(2, 1)]
-    assert head.scheduler.parked[0] == Parked(2, tuple(asked.tokens[:-1]))
+    assert head.scheduler.parked[0] == CachedPrefix(2, tuple(asked.tokens[:-1]))
     again = Request(request_id="b", tokens=[*asked.tokens, 39, 39], max_tokens=3)
     head.submit(again)
     assert ops_of(head.finish())[:1] == [Copy(3, 2)]
@@ -276,7 +276,7 @@ def test_when_the_ring_is_gone_so_is_what_is_parked() -> None:
 def test_a_row_that_comes_from_elsewhere_is_the_next_thing_on_the_ring() -> None:
     head = running(2, "a")
     parked = head.hold(range(12))
-    assert parked == Parked(2, tuple(range(12)))
+    assert parked == CachedPrefix(2, tuple(range(12)))
     assert ops_of([work for work in [head.turn(0.0)] if work]) == [Restore(2, 12)]
     assert not head.scheduler.parked
     head.carry()
@@ -362,7 +362,7 @@ def test_what_was_guessed_for_a_row_that_is_over_is_taken_off_before_it_is_parke
     assert head.ended["a"] == ("a", "cancelled", 0, 4, 0)
     assert head.turn(0.0) is not None
     head.carry()
-    assert head.scheduler.parked == (Parked(1, tuple(asked.tokens)),)
+    assert head.scheduler.parked == (CachedPrefix(1, tuple(asked.tokens)),)
     head.check_parked()
 
 
@@ -375,5 +375,5 @@ def test_an_answer_that_ends_among_right_guesses_ends_there() -> None:
     assert (taken, ended) == ((2,), ("a", "stop", 0, 4, 1))
     work = scheduler.next()
     assert ops_of([work] if work else []) == [Trim(1, 3)]
-    assert scheduler.parked == (Parked(1, (*cycle(12), 0)),)
+    assert scheduler.parked == (CachedPrefix(1, (*cycle(12), 0)),)
     assert scheduler.idle

@@ -19,7 +19,7 @@ from core.engine.work import Copy, Drop, Op
 from core.errors import ProtocolError, UsageError
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from tests.support.atlas import VOCAB
 from tests.support.made import build, twin
@@ -72,7 +72,7 @@ def whole() -> Any:
 
 @pytest.fixture
 def ring(whole: Any) -> Noting:
-    probe = Probe(whole)
+    probe = ModelProbe(whole)
     return Noting([Slice(twin("llama", whole), probe, 0, 8, embed=True, output=True)], head=0)
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.prefix_cache import Parked
-from core.engine.scheduler import Ended, Progress, Scheduler
+from core.engine.prefix_cache import CachedPrefix
+from core.engine.scheduler import EndedRow, PrefillProgress, Scheduler
 from core.engine.work import Chunk, Compose, Drop, Extract, Keep, New, Step
 from core.errors import Busy
 from core.events import FinishReason
@@ -39,7 +39,7 @@ def test_a_full_queue_is_busy_until_something_ends() -> None:
         head.scheduler.submit(ask("c"))
     head.round()
     assert not head.submit(ask("d"))
-    assert head.scheduler.cancel("b") == Ended("b", "cancelled")
+    assert head.scheduler.cancel("b") == EndedRow("b", "cancelled")
     assert head.submit(ask("e"))
 
 
@@ -150,7 +150,7 @@ def test_how_much_of_a_prompt_went_round_is_told() -> None:
     assert isinstance(new, Compose)
     assert isinstance(first, Chunk)
     assert isinstance(second, Chunk)
-    assert [scheduler.acked(new), scheduler.acked(first)] == [None, Progress("a", 3, 6)]
+    assert [scheduler.acked(new), scheduler.acked(first)] == [None, PrefillProgress("a", 3, 6)]
     scheduler.cancel("a")
     assert scheduler.acked(second) is None
 
@@ -178,17 +178,17 @@ def test_when_an_answer_ends(
         step = scheduler.next()
         assert isinstance(step, Step)
         if ended := scheduler.stepped(step, [[token]]).ended:
-            assert (ended, number) == ([Ended("a", ends[0])], ends[1])
+            assert (ended, number) == ([EndedRow("a", ends[0])], ends[1])
     assert not scheduler.alive("a")
 
 
 def test_cancel_ends_what_waits_and_what_runs_and_nothing_else() -> None:
     head = running(1, "abc", rows=2)
-    assert head.scheduler.cancel("c") == Ended("c", "cancelled")
+    assert head.scheduler.cancel("c") == EndedRow("c", "cancelled")
     flying = head.turn(0.0)
     assert isinstance(flying, Step)
     assert flying.requests == ("a", "b")
-    assert head.scheduler.cancel("a") == Ended("a", "cancelled")
+    assert head.scheduler.cancel("a") == EndedRow("a", "cancelled")
     assert [head.scheduler.alive(name) for name in "abc"] == [False, True, False]
     assert [head.scheduler.cancel(name) for name in "az"] == [None, None]
     head.watch.over("a")
@@ -208,7 +208,7 @@ def test_a_prompt_that_is_cancelled_on_its_way_is_parked_as_far_as_it_came(chunk
     head.cancel("a")
     assert head.turn(0.0) == (None if kept else Compose((Drop(1),)))
     assert head.scheduler.idle
-    assert head.scheduler.parked == ((Parked(1, tuple(asked.tokens[:kept])),) if kept else ())
+    assert head.scheduler.parked == ((CachedPrefix(1, tuple(asked.tokens[:kept])),) if kept else ())
     head.round()
     head.check_parked()
 

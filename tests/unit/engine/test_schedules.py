@@ -8,7 +8,7 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from core.engine.prefix_cache import Parked
+from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
 from core.errors import LinkTimeout, ProtocolError
 from tests.support.simulated import VOCABULARY, alone
@@ -49,7 +49,7 @@ class Schedule:
         self.holds = random.choice((0.0, 0.0, 0.01))
         self.resumes = random.choice((0.0, 0.5))
         self.resumed = 0
-        self.pinned: list[Parked] = []
+        self.pinned: list[CachedPrefix] = []
         self.refused = 0
         self.now = 0.0
         self.has_news = True  # the head was told something since it had nothing to put

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from core.engine.sessions import (
     END,
-    Session,
+    SessionFile,
     check_fits,
     delete_session,
     existing,
@@ -35,7 +35,7 @@ from core.trust.sealed import CHUNK, write_sealed
 SECRET = b"s" * 32
 TOKENS = [5, 0, 70_000, 9]
 SAID = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
-SESSION = Session(
+SESSION = SessionFile(
     model="tiny",
     fingerprint="f" * 64,
     mlx_lm="1.2",
@@ -55,19 +55,19 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path / "sessions"
 
 
-def save(path: Path, session: Session = SESSION, caches: dict[int, bytes] = CACHES) -> Path:
+def save(path: Path, session: SessionFile = SESSION, caches: dict[int, bytes] = CACHES) -> Path:
     with writing(path, SECRET, session) as put:
         for index, data in caches.items():
             put(index, data)
     return path
 
 
-def load(path: Path, secret: bytes = SECRET) -> tuple[Session, dict[int, bytes]]:
+def load(path: Path, secret: bytes = SECRET) -> tuple[SessionFile, dict[int, bytes]]:
     session, caches = reading(path, secret)
     return session, dict(caches)
 
 
-def but(**changes: Any) -> Session:
+def but(**changes: Any) -> SessionFile:
     return msgspec.structs.replace(SESSION, **changes)
 
 
@@ -151,7 +151,7 @@ def test_what_is_wrong_is_said(folder: Path, content: bytes, difference: str) ->
         pytest.param(but(mlx_lm="1.1"), "mlx-lm 1.1 made .* mlx-lm 1.2 runs", id="version of mlx-lm"),
     ],
 )
-def test_another_model_or_cache_is_refused_with_both_named(session: Session, difference: str) -> None:
+def test_another_model_or_cache_is_refused_with_both_named(session: SessionFile, difference: str) -> None:
     facts: dict[str, Any] = {"model": "tiny", "fingerprint": "f" * 64, "mlx_lm": "1.2", "kv_bits": None}
     check_fits(SESSION, **facts)
     check_fits(but(model="the same by another name"), **facts)

@@ -12,7 +12,7 @@ import pytest
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
 from core.link import channel, ends
 from core.link.channel import Receiver, Sender, accept, dial, listen
-from core.link.frames import HEADER, FrameType, Header
+from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.seal import Sealer
 from core.link.session import REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import check_peer, client_context
@@ -119,7 +119,7 @@ def test_frames_flow_with_all_their_fields(pair: tuple[Sender, Receiver]) -> Non
         parts=[b"abc", memoryview(b"def")],
     )
     frame = receiver.recv(2.0)
-    assert frame.header == Header(FrameType.ACTIVATION, 2, 1, 0, 22, 7, 1, b"r" * 16, 3, 9, 2, 4)
+    assert frame.header == FrameHeader(FrameType.ACTIVATION, 2, 1, 0, 22, 7, 1, b"r" * 16, 3, 9, 2, 4)
     assert bytes(frame.body) == b"abcdef"
     assert sender.stats.frames == receiver.stats.frames == 1
     assert sender.stats.bytes == receiver.stats.bytes == 48 + 22
@@ -302,7 +302,9 @@ def test_a_changed_frame_closes_the_link(pair: tuple[Sender, Receiver], at: int)
 def test_a_body_of_1_gib_is_refused_before_allocating(pair: tuple[Sender, Receiver]) -> None:
     sender, receiver = pair
     room = len(receiver._opener._buffer)
-    sender._sock.sendall(HEADER.pack(b"MC", 1, *Header(FrameType.KV, 0, 0, 0, 1 << 30, 0, 1, bytes(16), 0, 0, 0, 0)))
+    sender._sock.sendall(
+        HEADER.pack(b"MC", 1, *FrameHeader(FrameType.KV, 0, 0, 0, 1 << 30, 0, 1, bytes(16), 0, 0, 0, 0))
+    )
     with pytest.raises(ProtocolError):
         receiver.recv(2.0)
     assert len(receiver._opener._buffer) == room

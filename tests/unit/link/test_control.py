@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, NotPaired, ProtocolError, SealError
 from core.link import control, wire
 from core.link.control import ControlLink, ControlServer, dial_control, serve_control
-from core.link.frames import HEADER, FrameType, Header
+from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.tls import client_context
 from core.link.wire import KnockLimiter
 from core.settings import MAX_CONTROL_BODY
@@ -102,7 +102,7 @@ async def test_a_message_beyond_the_limit_is_refused_by_both_sides(house: House)
 
 async def test_a_header_that_claims_1_gib_closes_the_link(house: House) -> None:
     near, far = await house.pair()
-    near._wire.write(HEADER.pack(b"MC", 1, *Header(FrameType.PLAN, 0, 0, 0, 1 << 30, 0, 1, bytes(16), 0, 0, 0, 0)))
+    near._wire.write(HEADER.pack(b"MC", 1, *FrameHeader(FrameType.PLAN, 0, 0, 0, 1 << 30, 0, 1, bytes(16), 0, 0, 0, 0)))
     with pytest.raises(ProtocolError):
         await soon(far.recv())
 

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ProtocolError
-from core.link.frames import HEADER, TAG_BYTES, DType, Flag, FrameType, Header, pack, parse
+from core.link.frames import HEADER, TAG_BYTES, DType, Flag, FrameHeader, FrameType, pack, parse
 from core.settings import MAX_BODY, MAX_ROWS
 
 u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 headers = st.builds(
-    lambda low, high, **rest: Header(layer_lo=min(low, high), layer_hi=max(low, high), **rest),
+    lambda low, high, **rest: FrameHeader(layer_lo=min(low, high), layer_hi=max(low, high), **rest),
     u16,
     u16,
     type=st.sampled_from(FrameType),
@@ -26,11 +26,11 @@ headers = st.builds(
     rows=st.integers(0, MAX_ROWS),
     plan_gen=u16,
 )
-GOOD = Header(FrameType.ACTIVATION, 1, 2, 0, 80, 5, 9, b"Q" * 16, 0, 15, 1, 1)
+GOOD = FrameHeader(FrameType.ACTIVATION, 1, 2, 0, 80, 5, 9, b"Q" * 16, 0, 15, 1, 1)
 
 
 @given(headers)
-def test_header_round_trip(header: Header) -> None:
+def test_header_round_trip(header: FrameHeader) -> None:
     data = pack(header)
     assert len(data) == HEADER.size == 48
     assert parse(data) == header
@@ -38,7 +38,7 @@ def test_header_round_trip(header: Header) -> None:
 
 
 @given(st.binary(max_size=64), headers, st.integers(0, 48))
-def test_the_parser_raises_only_protocol_errors(junk: bytes, header: Header, keep: int) -> None:
+def test_the_parser_raises_only_protocol_errors(junk: bytes, header: FrameHeader, keep: int) -> None:
     for data in (junk, b"MC\x01" + junk, pack(header)[:keep] + junk):
         with contextlib.suppress(ProtocolError):
             parse(data)

@@ -13,9 +13,9 @@ from core.link.liveness import (
     HUNG_S,
     LATE_S,
     STUCK_S,
-    Change,
     Dead,
     Liveness,
+    LivenessChange,
     ProgressClock,
     Slept,
     Suspected,
@@ -30,7 +30,7 @@ JUST = 1e-6
 
 class Told(NamedTuple):
     at: float
-    change: Change
+    change: LivenessChange
 
 
 def run(liveness: Liveness, until: float) -> list[Told]:
@@ -42,7 +42,7 @@ def run(liveness: Liveness, until: float) -> list[Told]:
     return told
 
 
-def kinds(told: Sequence[Told]) -> list[type[Change]]:
+def kinds(told: Sequence[Told]) -> list[type[LivenessChange]]:
     return [type(each.change) for each in told]
 
 
@@ -58,7 +58,7 @@ def kinds(told: Sequence[Told]) -> list[type[Change]]:
     ],
 )
 @pytest.mark.parametrize("phase", [0.0, 0.1, 0.3, 0.499])
-def test_a_silence_by_the_table(silence_s: float, expected: list[type[Change]], phase: float) -> None:
+def test_a_silence_by_the_table(silence_s: float, expected: list[type[LivenessChange]], phase: float) -> None:
     liveness = Liveness()
     liveness.tick(100.0)
     liveness.add(A, 100.0 + phase)

@@ -13,7 +13,7 @@ from core.errors import LinkError, LinkLost, ProtocolError, SealError
 from core.link.control import ControlLink, serve_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
-from core.link.rekeyed_link import Line
+from core.link.rekeyed_link import RekeyedLink
 from core.settings import MAX_FRAMES_PER_KEY
 from core.trust.roster import RosterStore
 from tests.support.macs import bundle, chain, cluster, mac
@@ -36,26 +36,26 @@ async def house() -> AsyncIterator[House]:
     await asyncio.gather(*(link.wait_closed() for link in house.open))
 
 
-async def lines(house: House) -> tuple[Line, Line]:
+async def lines(house: House) -> tuple[RekeyedLink, RekeyedLink]:
     near, far = await house.pair()
-    return Line(near, dialled=True), Line(far, dialled=False)
+    return RekeyedLink(near, dialled=True), RekeyedLink(far, dialled=False)
 
 
-async def renew(house: House, near: Line, far: Line, **how: Any) -> tuple[ControlLink, ControlLink]:
+async def renew(house: House, near: RekeyedLink, far: RekeyedLink, **how: Any) -> tuple[ControlLink, ControlLink]:
     """New links for both ends, as far as the dialler can bring it about."""
     links = await house.pair(**how)
-    far.set_aside(Line(links[1], dialled=False))
+    far.set_aside(RekeyedLink(links[1], dialled=False))
     near.renew(links[0])
     return links
 
 
-async def count_up(line: Line) -> None:
+async def count_up(line: RekeyedLink) -> None:
     for number in range(ROUNDS * 5):
         await line.link.send(FrameType.PING, b"%d" % number)
         await asyncio.sleep(0)
 
 
-async def count_along(line: Line) -> None:
+async def count_along(line: RekeyedLink) -> None:
     for number in range(ROUNDS * 5):
         assert await line.recv() == (FrameType.PING, b"%d" % number)
 
@@ -99,7 +99,7 @@ async def test_an_old_link_that_ends_without_a_resume_ends_the_line_and_leaves_t
 ) -> None:
     near, far = await lines(house)
     links = await house.pair()
-    far.set_aside(Line(links[1], dialled=False))
+    far.set_aside(RekeyedLink(links[1], dialled=False))
     near.link.close()
     with pytest.raises(LinkLost):
         await soon(far.recv())
@@ -113,7 +113,7 @@ async def test_an_old_link_that_ends_without_a_resume_ends_the_line_and_leaves_t
 async def test_a_link_aside_that_ended_meanwhile_is_not_kept(house: House) -> None:
     _, far = await lines(house)
     links = await house.pair()
-    far.set_aside(Line(links[1], dialled=False))
+    far.set_aside(RekeyedLink(links[1], dialled=False))
     links[0].close()
     await soon(links[0].wait_closed())
     await until(lambda: links[1].is_closed)
@@ -124,7 +124,7 @@ async def test_only_the_newest_is_kept_aside_and_all_are_closed_with_the_line(ho
     _, far = await lines(house)
     first, second = await house.pair(), await house.pair()
     for _, link in (first, second):
-        far.set_aside(Line(link, dialled=False))
+        far.set_aside(RekeyedLink(link, dialled=False))
     with pytest.raises(LinkLost):
         await soon(first[0].recv())
     far.close()
@@ -142,7 +142,7 @@ async def test_a_resume_to_nowhere_is_refused(house: House) -> None:
 async def test_only_who_dialled_says_resume_first(house: House) -> None:
     near, far = await lines(house)
     links = await house.pair()
-    near.set_aside(Line(links[0], dialled=False))
+    near.set_aside(RekeyedLink(links[0], dialled=False))
     far.link.succeed(links[1])
     with pytest.raises(ProtocolError, match="has not dialled"):
         await soon(near.recv())
@@ -151,7 +151,7 @@ async def test_only_who_dialled_says_resume_first(house: House) -> None:
 async def test_a_resume_does_not_lead_to_a_link_that_this_mac_dialled_itself(house: House) -> None:
     near, far = await lines(house)
     links = await house.pair()
-    far.set_aside(Line(links[1], dialled=True))
+    far.set_aside(RekeyedLink(links[1], dialled=True))
     near.renew(links[0])
     with pytest.raises(ProtocolError, match="has not dialled"):
         await soon(far.recv())
@@ -159,7 +159,7 @@ async def test_a_resume_does_not_lead_to_a_link_that_this_mac_dialled_itself(hou
 
 async def test_a_resume_that_carries_something_is_refused(house: House) -> None:
     near, far = await lines(house)
-    far.set_aside(Line((await house.pair())[1], dialled=False))
+    far.set_aside(RekeyedLink((await house.pair())[1], dialled=False))
     near.link._put(FrameType.RESUME, b"x")
     with pytest.raises(ProtocolError, match="RESUME of 1 bytes"):
         await soon(far.recv())
@@ -171,7 +171,7 @@ async def test_what_waits_for_equal_rosters_goes_on_with_the_new_link(house: Hou
         store.adopt(bundle(chain(size), *(mac(n).certificate_der for n in range(size))))
     house.knows = stores[1].cluster
     links = await house.pair(knows=stores[0].cluster())
-    near, far = Line(links[0], dialled=True), Line(links[1], dialled=False)
+    near, far = RekeyedLink(links[0], dialled=True), RekeyedLink(links[1], dialled=False)
     await near.link.send(FrameType.PING, b"held")
     house.knows = stores[0].cluster
     await renew(house, near, far, knows=stores[0].cluster())
@@ -213,6 +213,6 @@ async def test_a_key_that_nobody_renewed_stops(house: House) -> None:
     assert await soon(far.recv()) == (FrameType.PING, b"the last")
     with pytest.raises(SealError, match="as many frames as one key may"):
         await near.send(FrameType.PING, b"one more")
-    line = Line(near, dialled=True)
+    line = RekeyedLink(near, dialled=True)
     with pytest.raises(LinkError):
         line.renew((await house.pair())[0])

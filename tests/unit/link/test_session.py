@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from core.errors import HandshakeError, ProtocolError, SealError
 from core.events import Level
-from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameType, Header
+from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameHeader, FrameType
 from core.link.seal import Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, Session
+from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, LinkSession
 from core.settings import MAX_BODY, MAX_FRAMES_PER_KEY
 from core.trust.identity import device_id_of
 from core.trust.roster import Cluster, Member, Role, Roster, Stand
@@ -32,7 +32,7 @@ def party(me: int, other: int, *, kind: Kind = Kind.DATA, to: Cluster | None = N
     return Dialler(*arguments), Acceptor(*arguments)
 
 
-def agree(kind: Kind = Kind.DATA) -> tuple[Session, Session]:
+def agree(kind: Kind = Kind.DATA) -> tuple[LinkSession, LinkSession]:
     dialler, acceptor = party(0, 1, kind=kind)[0], party(1, 0, kind=kind)[1]
     auth, a = dialler.finish(acceptor.reply(dialler.hello))
     return a, acceptor.finish(auth)
@@ -66,7 +66,7 @@ def fixed(*values: bytes) -> Callable[[int], bytes]:
     return lambda length: queue.pop(0)
 
 
-def vector() -> tuple[Dialler, Session, Session]:
+def vector() -> tuple[Dialler, LinkSession, LinkSession]:
     a, b = Key(1, b"certA"), Key(2, b"certB")
     group = Cluster(VectorRoster(), {})  # type: ignore[arg-type]
 
@@ -399,7 +399,7 @@ def test_a_body_of_1_gib_is_refused_before_anything_is_allocated() -> None:
     _, opener = pair()
     before = len(opener._buffer)
     for length in (1 << 30, 2**32 - 1):
-        head = HEADER.pack(b"MC", 1, *Header(FrameType.KV, 0, 0, 0, length, 0, 0, bytes(16), 0, 0, 0, 0))
+        head = HEADER.pack(b"MC", 1, *FrameHeader(FrameType.KV, 0, 0, 0, length, 0, 0, bytes(16), 0, 0, 0, 0))
         with pytest.raises(ProtocolError, match="outside"):
             opener.open_frame(head)
     assert len(opener._buffer) == before

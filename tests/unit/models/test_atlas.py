@@ -12,7 +12,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slicing.batching import one_row
 from core.models.slicing.cuts import legal_cuts
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import checks_guesses
 from core.models.slicing.slots import Slice
 from tests.support.atlas import CANNOT_RUN, FAMILIES, RUNNING
@@ -66,7 +66,7 @@ class Made:
         self.variant = variant
         self.bits = bits
         self.whole = build(variant, dtype, bits)
-        self.probe = Probe(self.whole)
+        self.probe = ModelProbe(self.whole)
 
     def reference(self) -> Reference:
         """The run that rings of this model have to equal; raises AssertionError unless it wanders."""

@@ -19,7 +19,7 @@ from core.errors import SessionError
 from core.models.made.maker import random_model
 from core.models.slicing import cache_state
 from core.models.slicing.cuts import legal_cuts
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import KV_GROUP, Slice
 from tests.support.atlas import RUNNING, config_of
 from tests.support.made import build, twin
@@ -44,7 +44,7 @@ Saved = dict[int, bytes]
 class Row:
     """One row in a model that is cut at `cuts`; the first stage has norm and head. `make` gives equal instances."""
 
-    def __init__(self, make: Callable[[], nn.Module], probe: Probe, cuts: Sequence[int], bits: int | None) -> None:
+    def __init__(self, make: Callable[[], nn.Module], probe: ModelProbe, cuts: Sequence[int], bits: int | None) -> None:
         self.stages = [
             Slice(make(), probe, start, stop, embed=start == 0, output=start == 0)
             for start, stop in pairwise((0, *cuts, probe.layers))
@@ -87,7 +87,7 @@ class Row:
 
 def check_moved(whole: nn.Module, make: Callable[[], nn.Module], bits: int | None = None) -> None:
     """Saved at one split and loaded at others, it goes on like a row that never moved."""
-    probe, reference = Probe(whole), Reference(whole, CHUNKS, STEPS)
+    probe, reference = ModelProbe(whole), Reference(whole, CHUNKS, STEPS)
     assert len(set(reference.tokens)) > STEPS // 2
     before, behind = reference.inputs[:SAVED_AFTER], reference.inputs[SAVED_AFTER:]
     legal = sorted(legal_cuts(probe))
@@ -129,7 +129,7 @@ def test_a_row_in_few_bits_moves_to_another_split(variant: str, bits: int) -> No
 def test_a_row_saved_right_after_its_prompt_moves_too() -> None:
     """A window is longer behind a chunk than behind a step."""
     whole = build("llama sliding")
-    probe = Probe(whole)
+    probe = ModelProbe(whole)
     row, other = (Row(lambda: twin("llama sliding", whole), probe, cuts, None) for cuts in ([3], [5]))
     row.step(np.random.default_rng(1).integers(4, 200, (1, 40)).tolist())
     other.load(row.save(), 40)
@@ -139,7 +139,7 @@ def test_a_row_saved_right_after_its_prompt_moves_too() -> None:
 
 def test_what_is_saved_holds_no_more_than_its_tokens() -> None:
     whole = build("llama")
-    row = Row(lambda: twin("llama", whole), Probe(whole), [4], None)
+    row = Row(lambda: twin("llama", whole), ModelProbe(whole), [4], None)
     row.step([[1, 2, 3]])
     # keys and values, 2 heads of 32 numbers, 3 tokens; and shapes
     assert {len(data) for data in row.save().values()} == {2 * 2 * 32 * 3 * 4 + 1 + 2 * (2 + 4 * 4)}
@@ -149,7 +149,7 @@ def test_what_is_saved_holds_no_more_than_its_tokens() -> None:
 def held(variant: str) -> tuple[Slice, Saved, int]:
     """A whole model, and what a row of it holds."""
     whole = build(variant)
-    row = Row(lambda: twin(variant, whole), Probe(whole), [], None)
+    row = Row(lambda: twin(variant, whole), ModelProbe(whole), [], None)
     row.step(np.random.default_rng(2).integers(4, 200, (1, 21)).tolist())
     return row.stages[0], row.save(), row.tokens
 

@@ -16,7 +16,7 @@ import pytest
 
 from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.architectures import ALIASES
-from core.models.files.catalog import Broken, Catalog, ModelEntry, fingerprint, read_entry, scan
+from core.models.files.catalog import BrokenModel, Catalog, ModelEntry, fingerprint, read_entry, scan
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.made.maker import make_model
 from core.settings import hub_cache
@@ -273,7 +273,7 @@ def test_what_cannot_be_used_is_listed_with_the_reason(model: Path, tmp_path: Pa
     good, *broken = catalog.survey()
     assert isinstance(good, ModelEntry)
     assert good.name == "a-good"
-    reasons = {b.name: (b.problem.kind, b.problem.what) for b in broken if isinstance(b, Broken)}
+    reasons = {b.name: (b.problem.kind, b.problem.what) for b in broken if isinstance(b, BrokenModel)}
     assert reasons == {
         "bare": ("BadModel", "bare has no config.json."),
         "cut": ("BadModel", f"{SHARD} is missing in cut."),
@@ -291,7 +291,7 @@ def test_what_changes_is_read_anew_and_nothing_else(model: Path, monkeypatch: py
     [before] = catalog.survey()
     assert isinstance(before, ModelEntry)
     moved = (model / SHARD).rename(model.parent / "moved")
-    assert isinstance(catalog.survey()[0], Broken)
+    assert isinstance(catalog.survey()[0], BrokenModel)
     moved.rename(model / SHARD)
     assert catalog.survey() == [before]
     config = json.loads((model / "config.json").read_text()) | {"max_position_embeddings": 99}

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from core.models.made.maker import make_model
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 
 LAYERS = 8
 
@@ -33,7 +33,7 @@ def examined(directory: Path) -> subprocess.CompletedProcess[bytes]:
 
 def test_a_model_that_can_be_cut_everywhere_says_so(plain: Path) -> None:
     ran = examined(plain)
-    found = msgspec.json.decode(ran.stdout, type=Anatomy)
+    found = msgspec.json.decode(ran.stdout, type=SplitProfile)
     assert (ran.returncode, found.layers, found.cuts) == (0, LAYERS, tuple(range(1, LAYERS)))
     assert found.boundary_bytes == (96 * 4,) * LAYERS, "one float32 vector of the hidden size"
     assert (found.unsplittable, found.one_row, found.reveals_tokens) == ("", "", False)
@@ -41,7 +41,7 @@ def test_a_model_that_can_be_cut_everywhere_says_so(plain: Path) -> None:
 
 def test_layers_that_borrow_keys_forbid_cuts(plain: Path, tmp_path: Path) -> None:
     directory = borrowing(plain, tmp_path / "borrowing")
-    found = msgspec.json.decode(examined(directory).stdout, type=Anatomy)
+    found = msgspec.json.decode(examined(directory).stdout, type=SplitProfile)
     # layers 4 to 7 borrow from layer 2 (sliding) and layer 3 (full)
     assert found.cuts == (1, 2)
 

@@ -17,7 +17,7 @@ from core.errors import BadModel, ModelError, ModelNotFound
 from core.models.files.manifest import PIECE_BYTES, Manifests, differing
 from core.models.files.safetensors import INDEX_NAME
 from core.models.made.maker import make_model
-from core.node.disks.local_models import Models
+from core.node.disks.local_models import LocalModels
 from core.settings import MIB
 
 SHARDS = [f"model-0000{n}-of-00003.safetensors" for n in (1, 2, 3)]
@@ -155,7 +155,7 @@ def test_a_missing_model_or_shard_is_named(model: Path, cache: Path, tmp_path: P
 async def test_two_at_once_agree_and_a_cancelled_one_ends(model: Path, cache: Path) -> None:
     with (model / SHARDS[2]).open("ab") as file:
         file.truncate(256 * MIB)
-    models = Models([model], cache)
+    models = LocalModels([model], cache)
     given_up = asyncio.create_task(models.manifest(model))
     first, second = (asyncio.create_task(models.manifest(model)) for _ in range(2))
     await asyncio.sleep(0)

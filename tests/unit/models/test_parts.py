@@ -14,7 +14,7 @@ import pytest
 from mlx.utils import tree_flatten
 
 from core.models.files.parts import Part, parts_of
-from core.models.files.safetensors import Header, Tensor, read_headers
+from core.models.files.safetensors import SafetensorsHeader, Tensor, read_headers
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice, slice_parts
@@ -122,8 +122,8 @@ def test_parts_that_touch_are_one_and_every_header_is_there() -> None:
         return Tensor(dtype="U8", shape=(nbytes,), nbytes=nbytes, begin=begin)
 
     headers = {
-        "one": Header(nbytes=100, tensors={"c": tensor(30, 5), "a": tensor(0, 10), "b": tensor(10, 20)}),
-        "two": Header(
+        "one": SafetensorsHeader(nbytes=100, tensors={"c": tensor(30, 5), "a": tensor(0, 10), "b": tensor(10, 20)}),
+        "two": SafetensorsHeader(
             nbytes=50, tensors={"d": tensor(0, 7), "e": tensor(7, 7), "f": tensor(14, 1), "g": tensor(20, 0)}
         ),
     }

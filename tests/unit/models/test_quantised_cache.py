@@ -13,7 +13,7 @@ from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import UnsupportedModel
 from core.models.made.maker import random_model
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import KV_GROUP, Slice
 from tests.support.atlas import config_of
 
@@ -38,7 +38,7 @@ def test_stages_equal_the_whole(name: str, bits: int) -> None:
     stages = []
     for start, stop in ((0, 3), (3, 8)):
         part = build(CONFIGS[name])
-        stages.append(Slice(part, Probe(part), start, stop, embed=start == 0, output=start == 0))
+        stages.append(Slice(part, ModelProbe(part), start, stop, embed=start == 0, output=start == 0))
     lists = [stage.new_caches() for stage in stages]
     rng = np.random.default_rng(1)
     position, token, seen = 0, 1, []
@@ -62,7 +62,7 @@ def test_stages_equal_the_whole(name: str, bits: int) -> None:
 
 def test_a_rotating_cache_is_refused_with_the_cure() -> None:
     model = build(config_of("gpt_oss"))
-    stage = Slice(model, Probe(model), 0, 4, embed=True, output=True)
+    stage = Slice(model, ModelProbe(model), 0, 4, embed=True, output=True)
     with pytest.raises(UnsupportedModel, match="8 bits") as caught:
         stage.quantise(stage.new_caches(), 8)
     assert "--kv-bits" in caught.value.fix

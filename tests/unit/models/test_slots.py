@@ -16,7 +16,7 @@ from core.errors import IllegalCut, StageFailed, UnsupportedModel
 from core.models.made.maker import make_model
 from core.models.slicing.cuts import check_cuts, legal_cuts
 from core.models.slicing.loading import load_slice
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from tests.support.atlas import config_of
 from tests.support.rings import Reference, Ring, check
@@ -95,7 +95,7 @@ LOOPED = {**COMMON, "model_type": "nanbeige", "attention_bias": False, "mlp_bias
 
 
 def test_layers_that_borrow_keys_stay_with_the_layers_that_made_them() -> None:
-    probe = Probe(unweighted({**GEMMA4, "num_kv_shared_layers": 4}))
+    probe = ModelProbe(unweighted({**GEMMA4, "num_kv_shared_layers": 4}))
     # layers 4 to 7 borrow from layer 2 (sliding) and layer 3 (full)
     assert legal_cuts(probe) == {1, 2}
     check_cuts(probe, 2, 8, embed=False, output=True)
@@ -105,7 +105,7 @@ def test_layers_that_borrow_keys_stay_with_the_layers_that_made_them() -> None:
 
 
 def test_what_layers_read_of_each_token_travels_with_the_hidden_state() -> None:
-    probe = Probe(unweighted({**GEMMA4, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 300}))
+    probe = ModelProbe(unweighted({**GEMMA4, "hidden_size_per_layer_input": 16, "vocab_size_per_layer_input": 300}))
     assert probe.reveals_tokens
     assert legal_cuts(probe) == set(range(1, 8))
     # the hidden state, and 16 numbers for each layer behind the cut
@@ -125,7 +125,7 @@ AFM7 |= {"num_layers": 8, "num_kv_reuse_layers": 3}
 
 
 def test_a_hidden_state_in_several_copies_crosses_with_all_of_them() -> None:
-    probe = Probe(unweighted({"model_type": "gemma3n", "text_config": GEMMA3N}))
+    probe = ModelProbe(unweighted({"model_type": "gemma3n", "text_config": GEMMA3N}))
     assert probe.reveals_tokens
     # layers 6 and 7 borrow the keys of layers 5 and 3
     assert legal_cuts(probe) == {1, 2, 3}
@@ -133,24 +133,24 @@ def test_a_hidden_state_in_several_copies_crosses_with_all_of_them() -> None:
 
 
 def test_layers_that_read_another_layers_cache_stay_with_it() -> None:
-    probe = Probe(unweighted(AFM7))
+    probe = ModelProbe(unweighted(AFM7))
     assert probe.reads_caches
     assert legal_cuts(probe) == {1, 2, 3, 4}
 
 
 def test_layers_that_share_a_dict_stay_together() -> None:
-    probe = Probe(unweighted(config_of("deepseek_v41")))
+    probe = ModelProbe(unweighted(config_of("deepseek_v41")))
     assert legal_cuts(probe) == {1, 2, 4, 6}
 
 
 def test_an_object_that_gathers_blocks_crosses_the_cut() -> None:
-    probe = Probe(unweighted(config_of("kimi_k3")))
+    probe = ModelProbe(unweighted(config_of("kimi_k3")))
     assert legal_cuts(probe) == set(range(1, 8))
     assert probe.boundaries[0].bytes_per_token < probe.boundaries[6].bytes_per_token
 
 
 def test_layers_that_run_twice_stay_in_one_process() -> None:
-    probe = Probe(unweighted(LOOPED))
+    probe = ModelProbe(unweighted(LOOPED))
     assert legal_cuts(probe) == frozenset()
     with pytest.raises(UnsupportedModel, match="more than once"):
         check_cuts(probe, 0, 4, embed=True, output=False)
@@ -158,7 +158,7 @@ def test_layers_that_run_twice_stay_in_one_process() -> None:
 
 def test_a_second_array_crosses_the_cut_where_the_next_layer_reads_it() -> None:
     ranks = dict.fromkeys(("a_low_rank_dim", "decay_low_rank_dim", "gate_low_rank_dim", "v_low_rank_dim"), 16)
-    probe = Probe(unweighted({**COMMON, "model_type": "rwkv7", "norm_eps": 1e-5, **ranks}))
+    probe = ModelProbe(unweighted({**COMMON, "model_type": "rwkv7", "norm_eps": 1e-5, **ranks}))
     assert legal_cuts(probe) == set(range(1, 8))
     assert probe.boundaries[3].bytes_per_token == 2 * 96 * 4
 
@@ -166,7 +166,7 @@ def test_a_second_array_crosses_the_cut_where_the_next_layer_reads_it() -> None:
 def test_the_probe_leaves_the_model_as_it_was() -> None:
     model = unweighted({**COMMON, "model_type": "llama"})
     classes = [type(m) for m in model.modules()]
-    probe = Probe(model)
+    probe = ModelProbe(model)
     assert [type(m) for m in model.modules()] == classes
     assert probe.embed == {"model.embed_tokens.weight"}
     assert probe.output == {"model.norm.weight", "lm_head.weight"}
@@ -175,7 +175,7 @@ def test_the_probe_leaves_the_model_as_it_was() -> None:
 
 def small_slice(start: int, stop: int) -> Slice:
     model = unweighted({**COMMON, "model_type": "llama"})
-    return Slice(model, Probe(model), start, stop, embed=start == 0, output=stop == 8)
+    return Slice(model, ModelProbe(model), start, stop, embed=start == 0, output=stop == 8)
 
 
 def test_a_stage_refuses_a_boundary_of_another_shape() -> None:

@@ -31,18 +31,18 @@ from core.events import (
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_LOSSES, Answers
-from core.node.answers.token_log import Opening, Written, read_token_log
+from core.node.answers.token_log import AnswerRecord, Written, read_token_log
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.ring.plan_leader import Cluster
-from core.node.ring.plan_lifecycle import Formation
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests import AnswerId, ChatRequest, Message, Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import (
     LENGTH,
+    AnswerDone,
     Cancel,
     Command,
-    Done,
     Generate,
     Prefilled,
     Report,
@@ -90,12 +90,12 @@ class Desk:
         self.before: dict[str, int] = {}  # tokens that were written before this desk went on
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
-        self.cluster = Cluster(mac_id(0), None, None, self.bus, journal)  # type: ignore[arg-type]
+        self.cluster = PlanLeader(mac_id(0), None, None, self.bus, journal)  # type: ignore[arg-type]
         self.answers = Answers(self.cluster, self.pipe, self.bus, journal, folder / "tokens", SECRET)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> Desk:
-        formation = self.cluster._formation = Formation(replace(plan_of(2), context=context, rows=ROWS))
+        formation = self.cluster._formation = PlanLifecycle(replace(plan_of(2), context=context, rows=ROWS))
         formation.phase = "ready"
         await self.answers.use(self.model)
         return self
@@ -123,7 +123,7 @@ class Desk:
 
     def says(self, report: Report) -> None:
         told = unpack_report(pack(report)[LENGTH.size :])
-        assert isinstance(told, Token | Prefilled | Done)
+        assert isinstance(told, Token | Prefilled | AnswerDone)
         self.answers.heard(told)
 
     def writes(self, request: Request, tokens: Sequence[int]) -> None:
@@ -133,7 +133,7 @@ class Desk:
 
     def ends(self, request: Request, reason: FinishReason = "length", problem: Problem | None = None) -> None:
         self.says(
-            Done(
+            AnswerDone(
                 request_id=request.request_id,
                 finish_reason=reason,
                 prompt_tokens=len(request.tokens),
@@ -155,7 +155,7 @@ class Desk:
     def shown(self, request: Request) -> str:
         return "".join(event.text for event in self.told(request)) + self.done(request).text
 
-    def logged(self, request: Request) -> tuple[Opening, list[int]]:
+    def logged(self, request: Request) -> tuple[AnswerRecord, list[int]]:
         return self.log_of(request)[:2]
 
     def log_of(self, request: Request) -> Written:
@@ -233,7 +233,7 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
     assert not desk.bus.now.running
     progress = Progress(task="prefill", request_id=two.request_id, done=3, total=4, unit="tokens")
     assert [event for event in desk.bus.events if isinstance(event, Progress)] == [progress]
-    opening = Opening(
+    opening = AnswerRecord(
         request_id=one.request_id,
         model="toy",
         fingerprint="f" * 64,
@@ -522,7 +522,7 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
     one, two = await desk.ask(), await desk.ask()
     desk.answers.suspend()
     plan = replace(formation.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
-    desk.cluster._formation = Formation(plan)
+    desk.cluster._formation = PlanLifecycle(plan)
     desk.cluster._formation.phase = "ready"
     with files_up_to((desk.folder / "tokens" / f"{one.request_id}.mct").stat().st_size):
         desk.answers.send()
@@ -530,7 +530,7 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
     assert {desk.done(r).finish_reason for r in (one, two)} == {"error"}
     three = await desk.ask()
     desk.answers.suspend()
-    desk.cluster._formation = Formation(replace(plan, stages=plan_of(2).stages))
+    desk.cluster._formation = PlanLifecycle(replace(plan, stages=plan_of(2).stages))
     desk.cluster._formation.phase = "ready"
     desk.answers.send()
     desk.answers.suspend()

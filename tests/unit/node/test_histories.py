@@ -6,7 +6,16 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
-from core.node.ring.plan_lifecycle import MAX_RELINKS, Action, Connect, Formation, GiveUp, Prove, Ready, Show
+from core.node.ring.plan_lifecycle import (
+    MAX_RELINKS,
+    Action,
+    ConnectRing,
+    GiveUp,
+    PlanLifecycle,
+    ProveRing,
+    Ready,
+    ShowStage,
+)
 from tests.unit.node.test_plan_lifecycle import FILES, GEN, PROBLEM, PROOF, held, mac_id, plan_of
 
 
@@ -18,7 +27,7 @@ class AnyHistory(RuleBasedStateMachine):
     @initialize(count=st.integers(1, 4))
     def begin(self, count: int) -> None:
         self.count = count
-        self.formation = Formation(plan_of(count))
+        self.formation = PlanLifecycle(plan_of(count))
         self.listening: set[str] = set()
         self.same: set[str] = set()
         self.holding: set[str] = set()
@@ -33,7 +42,7 @@ class AnyHistory(RuleBasedStateMachine):
     def take(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
-                case Connect(plan=plan, ports=ports):
+                case ConnectRing(plan=plan, ports=ports):
                     assert not self.is_over
                     assert self.count > 1
                     assert self.everyone(self.listening)
@@ -42,7 +51,7 @@ class AnyHistory(RuleBasedStateMachine):
                     assert len(ports) == self.count
                     assert plan.plan_gen == (GEN if self.gen is None else self.gen + 1)
                     self.gen, self.linked, self.is_ready, self.is_proving = plan.plan_gen, set(), False, False
-                case Prove(plan=plan):
+                case ProveRing(plan=plan):
                     assert not self.is_proved
                     assert not self.is_over
                     assert self.everyone(self.holding)
@@ -57,7 +66,7 @@ class AnyHistory(RuleBasedStateMachine):
                 case GiveUp():
                     assert not self.is_over
                     self.is_over, self.is_ready, self.is_proving = True, False, False
-                case Show():
+                case ShowStage():
                     pass
         assert self.formation.phase == (
             "failed"

@@ -23,14 +23,14 @@ from core.node.base.messages import (
     HoldsAsk,
     KeyChange,
     KeyRefused,
+    LinkProbe,
     LinkUp,
     PartAsk,
     PartSent,
     Ping,
     Pong,
-    Prepare,
     Prepared,
-    Probe,
+    PrepareStage,
     Probed,
     Release,
     Reported,
@@ -45,7 +45,7 @@ from core.node.base.messages import (
 )
 from core.requests import SpeedResult
 from core.settings import MAX_CONTROL_BODY
-from core.worker.messages import Broken, Failed, Linked, Loading
+from core.worker.messages import Failed, LinkBroken, Linked, Loading
 from tests.unit.node.test_plan_lifecycle import FILES, held, mac_id, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
@@ -84,7 +84,7 @@ HELD = HeldModel(
 EVERY: list[AnyMessage] = [
     Ping(sent=12.5),
     Pong(sent=12.5, status=STATUS),
-    Prepare(plan=plan_of(3), index=2),
+    PrepareStage(plan=plan_of(3), index=2),
     Prepared(plan_gen=100, port=4718),
     Checked(plan_gen=100, files=FILES),
     LinkUp(plan=plan_of(2), port=4718),
@@ -92,13 +92,13 @@ EVERY: list[AnyMessage] = [
     Reported(plan_gen=100, report=held(1)),
     Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
     Reported(plan_gen=100, report=Linked(plan_gen=100)),
-    Reported(plan_gen=100, report=Broken(plan_gen=100, problem=PROBLEM)),
+    Reported(plan_gen=100, report=LinkBroken(plan_gen=100, problem=PROBLEM)),
     StageLost(plan_gen=100, problem=PROBLEM),
     Release(plan_gen=100, reason="The person unloaded it."),
     KeyChange(request=(b"\x00" * 300, b"\xff")),
     KeyRefused(problem=PROBLEM),
-    Probe(number=7, size=0),
-    Probe(number=(1 << 32) - 1, size=64),
+    LinkProbe(number=7, size=0),
+    LinkProbe(number=(1 << 32) - 1, size=64),
     Probed(number=7),
     SpeedAsk(test=1, target=mac_id(1)),
     SpeedMoved(test=1, done=3),
@@ -135,7 +135,7 @@ def test_every_kind_of_message_is_tried_here() -> None:
 def test_the_largest_plan_fits_a_control_frame() -> None:
     plan = plan_of(8)
     stages = tuple(msgspec.structs.replace(s, peer="\U0001f5a5" * 32) for s in plan.stages * 8)
-    _, body = to_frame(Prepare(plan=msgspec.structs.replace(plan, stages=stages), index=63))
+    _, body = to_frame(PrepareStage(plan=msgspec.structs.replace(plan, stages=stages), index=63))
     assert len(body) <= MAX_CONTROL_BODY
 
 

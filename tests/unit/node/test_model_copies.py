@@ -28,8 +28,8 @@ from core.node.base.messages import (
     to_frame,
 )
 from core.node.disks import model_copies
-from core.node.disks.local_models import Models
-from core.node.disks.model_copies import Copying, check_names
+from core.node.disks.local_models import LocalModels
+from core.node.disks.model_copies import ModelCopies, check_names
 from core.node.disks.model_inventory import held_model
 from core.settings import MAX_CONTROL_BODY
 
@@ -42,7 +42,7 @@ class Mac:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.copying = Copying(Models([folder], folder.parent / f"{folder.name}.json"), self, folder)
+        self.copying = ModelCopies(LocalModels([folder], folder.parent / f"{folder.name}.json"), self, folder)
         self.other: Mac | None = None
         self.sent: list[AnyMessage] = []
         self.lives_for = 1 << 30

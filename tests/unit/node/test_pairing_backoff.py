@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.node.pairing.pairing_backoff import GIVE_WAY_S, Knocks
+from core.node.pairing.pairing_backoff import GIVE_WAY_S, PairingBackoff
 from core.node.peers.discovery import read_sighting
 from core.node.peers.sightings import Place, Sightings
 from core.trust.pairing import APART_S
@@ -13,14 +13,14 @@ ID = mac(0).text_id
 
 
 def test_the_leader_knocks_at_once_and_the_other_gives_way() -> None:
-    assert Knocks(leads=True).due([HERE], 100.0) == HERE
-    other = Knocks(leads=False)
+    assert PairingBackoff(leads=True).due([HERE], 100.0) == HERE
+    other = PairingBackoff(leads=False)
     assert other.due([HERE], 100.0) is None
     assert other.due([HERE], 100.0 + GIVE_WAY_S) == HERE
 
 
 def test_nobody_knocks_at_one_place_again_before_the_window_takes_another_attempt() -> None:
-    knocks = Knocks(leads=True)
+    knocks = PairingBackoff(leads=True)
     knocks.note(HERE, 100.0)
     assert knocks.due([HERE], 100.0 + APART_S - 0.1) is None
     assert knocks.due([HERE, THERE], 100.0) == THERE, "another place does not wait for this one"

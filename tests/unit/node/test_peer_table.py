@@ -10,24 +10,24 @@ from core.events import Peer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.peers.addresses import AddressBook
-from core.node.peers.peer_table import Peers
+from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Place, Sightings
 from core.node.ring.supervisor import Supervisor
 from core.trust.seen import SeenMacs
-from core.trust.trust_assessment import Standing
+from core.trust.trust_assessment import TrustAssessment
 from tests.support.linked import plan_between
 from tests.support.macs import mac
 from tests.unit.node.test_dialling import until
 from tests.unit.node.test_mesh import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
 
 
-def peers_of(post: Post, number: int, folder: Path, step: int) -> Peers:
+def peers_of(post: Post, number: int, folder: Path, step: int) -> PeerTable:
     """Of a Mac whose worker has finished `step`."""
     own_id, bus, sightings = mac(number).text_id, Bus(), Sightings(lambda _: True)
     seen = SeenMacs(folder / "seen.json")
-    standing = Standing(post.store, seen, own_id, folder)
+    standing = TrustAssessment(post.store, seen, own_id, folder)
     own = Peer(device_id=own_id, name="me", state="connected", trust="paired", is_self=True)
-    peers = Peers(mac(number), post.store, standing, seen, sightings, AddressBook(sightings), bus, own)
+    peers = PeerTable(mac(number), post.store, standing, seen, sightings, AddressBook(sightings), bus, own)
     journal = Journal(folder / "log", "me", bus)
     supervisor = Supervisor(mac(number), HOST, journal, lambda _: None, lambda _: None)
     supervisor.step = step

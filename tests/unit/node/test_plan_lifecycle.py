@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 
 from core.errors import LinkLost
 from core.events import Plan, Stage
-from core.node.ring.plan_lifecycle import MAX_RELINKS, Action, Broke, Connect, Formation, GiveUp, Prove, Ready, Show
+from core.node.ring.plan_lifecycle import (
+    MAX_RELINKS,
+    Action,
+    Broke,
+    ConnectRing,
+    GiveUp,
+    PlanLifecycle,
+    ProveRing,
+    Ready,
+    ShowStage,
+)
 from core.worker.messages import Loaded
 
 PROOF = "Proved with 24 tokens in 0.2 s."
@@ -71,8 +81,8 @@ def of_kind(actions: list[Action], kind: type[_T]) -> list[_T]:
     return [a for a in actions if isinstance(a, kind)]
 
 
-def loaded_ring(count: int) -> Formation:
-    formation = Formation(plan_of(count))
+def loaded_ring(count: int) -> PlanLifecycle:
+    formation = PlanLifecycle(plan_of(count))
     for n in range(count):
         formation.prepared(mac_id(n), 7000 + n)
         formation.loaded(mac_id(n), held(n))
@@ -80,7 +90,7 @@ def loaded_ring(count: int) -> Formation:
     return formation
 
 
-def ready_ring(count: int) -> Formation:
+def ready_ring(count: int) -> PlanLifecycle:
     formation = loaded_ring(count)
     for n in range(count):
         formation.linked(mac_id(n), GEN)
@@ -90,7 +100,7 @@ def ready_ring(count: int) -> Formation:
 
 @given(st.integers(1, 4), st.data())
 def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.DataObject) -> None:
-    formation = Formation(plan_of(count))
+    formation = PlanLifecycle(plan_of(count))
     calls: list[Callable[[], list[Action]]] = []
     for n in range(count):
         calls += [
@@ -100,7 +110,7 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
             partial(formation.checked, mac_id(n), FILES),
         ]
     before = [a for call in data.draw(st.permutations(calls)) for a in call()]
-    connects = of_kind(before, Connect)
+    connects = of_kind(before, ConnectRing)
     after: list[Action] = []
     if count > 1:
         assert [c.ports for c in connects] == [tuple(7000 + n for n in range(count))]
@@ -109,13 +119,13 @@ def test_any_order_of_reports_leads_to_exactly_one_ready(count: int, data: st.Da
         after = [a for n, gen in order for a in formation.linked(mac_id(n), gen)]
     else:
         assert not connects, "a plan on one Mac has no links"
-    assert of_kind(before + after, Prove) == [Prove(formation.plan)]
+    assert of_kind(before + after, ProveRing) == [ProveRing(formation.plan)]
     assert not of_kind(before + after, Ready), "nobody may ask before the ring has computed"
     assert formation.proved(GEN - 1, PROOF) == []
     assert formation.proved(GEN, PROOF) == [Ready(formation.plan, PROOF)]
     assert formation.proved(GEN, PROOF) == []
     if count > 1:
-        last = {a.state.device_id: a.state for a in before + after if isinstance(a, Show)}
+        last = {a.state.device_id: a.state for a in before + after if isinstance(a, ShowStage)}
         assert {s.status for s in last.values()} == {"ready"}
         assert [last[mac_id(n)].weight_bytes for n in range(count)] == [1000 + n for n in range(count)]
 
@@ -124,9 +134,9 @@ def test_a_broken_link_is_made_anew_three_times_in_a_row_and_then_given_up() -> 
     formation = ready_ring(3)
     for turn in range(1, MAX_RELINKS + 1):
         shown, broke, again = formation.broken(mac_id(turn % 3), GEN + turn - 1, PROBLEM)
-        assert isinstance(shown, Show)
+        assert isinstance(shown, ShowStage)
         assert broke == Broke(mac_id(turn % 3), PROBLEM)
-        assert isinstance(again, Connect)
+        assert isinstance(again, ConnectRing)
         assert again.plan.plan_gen == GEN + turn
         assert formation.broken(mac_id(0), GEN + turn - 1, PROBLEM) == [], "one report a generation counts"
     actions = formation.broken(mac_id(2), GEN + MAX_RELINKS, PROBLEM)
@@ -138,7 +148,7 @@ def test_a_broken_link_is_made_anew_three_times_in_a_row_and_then_given_up() -> 
 def test_an_answer_that_went_through_forgives_earlier_breaks() -> None:
     formation = ready_ring(2)
     for turn in range(3 * MAX_RELINKS):
-        assert of_kind(formation.broken(mac_id(1), GEN + turn, PROBLEM), Connect)
+        assert of_kind(formation.broken(mac_id(1), GEN + turn, PROBLEM), ConnectRing)
         actions = [a for n in range(2) for a in formation.linked(mac_id(n), GEN + turn + 1)]
         assert of_kind(actions, Ready) == [Ready(formation.plan, PROOF)], "layers are proved once, not after each break"
         formation.served()
@@ -149,11 +159,11 @@ def test_a_ring_that_breaks_while_it_is_proved_is_linked_anew_and_proved_then() 
     for n in range(2):
         formation.linked(mac_id(n), GEN)
     assert formation.phase == "proving"
-    assert of_kind(formation.broken(mac_id(1), GEN, PROBLEM), Connect)
+    assert of_kind(formation.broken(mac_id(1), GEN, PROBLEM), ConnectRing)
     assert formation.proved(GEN, PROOF) == [], "a proof of links that are gone"
     assert formation.disproved(GEN, PROBLEM) == []
     actions = [a for n in range(2) for a in formation.linked(mac_id(n), GEN + 1)]
-    assert of_kind(actions, Prove) == [Prove(formation.plan)]
+    assert of_kind(actions, ProveRing) == [ProveRing(formation.plan)]
     assert formation.proved(GEN + 1, PROOF) == [Ready(formation.plan, PROOF)]
 
 
@@ -166,7 +176,7 @@ def test_a_failed_proof_ends_the_plan() -> None:
 
 @pytest.mark.parametrize("missing", ["prepared", "loaded", "checked"])
 def test_links_wait_for_the_last_word_of_the_slowest_mac(missing: str) -> None:
-    formation = Formation(plan_of(2))
+    formation = PlanLifecycle(plan_of(2))
     words: dict[str, Callable[[int], list[Action]]] = {
         "prepared": lambda n: formation.prepared(mac_id(n), 7000 + n),
         "loaded": lambda n: formation.loaded(mac_id(n), held(n)),
@@ -174,12 +184,12 @@ def test_links_wait_for_the_last_word_of_the_slowest_mac(missing: str) -> None:
     }
     said = [a for n in range(2) for word, say in words.items() if (n, word) != (1, missing) for a in say(n)]
     assert formation.phase == "loading"
-    assert not of_kind(said, Connect)
-    assert of_kind(words[missing](1), Connect)
+    assert not of_kind(said, ConnectRing)
+    assert of_kind(words[missing](1), ConnectRing)
 
 
 def test_a_fault_is_told_before_the_slowest_mac_has_loaded() -> None:
-    formation = Formation(plan_of(3))
+    formation = PlanLifecycle(plan_of(3))
     formation.checked(mac_id(0), FILES)
     (end,) = formation.checked(mac_id(1), {**FILES, "model.safetensors": "b" * 64})
     assert isinstance(end, GiveUp)
@@ -196,21 +206,21 @@ def test_whoever_says_again_what_it_holds_changes_nothing() -> None:
     assert formation.phase == "ready"
 
 
-@pytest.mark.parametrize("make", [lambda: Formation(plan_of(2)), lambda: loaded_ring(2), lambda: ready_ring(2)])
-def test_a_lost_stage_ends_the_plan_once_in_every_phase(make: Callable[[], Formation]) -> None:
+@pytest.mark.parametrize("make", [lambda: PlanLifecycle(plan_of(2)), lambda: loaded_ring(2), lambda: ready_ring(2)])
+def test_a_lost_stage_ends_the_plan_once_in_every_phase(make: Callable[[], PlanLifecycle]) -> None:
     formation = make()
     assert formation.lost(mac_id(7), PROBLEM) == [], "a Mac outside the plan is none of its business"
     shown, end = formation.lost(mac_id(1), PROBLEM)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowStage)
     assert shown.state.status == "lost"
     assert end == GiveUp(mac_id(1), PROBLEM)
     assert formation.lost(mac_id(0), PROBLEM) == []
-    assert not of_kind(formation.prepared(mac_id(0), 1) + formation.loaded(mac_id(0), held(0)), Connect)
+    assert not of_kind(formation.prepared(mac_id(0), 1) + formation.loaded(mac_id(0), held(0)), ConnectRing)
     assert formation.linked(mac_id(0), GEN) == []
 
 
 def test_a_break_before_links_were_asked_for_counts_for_nothing() -> None:
-    formation = Formation(plan_of(2))
+    formation = PlanLifecycle(plan_of(2))
     assert formation.broken(mac_id(1), GEN, PROBLEM) == []
     assert formation.linked(mac_id(1), GEN) == []
 
@@ -220,16 +230,16 @@ def test_a_ring_that_was_proved_is_linked_anew_once_a_lost_mac_is_back() -> None
     formation.broken(mac_id(0), GEN, PROBLEM)
     formation.lost(mac_id(1), PROBLEM)
     assert formation.linked(mac_id(0), GEN + 1) == []
-    (again,) = of_kind(formation.resume(), Connect)
+    (again,) = of_kind(formation.resume(), ConnectRing)
     assert again.plan.plan_gen == GEN + 2, "frames of the old links are never taken for new ones"
     assert again.ports == tuple(7000 + n for n in range(3))
     assert formation.resume() == [], "it is being linked"
     assert formation.linked(mac_id(0), GEN + 1) == [], "a word about the links before"
     actions = [a for n in range(3) for a in formation.linked(mac_id(n), GEN + 2)]
     assert of_kind(actions, Ready) == [Ready(formation.plan, PROOF)], "layers that were kept are not proved again"
-    assert not of_kind(actions, Prove)
+    assert not of_kind(actions, ProveRing)
     for turn in range(MAX_RELINKS):
-        assert of_kind(formation.broken(mac_id(1), GEN + 2 + turn, PROBLEM), Connect), "breaks are counted anew"
+        assert of_kind(formation.broken(mac_id(1), GEN + 2 + turn, PROBLEM), ConnectRing), "breaks are counted anew"
 
 
 def test_a_mac_that_let_go_of_its_layers_meanwhile_ends_the_ring_that_is_linked_anew() -> None:
@@ -242,19 +252,19 @@ def test_a_mac_that_let_go_of_its_layers_meanwhile_ends_the_ring_that_is_linked_
 @pytest.mark.parametrize(
     "make",
     [
-        pytest.param(lambda: Formation(plan_of(2)), id="loading"),
+        pytest.param(lambda: PlanLifecycle(plan_of(2)), id="loading"),
         pytest.param(lambda: loaded_ring(2), id="linking"),
         pytest.param(lambda: ready_ring(2), id="ready"),
         pytest.param(lambda: failed(loaded_ring(2)), id="never-proved"),
     ],
 )
-def test_only_a_ring_that_stood_and_failed_is_resumed(make: Callable[[], Formation]) -> None:
+def test_only_a_ring_that_stood_and_failed_is_resumed(make: Callable[[], PlanLifecycle]) -> None:
     formation = make()
     before = formation.phase
     assert formation.resume() == []
     assert formation.phase == before
 
 
-def failed(formation: Formation) -> Formation:
+def failed(formation: PlanLifecycle) -> PlanLifecycle:
     formation.lost(mac_id(1), PROBLEM)
     return formation

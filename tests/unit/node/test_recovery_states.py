@@ -22,7 +22,7 @@ from core.errors import (
     WorkerDied,
 )
 from core.events import Plan, Recovery, RecoveryChoice
-from core.node.recovery.recovery_actions import Action, Cancel, End, Free, Rebuild, Relink, Seek, Show
+from core.node.recovery.recovery_actions import Action, CancelAnswers, End, Free, Rebuild, Relink, Seek, ShowRecovery
 from core.node.recovery.recovery_states import (
     BACK_OFF_S,
     BACK_S,
@@ -33,7 +33,7 @@ from core.node.recovery.recovery_states import (
     SEEK_EVERY_S,
     SHOW_EVERY_S,
     WAIT_S,
-    Recovering,
+    RecoveryStates,
 )
 from core.settings import DEAD_S
 from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
@@ -48,31 +48,31 @@ ASKED = {"r1": (100, 10), "r2": (50, 0)}
 
 
 def told(actions: Sequence[Action]) -> list[Recovery]:
-    return [action.told for action in actions if isinstance(action, Show)]
+    return [action.told for action in actions if isinstance(action, ShowRecovery)]
 
 
 def done(actions: Sequence[Action]) -> list[Action]:
-    return [action for action in actions if not isinstance(action, Show)]
+    return [action for action in actions if not isinstance(action, ShowRecovery)]
 
 
-def lose(machine: Recovering, device_id: str = B, now: float = 0.0) -> list[Action]:
+def lose(machine: RecoveryStates, device_id: str = B, now: float = 0.0) -> list[Action]:
     """A Mac falls silent, and its control link ends."""
     machine.suspected(device_id, now)
     machine.gone(device_id)
     return machine.lost(device_id, GONE, ASKED, now)
 
 
-def rebuilding(now: float = 0.0, answers: dict[str, tuple[int, int]] = ASKED) -> Recovering:
+def rebuilding(now: float = 0.0, answers: dict[str, tuple[int, int]] = ASKED) -> RecoveryStates:
     """A Mac is gone, and the two others load its layers."""
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     lose(machine, now=now)
     machine.found(OTHER, now)
     assert machine.state == "rebuild"
     return machine
 
 
-def waiting(now: float = 0.0) -> Recovering:
-    machine = Recovering(PLAN)
+def waiting(now: float = 0.0) -> RecoveryStates:
+    machine = RecoveryStates(PLAN)
     lose(machine, now=now)
     machine.unfit(UNFIT, now)
     assert machine.state == "wait"
@@ -80,7 +80,7 @@ def waiting(now: float = 0.0) -> Recovering:
 
 
 def test_a_mac_that_is_silent_for_a_moment_costs_nothing() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     (shown,) = told(machine.suspected(B, 1.0))
     assert (shown.state, shown.mac, shown.since) == ("suspect", B, 1.0)
     assert machine.suspected(C, 1.1) == []
@@ -91,14 +91,14 @@ def test_a_mac_that_is_silent_for_a_moment_costs_nothing() -> None:
 
 
 def test_a_lost_stage_is_planned_anew_loaded_and_read_again() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     shown, seek = lose(machine, now=1.0)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowRecovery)
     assert (shown.told.state, shown.told.mac, shown.told.requests) == ("hold", B, ("r1", "r2"))
     assert (shown.told.tokens, shown.told.since) == (10, 1.0)
     assert seek == Seek(frozenset())
     shown, rebuild = machine.found(OTHER, 1.1)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowRecovery)
     assert (shown.told.state, shown.told.plan, rebuild) == ("rebuild", OTHER, Rebuild(OTHER))
     (ready,) = told(machine.ready(ASKED, 5.0))
     assert (ready.state, ready.total, ready.eta_s) == ("rebuild", 160, None)
@@ -124,7 +124,7 @@ def test_where_nobody_asks_it_runs_as_soon_as_it_is_loaded() -> None:
 
 
 def test_a_broken_link_is_made_anew() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     (shown,) = told(machine.broke(B, GONE, 1.0))
     assert (shown.state, shown.mac, shown.choices) == ("resume", B, ())
     assert machine.broke(C, GONE, 1.1) == []
@@ -135,7 +135,7 @@ def test_a_broken_link_is_made_anew() -> None:
 def test_a_mac_that_is_back_with_what_it_held_is_only_linked() -> None:
     machine = waiting()
     shown, relink = machine.linked(B, 4.0)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowRecovery)
     assert (shown.told.state, relink) == ("resume", Relink())
     assert [shown.state for shown in told(machine.ready(ASKED, 5.0))] == ["running"]
 
@@ -156,7 +156,7 @@ def test_what_was_replanned_once_is_not_linked_as_it_was() -> None:
 
 
 def test_links_that_are_not_made_anew_in_time_are_a_loss() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.broke(B, GONE, 0.0)
     assert machine.tick(ASKED, RELINK_S) == []
     assert done(machine.tick(ASKED, RELINK_S + 0.1)) == [Seek(frozenset())]
@@ -170,19 +170,19 @@ def test_a_load_that_does_nothing_is_a_loss_and_one_that_moves_is_none() -> None
 
 
 def test_a_link_that_only_broke_is_waited_for_a_moment() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.gone(B)
     assert done(machine.lost(B, GONE, ASKED, 1.0)) == []
     assert machine.tick(ASKED, 0.9 + BACK_S) == []
     assert done(machine.linked(B, 1.95)) == [Relink()]
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.gone(B)
     machine.lost(B, GONE, ASKED, 1.0)
     assert done(machine.tick(ASKED, 1.0 + BACK_S)) == [Seek(frozenset())]
 
 
 def test_nothing_is_planned_over_a_mac_that_may_be_dead() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.suspected(C, 0.0)
     assert done(lose(machine, now=0.5)) == []
     assert machine.tick(ASKED, 1.0) == []
@@ -190,7 +190,7 @@ def test_nothing_is_planned_over_a_mac_that_may_be_dead() -> None:
 
 
 def test_a_mac_that_is_only_slow_holds_nothing_up_for_ever() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.suspected(C, 0.0)
     lose(machine, now=0.5)
     assert machine.tick(ASKED, 0.4 + 2 * DEAD_S) == []
@@ -207,7 +207,7 @@ def test_it_seeks_again_and_again_while_it_waits_but_not_all_the_time() -> None:
 
 
 def test_every_attempt_waits_longer_and_the_last_one_parks() -> None:
-    machine, now = Recovering(PLAN), 0.0
+    machine, now = RecoveryStates(PLAN), 0.0
     for attempt in range(1, MOST_ATTEMPTS + 1):
         machine.lost(B, DIED, ASKED, now)
         at = now + BACK_OFF_S[attempt]
@@ -219,13 +219,13 @@ def test_every_attempt_waits_longer_and_the_last_one_parks() -> None:
         machine.found(PLAN, at)
         now = at + 1.0
     shown, end = machine.lost(B, DIED, ASKED, now)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowRecovery)
     assert isinstance(end, End)
     assert (machine.state, shown.told.state, end.problem, end.told.kind) == ("parked", "parked", DIED, "Parked")
 
 
 def test_a_token_forgives_earlier_attempts_and_strikes() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     for turn in range(3 * MOST_ATTEMPTS):
         assert done(machine.lost(B, DIED, ASKED, float(turn))) == [Seek(frozenset())]
         machine.found(PLAN, float(turn))
@@ -236,12 +236,12 @@ def test_a_token_forgives_earlier_attempts_and_strikes() -> None:
 
 
 def test_a_mac_whose_worker_dies_again_and_again_is_left_out_until_nothing_else_fits() -> None:
-    machine, sought = Recovering(PLAN), list[Action]()
+    machine, sought = RecoveryStates(PLAN), list[Action]()
     for turn in range(MOST_STRIKES):
         sought += done(machine.lost(B, DIED, ASKED, 10.0 * turn)) + done(machine.tick(ASKED, 10.0 * turn + 5))
         machine.found(PLAN, 10.0 * turn + 6)
     assert sought == [Seek(frozenset())] * (MOST_STRIKES - 1) + [Seek(frozenset({B}))]
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     for turn in range(MOST_STRIKES - 1):
         machine.lost(B, DIED, ASKED, 10.0 * turn)
         machine.tick(ASKED, 10.0 * turn + 5)
@@ -253,23 +253,27 @@ def test_a_mac_whose_worker_dies_again_and_again_is_left_out_until_nothing_else_
 
 
 def test_a_mac_that_cannot_hold_its_layers_is_not_asked_again() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     assert done(machine.lost(B, BROKEN, ASKED, 0.0)) == [Seek(frozenset({B}))]
     machine.unfit(UNFIT, 0.0)
     assert done(machine.tick(ASKED, SEEK_EVERY_S)) == [Seek(frozenset({B}))]
 
 
 def test_the_head_is_always_asked() -> None:
-    assert done(Recovering(PLAN).lost(A, BROKEN, ASKED, 0.0)) == [Seek(frozenset())]
-    assert done(Recovering(PLAN).lost("", BROKEN, ASKED, 0.0)) == [Seek(frozenset())]
+    assert done(RecoveryStates(PLAN).lost(A, BROKEN, ASKED, 0.0)) == [Seek(frozenset())]
+    assert done(RecoveryStates(PLAN).lost("", BROKEN, ASKED, 0.0)) == [Seek(frozenset())]
 
 
 @pytest.mark.parametrize("error", [NotPaired, RosterFork, RosterError, TrustError])
-@pytest.mark.parametrize("make", [lambda: Recovering(PLAN), rebuilding, waiting], ids=["running", "rebuild", "wait"])
-def test_without_trust_nothing_goes_on_by_itself(error: type[MaclusterError], make: Callable[[], Recovering]) -> None:
+@pytest.mark.parametrize(
+    "make", [lambda: RecoveryStates(PLAN), rebuilding, waiting], ids=["running", "rebuild", "wait"]
+)
+def test_without_trust_nothing_goes_on_by_itself(
+    error: type[MaclusterError], make: Callable[[], RecoveryStates]
+) -> None:
     machine, problem = make(), error("mac1 was revoked.").problem
     shown, end = machine.lost(B, problem, ASKED, 1.0)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowRecovery)
     assert (shown.told.state, end) == ("running", End(problem, problem))
 
 
@@ -277,19 +281,19 @@ def test_an_hour_in_vain_is_parked() -> None:
     machine = waiting()
     machine.tick(ASKED, WAIT_S - 1)
     machine.unfit(UNFIT, WAIT_S - 1)
-    assert [type(action) for action in machine.tick(ASKED, WAIT_S + 1)] == [Show, End]
+    assert [type(action) for action in machine.tick(ASKED, WAIT_S + 1)] == [ShowRecovery, End]
     assert machine.state == "parked"
 
 
 @pytest.mark.parametrize(
     ("make", "choices"),
     [
-        pytest.param(lambda: Recovering(PLAN), (), id="running"),
+        pytest.param(lambda: RecoveryStates(PLAN), (), id="running"),
         pytest.param(rebuilding, ("replan", "wait", "save", "stop"), id="rebuild"),
         pytest.param(waiting, ("wait", "save", "stop"), id="nothing-fits"),
     ],
 )
-def test_only_what_is_to_be_chosen_is_heeded(make: Callable[[], Recovering], choices: tuple[str, ...]) -> None:
+def test_only_what_is_to_be_chosen_is_heeded(make: Callable[[], RecoveryStates], choices: tuple[str, ...]) -> None:
     every: tuple[RecoveryChoice, ...] = ("replan", "wait", "save", "stop")
     for choice in every:
         machine = make()
@@ -300,12 +304,12 @@ def test_only_what_is_to_be_chosen_is_heeded(make: Callable[[], Recovering], cho
 def test_whoever_would_rather_wait_gets_no_other_plan_until_they_say_so() -> None:
     machine = rebuilding()
     free, shown = machine.chose("wait", ASKED, 1.0)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowRecovery)
     assert (free, shown.told.state) == (Free(), "wait")
     assert shown.told.choices == ("wait", "replan", "save", "stop")
     assert done(machine.tick(ASKED, SEEK_EVERY_S + 1)) == [Seek(frozenset())]
     (shown,) = machine.found(plan_of(1, plan_gen=300), SEEK_EVERY_S + 1)
-    assert isinstance(shown, Show)
+    assert isinstance(shown, ShowRecovery)
     assert (shown.told.state, shown.told.plan) == ("wait", plan_of(1, plan_gen=300)), "it says what could be"
     assert done(machine.chose("replan", ASKED, 7.0)) == [Seek(frozenset())]
     assert done(machine.found(OTHER, 7.1)) == [Rebuild(OTHER)]
@@ -323,20 +327,22 @@ def test_whoever_waits_goes_on_when_the_mac_is_back() -> None:
     [
         pytest.param(rebuilding, "save", [End], "parked", id="save-rebuild"),
         pytest.param(waiting, "save", [End], "parked", id="save-wait"),
-        pytest.param(waiting, "stop", [Cancel, End], "running", id="stop-wait"),
-        pytest.param(rebuilding, "stop", [Cancel], None, id="stop-rebuild"),
+        pytest.param(waiting, "stop", [CancelAnswers, End], "running", id="stop-wait"),
+        pytest.param(rebuilding, "stop", [CancelAnswers], None, id="stop-rebuild"),
     ],
 )
 def test_save_keeps_the_answers_and_stop_ends_them(
-    make: Callable[[], Recovering], choice: RecoveryChoice, actions: list[type], state: str | None
+    make: Callable[[], RecoveryStates], choice: RecoveryChoice, actions: list[type], state: str | None
 ) -> None:
     machine = make()
     assert [type(action) for action in done(machine.chose(choice, ASKED, 1.0))] == actions
     assert state is None or machine.state == state
 
 
-@pytest.mark.parametrize("make", [lambda: Recovering(PLAN), rebuilding, waiting], ids=["running", "rebuild", "wait"])
-def test_a_split_that_comes_late_is_not_used(make: Callable[[], Recovering]) -> None:
+@pytest.mark.parametrize(
+    "make", [lambda: RecoveryStates(PLAN), rebuilding, waiting], ids=["running", "rebuild", "wait"]
+)
+def test_a_split_that_comes_late_is_not_used(make: Callable[[], RecoveryStates]) -> None:
     machine = make()
     state = machine.state
     assert machine.found(OTHER, 1.0) == []
@@ -344,21 +350,21 @@ def test_a_split_that_comes_late_is_not_used(make: Callable[[], Recovering]) -> 
     assert machine.state == state
 
 
-@pytest.mark.parametrize("make", [lambda: Recovering(PLAN), waiting], ids=["running", "wait"])
-def test_a_ring_that_nobody_waits_for_recovers_nothing(make: Callable[[], Recovering]) -> None:
+@pytest.mark.parametrize("make", [lambda: RecoveryStates(PLAN), waiting], ids=["running", "wait"])
+def test_a_ring_that_nobody_waits_for_recovers_nothing(make: Callable[[], RecoveryStates]) -> None:
     machine = make()
     state = machine.state
     assert machine.ready(ASKED, 1.0) == []
     assert machine.state == state
 
 
-def ticked(machine: Recovering, begin: float, end: float) -> list[Action]:
+def ticked(machine: RecoveryStates, begin: float, end: float) -> list[Action]:
     """Twice a second from `begin` to `end`."""
     return [a for n in range(int(2 * (end - begin)) + 1) for a in machine.tick(ASKED, begin + n / 2)]
 
 
 def test_a_ring_on_which_nothing_moves_is_stuck_and_then_lost() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.tick(ASKED, 0.0)
     machine.wrote("r1", 0.5)
     machine.wrote("r1", 1.0)
@@ -368,7 +374,7 @@ def test_a_ring_on_which_nothing_moves_is_stuck_and_then_lost() -> None:
 
 
 def test_a_ring_that_moves_again_is_stuck_no_more() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.tick(ASKED, 0.0)
     machine.wrote("r1", 0.5)
     assert [shown.state for shown in told(ticked(machine, 1.0, 9.0))] == ["stuck"]
@@ -376,7 +382,7 @@ def test_a_ring_that_moves_again_is_stuck_no_more() -> None:
 
 
 def test_a_mac_that_slept_does_not_call_the_ring_stuck() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.tick(ASKED, 0.0)
     machine.wrote("r1", 0.5)
     machine.wrote("r1", 1.0)
@@ -384,7 +390,7 @@ def test_a_mac_that_slept_does_not_call_the_ring_stuck() -> None:
 
 
 def test_a_ring_without_work_is_never_stuck() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     machine.tick(ASKED, 0.0)
     machine.wrote("r1", 1.0)
     assert machine.tick({}, 2.0) == machine.tick({}, 500.0) == machine.tick(ASKED, 501.0) == []
@@ -408,7 +414,7 @@ CALLS: dict[str, st.SearchStrategy[tuple[Any, ...]]] = {
 
 
 def test_only_the_answer_to_the_last_search_counts() -> None:
-    machine = Recovering(PLAN)
+    machine = RecoveryStates(PLAN)
     lose(machine, B)
     assert done(lose(machine, C, now=0.1)) == [Seek(frozenset())]
     assert machine.found(OTHER, 0.2) == [], "it was sought before mac2 was lost"
@@ -420,7 +426,7 @@ def test_only_the_answer_to_the_last_search_counts() -> None:
 def test_whatever_comes_each_state_is_shown_and_each_order_fits_its_state(
     calls: list[str], data: st.DataObject
 ) -> None:
-    machine, now, shown, sought = Recovering(PLAN), 0.0, "running", 0
+    machine, now, shown, sought = RecoveryStates(PLAN), 0.0, "running", 0
     for call in calls:
         if call in ("found", "unfit"):
             if not sought:
@@ -433,7 +439,7 @@ def test_whatever_comes_each_state_is_shown_and_each_order_fits_its_state(
         actions: list[Action] = getattr(machine, call)(*data.draw(CALLS[call]), now)
         for action in actions:
             match action:
-                case Show(told=recovery):
+                case ShowRecovery(told=recovery):
                     shown = recovery.state
                     assert recovery.done <= recovery.total or not recovery.total
                 case Seek():

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from core.engine.sessions import Session, path_of, prefix_hash, writing
+from core.engine.sessions import SessionFile, path_of, prefix_hash, writing
 from core.errors import Busy, LinkLost, NotLoaded, NotPaired, SessionError, StageFailed, UsageError
 from core.events import TrustChanged
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.base.journal import Journal
 from core.requests import Message, SavedSession, SessionName
 from core.worker.messages import Command, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
@@ -39,7 +39,7 @@ class Keeper:
     def __init__(self, desk: Desk) -> None:
         self.desk, self.folder, self.line = desk, desk.folder / "sessions", Line()
         journal = Journal(desk.folder / "log", "me", desk.bus)
-        self.sessions = Sessions(desk.cluster, self.line, desk.answers, journal, self.folder, SECRET)  # type: ignore[arg-type]
+        self.sessions = SavedSessions(desk.cluster, self.line, desk.answers, journal, self.folder, SECRET)  # type: ignore[arg-type]
 
     async def saving(self) -> asyncio.Task[SavedSession]:
         return await self._begun(asyncio.create_task(self.sessions.save(TRIP)))
@@ -55,7 +55,7 @@ class Keeper:
 
     def write(self) -> None:
         """What a worker writes, in no layers."""
-        session = Session(
+        session = SessionFile(
             model="tiny",
             fingerprint="f",
             mlx_lm="1",

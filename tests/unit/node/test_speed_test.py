@@ -17,7 +17,7 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
     AnyMessage,
-    Probe,
+    LinkProbe,
     Probed,
     SpeedAsk,
     SpeedMoved,
@@ -36,10 +36,10 @@ from core.node.peers.link_probe import (
     PROBES,
     QUEUE_S,
     ROUND_TRIPS,
-    Probing,
+    LinkProbing,
     next_window,
 )
-from core.node.peers.speed_test import ANSWERS_AT_ONCE, Speed
+from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
 from core.requests import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
 from tests.unit.node.test_dialling import until
@@ -78,7 +78,7 @@ def test_the_window_follows_the_queue(window: int, delay_s: float, then: int) ->
 
 
 def test_a_full_message_fits_a_control_frame() -> None:
-    kind, body = to_frame(Probe(number=1, size=FRAME_BYTES))
+    kind, body = to_frame(LinkProbe(number=1, size=FRAME_BYTES))
     assert (kind, len(body) <= MAX_CONTROL_BODY) == (FrameType.PROBE, True)
 
 
@@ -88,7 +88,7 @@ def test_a_full_message_fits_a_control_frame() -> None:
         pytest.param(b"", id="empty"),
         pytest.param(b"1234567", id="short"),
         pytest.param(b"\x00" * 9, id="one more"),
-        pytest.param(to_frame(Probe(number=1, size=64))[1][:-1], id="one less"),
+        pytest.param(to_frame(LinkProbe(number=1, size=64))[1][:-1], id="one less"),
     ],
 )
 def test_a_probe_that_holds_something_else_than_it_says_is_refused(cut: bytes) -> None:
@@ -100,12 +100,12 @@ def test_a_probe_that_holds_something_else_than_it_says_is_refused(cut: bytes) -
 
 
 async def probed(
-    answer: Callable[[Probe, Probing], Awaitable[bool]], moved: Callable[[int], None] = lambda _: None
-) -> link_probe.Figures:
-    async def send(probe: Probe) -> bool:
+    answer: Callable[[LinkProbe, LinkProbing], Awaitable[bool]], moved: Callable[[int], None] = lambda _: None
+) -> link_probe.ProbeFigures:
+    async def send(probe: LinkProbe) -> bool:
         return await answer(probe, measuring)
 
-    measuring = Probing("bert", send, moved)
+    measuring = LinkProbing("bert", send, moved)
     return await measuring.run()
 
 
@@ -113,7 +113,7 @@ async def test_what_comes_back_is_counted_and_no_more_is_under_way_than_the_wind
     under_way, most = 0, 0
     done: list[int] = []
 
-    async def later(probe: Probe, measuring: Probing) -> bool:
+    async def later(probe: LinkProbe, measuring: LinkProbing) -> bool:
         nonlocal under_way, most
         under_way += 1
         most = max(most, under_way)
@@ -139,13 +139,13 @@ async def test_what_comes_back_is_counted_and_no_more_is_under_way_than_the_wind
 async def test_a_mac_that_does_not_answer_or_goes_away_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_probe, "LIMIT_S", 0.05)
 
-    async def silent(probe: Probe, measuring: Probing) -> bool:
+    async def silent(probe: LinkProbe, measuring: LinkProbing) -> bool:
         return True
 
-    async def unlinked(probe: Probe, measuring: Probing) -> bool:
+    async def unlinked(probe: LinkProbe, measuring: LinkProbing) -> bool:
         return False
 
-    async def leaving(probe: Probe, measuring: Probing) -> bool:
+    async def leaving(probe: LinkProbe, measuring: LinkProbing) -> bool:
         measuring.lost()
         return True
 
@@ -157,7 +157,7 @@ async def test_a_mac_that_does_not_answer_or_goes_away_is_said(monkeypatch: pyte
 async def test_a_slow_link_is_judged_by_what_came_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(link_probe, "LIMIT_S", 0.2)
 
-    async def slow(probe: Probe, measuring: Probing) -> bool:
+    async def slow(probe: LinkProbe, measuring: LinkProbing) -> bool:
         if probe.size == 0 or probe.number < ROUND_TRIPS + 3:
             measuring.heard(probe.number)
         return True
@@ -180,7 +180,7 @@ class Macs:
         self.buses = {mac: Bus() for mac in NAMES}
         self.tasks = {mac: Tasks(Journal(folder / mac, mac, self.buses[mac])) for mac in NAMES}
         self.speeds = {
-            mac: Speed(mac, Line(self, mac), self.buses[mac], self.tasks[mac])  # type: ignore[arg-type]
+            mac: SpeedTests(mac, Line(self, mac), self.buses[mac], self.tasks[mac])  # type: ignore[arg-type]
             for mac in NAMES
         }
         for own, bus in self.buses.items():
@@ -316,17 +316,17 @@ async def test_nobody_can_have_a_mac_send_without_end(macs: Macs) -> None:
     for number in range(200):
         await macs.speeds[B].heard(A, SpeedAsk(test=number, target=C))  # without a pause: they lie in one buffer
     await until(lambda: macs.speeds[B]._test is None)
-    assert macs.sent(B, Probe) == PROBES, "one test, and a refusal for every other ask"
+    assert macs.sent(B, LinkProbe) == PROBES, "one test, and a refusal for every other ask"
     assert macs.sent(B, SpeedTold) >= 199
 
 
 async def test_answers_to_probes_are_rationed_and_smaller_than_those(macs: Macs) -> None:
     for number in range(5 * int(ANSWERS_AT_ONCE)):
-        await macs.speeds[B].heard(A, Probe(number=number, size=0))
+        await macs.speeds[B].heard(A, LinkProbe(number=number, size=0))
     assert ANSWERS_AT_ONCE <= macs.sent(B, Probed) < 2 * ANSWERS_AT_ONCE
     answers = [message for _, _, message in macs.said if isinstance(message, Probed)]
     assert all(len(to_frame(answer)[1]) < 64 for answer in answers)
-    await macs.speeds[B].heard(C, Probe(number=1, size=0))
+    await macs.speeds[B].heard(C, LinkProbe(number=1, size=0))
     assert macs.said[-1][1] == C, "another Mac is answered all the same"
 
 
@@ -351,7 +351,7 @@ def test_figures_that_no_test_has_are_refused(field: str) -> None:
 
 async def test_a_mac_that_measures_answers_no_probes(macs: Macs) -> None:
     test = await under_way(macs)
-    await macs.speeds[A].heard(B, Probe(number=1, size=0))
+    await macs.speeds[A].heard(B, LinkProbe(number=1, size=0))
     assert macs.sent(A, Probed) == 0
     await macs.speeds[A].stop()
     with pytest.raises(MaclusterError):

@@ -16,7 +16,7 @@ import pytest
 from core.errors import ModelNotFound, UnsupportedModel
 from core.models.files.catalog import ModelEntry, read_entry
 from core.models.made.maker import make_model
-from core.node.ring.split_profiles import Anatomies
+from core.node.ring.split_profiles import SplitProfiles
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +43,7 @@ def children() -> list[psutil.Process]:
 
 
 async def test_what_was_found_outlives_the_model_and_the_node(entry: ModelEntry, tmp_path: Path) -> None:
-    first = Anatomies(tmp_path / "home" / "anatomies")
+    first = SplitProfiles(tmp_path / "home" / "anatomies")
     assert first.known(entry) is None
     found = await first.of(entry)
     assert (found.layers, found.cuts) == (4, (1, 2, 3))
@@ -52,7 +52,7 @@ async def test_what_was_found_outlives_the_model_and_the_node(entry: ModelEntry,
     assert [p.stat().st_mode & 0o777 for p in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
     shutil.rmtree(entry.path)  # whoever asks a child now, fails
     assert await first.of(entry) == found
-    assert await Anatomies(tmp_path / "home" / "anatomies").of(entry) == found
+    assert await SplitProfiles(tmp_path / "home" / "anatomies").of(entry) == found
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -66,22 +66,22 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 
 
 async def test_a_damaged_memory_counts_for_nothing_and_is_asked_anew(entry: ModelEntry, tmp_path: Path) -> None:
-    found = await Anatomies(tmp_path / "home").of(entry)
+    found = await SplitProfiles(tmp_path / "home").of(entry)
     (file,) = (tmp_path / "home").iterdir()
     whole = file.read_bytes()
     for name, damage in DAMAGES.items():
-        assert Anatomies(tmp_path / "home").known(entry) == found, name
+        assert SplitProfiles(tmp_path / "home").known(entry) == found, name
         damage(file)
-        assert Anatomies(tmp_path / "home").known(entry) is None, name
+        assert SplitProfiles(tmp_path / "home").known(entry) is None, name
         file.write_bytes(whole)
         file.chmod(0o600)
     file.write_bytes(b"{}")
-    assert await Anatomies(tmp_path / "home").of(entry) == found
-    assert Anatomies(tmp_path / "home").known(entry) == found
+    assert await SplitProfiles(tmp_path / "home").of(entry) == found
+    assert SplitProfiles(tmp_path / "home").known(entry) == found
 
 
 async def test_two_who_ask_at_once_start_one_child(entry: ModelEntry, tmp_path: Path) -> None:
-    anatomies = Anatomies(tmp_path / "home")
+    anatomies = SplitProfiles(tmp_path / "home")
     asked = asyncio.gather(*(anatomies.of(entry) for _ in range(3)))
     most = 0
     while not asked.done():
@@ -92,7 +92,7 @@ async def test_two_who_ask_at_once_start_one_child(entry: ModelEntry, tmp_path: 
 
 
 async def test_a_question_that_is_given_up_ends_its_child(entry: ModelEntry, tmp_path: Path) -> None:
-    asked = asyncio.create_task(Anatomies(tmp_path / "home").of(entry))
+    asked = asyncio.create_task(SplitProfiles(tmp_path / "home").of(entry))
     while not (begun := children()):
         assert not asked.done()
         await asyncio.sleep(0.005)
@@ -106,7 +106,7 @@ async def test_a_question_that_is_given_up_ends_its_child(entry: ModelEntry, tmp
 async def test_a_model_that_mlx_lm_does_not_know_is_refused_each_time(entry: ModelEntry, tmp_path: Path) -> None:
     config = Path(entry.path) / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "no_such_family"}))
-    anatomies = Anatomies(tmp_path / "home")
+    anatomies = SplitProfiles(tmp_path / "home")
     with pytest.raises(UnsupportedModel, match="no_such_family"):
         await anatomies.of(entry)
     assert anatomies.known(entry) is None
@@ -115,4 +115,4 @@ async def test_a_model_that_mlx_lm_does_not_know_is_refused_each_time(entry: Mod
 async def test_a_model_that_went_away_is_told(entry: ModelEntry, tmp_path: Path) -> None:
     shutil.rmtree(entry.path)
     with pytest.raises(ModelNotFound):
-        await Anatomies(tmp_path / "home").of(entry)
+        await SplitProfiles(tmp_path / "home").of(entry)

@@ -25,7 +25,7 @@ from core.events import (
 from core.models.files.layout import Layout
 from core.node.base.bus import Bus
 from core.node.ring.measurements import LEAST_TOKENS
-from core.node.ring.throughput_history import MOST_CURVES, Paces, read_curves, write_curves
+from core.node.ring.throughput_history import MOST_CURVES, ThroughputHistory, read_curves, write_curves
 from core.plan.cost_curve import MOST_POINTS, Curves, Point, curve_name
 from core.trust.files import MAX_PRIVATE_FILE
 from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
@@ -82,14 +82,14 @@ def answer(name: str = "r", tokens: int = 20, token_s: float = 0.05) -> Iterator
     )
 
 
-def loaded(path: Path, plan: Plan = RING) -> Paces:
-    paces = Paces(Bus(), path)
+def loaded(path: Path, plan: Plan = RING) -> ThroughputHistory:
+    paces = ThroughputHistory(Bus(), path)
     paces.about(plan.fingerprint, LAYOUT)
     paces.heard(PlanProposed(plan=plan), 0.0)
     return paces
 
 
-def heard(paces: Paces, *events: AnyEvent) -> Curves:
+def heard(paces: ThroughputHistory, *events: AnyEvent) -> Curves:
     for event in events:
         paces.heard(event, 100.0)
     return paces.curves

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 
 from core.errors import SealError
 from core.node.answers.token_log import (
-    Ended,
-    Macs,
-    Opening,
+    AnswerEnd,
+    AnswerRecord,
+    MacsJoined,
     Record,
     TokenLog,
     forget_shared,
@@ -34,8 +34,8 @@ PROMPT = [101, 70_001, 70_002, 70_003, 70_004, 102]
 TOKENS = [0, 5, 300, 70_005, 2**31]
 
 
-def opening(request_id: str = "ab" * 16) -> Opening:
-    return Opening(
+def opening(request_id: str = "ab" * 16) -> AnswerRecord:
+    return AnswerRecord(
         request_id=request_id,
         model="canary-model",
         fingerprint="canary-print",
@@ -134,7 +134,9 @@ def test_the_bytes_are_those_of_the_format(path: Path) -> None:
     data = path.read_bytes()
     key = ChaCha20Poly1305(HKDF(SHA256(), 32, data[4:36], b"macluster/1 token log").derive(SECRET))
     length = int.from_bytes(data[36:40], "little")
-    assert msgspec.msgpack.decode(key.decrypt(bytes(12), data[40 : 40 + length], b"MCT1"), type=Opening) == opening()
+    assert (
+        msgspec.msgpack.decode(key.decrypt(bytes(12), data[40 : 40 + length], b"MCT1"), type=AnswerRecord) == opening()
+    )
 
 
 def test_forgetting_deletes_the_log_and_its_key(tmp_path: Path) -> None:
@@ -191,8 +193,8 @@ def test_a_full_disk_leaves_no_half_of_a_log(tmp_path: Path) -> None:
 RECORDS = st.one_of(
     st.integers(0, 2**31),
     st.text(min_size=1),
-    st.builds(Macs, st.lists(st.sampled_from(["air", "cube", "mbp"]), max_size=2).map(tuple)),
-    st.builds(Ended, st.sampled_from(["stop", "length", "cancelled"])),
+    st.builds(MacsJoined, st.lists(st.sampled_from(["air", "cube", "mbp"]), max_size=2).map(tuple)),
+    st.builds(AnswerEnd, st.sampled_from(["stop", "length", "cancelled"])),
 )
 
 
@@ -203,9 +205,9 @@ def put(log: TokenLog, records: Sequence[Record]) -> None:
                 log.append(record)
             case str():
                 log.say(record)
-            case Macs(macs=macs):
+            case MacsJoined(macs=macs):
                 log.join(macs)
-            case Ended():
+            case AnswerEnd():
                 log._write(record)
 
 
@@ -225,8 +227,8 @@ def test_any_cut_of_any_records_gives_what_is_before_it(records: list[Record], d
         written = read_token_log(log.path, SECRET)
         assert written.tokens == [r for r in kept if isinstance(r, int)]
         assert written.text == "".join(r for r in kept if isinstance(r, str))
-        assert written.macs == {"studio", "mini"}.union(*(r.macs for r in kept if isinstance(r, Macs)))
-        ends = [r.reason for r in kept if isinstance(r, Ended)]
+        assert written.macs == {"studio", "mini"}.union(*(r.macs for r in kept if isinstance(r, MacsJoined)))
+        ends = [r.reason for r in kept if isinstance(r, AnswerEnd)]
         assert written.ended == (ends[-1] if ends else None)
         assert bool(unfinished(log.path.parent, SECRET)) == (not ends)
 

@@ -18,16 +18,16 @@ from core.link.control import ControlLink, dial_control, serve_control
 from core.link.frames import FrameType
 from core.link.tls import check_peer
 from core.node.answers.answers import Answers
-from core.node.answers.token_log import KEPT, Opening, TokenLog, forget_old, forget_shared
+from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_old, forget_shared
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import KeyChange, Status, from_frame, to_frame
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
-from core.node.peers.peer_table import Peers
+from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Place, Sightings
-from core.node.ring.plan_leader import Cluster as Leading
-from core.node.ring.plan_lifecycle import Formation
+from core.node.ring.plan_leader import PlanLeader as Leading
+from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.node.trust.trust_commands import in_pieces, voucher
 from core.node.trust.trust_view import trusted_macs
 from core.plan.notes import EVERY_MAC_SEES, sees
@@ -38,7 +38,7 @@ from core.trust.roster.changes import affirm, promote, recover, rename, revoke, 
 from core.trust.roster.recovery_key import make_recovery_key
 from core.trust.roster.rotation import ask_rotation, decode_rotation
 from core.trust.seen import SeenMacs
-from core.trust.trust_assessment import Standing, Verdict, successor
+from core.trust.trust_assessment import TrustAssessment, Verdict, successor
 from tests.support.macs import bundle, certificate, chain, cluster, mac
 from tests.unit.node.test_dialling import ME as ME_AT
 from tests.unit.node.test_dialling import OTHER as OTHER_AT
@@ -60,7 +60,7 @@ class Desk:
         self.seen = SeenMacs(folder / "seen.json")
         self.wrong: dict[str, str] = {}
         self.other: dict[str, str] = {}
-        self.standing = Standing(
+        self.standing = TrustAssessment(
             self.store,
             self.seen,
             ME,
@@ -194,12 +194,12 @@ def test_the_weakest_mac_is_named_and_why(paired: Desk) -> None:
 
 
 def test_a_plan_fails_over_the_mac_whose_files_are_others() -> None:
-    formation = Formation(plan_of(2))
+    formation = PlanLifecycle(plan_of(2))
     formation.loaded(mac_id(0), held(0))
     formation.loaded(mac_id(1), held(1, fingerprint="e" * 64))
     assert formation.mismatch
     assert (formation.mismatch.device_id, formation.mismatch.problem.kind) == (mac_id(1), "ModelMismatch")
-    told = Formation(plan_of(2))
+    told = PlanLifecycle(plan_of(2))
     told.lost(mac_id(1), ModelMismatch("toy here is another one.").problem)
     assert told.mismatch
     assert told.mismatch.device_id == mac_id(1)
@@ -225,7 +225,7 @@ def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_b
     """T3: whoever takes a member's name and id on the Wi-Fi gains nothing by it."""
     sightings, bus = Sightings(lambda _: True), Bus()
     own = Peer(device_id=ME, name="me", state="connected", trust="paired", is_self=True)
-    peers = Peers(mac(0), paired.store, paired.standing, paired.seen, sightings, AddressBook(sightings), bus, own)
+    peers = PeerTable(mac(0), paired.store, paired.standing, paired.seen, sightings, AddressBook(sightings), bus, own)
     for device_id in (PEER, THIRD):
         sightings.saw(device_id, "claimed", (Place(HOST, 1),))
         peers.refresh(device_id)
@@ -269,7 +269,7 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
     leading = Leading(ME, mesh_of(tmp_path, paired.store), None, bus, journal)  # type: ignore[arg-type]
-    leading._formation = Formation(plan(ME, PEER))
+    leading._formation = PlanLifecycle(plan(ME, PEER))
     answers = Answers(leading, None, bus, journal, tmp_path / "tokens", b"s" * 32)  # type: ignore[arg-type]
     answers._tokens = asyncio.Future(loop=asyncio.new_event_loop())
     try:
@@ -464,7 +464,7 @@ def test_a_side_of_a_fork_is_named_by_word_or_hash() -> None:
 
 
 def log_of(folder: Path, number: int, *macs: str) -> Path:
-    opening = Opening(
+    opening = AnswerRecord(
         request_id=f"{number:032x}",
         model="m",
         fingerprint="f",

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers, UnsupportedModel
 from core.events import Peer, Plan
 from core.models.files.layout import Layout
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.cuts import nearest_cuts
 from core.plan.fit import make_plan, with_verification
 from core.plan.preview import preview_of
@@ -95,11 +95,11 @@ def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the
         )
 
 
-def anatomy(*cuts: int, layers: int = 10, **more: Any) -> Anatomy:
-    return Anatomy(layers=layers, cuts=cuts, **more)
+def anatomy(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
+    return SplitProfile(layers=layers, cuts=cuts, **more)
 
 
-def planned(macs: list[Peer], found: Anatomy, **how: Any) -> Plan:
+def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:
     wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 64, "plan_gen": 1}
     return make_plan(**wish, peers=macs, anatomy=found, **how)
 

@@ -14,7 +14,7 @@ from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
 from core.plan.cost_curve import ALIKE, MOST_POINTS, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.fit import draft_plan
-from core.plan.predict import EFFICIENCY, LEAD_S, PROMPT_TOKENS, Macs, forecast, work_of
+from core.plan.predict import EFFICIENCY, LEAD_S, PROMPT_TOKENS, MacSpeeds, forecast, work_of
 from core.requests import Forecast
 from core.settings import GB, PREFILL_CHUNK
 
@@ -103,7 +103,7 @@ def foretold(
     plan = split(*macs)
     chips = dict(zip("abcdefgh", (chip for chip, _ in macs), strict=False))
     sent = (*sizes, *(SIZE for _ in macs))[: len(macs)] if len(macs) > 1 else ()
-    told = forecast(work_of(plan, LAYOUT, sent, WHOLE), Macs(chips, lambda _a, _b: rtt_s, curves or {}))
+    told = forecast(work_of(plan, LAYOUT, sent, WHOLE), MacSpeeds(chips, lambda _a, _b: rtt_s, curves or {}))
     assert told is not None
     return told
 
@@ -118,7 +118,7 @@ def test_a_guess_is_the_bytes_over_the_bandwidth_and_says_that_it_is_one() -> No
 
 def test_nothing_is_said_of_a_mac_of_which_nothing_is_known() -> None:
     plan = split(("M2", 8), ("x86_64", 8))
-    macs = Macs({"a": "M2", "b": "x86_64"}, lambda _a, _b: None, {})
+    macs = MacSpeeds({"a": "M2", "b": "x86_64"}, lambda _a, _b: None, {})
     assert forecast(work_of(plan, LAYOUT, (), WHOLE), macs) is None
 
 

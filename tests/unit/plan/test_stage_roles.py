@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from core.events import Topology
-from core.plan.stage_roles import Duty, arriving, departing, duty, sights
+from core.plan.stage_roles import StageRole, arriving, departing, duty, sights
 from tests.support.linked import plan_between
 
-NOTHING = Duty(False, False, False)
-EMBED, RUN, OUTPUT = Duty(True, True, False), Duty(False, True, False), Duty(False, False, True)
-END = Duty(False, True, True)
+NOTHING = StageRole(False, False, False)
+EMBED, RUN, OUTPUT = StageRole(True, True, False), StageRole(False, True, False), StageRole(False, False, True)
+END = StageRole(False, True, True)
 
 WAYS = [
     pytest.param("private", EMBED, OUTPUT, (RUN, RUN), id="private"),
@@ -21,7 +21,7 @@ WAYS = [
 
 @pytest.mark.parametrize(("topology", "before", "behind", "others"), WAYS)
 def test_the_head_and_the_others_share_the_work(
-    topology: Topology, before: Duty, behind: Duty, others: tuple[Duty, ...]
+    topology: Topology, before: StageRole, behind: StageRole, others: tuple[StageRole, ...]
 ) -> None:
     plan = plan_between(3, topology)
     assert (departing(plan), arriving(plan)) == (before, behind)
@@ -33,7 +33,7 @@ def test_the_head_and_the_others_share_the_work(
 
 def test_one_mac_does_all_before_work_would_leave_it() -> None:
     plan = plan_between(1)
-    assert (departing(plan), arriving(plan)) == (Duty(True, True, True), NOTHING)
+    assert (departing(plan), arriving(plan)) == (StageRole(True, True, True), NOTHING)
     assert sights(plan, 0) == ("token ids", "logits")
 
 

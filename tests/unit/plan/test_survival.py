@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from core.errors import PlanError
 from core.events import Topology
 from core.plan.fit import draft_plan, make_plan
-from core.plan.plan_inputs import Wish, how_of
+from core.plan.plan_inputs import PlanInputs, how_of
 from core.plan.survival import how_to_go_on
 from core.requests import PlanRequest
 from tests.unit.plan.test_plan import FlatLayout, anatomy, peer
@@ -19,7 +19,7 @@ from tests.unit.plan.test_plan import FlatLayout, anatomy, peer
 EVERYWHERE = tuple(range(1, FlatLayout.layers))
 
 
-def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ...] | None = EVERYWHERE) -> Wish:
+def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ...] | None = EVERYWHERE) -> PlanInputs:
     """`request` over Macs of such budgets: 11 GB for ten layers and what they keep, 5 GB for embedding and output."""
     return {
         "model": "m",
@@ -97,7 +97,7 @@ def test_indispensable_are_exactly_those_without_whom_no_plan_can_be_made(
     found = []
     for stage in plan.stages[1:]:
         left = [mac for mac in wish["peers"] if mac.device_id != stage.device_id]
-        without: Wish = {**wish, **how_to_go_on(request, len(left)), "peers": left}
+        without: PlanInputs = {**wish, **how_to_go_on(request, len(left)), "peers": left}
         try:
             make_plan(**without)
         except PlanError:

@@ -13,7 +13,7 @@ from core.errors import DoesNotFit, IllegalCut, MaclusterError, NoPeers, PlanErr
 from core.events import Plan, Topology
 from core.plan.hops import TOKEN_BYTES, hop_bytes
 from core.plan.notes import EVERY_MAC_SEES, sees
-from core.plan.topology import Span, in_ring, is_ring, parse_span, route
+from core.plan.topology import LayerSpan, in_ring, is_ring, parse_span, route
 from core.settings import GB
 from tests.unit.plan.test_plan import anatomy, peer, planned
 
@@ -82,28 +82,28 @@ def test_what_is_no_span_is_refused_with_how_to_write_one(text: str) -> None:
 
 
 def test_a_span_that_ends_before_it_begins_is_told_the_other_way_round() -> None:
-    assert (parse_span("7:7"), parse_span("0:output")) == (Span(7, 7), Span(0, None))
+    assert (parse_span("7:7"), parse_span("0:output")) == (LayerSpan(7, 7), LayerSpan(0, None))
     with pytest.raises(UsageError, match="9:4 ends before it begins") as refused:
         parse_span("9:4")
     assert "4:9" in refused.value.fix
 
 
 @st.composite
-def given_out(draw: st.DrawFn) -> tuple[int, Topology, list[Span]]:
+def given_out(draw: st.DrawFn) -> tuple[int, Topology, list[LayerSpan]]:
     """Layers of a model over one to four Macs, as `topology` has them: the head's first, the others' in any order."""
     layers = draw(st.integers(4, 60))
     cuts = sorted(draw(st.sets(st.integers(1, layers - 1), max_size=3)))
-    spans = [Span(start, stop - 1) for start, stop in pairwise((0, *cuts, layers))]
+    spans = [LayerSpan(start, stop - 1) for start, stop in pairwise((0, *cuts, layers))]
     topology: Topology = draw(st.sampled_from(["private", "forward", "reverse"])) if cuts else "single"
     if topology != "private":
-        spans[-1] = Span(spans[-1].first, None)
+        spans[-1] = LayerSpan(spans[-1].first, None)
     head = spans.pop(-1 if topology == "reverse" else 0)
     return layers, topology, [head, *draw(st.permutations(spans))]
 
 
 @given(given_out())
 def test_what_covers_the_model_routes_to_a_ring_that_owns_each_layer_once(
-    case: tuple[int, Topology, list[Span]],
+    case: tuple[int, Topology, list[LayerSpan]],
 ) -> None:
     layers, topology, (head, *others) = case
     found = route(head, others, layers)
@@ -118,7 +118,7 @@ def test_what_covers_the_model_routes_to_a_ring_that_owns_each_layer_once(
 
 
 @given(given_out(), st.data())
-def test_every_hole_is_named(case: tuple[int, Topology, list[Span]], data: st.DataObject) -> None:
+def test_every_hole_is_named(case: tuple[int, Topology, list[LayerSpan]], data: st.DataObject) -> None:
     layers, _, (head, *others) = case
     if not others:
         return

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import PairingError
-from core.trust.pairing import Answer, Comparison, Confirmed, Offer, Window
+from core.trust.pairing import Comparison, Confirmed, Offer, PairingAnswer, Window
 from core.trust.roster.joining import Card, check_certificate, decide, decode_card, encode_card
 from tests.support.macs import certificate, mac
 
@@ -40,7 +40,7 @@ def fixed(*values: bytes) -> Callable[[int], bytes]:
 
 def meet() -> tuple[Comparison, Comparison]:
     offer = Offer(mac(0), "studio", secrets.token_bytes)
-    answer = Answer(mac(1), "mini", secrets.token_bytes, offer.commit)
+    answer = PairingAnswer(mac(1), "mini", secrets.token_bytes, offer.commit)
     p3, a = offer.reveal(answer.reveal)
     return a, answer.check(p3)
 
@@ -54,7 +54,7 @@ def confirmed() -> tuple[Confirmed, Confirmed]:
 def test_the_digits_of_the_specifications_vector() -> None:
     studio, mini = Key(1), Key(2)
     offer = Offer(studio, "studio", fixed(b"\x03" * 32, b"a" * 32))  # type: ignore[arg-type]
-    answer = Answer(mini, "mini", fixed(b"\x04" * 32, b"b" * 32), offer.commit)  # type: ignore[arg-type]
+    answer = PairingAnswer(mini, "mini", fixed(b"\x04" * 32, b"b" * 32), offer.commit)  # type: ignore[arg-type]
     p3, a = offer.reveal(answer.reveal)
     b = answer.check(p3)
     assert a.view.digits == b.view.digits == "061648"
@@ -63,7 +63,7 @@ def test_the_digits_of_the_specifications_vector() -> None:
 
 def test_the_bytes_of_every_message() -> None:
     offer = Offer(mac(0), "studio", fixed(b"\x03" * 32, b"a" * 32))
-    answer = Answer(mac(1), "mini", fixed(b"\x04" * 32, b"b" * 32), offer.commit)
+    answer = PairingAnswer(mac(1), "mini", fixed(b"\x04" * 32, b"b" * 32), offer.commit)
     p3, a = offer.reveal(answer.reveal)
     assert offer.commit == b"MCP1" + hashlib.sha256(b"macluster/1 pair commit\0" + p3).digest()
     assert (p3[:32], p3[64:96], p3[96:]) == (mac(0).public, b"a" * 32, b"\x06studio")
@@ -99,8 +99,8 @@ def test_a_man_in_the_middle_who_swaps_ephemerals_gets_different_digits() -> Non
     for _ in range(50):
         offer = Offer(mac(0), "studio", secrets.token_bytes)
         to_b = Offer(mac(0), "studio", secrets.token_bytes)
-        answer = Answer(mac(1), "mini", secrets.token_bytes, to_b.commit)
-        to_a = Answer(mac(1), "mini", secrets.token_bytes, offer.commit)
+        answer = PairingAnswer(mac(1), "mini", secrets.token_bytes, to_b.commit)
+        to_a = PairingAnswer(mac(1), "mini", secrets.token_bytes, offer.commit)
         _, a = offer.reveal(to_a.reveal)
         p3, _ = to_b.reveal(answer.reveal)
         same += a.view.digits == answer.check(p3).view.digits
@@ -109,8 +109,8 @@ def test_a_man_in_the_middle_who_swaps_ephemerals_gets_different_digits() -> Non
 
 def test_an_ephemeral_swapped_in_flight_breaks_the_commitment_or_the_digits() -> None:
     offer = Offer(mac(0), "studio", secrets.token_bytes)
-    answer = Answer(mac(1), "mini", secrets.token_bytes, offer.commit)
-    own = Answer(mac(2), "mini", secrets.token_bytes, offer.commit).reveal[32:64]
+    answer = PairingAnswer(mac(1), "mini", secrets.token_bytes, offer.commit)
+    own = PairingAnswer(mac(2), "mini", secrets.token_bytes, offer.commit).reveal[32:64]
     p3, a = offer.reveal(answer.reveal[:32] + own + answer.reveal[64:])
     with pytest.raises(PairingError, match="in between"):
         answer.check(p3[:32] + own + p3[64:])
@@ -120,7 +120,7 @@ def test_an_ephemeral_swapped_in_flight_breaks_the_commitment_or_the_digits() ->
 @given(st.integers(0, 102), st.integers(0, 7))
 def test_a_changed_p3_breaks_the_commitment(position: int, bit: int) -> None:
     offer = Offer(mac(0), "studio", secrets.token_bytes)
-    answer = Answer(mac(1), "mini", secrets.token_bytes, offer.commit)
+    answer = PairingAnswer(mac(1), "mini", secrets.token_bytes, offer.commit)
     p3 = bytearray(offer.reveal(answer.reveal)[0])
     p3[position] ^= 1 << bit
     with pytest.raises(PairingError):
@@ -147,7 +147,7 @@ def test_a_reflected_confirmation_is_refused() -> None:
 def test_a_mac_is_not_paired_with_itself() -> None:
     offer = Offer(mac(0), "studio", secrets.token_bytes)
     with pytest.raises(PairingError, match="itself"):
-        offer.reveal(Answer(mac(0), "studio", secrets.token_bytes, offer.commit).reveal)
+        offer.reveal(PairingAnswer(mac(0), "studio", secrets.token_bytes, offer.commit).reveal)
 
 
 def test_an_ephemeral_of_low_order_is_refused() -> None:
@@ -159,20 +159,20 @@ def test_an_ephemeral_of_low_order_is_refused() -> None:
 @given(st.binary(max_size=160))
 def test_messages_of_strangers_raise_only_pairing_errors(data: bytes) -> None:
     offer = Offer(mac(0), "studio", secrets.token_bytes)
-    answer = Answer(mac(1), "mini", secrets.token_bytes, offer.commit)
+    answer = PairingAnswer(mac(1), "mini", secrets.token_bytes, offer.commit)
     with pytest.raises(PairingError):
         answer.check(data)
     with contextlib.suppress(PairingError):
         offer.reveal(data)
     with contextlib.suppress(PairingError):
-        Answer(mac(1), "mini", secrets.token_bytes, data)
+        PairingAnswer(mac(1), "mini", secrets.token_bytes, data)
     with contextlib.suppress(PairingError):
         decode_card(data)
 
 
 def test_a_hostile_name_is_shown_clean() -> None:
     offer = Offer(mac(0), "stu\x1b]52;c;AA\x07dio", secrets.token_bytes)
-    answer = Answer(mac(1), "\x1b\x1b", secrets.token_bytes, offer.commit)
+    answer = PairingAnswer(mac(1), "\x1b\x1b", secrets.token_bytes, offer.commit)
     p3, a = offer.reveal(answer.reveal)
     assert answer.check(p3).view.peer_name == "stu]52;c;AAdio"
     assert a.view.peer_name == mac(1).text_id[:8]

@@ -167,7 +167,7 @@ async def test_a_person_who_never_types_is_not_waited_for_longer_than_the_window
 
 
 async def test_a_silent_peer_times_out(stores: list[RosterStore], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pairing_session.Talk.read, "__defaults__", (0.1,))
+    monkeypatch.setattr(pairing_session.PairingConnection.read, "__defaults__", (0.1,))
     async with window(1, stores[1]) as server:
         reader, writer = await asyncio.open_connection(HOST, server.port)
         assert await asyncio.wait_for(reader.read(), 2) == b""

@@ -19,12 +19,12 @@ from msgspec.structs import replace
 from core.errors import LinkTimeout, Parked, UsageError
 from core.events import PlanLoaded, PlanProposed, Recovery
 from core.models.text.tokenizer import Tokens
-from core.node.answers.sessions import Sessions
+from core.node.answers.sessions import SavedSessions
 from core.node.commands import Commands
 from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
 from core.node.local_api import LocalApi
-from core.node.trust.trust_commands import Trusting
+from core.node.trust.trust_commands import TrustCommands
 from core.requests import ChatRequest, Message, Sampling
 from core.settings import Home
 from core.worker.messages import Token
@@ -123,7 +123,11 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
     rest: Any = dict.fromkeys(("planning", "rescue", "peers", "introductions", "speed", "know", "look_again", "check"))
-    parts = Sessions.__new__(Sessions), Conversations.__new__(Conversations), Trusting.__new__(Trusting)
+    parts = (
+        SavedSessions.__new__(SavedSessions),
+        Conversations.__new__(Conversations),
+        TrustCommands.__new__(TrustCommands),
+    )
     api = LocalApi(Commands(answers=desk.answers, **rest), *parts, Transfers.__new__(Transfers), desk.bus)
     await api.start(desk.folder / "node.sock")
     yield desk

@@ -9,7 +9,7 @@ import pytest
 from core.errors import Problem
 from core.events import Peer, Plan, Topology
 from core.models.files.layout import Layout
-from core.models.slicing.split_profile import Anatomy
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.preview import preview_of
 from core.requests import Forecast, PlanPreview, PlanRequest
 from core.settings import GB
@@ -27,7 +27,7 @@ LAYOUT = Layout(
     kv_bytes_per_token=(0,) * 8,
     kv_caps=(0,) * 8,
 )
-ANATOMY = Anatomy(layers=8, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
+ANATOMY = SplitProfile(layers=8, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
 NAMES = ("studio", "mbp", "mini")
 TOLD = Forecast(stages_s=(0.03, 0.02), hops_s=(0.005, 0.005), prompt_s=3.0, load_s=40.0, measured=True)
 LOADED, NOTHING = Mark("●", "loaded", GOOD), Now(None, Mark("✗", "broken", BAD), 0)

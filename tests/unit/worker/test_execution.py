@@ -14,7 +14,7 @@ from core.link.arrays import encode_arrays
 from core.link.frames import FrameType
 from core.worker.execution import tokens_in
 from core.worker.follower import Follower
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from core.worker.work_frames import WorkFrame, encode_orders
 from tests.support.linked import WAIT_S, Linked
@@ -60,7 +60,7 @@ def test_work_that_is_not_for_this_stage_breaks_the_link(
 ) -> None:
     whole = build("llama")
     layers = slices_of(whole, lambda: twin("llama", whole), (3,), topology)[1]
-    stage = Stage(layers, StageMeter(1))
+    stage = LoadedStage(layers, StageMeter(1))
     with ExitStack() as stack:
         linked = Linked(stack, 2, topology=topology)
         linked.link()

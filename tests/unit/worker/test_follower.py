@@ -18,11 +18,11 @@ from core.errors import LinkLost, Problem, ProtocolError
 from core.link.arrays import encode_arrays
 from core.link.frames import FrameType
 from core.worker.follower import HANDLES_LIMIT, STEPS_LIMIT, Follower
-from core.worker.messages import Span
+from core.worker.messages import TraceSpan
 from core.worker.ring import read_break, read_samples
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
-    Standing,
+    ResumeState,
     WorkFrame,
     decode_problem,
     decode_standing,
@@ -43,7 +43,7 @@ WIDE = b"\x01\x01\x02" + bytes(4) + b"\xff" * 4  # no bytes, and 2^32 - 1 column
 class Beside:
     """The head of a ring of two, and the stage that follows it."""
 
-    def __init__(self, linked: Linked, head: Stage, stage: Stage) -> None:
+    def __init__(self, linked: Linked, head: LoadedStage, stage: LoadedStage) -> None:
         self.linked, self.head, self.stage = linked, head, stage
         self.follower = Follower(stage, linked.plan, 1)
         self.step = 1
@@ -86,9 +86,9 @@ class Beside:
         parts = encode_arrays(arrays)
         return WorkFrame(FrameType.ACTIVATION, 0, handle, RUN, position, rows * len(tokens), quiet, payload=parts)
 
-    def stand(self, run: bytes, base: int) -> Standing:
+    def stand(self, run: bytes, base: int) -> ResumeState:
         """Ask whether it knows `run`."""
-        self.linked.head.send(FrameType.STANDING, encode_standing(Standing(run, base)))
+        self.linked.head.send(FrameType.STANDING, encode_standing(ResumeState(run, base)))
         self.serve()
         return decode_standing(self.linked.head.expect(FrameType.STANDING, WAIT_S))
 
@@ -96,7 +96,7 @@ class Beside:
         """Steps that were computed since the last call."""
         return [span.step for span in self.spans()]
 
-    def spans(self) -> list[Span]:
+    def spans(self) -> list[TraceSpan]:
         return self.stage.meter.take_spans()
 
 
@@ -127,11 +127,11 @@ def beside(request: pytest.FixtureRequest) -> Iterator[Beside]:
     with ExitStack() as stack:
         linked = Linked(stack, 2, row_bytes=[s.layers.incoming_bytes_per_token for s in (head, plain)])
         linked.link()
-        yield Beside(linked, head, Stage(plain.layers, plain.meter, kind.kv_bits))
+        yield Beside(linked, head, LoadedStage(plain.layers, plain.meter, kind.kv_bits))
 
 
 @contextmanager
-def broken(stage: Stage) -> Iterator[None]:
+def broken(stage: LoadedStage) -> Iterator[None]:
     """A layer of it has weights that nothing can be multiplied with."""
     model: Any = stage.layers._model
     layer = model.layers[CUT + 1].mlp.up_proj
@@ -306,22 +306,22 @@ def test_a_cache_that_mlx_lm_cannot_keep_is_an_answer_too(beside: Beside) -> Non
 
 
 def test_a_run_that_it_does_not_know_begins_anew(beside: Beside) -> None:
-    assert beside.stand(RUN, 1) == Standing(RUN, 1, (1,)), "it knows nothing yet"
+    assert beside.stand(RUN, 1) == ResumeState(RUN, 1, (1,)), "it knows nothing yet"
     beside.compose(New(1))
     beside.feed(1, 5)
-    assert beside.stand(RUN, 3) == Standing(RUN, 3)
-    assert beside.stand(RUN, 2) == Standing(RUN, 2)
+    assert beside.stand(RUN, 3) == ResumeState(RUN, 3)
+    assert beside.stand(RUN, 2) == ResumeState(RUN, 2)
     assert beside.stage.handles == 1
-    assert beside.stand(RUN, 4) == Standing(RUN, 4, (1,)), "a step that it has not done was answered"
+    assert beside.stand(RUN, 4) == ResumeState(RUN, 4, (1,)), "a step that it has not done was answered"
     assert beside.stage.handles == 0
-    assert beside.stand(b"another", 7) == Standing(b"another", 7, (1,))
+    assert beside.stand(b"another", 7) == ResumeState(b"another", 7, (1,))
     beside.head.reset()
     beside.step = 7
     assert beside.compose(New(1)).kind is FrameType.COMPOSE
 
 
 def test_who_lost_what_before_it_is_told_on(beside: Beside) -> None:
-    beside.linked.head.send(FrameType.STANDING, encode_standing(Standing(RUN, 1, (5,))))
+    beside.linked.head.send(FrameType.STANDING, encode_standing(ResumeState(RUN, 1, (5,))))
     beside.serve()
     assert decode_standing(beside.linked.head.expect(FrameType.STANDING, WAIT_S)).lost == (5, 1)
 

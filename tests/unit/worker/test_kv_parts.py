@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from core.engine.work import Copy, Merge, New, Restore
 from core.errors import ProtocolError, SessionError
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.worker import kv_parts
 from core.worker.kv_parts import Exchange, KvPart, Verb, decode_part, encode_part
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.support.made import build, twin
 
@@ -31,11 +31,11 @@ def whole() -> Any:
     return build("llama sliding")
 
 
-def stage() -> Stage:
+def stage() -> LoadedStage:
     """All of a model in one process."""
     model = twin("llama sliding", whole())
-    probe = Probe(whole())
-    return Stage(Slice(model, probe, 0, probe.layers, embed=True, output=True), StageMeter(0))
+    probe = ModelProbe(whole())
+    return LoadedStage(Slice(model, probe, 0, probe.layers, embed=True, output=True), StageMeter(0))
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,7 @@ def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def giver() -> Stage:
+def giver() -> LoadedStage:
     giver = stage()
     giver.compose([New(1)])
     giver.whole(1, mx.array(PROMPT))
@@ -52,7 +52,7 @@ def giver() -> Stage:
 
 
 @pytest.fixture
-def taker() -> Stage:
+def taker() -> LoadedStage:
     taker = stage()
     taker.compose([Restore(9, len(PROMPT[0]))])
     return taker
@@ -73,7 +73,7 @@ def wire(part: KvPart) -> KvPart:
     return decode_part(memoryview(b"".join(encode_part(part))))
 
 
-def test_a_row_that_came_in_parts_goes_on_as_the_one_that_it_was(giver: Stage, taker: Stage) -> None:
+def test_a_row_that_came_in_parts_goes_on_as_the_one_that_it_was(giver: LoadedStage, taker: LoadedStage) -> None:
     out, into = Exchange(giver), Exchange(taker)
     count = 0
     for number in giver.layers.cache_indices:
@@ -87,7 +87,7 @@ def test_a_row_that_came_in_parts_goes_on_as_the_one_that_it_was(giver: Stage, t
         np.testing.assert_allclose(np.array(taker.whole(9, mx.array([[token]]))), expected, rtol=0, atol=1e-4)
 
 
-def test_a_row_is_of_no_use_before_all_of_it_is_there(giver: Stage, taker: Stage) -> None:
+def test_a_row_is_of_no_use_before_all_of_it_is_there(giver: LoadedStage, taker: LoadedStage) -> None:
     into = Exchange(taker)
     parts = [part for number in giver.layers.cache_indices for part in fetched(Exchange(giver), number)]
     for part in parts[:-1]:
@@ -99,7 +99,7 @@ def test_a_row_is_of_no_use_before_all_of_it_is_there(giver: Stage, taker: Stage
     taker.compose([Copy(8, 9)])
 
 
-def test_what_is_out_of_turn_is_refused(giver: Stage, taker: Stage) -> None:
+def test_what_is_out_of_turn_is_refused(giver: LoadedStage, taker: LoadedStage) -> None:
     out, into = Exchange(giver), Exchange(taker)
     first, second, *_ = fetched(out, 0)
     with pytest.raises(ProtocolError, match="not the next one"):
@@ -115,7 +115,7 @@ def test_what_is_out_of_turn_is_refused(giver: Stage, taker: Stage) -> None:
         into.answer(9, KvPart(Verb.FILL, 0, 0, 5, b"12345"))
 
 
-def test_only_what_is_there_and_a_row_of_its_own_can_be_had(giver: Stage) -> None:
+def test_only_what_is_there_and_a_row_of_its_own_can_be_had(giver: LoadedStage) -> None:
     out = Exchange(giver)
     with pytest.raises(ProtocolError, match="Nothing is held under handle 2"):
         out.answer(2, KvPart(Verb.FETCH, 0))
@@ -124,7 +124,7 @@ def test_only_what_is_there_and_a_row_of_its_own_can_be_had(giver: Stage) -> Non
         out.answer(3, KvPart(Verb.FETCH, 0))
 
 
-def test_a_row_that_waits_for_nothing_or_for_too_much_is_refused(taker: Stage) -> None:
+def test_a_row_that_waits_for_nothing_or_for_too_much_is_refused(taker: LoadedStage) -> None:
     with pytest.raises(ProtocolError, match="no tokens"):
         taker.compose([Restore(1, 0)])
 

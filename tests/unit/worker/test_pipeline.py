@@ -28,14 +28,14 @@ from core.settings import TRIES
 from core.worker.follower import Follower
 from core.worker.main import row_bytes
 from core.worker.messages import StageSample
-from core.worker.pipeline import Answer, Pipeline
+from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.remote_sampling import encode_choices
 from core.worker.ring import Ring
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from core.worker.work_frames import (
     NO_STEP,
-    Standing,
+    ResumeState,
     WorkFrame,
     decode_standing,
     encode_problem,
@@ -54,7 +54,7 @@ built = cache(build)
 class Turns:
     """A head and two stages that follow it, which take turns in one thread."""
 
-    def __init__(self, linked: Linked, stages: list[Stage], try_s: float) -> None:
+    def __init__(self, linked: Linked, stages: list[LoadedStage], try_s: float) -> None:
         self.linked, self.stages = linked, stages
         self.pipeline = Pipeline(stages[0], linked.plan, try_s)
         self.followers = [Follower(stage, linked.plan, number) for number, stage in enumerate(stages[1:], 1)]
@@ -96,9 +96,9 @@ class Turns:
             assert ring.wait(None, WAIT_S)
             self.followers[number - 1].serve(ring, ring.receive())
 
-    def answers(self, count: int) -> list[Answer]:
+    def answers(self, count: int) -> list[StepAnswer]:
         """Let everybody serve until the head has so many."""
-        heard: list[Answer] = []
+        heard: list[StepAnswer] = []
         deadline = monotonic() + WAIT_S
         while len(heard) < count:
             assert monotonic() < deadline
@@ -109,7 +109,7 @@ class Turns:
                 heard.append(answer)
         return heard
 
-    def logits(self, answer: Answer) -> Any:
+    def logits(self, answer: StepAnswer) -> Any:
         assert answer.problem is None
         assert answer.logits is not None
         return np.array(answer.logits)
@@ -132,7 +132,7 @@ def taking_turns(try_s: float = PATIENT_S, topology: Topology = "private") -> It
         plan = plan_between(3, topology)
         widths = [row_bytes(plan, number, layers) for number, layers in enumerate(slices)]
         linked = Linked(stack, 3, topology=topology, row_bytes=widths)
-        yield Turns(linked, [Stage(layers, StageMeter(n)) for n, layers in enumerate(slices)], try_s)
+        yield Turns(linked, [LoadedStage(layers, StageMeter(n)) for n, layers in enumerate(slices)], try_s)
 
 
 @pytest.fixture(params=["private"])
@@ -363,8 +363,8 @@ def test_what_a_stage_could_not_do_is_the_answer(turns: Turns) -> None:
     turns.pipeline.forward(1, mx.array([[5]]), work="mine")
     turns.tail.send_work(WorkFrame(FrameType.ERROR, 2, 1, payload=encode_problem(told)), 1)
     answer = turns.pipeline.take()
-    assert answer == Answer("mine", problem=msgspec.structs.replace(told, what="mac2: no memory[2J"))
-    assert turns.answers(1) == [Answer(None)], "the composition"
+    assert answer == StepAnswer("mine", problem=msgspec.structs.replace(told, what="mac2: no memory[2J"))
+    assert turns.answers(1) == [StepAnswer(None)], "the composition"
 
 
 @every_topology
@@ -411,7 +411,7 @@ def test_logits_of_another_shape_break_the_link(turns: Turns, shape: tuple[int, 
         turns.pipeline.take()
 
 
-Told = Callable[[Standing], Standing]
+Told = Callable[[ResumeState], ResumeState]
 
 
 @pytest.mark.parametrize(

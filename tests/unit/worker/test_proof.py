@@ -15,7 +15,7 @@ from core.worker.messages import Prove, Proved
 from core.worker.pipeline import Pipeline
 from core.worker.proof import PROMPT_TOKENS, check_sane, compare, fixed_prompt, prove, run_whole
 from core.worker.reference_model import Task, Whole
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from tests.conftest import our_children
 from tests.support.made import build, twin
 from tests.support.rings import private_ring
@@ -97,13 +97,13 @@ def test_another_vocabulary_is_refused() -> None:
 
 
 @pytest.fixture(scope="module")
-def stage() -> Stage:
+def stage() -> LoadedStage:
     whole = build("llama")
     return private_ring(whole, lambda: twin("llama", whole), ()).head
 
 
 @contextmanager
-def weights(stage: Stage, array: mx.array) -> Iterator[None]:
+def weights(stage: LoadedStage, array: mx.array) -> Iterator[None]:
     """Those of a layer are others for a while."""
     model: Any = stage.layers._model
     layer = model.layers[4].mlp.up_proj
@@ -114,12 +114,12 @@ def weights(stage: Stage, array: mx.array) -> Iterator[None]:
         layer.weight = before
 
 
-def proved(stage: Stage) -> Proved:
+def proved(stage: LoadedStage) -> Proved:
     order = Prove(plan_gen=7, directory="/nowhere", verify=False)
     return prove(order, plan_of(1), Pipeline(stage, plan_of(1), 1.0), weight_bytes=0, idle=lambda: None)
 
 
-def test_a_proof_leaves_nothing_behind_and_can_be_given_again(stage: Stage) -> None:
+def test_a_proof_leaves_nothing_behind_and_can_be_given_again(stage: LoadedStage) -> None:
     for _ in range(2):
         told = proved(stage)
         assert (told.plan_gen, told.tokens, told.difference) == (7, PROMPT_TOKENS, None)
@@ -133,7 +133,7 @@ def test_a_proof_leaves_nothing_behind_and_can_be_given_again(stage: Stage) -> N
         pytest.param(mx.zeros((7, 7)), "MLX could not compute", id="no matrix"),
     ],
 )
-def test_weights_that_compute_nothing_fail_the_proof(stage: Stage, array: mx.array, said: str) -> None:
+def test_weights_that_compute_nothing_fail_the_proof(stage: LoadedStage, array: mx.array, said: str) -> None:
     with weights(stage, array), pytest.raises(StageFailed, match=said):
         proved(stage)
     stage.reset()

@@ -7,16 +7,16 @@ from typing import Any
 
 import pytest
 
-from core.engine.prefix_cache import Parked
+from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
 from core.engine.sessions import path_of, reading
 from core.errors import LinkLost, SessionError
 from core.events import Plan, Stage
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.worker.head import Head
 from core.worker.messages import (
-    Done,
+    AnswerDone,
     LoadSession,
     Report,
     SaveSession,
@@ -26,7 +26,7 @@ from core.worker.messages import (
 )
 from core.worker.pipeline import Pipeline
 from core.worker.sessions import chosen
-from core.worker.stage import Stage as WorkerStage
+from core.worker.stage import LoadedStage as WorkerStage
 from core.worker.telemetry import StageMeter
 from tests.support.made import build
 
@@ -56,7 +56,7 @@ class Desk:
 
     def __init__(self, folder: Path) -> None:
         whole = build(VARIANT)
-        layers = Slice(whole, Probe(whole), 0, 8, embed=True, output=True)
+        layers = Slice(whole, ModelProbe(whole), 0, 8, embed=True, output=True)
         self.reports: list[Report] = []
         pipeline = Pipeline(WorkerStage(layers, StageMeter(0)), a_plan(), 5.0)
         self.head = Head(a_plan(), pipeline, self.reports.append)
@@ -73,9 +73,9 @@ class Desk:
             self.turn()
         return self.reports[mark:]
 
-    def ask(self, tokens: list[int]) -> Done:
+    def ask(self, tokens: list[int]) -> AnswerDone:
         self.head.submit(Request(request_id="ab" * 16, tokens=tokens, max_tokens=4))
-        return next(report for report in self.rest() if isinstance(report, Done))
+        return next(report for report in self.rest() if isinstance(report, AnswerDone))
 
     def save(self, tokens: list[int]) -> None:
         order = SaveSession(path=str(self.path), secret=SECRET, tokens=tokens, messages=(), created_at=1.0)
@@ -168,7 +168,7 @@ def test_what_the_ring_forgets_ends_it(desk: Desk, saved: Path) -> None:
     ],
 )
 def test_the_row_that_is_of_most_use_is_saved(rows: list[tuple[int, ...]], limit: int | None, best: int | None) -> None:
-    parked = [Parked(number, tokens) for number, tokens in enumerate(rows)]
+    parked = [CachedPrefix(number, tokens) for number, tokens in enumerate(rows)]
     if best is None:
         with pytest.raises(SessionError, match="no longer in memory"):
             chosen(parked, [1, 2, 3, 4, 5], limit)

@@ -11,12 +11,12 @@ import pytest
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import ProtocolError, StageFailed
 from core.models.made.maker import random_model
-from core.models.slicing.probe import Probe
+from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import KV_GROUP, Slice
-from core.worker.stage import Stage
+from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.support.atlas import VOCAB, config_of
 from tests.support.compositions import Handles
@@ -70,7 +70,7 @@ def test_every_operation_is_mlx_lms(variant: str, cuts: str) -> None:
                 assert stage.position(handle) == rows.position
             stage.reset()
             assert stage.handles == 0
-    wanted = {New, Merge, Extend, Keep, Copy, Extract, Trim, Prepare, Finalise, Drop}
+    wanted = {New, Merge, Extend, Keep, Copy, Extract, Trim, PrepareRows, Finalise, Drop}
     assert done == wanted - ({Trim} if ring.trim_limit == 0 else set())
 
 
@@ -145,14 +145,14 @@ def test_caches_in_few_bits_are_mlx_lms_and_hold_one_row_each() -> None:
 
 
 @pytest.fixture(scope="module")
-def last() -> Stage:
+def last() -> LoadedStage:
     """Layers 3 to 7, which take a boundary."""
     whole = build("llama")
-    return Stage(Slice(whole, Probe(whole), 3, 8, embed=False, output=True), StageMeter(1))
+    return LoadedStage(Slice(whole, ModelProbe(whole), 3, 8, embed=False, output=True), StageMeter(1))
 
 
 @pytest.fixture
-def stage(last: Stage) -> Stage:
+def stage(last: LoadedStage) -> LoadedStage:
     """Handle 1 is a row of 5 tokens, 2 a batch of two rows, 3 an empty row."""
     last.reset()
     last.compose([New(1), New(3), New(4), New(5)])
@@ -184,11 +184,11 @@ def boundary(rows: int, length: int, width: int = 96) -> list[mx.array]:
         pytest.param([Keep(2, (2,))], id="keep a row that is not there"),
         pytest.param([Extract(9, 2, 2)], id="extract a row that is not there"),
         pytest.param([Trim(1, 6)], id="trim too much"),
-        pytest.param([Prepare(2, lengths=(1, 2, 3))], id="prepare other rows"),
+        pytest.param([PrepareRows(2, lengths=(1, 2, 3))], id="prepare other rows"),
         pytest.param([Finalise(1)], id="finalise a plain row"),
     ],
 )
-def test_what_no_honest_head_composes_changes_nothing(stage: Stage, ops: list[Op]) -> None:
+def test_what_no_honest_head_composes_changes_nothing(stage: LoadedStage, ops: list[Op]) -> None:
     with pytest.raises(ProtocolError):
         stage.compose(ops)
     assert stage.handles == 3
@@ -197,7 +197,7 @@ def test_what_no_honest_head_composes_changes_nothing(stage: Stage, ops: list[Op
     stage.run(2, boundary(2, 1), 3)
 
 
-def test_a_step_must_fit_its_handle(stage: Stage) -> None:
+def test_a_step_must_fit_its_handle(stage: LoadedStage) -> None:
     for refused in (
         lambda: stage.run(8, boundary(1, 1), 0),
         lambda: stage.run(1, boundary(1, 1), 4),
@@ -221,7 +221,7 @@ def test_a_step_must_fit_its_handle(stage: Stage) -> None:
     assert stage.position(1) == 6
 
 
-def test_merged_rows_may_take_the_name_of_one(stage: Stage) -> None:
+def test_merged_rows_may_take_the_name_of_one(stage: LoadedStage) -> None:
     stage.compose([Merge(1, (1, 3)), Drop(8)])
     stage.run(1, boundary(2, 1), 5)
     assert stage.handles == 2
@@ -230,7 +230,7 @@ def test_merged_rows_may_take_the_name_of_one(stage: Stage) -> None:
 
 def test_what_fails_is_forgotten_and_the_rest_stays() -> None:
     whole = build("llama4")
-    stage = Stage(Slice(whole, Probe(whole), 0, 8, embed=True, output=True), StageMeter(0))
+    stage = LoadedStage(Slice(whole, ModelProbe(whole), 0, 8, embed=True, output=True), StageMeter(0))
     stage.compose([New(1), New(2), New(3), New(4)])
     for handle in (1, 2, 3, 4):
         stage.whole(handle, mx.array([[5, 6, 7]]))
@@ -244,9 +244,9 @@ def test_what_fails_is_forgotten_and_the_rest_stays() -> None:
 @pytest.mark.parametrize("variant", ["qwen3_next", "gemma3_text"])
 def test_caches_are_trimmed_only_as_long_as_mlx_lm_can(variant: str) -> None:
     whole = build(variant)
-    probe = Probe(whole)
+    probe = ModelProbe(whole)
     # neither state nor window is among the layers of the last stage
-    stage = Stage(Slice(whole, probe, 7, 8, embed=False, output=True), StageMeter(1))
+    stage = LoadedStage(Slice(whole, probe, 7, 8, embed=False, output=True), StageMeter(1))
     assert all(cache.is_trimmable() for cache in stage.layers.own(stage.layers.new_caches()))
     stage.compose([New(1)])
     stage.run(1, boundary(1, 4), 0)
@@ -257,7 +257,7 @@ def test_caches_are_trimmed_only_as_long_as_mlx_lm_can(variant: str) -> None:
         stage.compose([Trim(1, 1)])
 
 
-def test_copies_share_memory_until_one_of_them_is_written(stage: Stage) -> None:
+def test_copies_share_memory_until_one_of_them_is_written(stage: LoadedStage) -> None:
     before = mx.get_active_memory()
     stage.compose([Copy(100 + number, 1) for number in range(50)])
     assert mx.get_active_memory() - before < stage.nbytes(1)

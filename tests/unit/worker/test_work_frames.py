@@ -11,16 +11,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, Prepare, Trim
+from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
-from core.link.frames import FrameType, Header
+from core.link.frames import FrameHeader, FrameType
 from core.worker.work_frames import (
     NO_REQUEST,
     TEXT_LIMIT,
     WORK,
     WORK_TYPES,
-    Standing,
+    ResumeState,
     WorkFrame,
     decode_orders,
     decode_problem,
@@ -45,14 +45,14 @@ OPS: st.SearchStrategy[Op] = st.one_of(
     st.builds(Copy, U32, U32),
     st.builds(Extract, U32, U32, U32),
     st.builds(Trim, U32, U32),
-    st.builds(Prepare, U32, PADDING, PADDING, PADDING),
+    st.builds(PrepareRows, U32, PADDING, PADDING, PADDING),
     st.builds(Finalise, U32),
     st.builds(Drop, U32),
 )
 
 
 def frame_of(body: bytes, kind: FrameType = FrameType.COMPOSE, *, flags: int = 0) -> Frame:
-    header = Header(kind, flags, 0, 0, len(body) + 16, 0, 1, NO_REQUEST, 0, 0, 0, 0)
+    header = FrameHeader(kind, flags, 0, 0, len(body) + 16, 0, 1, NO_REQUEST, 0, 0, 0, 0)
     return Frame(header, memoryview(body))
 
 
@@ -74,7 +74,9 @@ def frame_of(body: bytes, kind: FrameType = FrameType.COMPOSE, *, flags: int = 0
 )
 def test_a_work_frame_comes_back_with_its_base(work: WorkFrame, base: int) -> None:
     body = b"".join(bytes(part) for part in work.parts(base))
-    header = Header(work.kind, work.flags, 0, 0, len(body) + 16, work.position, 1, work.request, 0, 0, work.rows, 0)
+    header = FrameHeader(
+        work.kind, work.flags, 0, 0, len(body) + 16, work.position, 1, work.request, 0, 0, work.rows, 0
+    )
     came, lowest = read_work(Frame(header, memoryview(body)))
     assert came._replace(payload=(bytes(came.payload[0]),)) == work._replace(payload=(b"".join(work.payload),))
     assert lowest == base
@@ -93,7 +95,7 @@ def test_a_composition_comes_back(ops: list[Op]) -> None:
 
 @given(U64, st.binary(max_size=16), st.lists(st.integers(1, 64), max_size=4))
 def test_a_standing_comes_back(base: int, run: bytes, lost: list[int]) -> None:
-    asked = Standing(run, base, tuple(lost))
+    asked = ResumeState(run, base, tuple(lost))
     assert decode_standing(frame_of(encode_standing(asked), FrameType.STANDING)) == asked
 
 
