@@ -160,16 +160,16 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def command(self, call: Coroutine[Any, Any, object]) -> None:
         """Run a command of the node beside everything else; the person is told what fails."""
-        self.run_worker(self.told(call), group="commands", exit_on_error=False)
+        self.run_worker(self.report_failure_of(call), group="commands", exit_on_error=False)
 
-    async def told(self, call: Coroutine[Any, Any, object]) -> None:
+    async def report_failure_of(self, call: Coroutine[Any, Any, object]) -> None:
         """Await `call`; the person is told what fails."""
         try:
             await call
         except FAILURES as error:
-            self.tell(problem_of(error))
+            self.show_problem(problem_of(error))
 
-    def tell(self, problem: Problem) -> None:
+    def show_problem(self, problem: Problem) -> None:
         """Say what failed."""
         problem = state.washed(problem)
         self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error", markup=False)
@@ -186,7 +186,7 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def on_failed(self, message: messages.Failed) -> None:
         """Say what failed."""
-        self.tell(message.problem)
+        self.show_problem(message.problem)
 
     def on_noted(self, message: messages.Noted) -> None:
         """Say why a key did nothing."""

@@ -36,8 +36,8 @@ class Alone:
 
     def generate(self, prompt: Sequence[int], tokens: int) -> SoloAnswer:
         """Greedy tokens behind `prompt`. Raises WorkerDied or WorkerError."""
-        self._process.tell(_SoloRequest(self._directory, tuple(prompt), tokens))
-        said: SoloAnswer = self._process.hear(ANSWER_S)
+        self._process.send(_SoloRequest(self._directory, tuple(prompt), tokens))
+        said: SoloAnswer = self._process.receive(ANSWER_S)
         return said
 
 

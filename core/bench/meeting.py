@@ -58,8 +58,8 @@ def lead(partner: Partner, macs: BenchMacs) -> Iterator[dict[str, BenchLane]]:
         listener = stack.enter_context(listen(HOST))
         port = listener.getsockname()[1]
         folder = other.key_path.parent
-        partner.tell(Invitation(folder, other.passphrase, macs.cluster.encode(), me.device_id, port, binding))
-        sealed_port, plain_port = partner.hear(MEET_S)
+        partner.send(Invitation(folder, other.passphrase, macs.cluster.encode(), me.device_id, port, binding))
+        sealed_port, plain_port = partner.receive(MEET_S)
         link = _Link(me, macs.cluster, other.device_id, binding)
         sender = stack.enter_context(closing(link.dial(sealed_port)))
         receiver = stack.enter_context(closing(link.accept(listener)))
@@ -85,9 +85,9 @@ def echo(pipe: Connection[Any, Any]) -> None:
 
 def play(partner: Partner, lanes: Mapping[str, BenchLane], turn: Meeting) -> tuple[Spent, Spent]:
     """One turn: what it cost the leader and the echo."""
-    partner.tell(turn)
+    partner.send(turn)
     mine = take_turn(lanes, turn, _serve)
-    return mine, partner.hear(MEET_S)
+    return mine, partner.receive(MEET_S)
 
 
 def take_turn(lanes: Mapping[str, BenchLane], turn: Meeting, hit: Callable[[BenchLane], None]) -> Spent:

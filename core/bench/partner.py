@@ -22,14 +22,14 @@ class Partner:
     def __init__(self, pipe: Connection[Any, Any]) -> None:
         self._pipe = pipe
 
-    def tell(self, message: object) -> None:
+    def send(self, message: object) -> None:
         """Send one value. Raises WorkerDied."""
         try:
             self._pipe.send(message)
         except OSError as error:
             raise _gone() from error
 
-    def hear(self, timeout_s: float) -> Any:
+    def receive(self, timeout_s: float) -> Any:
         """The next value. Raises WorkerDied, or WorkerError where none comes in `timeout_s` seconds."""
         try:
             if not self._pipe.poll(timeout_s):

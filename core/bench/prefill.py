@@ -147,8 +147,8 @@ class PrefillSides:
         return PrefillPlayed(turn, dict(answer.told[0].top), traces)
 
     def _alone(self, number: int) -> PrefillAlone:
-        self._solo.tell(PrefillAsked(str(self._model), a_prompt(self._tokens, number), self.ways[0].chunk))
-        alone: PrefillAlone = self._solo.hear(SOLO_S)
+        self._solo.send(PrefillAsked(str(self._model), a_prompt(self._tokens, number), self.ways[0].chunk))
+        alone: PrefillAlone = self._solo.receive(SOLO_S)
         return alone
 
 

@@ -10,14 +10,14 @@ from core.engine.running import Row
 from core.events import BatchLane, BatchRow
 
 
-def rows_told(rows: Mapping[str, Row], waiting: Iterable[Request], lanes: Sequence[Lane]) -> tuple[BatchRow, ...]:
+def row_views(rows: Mapping[str, Row], waiting: Iterable[Request], lanes: Sequence[Lane]) -> tuple[BatchRow, ...]:
     """Those that run, in the order of their admission, then those that wait, in the order of the queue."""
     numbers = {name: number for number, lane in enumerate(_ordered(lanes), 1) for name in lane.rows}
     running = (_running(row, numbers.get(name)) for name, row in rows.items())
     return (*running, *(_row(request) for request in waiting))
 
 
-def lanes_told(lanes: Sequence[Lane], gone: Mapping[str, Row]) -> tuple[BatchLane, ...]:
+def lane_views(lanes: Sequence[Lane], gone: Mapping[str, Row]) -> tuple[BatchLane, ...]:
     """The lanes by number, without the rows in `gone`, which leave when their step has come back."""
     return tuple(BatchLane(rows=lane.size(gone), in_flight=lane.flying) for lane in _ordered(lanes))
 

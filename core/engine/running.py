@@ -85,7 +85,7 @@ class Row:
         if self._lookup:
             self._lookup.extend(self.history[before:])
             if drafted:
-                self._lookup.told(drafted, len(tokens) - 1)
+                self._lookup.note_result(drafted, len(tokens) - 1)
         return taken, reason
 
     def trim(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
-from core.engine.batch import lanes_told, rows_told
+from core.engine.batch import lane_views, row_views
 from core.engine.lanes import Lane, join, leave, named, split
 from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, PrefixCache, tokens_of
 from core.engine.requests import Request
@@ -116,8 +116,8 @@ class Scheduler:
         """All that runs and waits, for the person. Its lanes are as they are between two works."""
         held = (*self._rows.values(), *self._leaving.values())
         return Batch(
-            rows=rows_told(self._rows, [each.request for each in self._waiting.values()], self._lanes),
-            lanes=lanes_told(self._lanes, self._leaving),
+            rows=row_views(self._rows, [each.request for each in self._waiting.values()], self._lanes),
+            lanes=lane_views(self._lanes, self._leaving),
             chunks=self._chunks,
             used_tokens=sum(row.position for row in held),
             reserved_tokens=self._running_tokens,

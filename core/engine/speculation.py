@@ -54,7 +54,7 @@ class PromptLookup:
         period = self._history[start : start + size]
         return tuple(period[number % len(period)] for number in range(size))
 
-    def told(self, drafted: int, accepted: int) -> None:
+    def note_result(self, drafted: int, accepted: int) -> None:
         """So many tokens of a draft were right, the first ones."""
         is_trial = self._rate < LEAST_RATE
         self._rate += WEIGHT * (accepted / drafted - self._rate)

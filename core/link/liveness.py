@@ -87,7 +87,7 @@ class Liveness:
         self._heard_at.pop(device_id, None)
         self._suspects.discard(device_id)
 
-    def heard(self, device_id: str, now: float) -> None:
+    def note_sign(self, device_id: str, now: float) -> None:
         """A frame came from this Mac, whatever was in it; of one that is not watched it says nothing."""
         if device_id in self._heard_at:
             self._heard_at[device_id] = now

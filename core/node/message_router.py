@@ -14,9 +14,9 @@ from core.node.base.messages import (
     Bye,
     Checked,
     CopyAsk,
-    CopyTold,
+    CopyProgress,
     FilesAsk,
-    FilesTold,
+    FilesSent,
     Holds,
     HoldsAsk,
     KeyChange,
@@ -32,8 +32,8 @@ from core.node.base.messages import (
     Reported,
     SpeedAsk,
     SpeedMoved,
+    SpeedResultSent,
     SpeedStop,
-    SpeedTold,
     StageLost,
 )
 from core.node.base.tasks import Tasks
@@ -105,19 +105,21 @@ class MessageRouter:
             case Release():
                 self._tasks.spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
             case Prepared() | Checked() | Reported() | StageLost():
-                await self._cluster.heard(device_id, message)
+                await self._cluster.handle_message(device_id, message)
             case Bye():
                 self._tasks.spawn(self._member.head_left(device_id))
             case KeyChange() | KeyRefused():
-                self._tasks.spawn(self._trusting.heard(device_id, message))
+                self._tasks.spawn(self._trusting.handle_message(device_id, message))
             case Holds() | HoldsAsk():
-                await self._transfers.heard(device_id, message)
-            case LinkProbe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedTold() | SpeedStop() if (
+                await self._transfers.handle_message(device_id, message)
+            case LinkProbe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedResultSent() | SpeedStop() if (
                 not self._is_forked()
             ):
-                await self._speed.heard(device_id, message)
-            case FilesAsk() | FilesTold() | PartAsk() | PartSent() | CopyAsk() | CopyTold() if not self._is_forked():
-                await self._transfers.heard(device_id, message)
+                await self._speed.handle_message(device_id, message)
+            case FilesAsk() | FilesSent() | PartAsk() | PartSent() | CopyAsk() | CopyProgress() if (
+                not self._is_forked()
+            ):
+                await self._transfers.handle_message(device_id, message)
             case _:
                 return
 
@@ -138,12 +140,12 @@ class MessageRouter:
         """This Mac's worker says something."""
         match report:
             case Token() | Prefilled() | AnswerDone():
-                self._answers.heard(report)
-                self._rescue.heard(report)
+                self._answers.handle_report(report)
+                self._rescue.handle_report(report)
             case Batching(batch=batch):
                 self._answers.counted(batch)
             case SessionSaved() | SessionLoaded() | SessionFailed():
-                self._sessions.heard(report)
+                self._sessions.handle_report(report)
             case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
                 for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
                     self._bus.publish(hop)

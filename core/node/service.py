@@ -98,7 +98,7 @@ class Node:
         self._build_trust(home)
         self._build_doors(home)
         self._cluster.listen(self._rescue)
-        self._member.when_own(tell=self._cluster.heard, unlinked=self._on_report)
+        self._member.when_own(tell=self._cluster.handle_message, unlinked=self._on_report)
 
     def _build_mesh(self, home: Home) -> None:
         """Who is there, and how far each is trusted."""

@@ -6,8 +6,8 @@ P3 A>B  the same of A
 P4 both signature 64 | mac 32, each sent only after that side's person typed the digits of the other screen
 Afterwards both talk in notes that carry a MAC under the same key: first the cards, then (P5) the roster.
 
-One class a step, each made by the step before it, so nothing can be done out of order: `Offer` (A) or `PairingAnswer` (B) ->
-`Comparison` -> `Pledge` -> `Confirmed`. Only the last holds a key that may be trusted.
+One class a step, each made by the step before it, so nothing can be done out of order: `Offer` (A) or `PairingAnswer`
+(B) -> `Comparison` -> `Pledge` -> `Confirmed`. Only the last holds a key that may be trusted.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Head:
             words.insert(0, Begin())
         self._rows[request.request_id] = _Row(request, sampler)
         if words:
-            self._pipeline.tell(*words)
+            self._pipeline.send_word(*words)
 
     def cancel(self, request_id: str) -> None:
         """End an answer after the step that is on its way; the others go on."""
@@ -130,7 +130,7 @@ class Head:
         if self._pipeline.begins_elsewhere and self._go_on():
             return  # or the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():
-            self._hear(answer)
+            self._handle_answer(answer)
         elif self._go_on():
             pass
         elif self._pipeline.is_worn and self._pipeline.is_at_rest:
@@ -145,7 +145,7 @@ class Head:
         words, self._last_words = self._last_words, []
         for word in words:
             self._report(word)
-        self._tell_batch()
+        self._report_batch()
 
     def fail_all(self, problem: Problem) -> None:
         """No answer can go on."""
@@ -162,7 +162,7 @@ class Head:
             return False
         self._put(work)
         self.sessions.put()
-        self._tell_batch()
+        self._report_batch()
         return True
 
     def _put(self, work: Work | None) -> None:
@@ -180,12 +180,12 @@ class Head:
                 every = bool(work.drafts)
                 self._pipeline.forward(work.handle, mx.array(fed), every=every, askers=askers, work=work)
 
-    def _hear(self, answer: StepAnswer) -> None:
+    def _handle_answer(self, answer: StepAnswer) -> None:
         work = answer.work
         if work is None:
             return  # of the proof, or of what the Mac was told that chooses the tokens
         if isinstance(work, SessionRequest):
-            self.sessions.hear(work, answer)
+            self.sessions.handle_answer(work, answer)
             return
         if answer.problem:
             lost = self._scheduler.failed(work)
@@ -218,10 +218,10 @@ class Head:
         now = monotonic()
         for request_id, count, row in zip(step.requests, taken, chosen, strict=True):
             for picked in row[:count]:
-                self._tell(self._rows[request_id], picked, now)
+                self._report_token(self._rows[request_id], picked, now)
         self._finish(ended)
 
-    def _tell(self, row: _Row, picked: Picked, now: float) -> None:
+    def _report_token(self, row: _Row, picked: Picked, now: float) -> None:
         row.first, row.last = row.first or now, now
         token = Token(
             request_id=row.request.request_id,
@@ -244,12 +244,12 @@ class Head:
     def _dismiss(self, requests: Sequence[str]) -> None:
         """The Mac that chooses their tokens may forget them."""
         if requests and not self._pipeline.chooses:
-            self._pipeline.tell(*(Dismiss(bytes.fromhex(request_id)) for request_id in requests))
+            self._pipeline.send_word(*(Dismiss(bytes.fromhex(request_id)) for request_id in requests))
 
     def _fail(self, requests: Sequence[str], problem: Problem) -> None:
         for request_id in requests:
             self._report(self._rows.pop(request_id).done("error", problem))
-        self._tell_batch()
+        self._report_batch()
 
     def _has_news(self) -> bool:
         """Figures that came are told; new ones are asked for now and then."""
@@ -258,14 +258,14 @@ class Head:
             self._adapt(samples)
             self.flush()
             return True
-        self._tell_batch()
+        self._report_batch()
         now = monotonic()
         if self._scheduler.running and now >= self._telemetry_due:
             self._telemetry_due = now + TELEMETRY_EVERY_S
             return self._pipeline.ask_samples()
         return False
 
-    def _tell_batch(self) -> None:
+    def _report_batch(self) -> None:
         """Now and then while anything runs, and behind the last word when nothing does any more."""
         now = monotonic()
         if self._last_words or (self._rows and now < self._batch_due):

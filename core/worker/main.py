@@ -101,7 +101,7 @@ class Worker:
             elif self._pipeline:
                 self._pipeline.take()
         if steps:
-            steps.tell(monotonic())
+            steps.report(monotonic())
 
     def _obey(self, command: Command) -> None:
         match command:

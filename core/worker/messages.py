@@ -72,7 +72,7 @@ class Prove(PipeMessage, frozen=True, kw_only=True):
 
 
 class Generate(PipeMessage, frozen=True, kw_only=True):
-    """Head only: one answer, among others that run at the same time. Answered by `Prefilled`, `Token` and `AnswerDone`."""
+    """Head only: one answer, among others that run at the same time. Answered by `Prefilled`, `Token`, `AnswerDone`."""
 
     request: Request
 

@@ -158,7 +158,7 @@ class Pipeline:
             ops = ()
         self._put(_Sent(frame, work, ops), None)
 
-    def tell(self, *words: Word) -> None:
+    def send_word(self, *words: Word) -> None:
         """All stages count their figures from here; or the one with the output head learns how to choose the tokens of
         a row, or that it is over. Raises LinkError: then it goes out over the next ring.
         """
@@ -230,7 +230,7 @@ class Pipeline:
         timeout = max(0.0, min(times) - monotonic()) if times else None
         if self._ring and not self._ring.wait(inbox, timeout):
             self._send_again(self._ring, self._out.due)
-        steps.tell(monotonic())
+        steps.report(monotonic())
 
     def renew(self) -> None:
         """New keys for every link. Raises LinkError or its kinds."""

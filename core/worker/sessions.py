@@ -96,7 +96,7 @@ class SessionTransfers:
             self._asked = due
             self._pipeline.exchange(due.handle, due.part, due)
 
-    def hear(self, asked: SessionRequest, answer: StepAnswer) -> None:
+    def handle_answer(self, asked: SessionRequest, answer: StepAnswer) -> None:
         """What came of a part; of a session that was given up nothing counts any more."""
         move = self._move
         if move is None or asked is not self._asked:

@@ -48,14 +48,14 @@ class Steps:
     def finished(self, step: int, now: float) -> None:
         """The stage's own part of `step` is done; it may still have to be sent."""
         self._last = step
-        self.tell(now)
+        self.report(now)
 
     @property
     def due(self) -> float | None:
         """When to `tell` the last one, whatever comes; None while there is nothing to tell."""
         return self._told_at + TELL_EVERY_S if self._last != self._told else None
 
-    def tell(self, now: float) -> None:
+    def report(self, now: float) -> None:
         """What is due by now."""
         if self.due is not None and now >= self.due:
             self._told, self._told_at = self._last, now

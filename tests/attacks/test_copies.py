@@ -21,16 +21,16 @@ from core.node.base.journal import Journal
 from core.node.base.messages import (
     AnyMessage,
     CopyAsk,
-    CopyTold,
+    CopyProgress,
     FileFacts,
     FilesAsk,
-    FilesTold,
+    FilesSent,
     HoldsAsk,
     LinkProbe,
     PartAsk,
     PartSent,
     SpeedAsk,
-    SpeedTold,
+    SpeedResultSent,
     from_frame,
     to_frame,
 )
@@ -71,7 +71,7 @@ async def test_who_asks_for_parts_and_does_not_read_makes_a_mac_hold_few(pair: P
     link = Deaf()
     pair.sender.copying._sender = link
     asks = [PartAsk(number=n, fingerprint=pair.model.fingerprint, name="config.json", offset=0) for n in range(FLOOD)]
-    flood = asyncio.gather(*(pair.sender.copying.heard("asker", ask) for ask in asks))
+    flood = asyncio.gather(*(pair.sender.copying.handle_message("asker", ask) for ask in asks))
     await until(lambda: bool(link.sent))
     await asyncio.sleep(0.05)
     assert [type(message) for message in link.sent] == [PartSent] * WINDOW
@@ -94,7 +94,7 @@ async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at
 
     monkeypatch.setattr(pair.sender.copying._models, "manifest", counted)
     asks = [FilesAsk(fingerprint=pair.model.fingerprint)] * FLOOD
-    flood = asyncio.gather(*(pair.sender.copying.heard(OTHER, ask) for ask in asks))
+    flood = asyncio.gather(*(pair.sender.copying.handle_message(OTHER, ask) for ask in asks))
     await until(lambda: bool(link.sent))
     del link.contacts[OTHER]
     link.heard.set()
@@ -106,7 +106,7 @@ async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at
 async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair: Pair) -> None:
     link = Deaf()
     holdings = ModelInventory(OWN, pair.sender.copying._models, link, Bus())
-    flood = asyncio.gather(*(holdings.heard(OTHER, HoldsAsk()) for _ in range(FLOOD)))
+    flood = asyncio.gather(*(holdings.handle_message(OTHER, HoldsAsk()) for _ in range(FLOOD)))
     await until(lambda: bool(link.sent))
     link.heard.set()
     await flood
@@ -128,8 +128,8 @@ async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> N
 
 async def test_weights_that_are_none_are_thrown_away(pair: Pair) -> None:
     nothing = FileFacts(size=0, sha256="e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855")
-    told = FilesTold(fingerprint=pair.model.fingerprint, files={"model.safetensors": nothing})
-    pair.sender.wrong = lambda message: told if isinstance(message, FilesTold) else message  # type: ignore[method-assign]
+    told = FilesSent(fingerprint=pair.model.fingerprint, files={"model.safetensors": nothing})
+    pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
     with pytest.raises(ModelMismatch):
         await pair.copy()
     assert list((pair.asker.folder / model_copies.PARTIAL).iterdir()) == []
@@ -161,7 +161,7 @@ async def test_a_mac_that_is_revoked_in_the_middle_gets_no_more(pair: Pair) -> N
     pair.sender.copying.gone("asker")
     before = len(pair.sender.sent)
     ask = PartAsk(number=1, fingerprint=pair.model.fingerprint, name="config.json", offset=0)
-    await pair.sender.copying.heard("asker", ask)
+    await pair.sender.copying.handle_message("asker", ask)
     assert len(pair.sender.sent) == before
 
 
@@ -191,11 +191,11 @@ async def test_no_mac_speaks_of_a_copy_that_nobody_wanted_or_of_another_model(pa
     bus, link = Bus(), Deaf()
     made, tasks = transfers(tmp_path, pair, link, bus)
     lie = Transfer(model="x" * 400, fingerprint="b" * 64, mac=THIRD, source=THIRD, state="running", done=1, total=2)
-    await made.heard(OTHER, CopyTold(transfer=lie))
+    await made.handle_message(OTHER, CopyProgress(transfer=lie))
     assert not bus.now.transfers
     bus.publish(Transfer(model="toy", fingerprint="a" * 64, mac=OTHER, source=OWN, state="asking"))
-    await made.heard(THIRD, CopyTold(transfer=lie))
-    await made.heard(OTHER, CopyTold(transfer=lie))
+    await made.handle_message(THIRD, CopyProgress(transfer=lie))
+    await made.handle_message(OTHER, CopyProgress(transfer=lie))
     (shown,) = bus.now.transfers
     assert (shown.model, shown.fingerprint, shown.mac, shown.source) == ("toy", "a" * 64, OTHER, OWN)
     assert shown.done == 1
@@ -208,7 +208,7 @@ async def test_no_mac_speaks_of_a_copy_that_nobody_wanted_or_of_another_model(pa
 def test_figures_that_no_copy_has_are_refused(field: str, value: float) -> None:
     fine = Transfer(model="toy", mac=OTHER, state="running", done=1, total=2)
     with pytest.raises(ProtocolError):
-        from_frame(*to_frame(CopyTold(transfer=msgspec.structs.replace(fine, **{field: value}))))
+        from_frame(*to_frame(CopyProgress(transfer=msgspec.structs.replace(fine, **{field: value}))))
 
 
 def test_a_copy_that_would_take_for_ever_can_be_shown() -> None:
@@ -236,12 +236,12 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     made._holdings._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
     pair.asker.other = None  # whoever asks it for the files finds nobody
     for _ in range(FLOOD):
-        await made.heard(OTHER, CopyAsk(fingerprint=model.fingerprint))
+        await made.handle_message(OTHER, CopyAsk(fingerprint=model.fingerprint))
         if made._running:
             await asyncio.gather(made._running, return_exceptions=True)
     logged = (tmp_path / "log").read_text().count("did not come")
     assert logged == 1
-    last = [m.transfer for m in link.sent if isinstance(m, CopyTold)][-1]
+    last = [m.transfer for m in link.sent if isinstance(m, CopyProgress)][-1]
     assert last.problem
     assert last.problem.kind == Busy.__name__
     await tasks.stop()
@@ -256,11 +256,11 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
         FilesAsk(fingerprint="a" * 64),
         PartAsk(number=1, fingerprint="a" * 64, name="config.json", offset=0),
         PartSent(number=1, data=b"x"),
-        FilesTold(fingerprint="a" * 64),
+        FilesSent(fingerprint="a" * 64),
         CopyAsk(fingerprint="a" * 64),
         LinkProbe(number=1, size=0),
         SpeedAsk(test=1, target=THIRD),
-        SpeedTold(test=1, result=FOUND),
+        SpeedResultSent(test=1, result=FOUND),
     ],
     ids=lambda m: type(m).__name__,
 )

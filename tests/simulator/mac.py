@@ -173,7 +173,7 @@ class Node:
             is_forked=lambda: False,
         )
         self.cluster.listen(self.rescue)
-        self.member.when_own(tell=self.cluster.heard, unlinked=lambda report: self.switchboard.report(report))
+        self.member.when_own(tell=self.cluster.handle_message, unlinked=lambda report: self.switchboard.report(report))
         self.process.soon(self._start)
 
     def _start(self) -> None:

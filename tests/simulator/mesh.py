@@ -170,7 +170,7 @@ class Mesh:
         """What comes from another Mac; before its link is welcomed here it waits."""
         contact.inbox.append(word)
         if self.contacts.get(contact.device_id) is contact:
-            self._liveness.heard(contact.device_id, self.network.loop.now)
+            self._liveness.note_sign(contact.device_id, self.network.loop.now)
             self._read(contact)
 
     def _read(self, contact: Contact) -> None:

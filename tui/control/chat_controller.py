@@ -180,7 +180,7 @@ class ChatController:
             unfinished = await app.client.unfinished()
             cut_off = None if app.state.turns else await app.archive.holding(unfinished[:1])
         except FAILURES as error:
-            app.tell(problem_of(error))
+            app.show_problem(problem_of(error))
             return
         if cut_off is not None and not app.state.turns:
             known = conversation.offered(app.state, unfinished, time.time())

@@ -49,7 +49,7 @@ class EventHandler:
         if is_new or before.snapshot.plan_status != app.state.snapshot.plan_status or isinstance(event, ModelsChanged):
             app.models.find()
         if isinstance(event, Transfer):
-            self._tell_end(event)
+            self._notify_end(event)
         if is_new or (isinstance(event, RequestDone) and event.problem is not None):
             app.talk.find_unfinished()
         if isinstance(event, Snapshot | PlanLoaded | RequestDone):  # every answer makes predictions better
@@ -59,9 +59,9 @@ class EventHandler:
         """It tells no more, and why."""
         self._app.set_state(state.detached(self._app.state, problem))
 
-    def _tell_end(self, transfer: Transfer) -> None:
+    def _notify_end(self, transfer: Transfer) -> None:
         app = self._app
         if transfer.problem is not None:
-            app.tell(transfer.problem)
+            app.show_problem(transfer.problem)
         elif transfer.state == "done":
             app.note_down(f"{transfer.model} is on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")

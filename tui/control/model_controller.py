@@ -61,12 +61,12 @@ class ModelController:
             app.set_state(state.failed(app.state, preview.problem))
 
     async def _find(self) -> None:
-        await self._app.told(self._app.catalog.fetch(self._app.state.skipped))
+        await self._app.report_failure_of(self._app.catalog.fetch(self._app.state.skipped))
         self._show()
 
     async def _examine(self, wish: PreviewRequest, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        await self._app.told(self._app.catalog.examine(state.of_used(self._app.state, wish)))
+        await self._app.report_failure_of(self._app.catalog.examine(state.of_used(self._app.state, wish)))
         self._show()
 
     async def _advise(self) -> None:

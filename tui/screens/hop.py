@@ -128,14 +128,14 @@ The speed test sends empty and then full messages over the control link of the t
         return any(test.is_running for test in self._tests.values())
 
     async def _measure(self, pair: tuple[str, str]) -> None:
-        self._told(pair, SpeedTest(is_running=True))
+        self._show_result(pair, SpeedTest(is_running=True))
         try:
             found = await self._client.test_speed(SpeedRequest(source=pair[0], target=pair[1]))
-            self._told(pair, SpeedTest(result=found))
+            self._show_result(pair, SpeedTest(result=found))
         except FAILURES as error:
-            self._told(pair, SpeedTest(problem=washed(problem_of(error))))
+            self._show_result(pair, SpeedTest(problem=washed(problem_of(error))))
 
-    def _told(self, pair: tuple[str, str], test: SpeedTest) -> None:
+    def _show_result(self, pair: tuple[str, str], test: SpeedTest) -> None:
         self._tests[pair] = test
         self._draw()
         self.call_after_refresh(self._speed.scroll_visible, animate=False)

@@ -133,9 +133,9 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._call(self._client.offer_pairing(offer))
 
     def _call(self, call: Awaitable[object]) -> None:
-        self.run_worker(self._told(call), group="pairing", exit_on_error=False)
+        self.run_worker(self._run(call), group="pairing", exit_on_error=False)
 
-    async def _told(self, call: Awaitable[object]) -> None:
+    async def _run(self, call: Awaitable[object]) -> None:
         try:
             await call
         except FAILURES as error:

@@ -166,9 +166,9 @@ class SessionsScreen(SizedScreen):
     def _begin(self, words: str, work: Coroutine[Any, Any, None]) -> None:
         self._under_way, self._since = words, time.time()
         self._draw()
-        self.run_worker(self._told(work, words), group="session", exit_on_error=False)
+        self.run_worker(self._run(work, words), group="session", exit_on_error=False)
 
-    async def _told(self, work: Coroutine[Any, Any, None], words: str) -> None:
+    async def _run(self, work: Coroutine[Any, Any, None], words: str) -> None:
         try:
             await work
         except FAILURES as error:

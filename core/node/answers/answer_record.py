@@ -52,7 +52,7 @@ def chosen(found: list[Written], wanted: AnswerId) -> Written:
     raise UsageError(what, "`macluster status --json` lists those that are.")
 
 
-def told(written: Written) -> UnfinishedAnswer:
+def unfinished_of(written: Written) -> UnfinishedAnswer:
     """As a person is told of it."""
     return UnfinishedAnswer(
         request_id=written.opening.request_id,

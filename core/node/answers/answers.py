@@ -22,7 +22,7 @@ from core.errors import (
     SealError,
 )
 from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
-from core.node.answers.answer_record import chosen, going_on, opening_of, told
+from core.node.answers.answer_record import chosen, going_on, opening_of, unfinished_of
 from core.node.answers.batch_view import batch_now
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_old, forget_shared, unfinished
@@ -103,7 +103,7 @@ class Answers:
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
         """Answers that a crash, a problem or the person cut off, the newest first; none of those that run."""
-        return [told(written) for written in await self._unfinished()]
+        return [unfinished_of(written) for written in await self._unfinished()]
 
     async def go_on(self, wanted: AnswerId) -> RequestAccepted:
         """Continue an unfinished answer, the newest whose id begins so, behind what is written.
@@ -214,7 +214,7 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def heard(self, report: Token | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """

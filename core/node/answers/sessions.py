@@ -40,7 +40,7 @@ class SavedSessions:
 
     async def show(self, wanted: SessionName) -> SavedSession:
         """One with its words. Raises UsageError where there is none, SessionError."""
-        return self._told(wanted, await self._read(wanted))
+        return self._saved(wanted, await self._read(wanted))
 
     async def save(self, wanted: SessionName) -> SavedSession:
         """Write the conversation whose answer ended last, with what every Mac holds of it, to a sealed file of this
@@ -53,7 +53,7 @@ class SavedSessions:
         order = SaveSession(
             path=str(path), secret=self._secret, tokens=said.tokens, messages=said.messages, created_at=time()
         )
-        await self._tell(order)
+        await self._send(order)
         self._journal.info(f"The session {wanted.name!r} is saved.")
         return await self.show(wanted)
 
@@ -64,10 +64,10 @@ class SavedSessions:
         session = await self._read(wanted)
         self._answers.check_trust()
         path = files.path_of(self._folder, wanted.name)
-        await self._tell(LoadSession(path=str(path), secret=self._secret))
+        await self._send(LoadSession(path=str(path), secret=self._secret))
         self._answers.conversation = EndedConversation(session.tokens, session.messages)
         self._journal.info(f"The session {wanted.name!r} is loaded.")
-        return self._told(wanted, session)
+        return self._saved(wanted, session)
 
     async def delete(self, wanted: SessionName) -> Done:
         """Forget one, and its key. Raises UsageError where there is none, SessionError."""
@@ -90,7 +90,7 @@ class SavedSessions:
         """A new worker is up: whatever the one before was writing will not be finished. Raises SessionError."""
         await asyncio.to_thread(files.forget_unfinished, self._folder)
 
-    def heard(self, report: SessionSaved | SessionLoaded | SessionFailed) -> None:
+    def handle_report(self, report: SessionSaved | SessionLoaded | SessionFailed) -> None:
         """The head's worker has ended what it was told."""
         if isinstance(report, SessionFailed):
             self.stop(report.problem)
@@ -102,7 +102,7 @@ class SavedSessions:
         if self._waiting and not self._waiting.done():
             self._waiting.set_exception(error_from(problem))
 
-    async def _tell(self, order: SaveSession | LoadSession) -> None:
+    async def _send(self, order: SaveSession | LoadSession) -> None:
         if not self._cluster.ready:
             raise NotLoaded("No model is ready.")
         if self._waiting:
@@ -118,7 +118,7 @@ class SavedSessions:
         path = files.existing(self._folder, wanted.name)
         return (await asyncio.to_thread(files.reading, path, self._secret))[0]
 
-    def _told(self, wanted: SessionName, session: files.SessionFile) -> SavedSession:
+    def _saved(self, wanted: SessionName, session: files.SessionFile) -> SavedSession:
         return SavedSession(
             name=wanted.name,
             model=session.model,

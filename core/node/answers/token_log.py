@@ -5,9 +5,9 @@ File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 cip
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
 (`core.trust.sealed`) it has no end: a crash may cut it, and what is before the cut counts.
 
-The first record is the `AnswerRecord`; each other one, in msgpack, an integer: the next token; a text: what is shown since
-the one before; `MacsJoined`; or `AnswerEnd`. Without that the answer can be continued: in a new file, with a salt of its own, for
-behind a cut a nonce would be used twice.
+The first record is the `AnswerRecord`; each other one, in msgpack, an integer: the next token; a text: what is shown
+since the one before; `MacsJoined`; or `AnswerEnd`. Without that the answer can be continued: in a new file, with a salt
+of its own, for behind a cut a nonce would be used twice.
 """
 
 from __future__ import annotations

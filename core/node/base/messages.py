@@ -159,7 +159,7 @@ class SpeedMoved(NodeMessage, frozen=True, kw_only=True):
     done: Count
 
 
-class SpeedTold(NodeMessage, frozen=True, kw_only=True):
+class SpeedResultSent(NodeMessage, frozen=True, kw_only=True):
     """What the test came to, or why it came to nothing."""
 
     test: Count
@@ -211,7 +211,7 @@ class FilesAsk(NodeMessage, frozen=True, kw_only=True):
     fingerprint: Sha256
 
 
-class FilesTold(NodeMessage, frozen=True, kw_only=True):
+class FilesSent(NodeMessage, frozen=True, kw_only=True):
     """The answer to a FilesAsk: the files by name, or why there is none."""
 
     fingerprint: Sha256
@@ -242,7 +242,7 @@ class CopyAsk(NodeMessage, frozen=True, kw_only=True):
     go_on: bool = True
 
 
-class CopyTold(NodeMessage, frozen=True, kw_only=True):
+class CopyProgress(NodeMessage, frozen=True, kw_only=True):
     """How far the copying is that a CopyAsk wanted."""
 
     transfer: Transfer
@@ -255,9 +255,9 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 
 
 StageWord = Prepared | Checked | Reported | StageLost
-SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedTold | SpeedStop
-FileWord = FilesAsk | FilesTold | PartAsk | PartSent
-CopyWord = CopyAsk | CopyTold
+SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | SpeedStop
+FileWord = FilesAsk | FilesSent | PartAsk | PartSent
+CopyWord = CopyAsk | CopyProgress
 AnyMessage = (
     Ping
     | Pong
@@ -291,16 +291,16 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     Probed: FrameType.SPEED,
     SpeedAsk: FrameType.SPEED,
     SpeedMoved: FrameType.SPEED,
-    SpeedTold: FrameType.SPEED,
+    SpeedResultSent: FrameType.SPEED,
     SpeedStop: FrameType.SPEED,
     Holds: FrameType.HOLDINGS,
     HoldsAsk: FrameType.HOLDINGS,
     FilesAsk: FrameType.COPY,
-    FilesTold: FrameType.COPY,
+    FilesSent: FrameType.COPY,
     PartAsk: FrameType.COPY,
     PartSent: FrameType.FILE_PART,
     CopyAsk: FrameType.COPY,
-    CopyTold: FrameType.COPY,
+    CopyProgress: FrameType.COPY,
     Bye: FrameType.BYE,
 }
 

@@ -26,7 +26,7 @@ from core.node.base.messages import (
     AnyMessage,
     FileFacts,
     FilesAsk,
-    FilesTold,
+    FilesSent,
     FileWord,
     HeldModel,
     PartAsk,
@@ -78,17 +78,17 @@ class ModelCopies:
         self._to_send: dict[str, deque[PartAsk]] = {}
         self._sending: Counter[str] = Counter()
         self._numbers = count(1)
-        self._lists: dict[tuple[str, str], asyncio.Future[FilesTold]] = {}
+        self._lists: dict[tuple[str, str], asyncio.Future[FilesSent]] = {}
         self._parts: dict[tuple[str, int], asyncio.Future[bytes]] = {}
 
-    async def heard(self, device_id: str, message: FileWord) -> None:
+    async def handle_message(self, device_id: str, message: FileWord) -> None:
         """Another Mac asks for files, or sends what this one asked for."""
         match message:
             case FilesAsk():
-                await self._tell_files(device_id, message.fingerprint)
+                await self._send_files(device_id, message.fingerprint)
             case PartAsk():
                 await self._send_parts(device_id, message)
-            case FilesTold():
+            case FilesSent():
                 _settle(self._lists.get((device_id, message.fingerprint)), message)
             case PartSent():
                 _settle(self._parts.get((device_id, message.number)), message.data)
@@ -104,7 +104,7 @@ class ModelCopies:
         for key in [key for key in self._served if key[0] == device_id]:
             del self._served[key]
 
-    async def _tell_files(self, device_id: str, wanted: str) -> None:
+    async def _send_files(self, device_id: str, wanted: str) -> None:
         """One answer a Mac at a time, for files may be hashed for it, and of the questions that wait only the last
         counts.
         """
@@ -114,21 +114,21 @@ class ModelCopies:
         self._telling.add(device_id)
         try:
             while device_id in self._wanted:
-                await self._tell_files_of(device_id, self._wanted.pop(device_id))
+                await self._send_files_of(device_id, self._wanted.pop(device_id))
         finally:
             self._telling.discard(device_id)
 
-    async def _tell_files_of(self, device_id: str, wanted: str) -> None:
+    async def _send_files_of(self, device_id: str, wanted: str) -> None:
         try:
             directory = await self._models.find_same("", wanted)
             hashes = await self._models.manifest(directory)
             facts = await asyncio.to_thread(_facts, directory, hashes)
-            told = FilesTold(fingerprint=wanted, files=facts)
+            told = FilesSent(fingerprint=wanted, files=facts)
             if len(to_frame(told)[1]) > MAX_CONTROL_BODY:
                 raise TransferError(f"{directory.name} has {len(facts)} files, too many to copy.", "Copy it by hand.")
             self._served[device_id, wanted] = _Served(directory, frozenset(facts))
         except MaclusterError as error:
-            told = FilesTold(fingerprint=wanted, problem=error.problem)
+            told = FilesSent(fingerprint=wanted, problem=error.problem)
         if not await self._sender.send(device_id, told):
             self._served.pop((device_id, wanted), None)
 
@@ -176,7 +176,7 @@ class ModelCopies:
 
     async def _ask_files(self, source: str, wanted: str) -> Mapping[str, FileFacts]:
         key = (source, wanted)
-        waiting: asyncio.Future[FilesTold]
+        waiting: asyncio.Future[FilesSent]
         waiting = self._lists[key] = asyncio.get_running_loop().create_future()
         try:
             await self._send(source, FilesAsk(fingerprint=wanted))

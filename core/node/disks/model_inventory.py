@@ -67,7 +67,7 @@ class ModelInventory:
             self._told[device_id] = link
             await self._links.send(device_id, self._own)
 
-    async def heard(self, device_id: str, message: Holds | HoldsAsk) -> None:
+    async def handle_message(self, device_id: str, message: Holds | HoldsAsk) -> None:
         """Another Mac tells what it holds, or wants to be told anew."""
         if isinstance(message, HoldsAsk):
             await self._answer(device_id)

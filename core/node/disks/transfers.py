@@ -17,7 +17,7 @@ from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired
 from core.events import ModelsChanged, Transfer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import CopyAsk, CopyTold, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
+from core.node.base.messages import CopyAsk, CopyProgress, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
 from core.node.disks.model_copies import ModelCopies, Stage
@@ -92,17 +92,17 @@ class Transfers:
             self._running.cancel()
             await asyncio.gather(self._running, return_exceptions=True)
 
-    async def heard(self, device_id: str, message: Holds | HoldsAsk | FileWord | CopyWord) -> None:
+    async def handle_message(self, device_id: str, message: Holds | HoldsAsk | FileWord | CopyWord) -> None:
         """Another Mac says something about models and their files."""
         match message:
             case Holds() | HoldsAsk():
-                self._tasks.spawn(self._holdings.heard(device_id, message))
+                self._tasks.spawn(self._holdings.handle_message(device_id, message))
             case CopyAsk():
                 await self._copy_for(device_id, message)
-            case CopyTold(transfer=transfer):
-                self._told_by(device_id, transfer)
+            case CopyProgress(transfer=transfer):
+                self._handle_progress(device_id, transfer)
             case _:
-                self._tasks.spawn(self._copying.heard(device_id, message))
+                self._tasks.spawn(self._copying.handle_message(device_id, message))
 
     def gone(self, device_id: str) -> None:
         """That Mac is linked no more."""
@@ -112,7 +112,7 @@ class Transfers:
                 problem = LinkLost("The Mac that copied it is gone.", "Copy again when it is back.").problem
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
-    def _told_by(self, device_id: str, told: Transfer) -> None:
+    def _handle_progress(self, device_id: str, told: Transfer) -> None:
         """Of a copy that nobody here asked for nothing is said; nor can that Mac say that it is of something else."""
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
@@ -139,7 +139,7 @@ class Transfers:
         if problem:
             name = model.name if model else "A model"
             failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
-            await self._tell_asker(device_id, failed)
+            await self._report_to_asker(device_id, failed)
 
     def _begin_copy(self, source: str, model: HeldModel, *, asked_by: str) -> None:
         first = _first(model, source, self._device_id)
@@ -149,7 +149,7 @@ class Transfers:
         if self._running and not self._running.done():
             raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
         self._asked_by = asked_by
-        self._running = asyncio.create_task(self._run(Meter(first, self._tell), work), name="transfer")
+        self._running = asyncio.create_task(self._run(Meter(first, self._publish), work), name="transfer")
 
     async def _run(self, meter: Meter, work: Work) -> None:
         meter.tell(meter.now)
@@ -174,13 +174,13 @@ class Transfers:
         finally:
             self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
 
-    def _tell(self, transfer: Transfer) -> None:
+    def _publish(self, transfer: Transfer) -> None:
         self._bus.publish(transfer)
         if self._asked_by:
-            self._tasks.spawn(self._tell_asker(self._asked_by, transfer))
+            self._tasks.spawn(self._report_to_asker(self._asked_by, transfer))
 
-    async def _tell_asker(self, device_id: str, transfer: Transfer) -> None:
-        await self._links.send(device_id, CopyTold(transfer=transfer))
+    async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
+        await self._links.send(device_id, CopyProgress(transfer=transfer))
 
     async def _download(self, wanted: DownloadRequest, meter: Meter) -> None:
         async for fetched in download(wanted.repo, wanted.revision, self._hub):

@@ -94,7 +94,7 @@ class PairingFlow:
         """Break off what is under way; nothing of it is kept."""
         if self._is_running and self._can_be_stopped:
             await self._break_off()
-            self._tell(state="stopped", digits="")
+            self._publish(state="stopped", digits="")
         elif self._task:
             await asyncio.gather(self._task, return_exceptions=True)
 
@@ -114,10 +114,10 @@ class PairingFlow:
     def _start(self, pairing: Coroutine[Any, Any, Member], **about: str) -> None:
         self._now = PairingChanged(state="stopped")
         self._can_be_stopped = True
-        self._tell(state="waiting", closes_at=time.time() + WINDOW_S, **about)
+        self._publish(state="waiting", closes_at=time.time() + WINDOW_S, **about)
         self._task = asyncio.create_task(self._run(pairing), name="pairing")
 
-    def _tell(self, **changes: object) -> None:
+    def _publish(self, **changes: object) -> None:
         self._now = msgspec.structs.replace(self._now, **changes)
         self._bus.publish(self._now)
 
@@ -126,11 +126,11 @@ class PairingFlow:
             member = await pairing
         except MaclusterError as error:
             problem = PairingError(error.what, error.fix).problem
-            self._tell(state="failed", digits="", problem=problem)
+            self._publish(state="failed", digits="", problem=problem)
             return
         self._can_be_stopped = False  # it is in the roster now
         await self._on_paired(member, self._now.address)
-        self._tell(state="paired", peer=member.name, digits="")
+        self._publish(state="paired", peer=member.name, digits="")
 
     async def _meet(self, device_id: str) -> Member:
         """Where the other window is open already, knock; else open this one, and look out for the other."""
@@ -191,7 +191,7 @@ class PairingFlow:
     async def _opened(self, window: PairingServer) -> AsyncIterator[PairingServer]:
         """The window is advertised for as long as it is open."""
         try:
-            self._tell(address=str(Place(self._network.shown(), window.port)), closes_at=time.time() + WINDOW_S)
+            self._publish(address=str(Place(self._network.shown(), window.port)), closes_at=time.time() + WINDOW_S)
             with suppress(OSError):  # a person can still tell the address
                 await self._network.announce(window.port)
             yield window
@@ -204,7 +204,7 @@ class PairingFlow:
     async def _confirm(self, view: PairingView) -> str:
         self.attempts += 1
         self._typed = asyncio.get_running_loop().create_future()
-        self._tell(
+        self._publish(
             state="compare",
             peer=view.peer_name,
             device_id=view.peer_text_id,

@@ -84,12 +84,12 @@ class PairingConnection:
         head = await self.read(REVEAL_BYTES)
         return head + await self.read(reveal_length(head))
 
-    async def tell(self, peer: Confirmed, note: bytes) -> None:
+    async def send_note(self, peer: Confirmed, note: bytes) -> None:
         """A note, bound to what was said before. Raises PairingError."""
         packed = peer.pack(note)
         await self.write(_LENGTH.pack(len(packed)) + packed)
 
-    async def hear(self, peer: Confirmed) -> bytes:
+    async def receive_note(self, peer: Confirmed) -> bytes:
         """The peer's next note. Raises PairingError."""
         (length,) = _LENGTH.unpack(await self.read(_LENGTH.size))
         if length > MAX_NOTE:
@@ -119,8 +119,8 @@ class PairingSession:
         """From the digits to the roster; the peer as a member. Raises PairingError or RosterError."""
         peer = await self._compare(talk, comparison, timeout_s)
         mine = card_of(self.identity, self.store.current)
-        await talk.tell(peer, encode_card(mine))
-        theirs = decode_card(await talk.hear(peer))
+        await talk.send_note(peer, encode_card(mine))
+        theirs = decode_card(await talk.receive_note(peer))
         check_certificate(theirs, peer)
         step = decide(mine, theirs, initiator=initiator)
         if step == "join":
@@ -160,8 +160,8 @@ class PairingSession:
         """P5: the chain of rosters in as many bundles as it takes; the other side answers each with its epoch."""
         has, goal = 0, self.store.cluster().roster.epoch
         while has < goal:
-            await talk.tell(peer, self.store.bundle(has))
-            note = await talk.hear(peer)
+            await talk.send_note(peer, self.store.bundle(has))
+            note = await talk.receive_note(peer)
             if len(note) != _EPOCH.size or _EPOCH.unpack(note)[0] <= has:
                 raise PairingError("The other Mac did not take the roster.")
             (has,) = _EPOCH.unpack(note)
@@ -171,7 +171,7 @@ class PairingSession:
         newest: Roster | None = None
         bundles: list[bytes] = []
         while True:
-            bundle = await talk.hear(peer)
+            bundle = await talk.receive_note(peer)
             offered, before = decode_bundle(bundle), newest
             for roster in offered.rosters:
                 newest = accept(newest, roster)
@@ -180,11 +180,11 @@ class PairingSession:
             bundles.append(bundle)
             if newest.stand == offered.stand:
                 break
-            await talk.tell(peer, _EPOCH.pack(newest.epoch))
+            await talk.send_note(peer, _EPOCH.pack(newest.epoch))
         check_joined(newest, self.identity, peer, theirs)
         for bundle in bundles:
             self.store.adopt(bundle)
-        await talk.tell(peer, _EPOCH.pack(newest.epoch))
+        await talk.send_note(peer, _EPOCH.pack(newest.epoch))
 
 
 async def offer_pairing(

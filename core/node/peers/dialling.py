@@ -137,10 +137,10 @@ class Dialling:
             try:
                 self._on_link(await self._call(place, parse_text_id(device_id)))
             except HandshakeError as error:
-                text = f"At {place}: {_told(error)}"
+                text = f"At {place}: {_problem_text(error)}"
                 wrong, key = wrong or text, key or (text if isinstance(error, WrongKey) else "")
             except MaclusterError as error:
-                silent = silent or _told(error)
+                silent = silent or _problem_text(error)
             else:
                 return
         if not self._is_linked(device_id):
@@ -166,7 +166,7 @@ class Dialling:
             try:
                 on_link(await self._call(place, parse_text_id(device_id), again=True))
             except MaclusterError as error:
-                problem = problem or _told(error)
+                problem = problem or _problem_text(error)
             else:
                 return
         self._journal.warn(f"The link to {device_id[:8]} keeps its keys for now: {problem or 'nowhere to dial it.'}")
@@ -182,7 +182,7 @@ class Dialling:
                     return
                 if said != error.what:
                     said = error.what
-                    self._journal.warn(f"No paired Mac at {place}: {_told(error)}")
+                    self._journal.warn(f"No paired Mac at {place}: {_problem_text(error)}")
                 slow = isinstance(error, HandshakeError)
                 await self._pause(STRANGER_S if slow else SEEK_S[min(attempt, len(SEEK_S) - 1)])
                 attempt += 1
@@ -213,6 +213,6 @@ class Dialling:
             await asyncio.wait_for(self._news.wait(), seconds)
 
 
-def _told(error: MaclusterError) -> str:
+def _problem_text(error: MaclusterError) -> str:
     """What happened, and a cure where it is one for this very case."""
     return error.what if error.fix == error.fix_by_default else f"{error.what} {error.fix}"

@@ -59,7 +59,7 @@ class LinkProbing:
         self._loaded_s: list[float] = []
         self._began_at = self._back_at = 0.0
 
-    def heard(self, number: int) -> None:
+    def handle_reply(self, number: int) -> None:
         """The other Mac has answered a probe; one that was not sent, or is answered already, is nothing."""
         sent_at = self._sent_at.pop(number, None)
         if sent_at is not None:

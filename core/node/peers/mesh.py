@@ -211,7 +211,7 @@ class Mesh:
             await contact.link.send(*to_frame(Ping(sent=monotonic())))
             while True:
                 kind, body = await contact.line.recv()
-                self._liveness.heard(device_id, monotonic())
+                self._liveness.note_sign(device_id, monotonic())
                 await self._handle(device_id, contact, kind, body)
         except LinkError as error:
             problem = LinkLost(error.what)

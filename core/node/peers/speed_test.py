@@ -16,7 +16,7 @@ from core.errors import Busy, LinkLost, LinkTimeout, MaclusterError, NodeError, 
 from core.events import SPEED_TEST, Progress
 from core.mac.network import link_kind
 from core.node.base.bus import Bus
-from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedStop, SpeedTold, SpeedWord
+from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, SpeedResultSent, SpeedStop, SpeedWord
 from core.node.base.tasks import Tasks
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
@@ -103,21 +103,21 @@ class SpeedTests:
         if self._test:
             self._test.work.cancel()
 
-    async def heard(self, device_id: str, message: SpeedWord) -> None:
+    async def handle_message(self, device_id: str, message: SpeedWord) -> None:
         """A linked Mac says something about a test."""
         match message:
             case LinkProbe(number=number):
                 if self._may_answer(device_id):
                     await self._mesh.send(device_id, Probed(number=number))
             case Probed(number=number) if self._probing and self._probing[0] == device_id:
-                self._probing[1].heard(number)
+                self._probing[1].handle_reply(number)
             case SpeedAsk():
                 await self._asked_by(device_id, message)
             case SpeedStop(test=number) if self._test and self._test[:2] == (device_id, number):
                 self._test.work.cancel()
             case SpeedMoved(test=number, done=done) if self._asked and self._asked[:2] == (device_id, number):
                 self._asked.moved(min(done, PROBES))
-            case SpeedTold(test=number) if self._asked and self._asked[:2] == (device_id, number):
+            case SpeedResultSent(test=number) if self._asked and self._asked[:2] == (device_id, number):
                 _settle(self._asked.told, message)
 
     def gone(self, device_id: str) -> None:
@@ -181,30 +181,30 @@ class SpeedTests:
         finally:
             self._asked = None
             if told.cancelled() or not told.done():
-                self._tasks.spawn(self._tell(source, SpeedStop(test=number)))
+                self._tasks.spawn(self._send(source, SpeedStop(test=number)))
 
     async def _asked_by(self, asker: str, ask: SpeedAsk) -> None:
         """Refused at once, before the next message is read, or measured beside everything else."""
         rest_s = self._ended_at + ASKED_REST_S - monotonic()
         if self._test is None and rest_s <= 0:
-            work = self._measure(ask.target, _now_and_then(lambda done: self._tell_moved(asker, ask.test, done)))
+            work = self._measure(ask.target, _now_and_then(lambda done: self._report_moved(asker, ask.test, done)))
             self._tasks.spawn(self._serve(asker, ask.test, self._begin(asker, ask.test, work)))
             return
         what = f"{self._name(self._own_id)} measures, or has measured a moment ago."
         busy = Busy(what, f"Try again in {max(1, rest_s):.0f} s.")
-        await self._mesh.send(asker, SpeedTold(test=ask.test, problem=busy.problem))
+        await self._mesh.send(asker, SpeedResultSent(test=ask.test, problem=busy.problem))
 
     async def _serve(self, asker: str, number: int, task: asyncio.Task[SpeedResult]) -> None:
         try:
-            told = SpeedTold(test=number, result=await self._ended(task))
+            told = SpeedResultSent(test=number, result=await self._ended(task))
         except MaclusterError as error:
-            told = SpeedTold(test=number, problem=error.problem)
-        await self._tell(asker, told)
+            told = SpeedResultSent(test=number, problem=error.problem)
+        await self._send(asker, told)
 
-    def _tell_moved(self, asker: str, number: int, done: int) -> None:
-        self._tasks.spawn(self._tell(asker, SpeedMoved(test=number, done=done)))
+    def _report_moved(self, asker: str, number: int, done: int) -> None:
+        self._tasks.spawn(self._send(asker, SpeedMoved(test=number, done=done)))
 
-    async def _tell(self, device_id: str, message: SpeedWord) -> None:
+    async def _send(self, device_id: str, message: SpeedWord) -> None:
         await self._mesh.send(device_id, message)
 
     def _may_answer(self, device_id: str) -> bool:
@@ -244,7 +244,7 @@ def _now_and_then(tell: Moved) -> Moved:
     return moved
 
 
-def _settle(told: asyncio.Future[SpeedResult], message: SpeedTold) -> None:
+def _settle(told: asyncio.Future[SpeedResult], message: SpeedResultSent) -> None:
     if told.done():
         return
     if message.result:

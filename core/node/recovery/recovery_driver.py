@@ -1,4 +1,4 @@
-"""Loads models for a person, and keeps what runs alive when a Mac is lost: carries out what `RecoveryStates` decides."""
+"""Loads models for a person, and keeps what runs alive when a Mac is lost, as `RecoveryStates` decides."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ class RecoveryDriver:
         if self._machine:
             self._machine.gone(device_id)
 
-    def heard(self, report: Token | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer."""
         if self._machine is None:
             return

@@ -135,7 +135,7 @@ class RecoveryStates:
             return self._wait(now)
         self._is_whole, self._is_patient = False, False
         self.plan, self._moved_at = plan, now
-        return [*self._tell_rebuild(now), Rebuild(plan)]
+        return [*self._show_rebuild(now), Rebuild(plan)]
 
     def unfit(self, problem: Problem, now: float) -> list[Action]:
         """There is no split over the Macs that are linked."""
@@ -153,7 +153,7 @@ class RecoveryStates:
         if self.state != "rebuild" or self._rereading.since is not None:
             return []
         self._rereading.begin(answers, now)
-        return self._recovered(now) if self._rereading.is_over(now) else self._tell_rebuild(now)
+        return self._recovered(now) if self._rereading.is_over(now) else self._show_rebuild(now)
 
     def stirred(self, now: float) -> None:
         """A stage loads, or says that it has."""
@@ -164,7 +164,7 @@ class RecoveryStates:
         self._progress.moved(now)
         if not self._rereading.read(request_id, done, now):
             return self._unstuck(now)
-        return self._tell_rebuild(now) if now >= self._shown_at + SHOW_EVERY_S else []
+        return self._show_rebuild(now) if now >= self._shown_at + SHOW_EVERY_S else []
 
     def wrote(self, request_id: str, now: float) -> list[Action]:
         """A token was committed: what was done until now has helped."""
@@ -303,7 +303,7 @@ class RecoveryStates:
         text = words.parked(problem)
         return [*self._enter("parked", now, text, fix=Parked.fix_by_default), End(problem, Parked(text).problem)]
 
-    def _tell_rebuild(self, now: float) -> list[Action]:
+    def _show_rebuild(self, now: float) -> list[Action]:
         tokens = sum(prompt + written for prompt, written in self._answers.values())
         text = words.rebuild(self._problem, tokens, len(self.plan.stages))
         return self._enter("rebuild", now, text, mac=self._mac)

@@ -66,7 +66,7 @@ class AnswerMeasurement:
         self._samples: dict[tuple[str, str], HopSample] = {}
         self._rounds: list[_Round] = []  # the first one, the first one with a token, the last one
 
-    def heard(self, event: Progress | TokenEvent | HopSample) -> None:
+    def handle_event(self, event: Progress | TokenEvent | HopSample) -> None:
         """Something happened of it."""
         match event:
             case Progress(done=done):
@@ -175,7 +175,7 @@ class LoadMeasurement:
         self._began: dict[str, float] = {}
         self._took: dict[str, float] = {}
 
-    def heard(self, state: StageState, now: float) -> None:
+    def handle_event(self, state: StageState, now: float) -> None:
         """A stage is further."""
         if state.status == "loading":
             self._began.setdefault(state.device_id, now)

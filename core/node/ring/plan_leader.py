@@ -146,7 +146,7 @@ class PlanLeader:
         if plan and all(stage.device_id != device_id for stage in plan.stages):
             await self._mesh.send(device_id, Release(plan_gen=plan.plan_gen, reason="The plan went on without it."))
 
-    async def heard(self, device_id: str, message: StageWord) -> None:
+    async def handle_message(self, device_id: str, message: StageWord) -> None:
         """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
         if self._formation is None or all(s.device_id != device_id for s in self._formation.plan.stages):
             return
@@ -156,7 +156,7 @@ class PlanLeader:
             case Checked(plan_gen=gen, files=files) if self._knows(gen):
                 await self._act(self._formation_now().checked(device_id, files))
             case Reported(plan_gen=gen, report=report) if self._knows(gen):
-                await self._act(self._told(device_id, report))
+                await self._act(self._handle_report(device_id, report))
             case StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
                 await self._act(self._lost(device_id, problem))
 
@@ -182,7 +182,7 @@ class PlanLeader:
     def _knows(self, plan_gen: int) -> bool:
         return self._formation is not None and self._first_gen <= plan_gen <= self._formation.plan.plan_gen
 
-    def _told(self, device_id: str, report: StageReport) -> list[Action]:
+    def _handle_report(self, device_id: str, report: StageReport) -> list[Action]:
         formation = self._formation_now()
         match report:
             case Loading(done_bytes=done, total_bytes=total):

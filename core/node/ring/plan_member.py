@@ -190,14 +190,14 @@ class PlanMember:
     async def reported(self, report: StageReport) -> None:
         """Pass a report of the worker on to the head."""
         if self._plan and self._head:
-            await self._tell(self._head, Reported(plan_gen=self._plan.plan_gen, report=report))
+            await self._report(self._head, Reported(plan_gen=self._plan.plan_gen, report=report))
 
     async def worker_died(self, problem: Problem) -> None:
         """The worker is gone, and the layers with it."""
         plan, head = self._plan, self._head
         self._forget()
         if plan and head:
-            await self._tell(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
+            await self._report(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
 
     async def _prepare(self, head: str, plan: Plan, index: int, directory: Path) -> int:
         is_used = self._plan is not None
@@ -223,9 +223,9 @@ class PlanMember:
         except MaclusterError as error:
             word = StageLost(plan_gen=plan.plan_gen, problem=error.problem)
         self._checking = None  # what is told may end the plan, which must not cancel the telling
-        await self._tell(head, word)
+        await self._report(head, word)
 
-    async def _tell(self, head: str, word: StageWord) -> None:
+    async def _report(self, head: str, word: StageWord) -> None:
         if head != self._device_id:
             await self._mesh.send(head, word)
         elif self._tell_own:

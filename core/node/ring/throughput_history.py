@@ -67,11 +67,11 @@ class ThroughputHistory:
         """Follow the node's events, for ever."""
         async for event in self._bus.follow():
             before = self._curves
-            self.heard(event, monotonic())
+            self.handle_event(event, monotonic())
             if self._curves is not before:
                 await asyncio.to_thread(write_curves, self._path, self._curves)
 
-    def heard(self, event: AnyEvent, now: float) -> None:
+    def handle_event(self, event: AnyEvent, now: float) -> None:
         """Something happened `now`, in seconds of the monotonic clock."""
         match event:
             case PlanProposed(plan=plan):
@@ -79,7 +79,7 @@ class ThroughputHistory:
                 self._answer, self._loading = None, LoadMeasurement(plan, now)
                 self._loaded = MeasuredLoad(plan, reads_of(plan, known[1])) if known else None
             case StageState() if self._loading:
-                self._loading.heard(event, now)
+                self._loading.handle_event(event, now)
             case PlanLoaded() if self._loading:
                 self._learn(self._loading.ended(now))
                 self._loading = None
@@ -91,9 +91,9 @@ class ThroughputHistory:
                 self._answer = AnswerMeasurement(started, self._loaded) if is_alone and self._loaded else None
             case Progress(request_id=request_id) | TokenEvent(request_id=request_id):
                 if self._answer and request_id == self._answer.request_id:
-                    self._answer.heard(event)
+                    self._answer.handle_event(event)
             case HopSample() if self._answer:
-                self._answer.heard(event)
+                self._answer.handle_event(event)
             case RequestDone(request_id=ended):
                 self._running.discard(ended)
                 if self._answer and self._answer.request_id == ended:

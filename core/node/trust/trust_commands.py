@@ -1,5 +1,5 @@
-"""What a person can do about trust on this Mac. Each change is the next epoch of the roster, which `RosterEnforcement` carries
-out; where this Mac may not, or a fork is not decided, the error says where and how.
+"""What a person can do about trust on this Mac. Each change is the next epoch of the roster, which `RosterEnforcement`
+carries out; where this Mac may not, or a fork is not decided, the error says where and how.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ class TrustCommands:
             following, self._standing.of_all([(following.text_id, self._standing.name(following.text_id))])
         )
 
-    async def heard(self, device_id: str, message: KeyChange | KeyRefused) -> None:
+    async def handle_message(self, device_id: str, message: KeyChange | KeyRefused) -> None:
         """Another Mac asks for a new key, or an admin says why there is none."""
         if isinstance(message, KeyRefused):
             if device_id == self._asked:

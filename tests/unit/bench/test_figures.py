@@ -72,7 +72,7 @@ def test_an_error_is_said_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_partner_that_ends_is_noticed() -> None:
     with partner(print) as other, pytest.raises(WorkerDied):
-        other.hear(60)
+        other.receive(60)
 
 
 @pytest.mark.parametrize("bench", ["batch", "hop", "prefill", "reuse", "solo", "speculate", "topology"])

@@ -66,23 +66,23 @@ def test_how_much_is_guessed_next(right: list[int], sizes: list[int]) -> None:
     for accepted, size in zip([*right, -1], sizes, strict=True):
         assert len(lookup.draft(99)) == size
         if accepted >= 0:
-            lookup.told(size, accepted)
+            lookup.note_result(size, accepted)
 
 
 def test_what_is_wrong_rests_ever_longer_until_something_is_right() -> None:
     lookup = PromptLookup([7] * 9, 16)
     for _ in range(3):
-        lookup.told(len(lookup.draft(99)), 0)
+        lookup.note_result(len(lookup.draft(99)), 0)
     rests = []
     for right in (0, 0, 0, 0, 0, 0, 1):
         rests.append(rest(lookup))
         assert len(lookup.draft(99)) == 1, "a trial"
-        lookup.told(1, right)
+        lookup.note_result(1, right)
     doubled = [FIRST_REST << number for number in range(7)]
     assert rests == [min(each, LONGEST_REST) for each in doubled]
     assert len(lookup.draft(99)) == 2, "on again"
     for _ in range(3):
-        lookup.told(len(lookup.draft(99)), 0)
+        lookup.note_result(len(lookup.draft(99)), 0)
     assert rest(lookup) == FIRST_REST
 
 

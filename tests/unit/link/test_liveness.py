@@ -76,10 +76,10 @@ def test_a_flapping_mac_is_suspected_again_and_again_and_never_dead() -> None:
     told = []
     for number in range(1, 21):
         for beat in range(3):
-            liveness.heard(B, number * 2.0 - 1.5 + beat * BEAT_S)
+            liveness.note_sign(B, number * 2.0 - 1.5 + beat * BEAT_S)
         told += run(liveness, number * 2.0 - JUST)
-        liveness.heard(A, number * 2.0)
-        liveness.heard(B, number * 2.0)
+        liveness.note_sign(A, number * 2.0)
+        liveness.note_sign(B, number * 2.0)
     told += run(liveness, 41.0)
     assert [each.change for each in told] == [Suspected(A), Well(A)] * 20
 
@@ -90,7 +90,7 @@ def test_a_mac_that_is_removed_in_the_middle_is_not_told_of() -> None:
     liveness.add(B, 0.0)
     assert kinds(run(liveness, 2.0)) == [Suspected, Suspected]
     liveness.remove(A)
-    liveness.heard(A, 2.1)
+    liveness.note_sign(A, 2.1)
     assert (liveness.watched, liveness.is_suspect(A), liveness.is_suspect(B)) == ([B], False, True)
     (told,) = run(liveness, 9.0)
     assert told.at == pytest.approx(DEAD_S)
@@ -151,7 +151,7 @@ def test_whatever_happens_the_dead_were_silent_and_the_silent_are_dead(
                 liveness.add(mac, at)
                 heard[mac], states[mac] = at, "well"
             else:
-                liveness.heard(mac, at)
+                liveness.note_sign(mac, at)
                 heard |= {mac: at} if mac in heard else {}
         changes = liveness.tick(now)
         assert now < liveness.due <= now + BEAT_S

@@ -124,7 +124,7 @@ class Desk:
     def says(self, report: Report) -> None:
         told = unpack_report(pack(report)[LENGTH.size :])
         assert isinstance(told, Token | Prefilled | AnswerDone)
-        self.answers.heard(told)
+        self.answers.handle_report(told)
 
     def writes(self, request: Request, tokens: Sequence[int]) -> None:
         """The next tokens of the answer."""

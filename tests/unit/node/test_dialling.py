@@ -234,6 +234,6 @@ async def test_a_mac_with_all_its_links_takes_no_more() -> None:
 def test_only_on_a_mac_no_route_means_that_the_network_was_not_granted(monkeypatch: pytest.MonkeyPatch) -> None:
     error = OSError(errno.EHOSTUNREACH, "No route to host")
     monkeypatch.setattr(sys, "platform", "darwin")
-    assert "Local Network" in dialling._told(link_error(error, "mini"))
+    assert "Local Network" in dialling._problem_text(link_error(error, "mini"))
     monkeypatch.setattr(sys, "platform", "linux")
-    assert dialling._told(link_error(error, "mini")) == "The link to mini broke: No route to host."
+    assert dialling._problem_text(link_error(error, "mini")) == "The link to mini broke: No route to host."

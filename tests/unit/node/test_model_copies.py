@@ -18,7 +18,7 @@ from core.node.base.messages import (
     PART_BYTES,
     AnyMessage,
     FileFacts,
-    FilesTold,
+    FilesSent,
     FileWord,
     HeldModel,
     Holds,
@@ -60,7 +60,9 @@ class Mac:
         if self.lives_for < 0:
             self.other.copying.gone("sender")
             return False
-        await self.other.copying.heard("sender" if isinstance(message, FilesTold | PartSent) else "asker", heard)
+        await self.other.copying.handle_message(
+            "sender" if isinstance(message, FilesSent | PartSent) else "asker", heard
+        )
         return True
 
 
@@ -132,8 +134,8 @@ async def test_after_a_lost_link_it_goes_on_where_it_stopped(pair: Pair) -> None
 async def test_no_name_of_another_mac_leads_out_of_the_folder_or_brings_code(pair: Pair, name: str) -> None:
     with pytest.raises(TransferError, match="no part of a model"):
         check_names({**WEIGHTS, name: FACTS})
-    told = FilesTold(fingerprint=pair.model.fingerprint, files={**WEIGHTS, name: FACTS})
-    pair.sender.wrong = lambda message: told if isinstance(message, FilesTold) else message  # type: ignore[method-assign]
+    told = FilesSent(fingerprint=pair.model.fingerprint, files={**WEIGHTS, name: FACTS})
+    pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
     before = sorted(pair.asker.folder.parent.rglob("*"))
     with pytest.raises(TransferError):
         await pair.copy()
@@ -173,7 +175,7 @@ async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(pair
 
     def renamed(message: AnyMessage) -> AnyMessage:
         change = msgspec.structs.replace
-        if isinstance(message, FilesTold):
+        if isinstance(message, FilesSent):
             return change(message, fingerprint=other.fingerprint)
         return message
 
@@ -194,11 +196,11 @@ async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(pair
 
 async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) -> None:
     ask = PartAsk(number=1, fingerprint=pair.model.fingerprint, name="config.json", offset=0)
-    await pair.sender.copying.heard("asker", ask)
+    await pair.sender.copying.handle_message("asker", ask)
     assert pair.sender.sent == [], "nobody asked which files there are"
     await pair.copy()
     before = len(pair.sender.sent)
-    await pair.sender.copying.heard("asker", msgspec.structs.replace(ask, name="../../secret"))
+    await pair.sender.copying.handle_message("asker", msgspec.structs.replace(ask, name="../../secret"))
     assert len(pair.sender.sent) == before
 
 

@@ -91,14 +91,14 @@ async def test_the_worker_is_told_what_was_said_last(keeper: Keeper) -> None:
     assert order.messages[1].content
     assert (order.path, order.secret) == (str(keeper.folder / "trip.mcs"), SECRET)
     keeper.write()
-    keeper.sessions.heard(SessionSaved())
+    keeper.sessions.handle_report(SessionSaved())
     assert (await save).tokens == 3
 
 
 async def test_what_is_loaded_can_be_saved_again(keeper: Keeper) -> None:
     keeper.write()
     load = await keeper.loading()
-    keeper.sessions.heard(SessionLoaded())
+    keeper.sessions.handle_report(SessionLoaded())
     assert (await load).messages == SAID
     said = keeper.desk.answers.conversation
     assert said
@@ -110,12 +110,12 @@ async def test_one_at_a_time_and_every_end_is_told(keeper: Keeper) -> None:
     load = await keeper.loading()
     with pytest.raises(Busy):
         await keeper.sessions.load(TRIP)
-    keeper.sessions.heard(SessionFailed(problem=StageFailed("It broke.").problem))
+    keeper.sessions.handle_report(SessionFailed(problem=StageFailed("It broke.").problem))
     with pytest.raises(StageFailed, match="It broke"):
         await load
     load = await keeper.loading()
     keeper.sessions.stop(LinkLost("The plan is gone.").problem)
-    keeper.sessions.heard(SessionLoaded())
+    keeper.sessions.handle_report(SessionLoaded())
     with pytest.raises(LinkLost, match="The plan is gone"):
         await load
     assert keeper.desk.answers.conversation is None
@@ -128,7 +128,7 @@ async def test_only_what_is_under_way_is_stopped(keeper: Keeper) -> None:
     load = await keeper.loading()
     await keeper.sessions.give_up()
     assert keeper.line.sent[-1] == StopSession()
-    keeper.sessions.heard(SessionFailed(problem=SessionError("It was stopped.").problem))
+    keeper.sessions.handle_report(SessionFailed(problem=SessionError("It was stopped.").problem))
     with pytest.raises(SessionError, match="It was stopped"):
         await load
 

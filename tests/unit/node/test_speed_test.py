@@ -21,8 +21,8 @@ from core.node.base.messages import (
     Probed,
     SpeedAsk,
     SpeedMoved,
+    SpeedResultSent,
     SpeedStop,
-    SpeedTold,
     SpeedWord,
     from_frame,
     to_frame,
@@ -121,8 +121,8 @@ async def test_what_comes_back_is_counted_and_no_more_is_under_way_than_the_wind
         def back() -> None:
             nonlocal under_way
             under_way -= 1
-            measuring.heard(probe.number)
-            measuring.heard(probe.number)  # again: it is nothing
+            measuring.handle_reply(probe.number)
+            measuring.handle_reply(probe.number)  # again: it is nothing
 
         asyncio.get_running_loop().call_later(0.001, back)
         return True
@@ -159,7 +159,7 @@ async def test_a_slow_link_is_judged_by_what_came_back_in_time(monkeypatch: pyte
 
     async def slow(probe: LinkProbe, measuring: LinkProbing) -> bool:
         if probe.size == 0 or probe.number < ROUND_TRIPS + 3:
-            measuring.heard(probe.number)
+            measuring.handle_reply(probe.number)
         return True
 
     found = await probed(slow)
@@ -214,7 +214,7 @@ class Line:
         if device_id not in self._macs.deaf:
             heard = from_frame(*to_frame(message))
             await asyncio.sleep(0)
-            await self._macs.speeds[device_id].heard(self._own, heard)  # type: ignore[arg-type]
+            await self._macs.speeds[device_id].handle_message(self._own, heard)  # type: ignore[arg-type]
         return True
 
 
@@ -314,32 +314,34 @@ async def test_whoever_asked_and_is_gone_is_measured_for_no_more(macs: Macs) -> 
 
 async def test_nobody_can_have_a_mac_send_without_end(macs: Macs) -> None:
     for number in range(200):
-        await macs.speeds[B].heard(A, SpeedAsk(test=number, target=C))  # without a pause: they lie in one buffer
+        await macs.speeds[B].handle_message(
+            A, SpeedAsk(test=number, target=C)
+        )  # without a pause: they lie in one buffer
     await until(lambda: macs.speeds[B]._test is None)
     assert macs.sent(B, LinkProbe) == PROBES, "one test, and a refusal for every other ask"
-    assert macs.sent(B, SpeedTold) >= 199
+    assert macs.sent(B, SpeedResultSent) >= 199
 
 
 async def test_answers_to_probes_are_rationed_and_smaller_than_those(macs: Macs) -> None:
     for number in range(5 * int(ANSWERS_AT_ONCE)):
-        await macs.speeds[B].heard(A, LinkProbe(number=number, size=0))
+        await macs.speeds[B].handle_message(A, LinkProbe(number=number, size=0))
     assert ANSWERS_AT_ONCE <= macs.sent(B, Probed) < 2 * ANSWERS_AT_ONCE
     answers = [message for _, _, message in macs.said if isinstance(message, Probed)]
     assert all(len(to_frame(answer)[1]) < 64 for answer in answers)
-    await macs.speeds[B].heard(C, LinkProbe(number=1, size=0))
+    await macs.speeds[B].handle_message(C, LinkProbe(number=1, size=0))
     assert macs.said[-1][1] == C, "another Mac is answered all the same"
 
 
 async def test_words_about_tests_that_do_not_run_change_nothing(macs: Macs) -> None:
     test = await under_way(macs, "bert")
-    for word in (SpeedTold(test=1, result=FOUND), SpeedMoved(test=1, done=1 << 50), SpeedStop(test=1)):
-        await macs.speeds[A].heard(C, word)
+    for word in (SpeedResultSent(test=1, result=FOUND), SpeedMoved(test=1, done=1 << 50), SpeedStop(test=1)):
+        await macs.speeds[A].handle_message(C, word)
     for number in (0, 2, 1 << 40):
-        await macs.speeds[A].heard(B, SpeedTold(test=number, result=FOUND))
+        await macs.speeds[A].handle_message(B, SpeedResultSent(test=number, result=FOUND))
     assert not test.done()
-    await macs.speeds[A].heard(B, SpeedTold(test=1, result=FOUND))
+    await macs.speeds[A].handle_message(B, SpeedResultSent(test=1, result=FOUND))
     assert (await test).rtt_s == FOUND.rtt_s
-    await macs.speeds[A].heard(B, SpeedTold(test=1))
+    await macs.speeds[A].handle_message(B, SpeedResultSent(test=1))
 
 
 @pytest.mark.parametrize("field", ["rtt_s", "seconds", "bytes", "frames"])
@@ -351,7 +353,7 @@ def test_figures_that_no_test_has_are_refused(field: str) -> None:
 
 async def test_a_mac_that_measures_answers_no_probes(macs: Macs) -> None:
     test = await under_way(macs)
-    await macs.speeds[A].heard(B, LinkProbe(number=1, size=0))
+    await macs.speeds[A].handle_message(B, LinkProbe(number=1, size=0))
     assert macs.sent(A, Probed) == 0
     await macs.speeds[A].stop()
     with pytest.raises(MaclusterError):

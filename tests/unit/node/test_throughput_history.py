@@ -85,13 +85,13 @@ def answer(name: str = "r", tokens: int = 20, token_s: float = 0.05) -> Iterator
 def loaded(path: Path, plan: Plan = RING) -> ThroughputHistory:
     paces = ThroughputHistory(Bus(), path)
     paces.about(plan.fingerprint, LAYOUT)
-    paces.heard(PlanProposed(plan=plan), 0.0)
+    paces.handle_event(PlanProposed(plan=plan), 0.0)
     return paces
 
 
 def heard(paces: ThroughputHistory, *events: AnyEvent) -> Curves:
     for event in events:
-        paces.heard(event, 100.0)
+        paces.handle_event(event, 100.0)
     return paces.curves
 
 
@@ -190,8 +190,8 @@ def test_a_load_tells_what_each_mac_read_and_what_the_rest_took(tmp_path: Path) 
         (5.5, B, "linking"),
         (6.0, A, "ready"),
     ):
-        paces.heard(StageState(device_id=mac, status=status), at)  # type: ignore[arg-type]
-    paces.heard(PlanLoaded(plan_gen=RING.plan_gen, seconds=7.0), 7.0)
+        paces.handle_event(StageState(device_id=mac, status=status), at)  # type: ignore[arg-type]
+    paces.handle_event(PlanLoaded(plan_gen=RING.plan_gen, seconds=7.0), 7.0)
     assert paces.curves == {
         curve_name("load", A): (Point(sizes[A], 2.0),),
         curve_name("load", B): (Point(sizes[B], 4.0),),
@@ -202,8 +202,8 @@ def test_a_load_tells_what_each_mac_read_and_what_the_rest_took(tmp_path: Path) 
 def test_a_stage_that_was_read_before_it_could_be_told_is_counted_from_the_plan_on(tmp_path: Path) -> None:
     paces = loaded(tmp_path / "p")
     for mac in (A, B):
-        paces.heard(StageState(device_id=mac, status="linking"), 1.5)
-    paces.heard(PlanLoaded(plan_gen=RING.plan_gen, seconds=2.0), 2.0)
+        paces.handle_event(StageState(device_id=mac, status="linking"), 1.5)
+    paces.handle_event(PlanLoaded(plan_gen=RING.plan_gen, seconds=2.0), 2.0)
     assert [only(paces.curves, "load", mac)[1] for mac in (A, B)] == [1.5, 1.5]
     assert only(paces.curves, "join", A) == [1, 0.5]
 

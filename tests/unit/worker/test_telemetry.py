@@ -20,17 +20,17 @@ def test_steps_are_told_seldom_and_the_last_one_in_time(gaps: list[float]) -> No
     for step, gap in enumerate(gaps, 1):
         if steps.due is not None and steps.due < now + gap:
             now += steps.due - now
-            steps.tell(now)
+            steps.report(now)
         now += gap
         steps.finished(step, now)
     assert told[0][1] == 1, "the first one at once"
     if steps.due is not None:
         assert steps.due - now <= TELL_EVERY_S
         now = steps.due
-        steps.tell(now)
+        steps.report(now)
     assert told[-1][1] == len(gaps)
     assert all(later[0] - earlier[0] >= TELL_EVERY_S - 1e-9 for earlier, later in pairwise(told))
     assert [step for _, step in told] == sorted({step for _, step in told})
-    steps.tell(now + 10.0)
+    steps.report(now + 10.0)
     assert steps.due is None, "an idle worker has no reason to wake up"
     assert told[-1][1] == len(gaps)
