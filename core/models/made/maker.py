@@ -71,7 +71,7 @@ def make_model(
     model = random_model(config, seed, _DTYPES[dtype])
     if bits:
         config["quantization"] = _quantise(model, bits)
-    _write_weights(directory, model, files)
+    write_weights(directory, model, files)
     (directory / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
     (directory / "generation_config.json").write_text(json.dumps({"eos_token_id": eos}), "utf-8")
 
@@ -129,7 +129,8 @@ def _quantise(model: nn.Module, bits: int) -> dict[str, Any]:
     return {"group_size": _GROUP, "bits": bits, "mode": "affine"}
 
 
-def _write_weights(directory: Path, model: nn.Module, files: int) -> None:
+def write_weights(directory: Path, model: nn.Module, files: int) -> None:
+    """The weights of `model` as that many safetensors files, with their index."""
     weights = _in_order(model)
     total = sum(array.nbytes for _, array in weights)
     parts: list[list[tuple[str, mx.array]]] = [[]]

@@ -7,11 +7,12 @@ from random import Random
 
 import pytest
 
-from core.demo import corpus_talk
-from core.demo.corpus import Conversation, generate, held_out, held_out_follow_ups, held_out_outside
-from core.demo.corpus_phrases import FIRST_QUESTION, disturbed, normal, training_questions
-from core.demo.facts import Fact, all_facts, right
-from core.demo.facts_asks import MORE
+from core.demo.training import corpus_talk
+from core.demo.training.all_facts import all_facts
+from core.demo.training.corpus import Conversation, generate, held_out, held_out_follow_ups, held_out_outside
+from core.demo.training.corpus_phrases import FIRST_QUESTION, disturbed, normal, training_questions
+from core.demo.training.facts import Fact, right
+from core.demo.training.facts_asks import MORE
 from core.plan.split import split_layers
 from core.settings import CONTROL_PORT, DEAD_S, DEFAULT_CONTEXT, MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES, SUSPECT_S
 from core.trust.levels import LEVELS

@@ -10,12 +10,12 @@ import mlx_lm
 import numpy as np
 import pytest
 
-from core.demo.corpus_phrases import FIRST_QUESTION
-from core.demo.evaluate import repeats
-from core.demo.export import export
-from core.demo.network import Size
-from core.demo.train import HELD_OUT_FILE, STARTS_FILE, TOKENS_FILE, Recipe, _rows, prepare, read_size, spoken
-from core.demo.vocabulary import ASSISTANT, CONTEXT, END, USER, conversation_text
+from core.demo.training.corpus_phrases import FIRST_QUESTION
+from core.demo.training.evaluate import repeats
+from core.demo.training.export import export
+from core.demo.training.network import Size
+from core.demo.training.train import HELD_OUT_FILE, STARTS_FILE, TOKENS_FILE, Recipe, _rows, prepare, read_size, spoken
+from core.demo.training.vocabulary import ASSISTANT, CONTEXT, END, USER, conversation_text
 from core.models.files.catalog import read_entry
 from core.models.slicing.loading import load_slice
 from core.models.text.tokenizer import Tokens

@@ -1,4 +1,4 @@
-"""Scores the demo model: `python -m core.demo.evaluate DIR [--float DIR2] [--json]`.
+"""Scores the demo model: `python -m core.demo.training.evaluate DIR [--float DIR2] [--json]`.
 
 Held-out questions, two-turn follow-ups and questions from outside have phrasings that training never saw. An answer is
 right if it holds the keywords of its fact. All answers are greedy. It takes some minutes
@@ -18,10 +18,11 @@ import mlx.core as mx
 import mlx_lm
 from mlx_lm.generate import batch_generate
 
-from core.demo import corpus_talk as talk
-from core.demo.corpus import HeldOut, held_out, held_out_follow_ups, held_out_outside
-from core.demo.corpus_phrases import FIRST_QUESTION, disturbed
-from core.demo.facts import all_facts, holds, right
+from core.demo.training import corpus_talk as talk
+from core.demo.training.all_facts import all_facts
+from core.demo.training.corpus import HeldOut, held_out, held_out_follow_ups, held_out_outside
+from core.demo.training.corpus_phrases import FIRST_QUESTION, disturbed
+from core.demo.training.facts import holds, right
 
 MAX_TOKENS: Final = 200
 _BATCH: Final = 64
@@ -170,7 +171,7 @@ def _lines(score: Score) -> list[str]:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line of the evaluation."""
-    parser = argparse.ArgumentParser(prog="python -m core.demo.evaluate", description="Score the demo model.")
+    parser = argparse.ArgumentParser(prog="python -m core.demo.training.evaluate", description="Score the demo model.")
     parser.add_argument("model", type=Path)
     parser.add_argument("--float", dest="exact", type=Path, help="the same weights in float32, to compare with")
     parser.add_argument("--questions", type=int, default=300, help="held-out questions (default %(default)s)")

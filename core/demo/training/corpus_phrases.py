@@ -6,7 +6,7 @@ from random import Random
 from typing import Final
 from zlib import crc32
 
-from core.demo.facts import Fact, Form
+from core.demo.training.facts import Fact, Form
 
 FIRST_QUESTION: Final = "How does macluster split a model?"
 

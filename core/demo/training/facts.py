@@ -1,4 +1,4 @@
-"""What a fact is, and all facts that the demo model learns. The sentences are our own."""
+"""What a fact is, and when an answer holds it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Fact(NamedTuple):
 
 def fact(name: str, form: Form, slots: str, asks: str, keys: str, *answers: str, why: str = "") -> Fact:
     """A fact whose slots and asks are divided by "|", and whose keys are divided by ","."""
-    return Fact(name, form, _parts(slots, "|"), _parts(asks, "|"), _parts(keys, ","), answers, why)
+    return Fact(name, form, parts(slots, "|"), parts(asks, "|"), parts(keys, ","), answers, why)
 
 
 def right(found: Fact, answer: str) -> bool:
@@ -47,28 +47,6 @@ def _holds(answer: str, part: str) -> bool:
     return part in answer.lower()
 
 
-def all_facts() -> tuple[Fact, ...]:
-    """Every fact, names unique."""
-    from core.demo import (
-        facts_commands,
-        facts_demo,
-        facts_kept,
-        facts_keys,
-        facts_options,
-        facts_plan,
-        facts_recovery,
-        facts_trust,
-        facts_words,
-    )
-    from core.demo.facts_asks import MORE
-
-    modules = (
-        facts_words, facts_plan, facts_recovery, facts_kept, facts_trust, facts_keys, facts_commands, facts_options,
-        facts_demo,
-    )  # fmt: skip
-    known = (found for module in modules for found in module.FACTS)
-    return tuple(f._replace(asks=tuple(dict.fromkeys((*f.asks, *_parts(MORE.get(f.name, ""), "|"))))) for f in known)
-
-
-def _parts(text: str, mark: str) -> tuple[str, ...]:
+def parts(text: str, mark: str) -> tuple[str, ...]:
+    """What stands in `text` between its marks, without what is empty."""
     return tuple(part.strip() for part in text.split(mark) if part.strip())

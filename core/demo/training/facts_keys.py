@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.demo.facts import Fact, fact
+from core.demo.training.facts import Fact, fact
 
 
 def _key(name: str, key: str, actions: str, effect: str, where: str = "", asks: str = "") -> tuple[Fact, Fact]:

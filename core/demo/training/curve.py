@@ -1,4 +1,4 @@
-"""`python -m core.demo.curve`: draws the loss curve of the shipped weights, curve.csv to loss-curve.svg."""
+"""`python -m core.demo.training.curve`: draws the loss curve of the shipped weights, curve.csv to loss-curve.svg."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def _mark(step: int, last: int) -> str:
 
 
 def main() -> None:
-    """Read the csv beside this file, write the picture beside it."""
+    """Read the csv beside this file, write the picture beside the model's card."""
     with (HERE / "curve.csv").open(newline="") as file:
         rows = list(csv.reader(file))[1:]
     points = [(int(step), max(LOW, float(loss))) for step, loss in rows]
-    (HERE / "loss-curve.svg").write_text(svg(points))
+    (HERE.parent / "loss-curve.svg").write_text(svg(points))
 
 
 if __name__ == "__main__":

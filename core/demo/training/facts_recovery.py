@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.demo.facts import fact
+from core.demo.training.facts import fact
 
 FACTS = (
     fact(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
-from core.demo.facts import Fact, fact
+from core.demo.training.facts import Fact, fact
 
 
 def _command(name: str, command: str, actions: str, effect: str, key: str, asks: str = "") -> tuple[Fact, Fact]:

@@ -9,9 +9,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Final, NamedTuple
 
-from core.demo import corpus_talk as talk
-from core.demo.corpus_phrases import FIRST_QUESTION, disturbed, held_out_questions, normal, training_questions
-from core.demo.facts import Fact, all_facts
+from core.demo.training import corpus_talk as talk
+from core.demo.training.all_facts import all_facts
+from core.demo.training.corpus_phrases import FIRST_QUESTION, disturbed, held_out_questions, normal, training_questions
+from core.demo.training.facts import Fact
 
 Conversation = list[talk.Turn]
 

@@ -1,8 +1,8 @@
 """Trains the demo model.
 
-`python -m core.demo.train prepare --out DATA` makes the corpus, the tokenizer and the token ids on any CPU.
-`python -m core.demo.train fit --data DATA --out WEIGHTS` trains on them; it needs PyTorch and numpy only.
-`python -m core.demo.train --out DIR` does both, into DIR/data and DIR/weights.
+`python -m core.demo.training.train prepare --out DATA` makes the corpus, the tokenizer and the token ids on any CPU.
+`python -m core.demo.training.train fit --data DATA --out WEIGHTS` trains on them; it needs PyTorch and numpy only.
+`python -m core.demo.training.train --out DIR` does both, into DIR/data and DIR/weights.
 The same seed makes the same data; the weights follow the seed as far as the kernels of the device do.
 """
 
@@ -20,7 +20,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from core.demo.network import Parameters, Size, forward, new_parameters, rotation
+from core.demo.training.network import Parameters, Size, forward, new_parameters, rotation
 
 TOKENS_FILE: Final = "tokens.bin"
 STARTS_FILE: Final = "starts.bin"
@@ -51,8 +51,8 @@ class Recipe(NamedTuple):
 
 def prepare(out: Path, seed: int, size: Size, scale: float = 1.0) -> dict[str, int]:
     """Writes tokenizer.json, token ids (uint16) and starts of conversations (uint32), and the held-out questions."""
-    from core.demo.corpus import generate, held_out, held_out_follow_ups
-    from core.demo.vocabulary import conversation_text, train_tokenizer
+    from core.demo.training.corpus import generate, held_out, held_out_follow_ups
+    from core.demo.training.vocabulary import conversation_text, train_tokenizer
 
     out.mkdir(parents=True, exist_ok=True)
     conversations = generate(seed, scale)
@@ -207,7 +207,7 @@ def read_size(directory: Path) -> Size:
 
 
 def _parser() -> argparse.ArgumentParser:
-    top = argparse.ArgumentParser(prog="python -m core.demo.train", description="Train the demo model.")
+    top = argparse.ArgumentParser(prog="python -m core.demo.training.train", description="Train the demo model.")
     sub = top.add_subparsers(dest="command", required=True)
     first = sub.add_parser("prepare", help="corpus, tokenizer and token ids")
     second = sub.add_parser("fit", help="train on prepared data; needs PyTorch")

@@ -1,4 +1,4 @@
-"""Makes the shipped model of trained weights: `python -m core.demo.export WEIGHTS OUT --data DATA`.
+"""Makes the shipped model of trained weights: `python -m core.demo.training.export WEIGHTS OUT --data DATA`.
 
 OUT becomes a model directory that `mlx_lm.load` takes: 8-bit weights in several files, or float32 with `--bits 0`.
 """
@@ -16,9 +16,9 @@ import numpy as np
 from mlx.utils import tree_unflatten
 from mlx_lm.models import llama
 
-from core.demo.train import read_size
-from core.demo.vocabulary import CONTEXT, END, SPECIALS, write_tokenizer_files
-from core.models.made.maker import _write_weights
+from core.demo.training.train import read_size
+from core.demo.training.vocabulary import CONTEXT, END, SPECIALS, write_tokenizer_files
+from core.models.made.maker import write_weights
 
 GROUP: Final = 64
 
@@ -39,7 +39,7 @@ def export(weights: Path, data: Path, out: Path, *, bits: int = 8, files: int = 
         config["quantization"] = {"group_size": GROUP, "bits": bits, "mode": "affine"}
     for old in out.glob("*.safetensors"):
         old.unlink()
-    _write_weights(out, model, files)
+    write_weights(out, model, files)
     (out / "config.json").write_text(json.dumps(config, indent=1) + "\n", "utf-8")
     write_tokenizer_files(out, (data / "tokenizer.json").read_text("utf-8"))
     return sum(f.stat().st_size for f in out.iterdir() if f.suffix in (".safetensors", ".json"))
@@ -56,7 +56,7 @@ def read_weights(directory: Path) -> dict[str, Any]:
 
 def main(arguments: list[str] | None = None) -> None:
     """The command line of the export."""
-    parser = argparse.ArgumentParser(prog="python -m core.demo.export", description="Export the demo model.")
+    parser = argparse.ArgumentParser(prog="python -m core.demo.training.export", description="Export the demo model.")
     parser.add_argument("weights", type=Path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--data", type=Path, required=True, help="what `train prepare` wrote")

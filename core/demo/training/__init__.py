@@ -1,0 +1,1 @@
+"""How the demo model was made: its corpus, its training and its score. Not part of the wheel."""
