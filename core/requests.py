@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
 from core.errors import Problem
 from core.events import Level, Plan, RecoveryChoice, Topology
-from core.settings import (
-    DEFAULT_CONTEXT,
-    DEFAULT_MAX_TOKENS,
-    DEFAULT_ROWS,
-    MAX_LANE_ROWS,
-    MAX_LOGPROBS,
-    MAX_ROWS,
-    MAX_WINDOW,
-    PENALTY_CONTEXT,
-)
+from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_LOGPROBS, MAX_ROWS
+
+MAX_WINDOW: Final = 16
+DEFAULT_MAX_TOKENS: Final = 512
+PENALTY_CONTEXT: Final = 20  # as mlx-lm
 
 Positive = Annotated[int, msgspec.Meta(ge=1)]
 Natural = Annotated[int, msgspec.Meta(ge=0)]

@@ -1,4 +1,6 @@
-"""Where things lie and which limits hold: the one place for both."""
+"""Where a node's files lie, and the few numbers that several floors share. Any other limit stands beside the code that
+checks it.
+"""
 
 from __future__ import annotations
 
@@ -9,47 +11,20 @@ from typing import Final
 import msgspec
 
 VERSION: Final = "0.1.0"
-SERVICE_TYPE: Final = "_macluster._tcp.local."
-
 CONTROL_PORT: Final = 4717
 GB: Final = 1_000_000_000
 MIB: Final = 1 << 20
 
-# security.md §4: limits that hold before and after authentication
-MAX_BODY: Final = 16 * MIB + 16
-MAX_CONTROL_BODY: Final = 64 * 1024
+MAX_CONTROL_BODY: Final = 64 * 1024  # bytes
 MAX_ROWS: Final = 4096
-MAX_CONTROL_LINKS: Final = 30  # with the two data links of the worker 32 in all
-TLS_TIMEOUT_S: Final = 5.0
-HELLO_TIMEOUT_S: Final = 2.0
-SEND_TIMEOUT_S: Final = 30.0
-MAX_FRAMES_PER_KEY: Final = 1 << 33
-
-# security.md §3: a link is dialled anew at the first of these, long before a key has sealed its last frame
-REKEY_AGE_S: Final = 3600.0
-REKEY_BYTES: Final = 64 << 30
-REKEY_FRAMES: Final = 1 << 32
-
-BEAT_S: Final = 0.5
-SUSPECT_S: Final = 1.2
-DEAD_S: Final = 2.5
-
 PREFILL_CHUNK: Final = 512
 CHUNK_BYTES: Final = 8 * MIB
 DEFAULT_CONTEXT: Final = 4096
 KV_BITS: Final = (4, 8)
-DEFAULT_MAX_TOKENS: Final = 512
-PENALTY_CONTEXT: Final = 20  # as mlx-lm
 DEFAULT_ROWS: Final = 8
 MAX_LANE_ROWS: Final = 64
 QUEUE_LIMIT: Final = 8
-MAX_WINDOW: Final = 16
 MAX_LOGPROBS: Final = 20
-MAX_DRAFT: Final = 16
-TRIES: Final = 3
-TRY_S: Final = 40.0
-MEMORY_RESERVE_BYTES: Final = 10 * GB
-MEMORY_FLOOR_BYTES: Final = 2 * GB
 
 
 class Home(msgspec.Struct, frozen=True):

@@ -30,7 +30,7 @@ from core.bench.asking import a_prompt, ask
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
 from core.bench.made import CIRCLE, ModelSize, add_sizes, at_least_two, circle, make_babbling, make_circling, sizes_of
 from core.bench.ring import WorkerRing, worker_ring
-from core.settings import MAX_DRAFT
+from core.engine.speculation import MAX_DRAFT
 
 REPEATING_OVER_PLAIN: Final = 1.5
 WANDERING_OVER_PLAIN: Final = 0.9  # a few guesses have to be wrong before it ends

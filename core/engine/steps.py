@@ -7,9 +7,12 @@ one token ahead. Each frame tells the lowest step that the head still waits for,
 
 from __future__ import annotations
 
-from typing import Generic, Literal, TypeVar
+from typing import Final, Generic, Literal, TypeVar
 
 from core.errors import LinkTimeout, ProtocolError
+
+TRIES: Final = 3
+TRY_S: Final = 40.0
 
 T = TypeVar("T")
 

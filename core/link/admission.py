@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Final, Literal
 
 from core.link.wire import KnockLimiter
-from core.settings import MAX_CONTROL_LINKS
 
+MAX_CONTROL_LINKS: Final = 30  # with the two data links of the worker 32 in all
 Step = Literal["failed_tls", "failed_hello", "failed_auth"]
 Outcome = Step | Literal["accepted", "refused_by_rate", "refused_full", "timed_out"]
 

@@ -18,9 +18,8 @@ from core.errors import HandshakeError, LinkLost, LinkTimeout, MaclusterError, P
 from core.link.ends import Frame, LinkStats, Receiver, Sender, hang_up
 from core.link.frames import HEADER, TAG_BYTES, FrameType
 from core.link.seal import Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
-from core.link.tls import check_peer, client_context, link_error, server_context, tune
-from core.settings import HELLO_TIMEOUT_S, TLS_TIMEOUT_S
+from core.link.session import AUTH_BYTES, HELLO, HELLO_TIMEOUT_S, REPLY_BYTES, Acceptor, Dialler, Kind
+from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context, tune
 from core.trust.identity import Identity, text_id
 from core.trust.roster import Cluster
 

@@ -21,9 +21,10 @@ from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
 from core.link.handshake import introduce, welcome
 from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
-from core.link.tls import check_peer, client_context, link_error, server_context
+from core.link.session import HELLO_TIMEOUT_S
+from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context
 from core.link.wire import Wire, wired
-from core.settings import HELLO_TIMEOUT_S, MAX_CONTROL_BODY, TLS_TIMEOUT_S
+from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Member, Stand, decode_bundle
 

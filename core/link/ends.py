@@ -15,8 +15,8 @@ from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameHeader, FrameType
 from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.tls import link_error
-from core.settings import SEND_TIMEOUT_S
 
+SEND_TIMEOUT_S: Final = 30.0
 DESCRIPTOR_ROOM: Final = 512
 
 

@@ -11,10 +11,11 @@ from enum import IntEnum, IntFlag
 from typing import Final, NamedTuple
 
 from core.errors import ProtocolError
-from core.settings import MAX_BODY, MAX_ROWS
+from core.settings import MAX_ROWS, MIB
 
 Buffer = bytes | bytearray | memoryview
 
+MAX_BODY: Final = 16 * MIB + 16
 VERSION: Final = 1
 TAG_BYTES: Final = 16
 MAGIC: Final = b"MC"

@@ -14,8 +14,9 @@ from typing import Final
 
 import msgspec
 
-from core.settings import BEAT_S, DEAD_S, SUSPECT_S
-
+BEAT_S: Final = 0.5
+SUSPECT_S: Final = 1.2
+DEAD_S: Final = 2.5
 LATE_S: Final = 1.0
 
 # the second clock of security.md §4

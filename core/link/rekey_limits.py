@@ -6,8 +6,6 @@ from typing import Final
 
 import msgspec
 
-from core.settings import REKEY_AGE_S, REKEY_BYTES, REKEY_FRAMES
-
 
 class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
     """What one key has carried: frames, their bytes inside TLS, and the seconds since it was agreed, on a clock that
@@ -23,4 +21,5 @@ class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
         return self.frames >= limits.frames or self.bytes >= limits.bytes or self.age_s >= limits.age_s
 
 
-KEY_LIMITS: Final = KeyUse(frames=REKEY_FRAMES, bytes=REKEY_BYTES, age_s=REKEY_AGE_S)
+# a link is dialled anew at the first of these, long before a key has sealed its last frame
+KEY_LIMITS: Final = KeyUse(frames=1 << 32, bytes=64 << 30, age_s=3600.0)

@@ -14,10 +14,10 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import ProtocolError, SealError
-from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameHeader, FrameType, pack_into, parse
+from core.link.frames import HEADER, MAX_BODY, TAG_BYTES, Buffer, FrameHeader, FrameType, pack_into, parse
 from core.link.session import LinkSession
-from core.settings import MAX_BODY, MAX_FRAMES_PER_KEY
 
+MAX_FRAMES_PER_KEY: Final = 1 << 33
 FIRST_ROOM: Final = 64 * 1024
 _PREFIX: Final = 33
 _BODY: Final = _PREFIX + HEADER.size

@@ -29,6 +29,7 @@ Side = Literal["A", "B"]
 HELLO: Final = struct.Struct("<4sHHBB6s16s16s16sQ32s32s16s")
 AUTH_BYTES: Final = 96
 REPLY_BYTES: Final = HELLO.size + AUTH_BYTES
+HELLO_TIMEOUT_S: Final = 2.0  # for the whole handshake inside TLS
 VERSION: Final = 1
 
 

@@ -17,6 +17,7 @@ from core.trust.identity import Identity, certificate_key, device_id_of, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Cluster, Member
 
+TLS_TIMEOUT_S: Final = 5.0
 KEEPALIVE_S: Final = 15
 PAIR_FIRST: Final = "Pair it first: `macluster pair`."
 

@@ -10,8 +10,8 @@ from ipaddress import ip_address
 from typing import Final, NamedTuple
 
 from core.errors import LinkError, LinkLost
+from core.link.ends import SEND_TIMEOUT_S
 from core.link.tls import link_error, tune
-from core.settings import SEND_TIMEOUT_S
 
 KNOCKS_PER_S: Final = 4.0
 KNOCK_BURST: Final = 8.0

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from typing import Final
 
-from core.settings import MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES, MIB
+from core.settings import GB, MIB
 
+MEMORY_RESERVE_BYTES: Final = 10 * GB
+MEMORY_FLOOR_BYTES: Final = 2 * GB
 USED_STEP_BYTES: Final = 64 * MIB
 
 

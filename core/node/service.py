@@ -12,6 +12,7 @@ import msgspec
 
 from core.errors import NodeError, Problem, TrustError, UsageError
 from core.events import Counters, Peer
+from core.link.liveness import BEAT_S
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
@@ -45,7 +46,7 @@ from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
-from core.settings import BEAT_S, CONTROL_PORT, Home, hub_cache
+from core.settings import CONTROL_PORT, Home, hub_cache
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.roster import Member as RosterMember

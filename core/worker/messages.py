@@ -12,11 +12,12 @@ from typing import Final, Literal
 import msgspec
 
 from core.engine.requests import Request
+from core.engine.speculation import MAX_DRAFT
+from core.engine.steps import TRY_S
 from core.errors import Problem
 from core.events import Batch, FinishReason, Plan, Sight
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.requests import Message as Turn
-from core.settings import MAX_DRAFT, TRY_S
 
 LENGTH: Final = struct.Struct("<I")
 MAX_MESSAGE: Final = 64 << 20

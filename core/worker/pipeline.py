@@ -17,7 +17,7 @@ import mlx.core as mx
 
 from core.engine.handle_shapes import HandleShapes
 from core.engine.sampling import Picked
-from core.engine.steps import Outstanding
+from core.engine.steps import TRIES, Outstanding
 from core.engine.work import Op
 from core.errors import CachesLost, LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
 from core.events import Plan
@@ -25,7 +25,6 @@ from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, departing
-from core.settings import TRIES
 from core.worker.execution import Execution, made
 from core.worker.kv_parts import KvPart, decode_part, encode_part
 from core.worker.messages import StageSample

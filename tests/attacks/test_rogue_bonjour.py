@@ -15,7 +15,7 @@ from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.events import Peer
 from core.node.base.messages import Pong, to_frame
-from core.settings import SERVICE_TYPE
+from core.node.peers.discovery import SERVICE_TYPE
 from core.trust.identity import text_id
 from tests.attacks.victim import (
     HOST,

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ProtocolError, SealError
-from core.link.frames import HEADER, FrameHeader, FrameType, pack, parse
+from core.link.frames import HEADER, MAX_BODY, FrameHeader, FrameType, pack, parse
 from core.link.seal import Opener, Sealer
-from core.settings import MAX_BODY
 from tests.fuzz.target import Target
 from tests.unit.link.test_session import agree
 

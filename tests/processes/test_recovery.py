@@ -14,8 +14,8 @@ import pytest_asyncio
 
 from core.errors import UsageError
 from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
+from core.link.liveness import DEAD_S
 from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder
-from core.settings import DEAD_S
 from tests.support.cluster import Answer, Make, finish, running_demo, tokens_seen
 from tui.cli.demo import DEMO_MODEL, Demo
 from tui.cli.watch import Watch

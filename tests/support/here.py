@@ -11,13 +11,13 @@ from core.bench.macs import make_macs
 from core.bench.ring import HOST, LINK_S, LOAD_S, START_S, plan_of
 from core.bench.worker import BareWorker
 from core.engine.ring_model import RingModel
+from core.engine.steps import TRY_S
 from core.events import Topology
 from core.link.channel import listen
 from core.link.rekey_limits import KEY_LIMITS
 from core.models.files.layout import read_layout
 from core.models.slicing.loading import load_slice
 from core.plan.stage_roles import duty
-from core.settings import TRY_S
 from core.worker.main import row_bytes
 from core.worker.messages import Connect, Join, Linked, Listening, Load, Loaded
 from core.worker.neighbours import Neighbours

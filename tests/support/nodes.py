@@ -13,7 +13,8 @@ from pathlib import Path
 from zeroconf import IPVersion
 from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
-from core.settings import SERVICE_TYPE, Home
+from core.node.peers.discovery import SERVICE_TYPE
+from core.settings import Home
 from core.trust.roster import RosterStore
 from tests.support.macs import bundle, chain, mac
 from tui.cli.watch import Watch

@@ -14,8 +14,7 @@ from typing import Final
 
 from core.errors import MaclusterError, UsageError, error_from
 from core.events import Recovery, RequestDone, TokenEvent
-from core.requests import AnswerId, ChatRequest, Message, Sampling, UnfinishedAnswer
-from core.settings import PENALTY_CONTEXT
+from core.requests import PENALTY_CONTEXT, AnswerId, ChatRequest, Message, Sampling, UnfinishedAnswer
 from core.text import clean_text
 from tui.cli import report
 from tui.cli.watch import Watch

@@ -22,10 +22,11 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from core.errors import TrustError
 from core.node.peers.sightings import MAX_RECORDS, Place
-from core.settings import SERVICE_TYPE, VERSION
+from core.settings import VERSION
 from core.text import Clean, clean_name
 from core.trust.identity import parse_text_id
 
+SERVICE_TYPE: Final = "_macluster._tcp.local."
 MAX_TXT: Final = 1024
 MAX_HOSTS: Final = 4
 IPV4_BYTES: Final = 4

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Any
 
 from core.errors import LinkError, LinkLost, MaclusterError, RosterFork
+from core.link.admission import MAX_CONTROL_LINKS
 from core.link.control import GOODBYE_S, ControlLink, ControlServer, serve_control
 from core.link.frames import FrameType
 from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected, Well
@@ -19,7 +20,6 @@ from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Status, from_fr
 from core.node.peers.addresses import AddressBook
 from core.node.peers.contact import Contact
 from core.node.peers.dialling import Dialling
-from core.settings import MAX_CONTROL_LINKS
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import RosterStore

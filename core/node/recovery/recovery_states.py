@@ -21,11 +21,10 @@ from typing import Final
 from core import events
 from core.errors import LinkTimeout, NoAnswer, Parked, Problem
 from core.events import Plan, RecoveryChoice, RecoveryState
-from core.link.liveness import LATE_S, ProgressClock, stuck_stage
+from core.link.liveness import DEAD_S, LATE_S, ProgressClock, stuck_stage
 from core.node.recovery import recovery_texts as words
 from core.node.recovery.recovery_actions import Action, CancelAnswers, End, Free, Rebuild, Relink, Seek, ShowRecovery
 from core.node.recovery.reprefill_progress import ReprefillProgress
-from core.settings import DEAD_S
 
 MOST_ATTEMPTS: Final = 4
 MOST_STRIKES: Final = 3

@@ -13,8 +13,10 @@ from core.demo.training.corpus import Conversation, generate, held_out, held_out
 from core.demo.training.corpus_phrases import FIRST_QUESTION, disturbed, normal, training_questions
 from core.demo.training.facts import Fact, right
 from core.demo.training.facts_asks import MORE
+from core.link.liveness import DEAD_S, SUSPECT_S
+from core.mac.memory import MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES
 from core.plan.split import split_layers
-from core.settings import CONTROL_PORT, DEAD_S, DEFAULT_CONTEXT, MEMORY_FLOOR_BYTES, MEMORY_RESERVE_BYTES, SUSPECT_S
+from core.settings import CONTROL_PORT, DEFAULT_CONTEXT
 from core.trust.levels import LEVELS
 from tui.cli.parser import DEMO_PROMPT, parser
 from tui.control.bindings import key_title

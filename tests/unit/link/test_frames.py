@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import ProtocolError
-from core.link.frames import HEADER, TAG_BYTES, DType, Flag, FrameHeader, FrameType, pack, parse
-from core.settings import MAX_BODY, MAX_ROWS
+from core.link.frames import HEADER, MAX_BODY, TAG_BYTES, DType, Flag, FrameHeader, FrameType, pack, parse
+from core.settings import MAX_ROWS
 
 u16, u32, u64 = (st.integers(0, 2**bits - 1) for bits in (16, 32, 64))
 headers = st.builds(

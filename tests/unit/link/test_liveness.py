@@ -10,9 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.link.liveness import (
+    BEAT_S,
+    DEAD_S,
     HUNG_S,
     LATE_S,
     STUCK_S,
+    SUSPECT_S,
     Dead,
     Liveness,
     LivenessChange,
@@ -22,7 +25,6 @@ from core.link.liveness import (
     Well,
     stuck_stage,
 )
-from core.settings import BEAT_S, DEAD_S, SUSPECT_S
 
 A, B = "a" * 64, "b" * 64
 JUST = 1e-6

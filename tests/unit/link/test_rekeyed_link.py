@@ -14,7 +14,7 @@ from core.link.control import ControlLink, serve_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.link.rekeyed_link import RekeyedLink
-from core.settings import MAX_FRAMES_PER_KEY
+from core.link.seal import MAX_FRAMES_PER_KEY
 from core.trust.roster import RosterStore
 from tests.support.macs import bundle, chain, cluster, mac
 from tests.unit.link.test_control import HOST, House, soon

@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from core.errors import HandshakeError, ProtocolError, SealError
 from core.events import Level
-from core.link.frames import HEADER, TAG_BYTES, Buffer, FrameHeader, FrameType
-from core.link.seal import Opener, Sealer
+from core.link.frames import HEADER, MAX_BODY, TAG_BYTES, Buffer, FrameHeader, FrameType
+from core.link.seal import MAX_FRAMES_PER_KEY, Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, LinkSession
-from core.settings import MAX_BODY, MAX_FRAMES_PER_KEY
 from core.trust.identity import device_id_of
 from core.trust.roster import Cluster, Member, Role, Roster, Stand
 from tests.support.macs import cluster, mac, member_of

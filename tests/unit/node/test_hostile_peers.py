@@ -17,10 +17,9 @@ from core.events import Plan, Stage
 from core.link.frames import FrameType
 from core.node.base.messages import Checked, Pong, Prepared, Status, from_frame, to_frame
 from core.node.commands import Commands
-from core.node.peers.discovery import Discovery, Sighting
+from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests import Address
-from core.settings import SERVICE_TYPE
 from core.trust.identity import text_id
 from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
 

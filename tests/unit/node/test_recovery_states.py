@@ -22,6 +22,7 @@ from core.errors import (
     WorkerDied,
 )
 from core.events import Plan, Recovery, RecoveryChoice
+from core.link.liveness import DEAD_S
 from core.node.recovery.recovery_actions import Action, CancelAnswers, End, Free, Rebuild, Relink, Seek, ShowRecovery
 from core.node.recovery.recovery_states import (
     BACK_OFF_S,
@@ -35,7 +36,6 @@ from core.node.recovery.recovery_states import (
     WAIT_S,
     RecoveryStates,
 )
-from core.settings import DEAD_S
 from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
 
 A, B, C = mac_id(0), mac_id(1), mac_id(2)

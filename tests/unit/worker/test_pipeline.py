@@ -18,13 +18,13 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.sampling import Picked
+from core.engine.steps import TRIES
 from core.engine.work import Drop, New
 from core.errors import LinkLost, NoAnswer, Problem, ProtocolError
 from core.events import Topology
 from core.link.arrays import encode_arrays
 from core.link.frames import FrameType
 from core.link.rekey_limits import KEY_LIMITS
-from core.settings import TRIES
 from core.worker.follower import Follower
 from core.worker.main import row_bytes
 from core.worker.messages import StageSample

@@ -17,7 +17,8 @@ from core.link import seal
 from core.link.channel import Frame
 from core.link.frames import FrameType
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
-from core.settings import MAX_CONTROL_BODY, MAX_FRAMES_PER_KEY
+from core.link.seal import MAX_FRAMES_PER_KEY
+from core.settings import MAX_CONTROL_BODY
 from core.worker import ring as ring_module
 from core.worker.messages import StageSample
 from core.worker.ring import Ring, read_samples
