@@ -68,9 +68,9 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "conversations"
 
     @property
-    def anatomies(self) -> Path:
+    def split_profiles(self) -> Path:
         """Folder of what examining the models showed, one file a model."""
-        return self.root / "anatomies"
+        return self.root / "split-profiles"
 
     @property
     def seen(self) -> Path:

@@ -198,7 +198,7 @@ class Node:
         self._paces = ThroughputHistory(self._bus, home.paces)
         self._planning = Planning(
             self._models,
-            SplitProfiles(home.anatomies),
+            SplitProfiles(home.split_profiles),
             self._peers,
             self._cluster,
             self._holdings,

@@ -22,7 +22,7 @@ from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 def make_plan(**wish: Unpack[PlanInputs]) -> Plan:
     """The plan as `draft_plan` makes it. Raises its errors, and DoesNotFit as `shortage` words it."""
     plan = draft_plan(**wish)
-    if short := shortage(plan, wish.get("anatomy")):
+    if short := shortage(plan, wish.get("profile")):
         raise short
     return plan
 
@@ -31,7 +31,7 @@ def draft_plan(**wish: Unpack[PlanInputs]) -> Plan:
     """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
     budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac.
 
-    With the model's `anatomy`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
+    With the model's `profile`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
     notes say so; without it every cut counts as legal. It may not fit: then it names no Mac that it could not lose.
 
     Raises the errors of `split_layers` and `route`, IllegalCut, PlanError where the topology needs more Macs, and
@@ -62,7 +62,7 @@ def _draft(
     peers: Sequence[Peer],
     context: int,
     plan_gen: int,
-    anatomy: SplitProfile | None = None,
+    profile: SplitProfile | None = None,
     kv_bits: int | None = None,
     rows: int = DEFAULT_ROWS,
     chunk: int | None = None,
@@ -70,14 +70,14 @@ def _draft(
     topology: Topology | None = None,
     layers: Sequence[str] = (),
 ) -> Plan:
-    if kv_bits and anatomy and anatomy.whole_bits:
-        what = f"The caches of {model} cannot be kept in {kv_bits} bits: {anatomy.whole_bits}."
+    if kv_bits and profile and profile.whole_bits:
+        what = f"The caches of {model} cannot be kept in {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Keep them as they are: without --kv-bits, or K in the list of models.")
     sizes = Sizes(layout, context, kv_bits)
     if layers:
-        split = as_given(model, layers, peers, topology, layout.layers, anatomy)
+        split = as_given(model, layers, peers, topology, layout.layers, profile)
     else:
-        split = by_budget(model, sizes, peers, topology, anatomy)
+        split = by_budget(model, sizes, peers, topology, profile)
     ring, output = split.route.ring, split.route.output
     plan = Plan(
         plan_gen=plan_gen,
@@ -93,13 +93,13 @@ def _draft(
         kv_bits=kv_bits,
         stages=tuple(sizes.stage(split.macs[mac], part, output=mac == output) for mac, part in ring),
         output=split.macs[output].device_id,
-        batched=not (kv_bits or (anatomy and anatomy.one_row)),
+        batched=not (kv_bits or (profile and profile.one_row)),
     )
-    notes = notes_of(plan, split.ideal, split.left_out, anatomy)
-    return msgspec.structs.replace(plan, chunk=_chunk(plan, anatomy), notes=notes)
+    notes = notes_of(plan, split.ideal, split.left_out, profile)
+    return msgspec.structs.replace(plan, chunk=_chunk(plan, profile), notes=notes)
 
 
-def shortage(plan: Plan, anatomy: SplitProfile | None = None) -> DoesNotFit | None:
+def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | None:
     """Why `plan` does not fit, naming the Mac that is short and by how much; None where it fits."""
     worst = max(plan.stages, key=missing_bytes)
     if missing_bytes(worst) <= 0:
@@ -108,8 +108,8 @@ def shortage(plan: Plan, anatomy: SplitProfile | None = None) -> DoesNotFit | No
     total = sum(s.budget_bytes for s in plan.stages)
     macs = len(plan.stages)
     fix = ""
-    if anatomy and macs > len(anatomy.cuts):
-        fix = f"Free memory there, or choose a smaller model; more Macs do not help, for {where_cut(anatomy)}"
+    if profile and macs > len(profile.cuts):
+        fix = f"Free memory there, or choose a smaller model; more Macs do not help, for {where_cut(profile)}"
     return DoesNotFit(
         f"{plan.model} needs {at_least_a_tenth(missing_bytes(worst))} GB more on {worst.peer} "
         f"({at_least_a_tenth(need)} GB needed in all, {at_least_a_tenth(total)} GB usable on "
@@ -137,7 +137,7 @@ def with_verification(plan: Plan, total_bytes: int) -> tuple[Plan, bool]:
     return msgspec.structs.replace(plan, notes=(*plan.notes, note)), False
 
 
-def _chunk(plan: Plan, anatomy: SplitProfile | None) -> int:
+def _chunk(plan: Plan, profile: SplitProfile | None) -> int:
     """Tokens of a prompt in one frame: fewer than planned where a family sends much for each token."""
-    widest = max(hop_bytes(plan, anatomy), default=1)
+    widest = max(hop_bytes(plan, profile), default=1)
     return min(plan.chunk, max(1, CHUNK_BYTES // widest))

@@ -11,14 +11,14 @@ from core.plan.stage_roles import departing, duty
 TOKEN_BYTES: Final = 4
 
 
-def hop_bytes(plan: Plan, anatomy: SplitProfile | None) -> tuple[int, ...]:
+def hop_bytes(plan: Plan, profile: SplitProfile | None) -> tuple[int, ...]:
     """What each stage sends to the next one, the last stage to the head, in ring order: what its last layer returns, or
     a token id from who has run no layer yet and from who has the output. Empty where nothing is sent or not known.
     """
-    if len(plan.stages) == 1 or anatomy is None or not anatomy.boundary_bytes:
+    if len(plan.stages) == 1 or profile is None or not profile.boundary_bytes:
         return ()
     does = [departing(plan), *(duty(plan, index) for index in range(1, len(plan.stages)))]
     return tuple(
-        anatomy.boundary_bytes[stage.stop - 1] if done.runs and not done.outputs else TOKEN_BYTES
+        profile.boundary_bytes[stage.stop - 1] if done.runs and not done.outputs else TOKEN_BYTES
         for stage, done in zip(plan.stages, does, strict=True)
     )

@@ -14,23 +14,23 @@ EVERY_MAC_SEES = (
 
 
 def notes_of(
-    plan: Plan, ideal: Sequence[int], left_out: Sequence[str], anatomy: SplitProfile | None
+    plan: Plan, ideal: Sequence[int], left_out: Sequence[str], profile: SplitProfile | None
 ) -> tuple[str, ...]:
     """What is not as was wanted, who can read the tokens, and how the model runs.
 
     `ideal`: where every owner but the first would begin if the model could be cut anywhere; `left_out` names the Macs
-    for which it has no cut. Without the model's `anatomy` only the plan itself is told of.
+    for which it has no cut. Without the model's `profile` only the plan itself is told of.
     """
     notes = _sight_notes(plan)
-    if anatomy is None:
+    if profile is None:
         return tuple(notes)
-    if anatomy.reveals_tokens and len(plan.stages) > 1:
+    if profile.reveals_tokens and len(plan.stages) > 1:
         notes.append(EVERY_MAC_SEES)
     if plan.kv_bits:
         notes.append("One row at a time in a batch: mlx-lm cannot batch quantised caches.")
-    elif anatomy.one_row:
-        notes.append(f"One row at a time in a batch: {anatomy.one_row}.")
-    return (*_left_out(left_out, anatomy), *_moved(plan, ideal, anatomy), *notes)
+    elif profile.one_row:
+        notes.append(f"One row at a time in a batch: {profile.one_row}.")
+    return (*_left_out(left_out, profile), *_moved(plan, ideal, profile), *notes)
 
 
 def sees(plan: Plan | None, device_id: str) -> str:
@@ -47,11 +47,11 @@ def sees(plan: Plan | None, device_id: str) -> str:
     return f"hidden states of {layers}{could_tell}"
 
 
-def where_cut(anatomy: SplitProfile) -> str:
+def where_cut(profile: SplitProfile) -> str:
     """In how few places the model can be cut, and why if in none."""
-    if not anatomy.cuts:
-        return f"this model cannot be split, because {anatomy.unsplittable}."
-    places = len(anatomy.cuts)
+    if not profile.cuts:
+        return f"this model cannot be split, because {profile.unsplittable}."
+    places = len(profile.cuts)
     return f"this model can be cut in {places} place{'s' * (places > 1)} only."
 
 
@@ -60,10 +60,10 @@ def before_which(cuts: Sequence[int]) -> str:
     return f"before layer{'s' * (len(cuts) > 1)} {ranges(cuts)}"
 
 
-def why_not_cut(cut: int, anatomy: SplitProfile) -> str:
+def why_not_cut(cut: int, profile: SplitProfile) -> str:
     """Which layers around a cut that is not legal cannot be parted from those before them."""
-    first = max((c for c in anatomy.cuts if c < cut), default=0) + 1
-    last = min((c for c in anatomy.cuts if c > cut), default=anatomy.layers) - 1
+    first = max((c for c in profile.cuts if c < cut), default=0) + 1
+    last = min((c for c in profile.cuts if c > cut), default=profile.layers) - 1
     if first == last:
         return f"layer {first} shares state with those before"
     return f"layers {first} to {last} share state with those before"
@@ -94,23 +94,23 @@ def _sight_notes(plan: Plan) -> list[str]:
     ]
 
 
-def _moved(plan: Plan, ideal: Sequence[int], anatomy: SplitProfile) -> list[str]:
+def _moved(plan: Plan, ideal: Sequence[int], profile: SplitProfile) -> list[str]:
     return [
-        f"{owner.peer} begins with layer {owner.start} instead of {wanted}: {_why_moved(wanted, anatomy)}."
+        f"{owner.peer} begins with layer {owner.start} instead of {wanted}: {_why_moved(wanted, profile)}."
         for owner, wanted in zip(plan.owners[1:], ideal, strict=True)
         if owner.start != wanted
     ]
 
 
-def _why_moved(wanted: int, anatomy: SplitProfile) -> str:
-    return "the other cuts need the room" if wanted in anatomy.cuts else why_not_cut(wanted, anatomy)
+def _why_moved(wanted: int, profile: SplitProfile) -> str:
+    return "the other cuts need the room" if wanted in profile.cuts else why_not_cut(wanted, profile)
 
 
-def _left_out(names: Sequence[str], anatomy: SplitProfile) -> list[str]:
+def _left_out(names: Sequence[str], profile: SplitProfile) -> list[str]:
     if not names:
         return []
     verb = "is" if len(names) == 1 else "are"
-    return [f"{_listed(names)} {verb} left out: {where_cut(anatomy)}"]
+    return [f"{_listed(names)} {verb} left out: {where_cut(profile)}"]
 
 
 def _listed(names: Sequence[str]) -> str:

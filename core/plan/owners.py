@@ -31,7 +31,7 @@ def as_given(
     peers: Sequence[Peer],
     topology: Topology | None,
     layers: int,
-    anatomy: SplitProfile | None,
+    profile: SplitProfile | None,
 ) -> Split:
     """The split that `spans` write down, one for each of `peers`, the head first, while there are spans.
 
@@ -48,27 +48,27 @@ def as_given(
         raise UsageError(what, "Leave out the topology, or give out the layers anew.")
     cuts = sorted(part.start for _, part in found.ring)[1:]
     for cut in cuts:
-        if anatomy and cut not in anatomy.cuts:
-            raise _illegal(model, cut, anatomy)
+        if profile and cut not in profile.cuts:
+            raise _illegal(model, cut, profile)
     return Split(peers, found, cuts)
 
 
 def by_budget(
-    model: str, sizes: Sizes, peers: Sequence[Peer], topology: Topology | None, anatomy: SplitProfile | None
+    model: str, sizes: Sizes, peers: Sequence[Peer], topology: Topology | None, profile: SplitProfile | None
 ) -> Split:
     """The split over `peers`, the head first, whose layers come first, or last in a reverse ring.
 
     Without a `topology` it is private, or single where one Mac only can be used. Raises the errors of `split_layers`,
     and PlanError where a topology of several Macs was asked for then.
     """
-    kept = _kept(peers, topology, anatomy)
+    kept = _kept(peers, topology, profile)
     if len(kept) == 1 and topology not in (None, "single"):
-        raise _alone(model, topology, anatomy)
+        raise _alone(model, topology, profile)
     layers = sizes.layout.layers
     owners = [*kept[1:], *kept[:1]] if topology == "reverse" else kept
     output = len(owners) - 1 if topology in ("forward", "reverse") else 0
     ideal = [part.start for part in split_layers(layers, [peer.budget_bytes for peer in owners])[1:]]
-    cuts = nearest_cuts(ideal, anatomy.cuts, layers, sizes.overflow(owners, output)) if anatomy else ideal
+    cuts = nearest_cuts(ideal, profile.cuts, layers, sizes.overflow(owners, output)) if profile else ideal
     parts = [range(*edges) for edges in pairwise((0, *cuts, layers))]
     found = in_ring([parts[owners.index(peer)] for peer in kept], kept.index(owners[output]))
     assert found is not None
@@ -76,24 +76,24 @@ def by_budget(
     return Split(kept, found, ideal, left_out)
 
 
-def _kept(peers: Sequence[Peer], topology: Topology | None, anatomy: SplitProfile | None) -> Sequence[Peer]:
+def _kept(peers: Sequence[Peer], topology: Topology | None, profile: SplitProfile | None) -> Sequence[Peer]:
     """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`."""
     if topology == "single":
         return peers[:1]
-    most = len(anatomy.cuts) if anatomy else len(peers)
+    most = len(profile.cuts) if profile else len(peers)
     largest = sorted(range(1, len(peers)), key=lambda i: -peers[i].budget_bytes)[:most]
     return [peer for i, peer in enumerate(peers) if i == 0 or i in largest]
 
 
-def _alone(model: str, topology: Topology | None, anatomy: SplitProfile | None) -> PlanError:
+def _alone(model: str, topology: Topology | None, profile: SplitProfile | None) -> PlanError:
     what = f"{model} cannot run in the topology {topology}"
-    if anatomy and not anatomy.cuts:
-        return PlanError(f"{what}: {where_cut(anatomy)}", "Choose the topology single.")
+    if profile and not profile.cuts:
+        return PlanError(f"{what}: {where_cut(profile)}", "Choose the topology single.")
     return PlanError(f"{what}: it takes a second Mac.", "Pair another Mac, or choose the topology single.")
 
 
-def _illegal(model: str, cut: int, anatomy: SplitProfile) -> IllegalCut:
+def _illegal(model: str, cut: int, profile: SplitProfile) -> IllegalCut:
     what = f"{model} cannot be cut before layer {cut}"
-    if not anatomy.cuts:
-        return IllegalCut(f"{what}: {where_cut(anatomy)}", "Give all layers to this Mac: 0:output.")
-    return IllegalCut(f"{what}: {why_not_cut(cut, anatomy)}.", f"It can be cut {before_which(anatomy.cuts)} only.")
+    if not profile.cuts:
+        return IllegalCut(f"{what}: {where_cut(profile)}", "Give all layers to this Mac: 0:output.")
+    return IllegalCut(f"{what}: {why_not_cut(cut, profile)}.", f"It can be cut {before_which(profile.cuts)} only.")

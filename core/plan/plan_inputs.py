@@ -31,7 +31,7 @@ class PlanInputs(How):
     layout: Bytes
     peers: Sequence[Peer]
     plan_gen: int
-    anatomy: NotRequired[SplitProfile | None]
+    profile: NotRequired[SplitProfile | None]
 
 
 def how_of(request: PlanRequest) -> How:

@@ -23,7 +23,7 @@ def preview_of(
     layout: Layout,
     peers: Sequence[Peer],
     request: PlanRequest,
-    anatomy: SplitProfile | None,
+    profile: SplitProfile | None,
 ) -> PlanPreview:
     """The split of a model over `peers`, the head first; why there is none, or does not fit, is told in the preview."""
     plan: Plan | None = None
@@ -35,10 +35,10 @@ def preview_of(
             layout=layout,
             peers=peers,
             plan_gen=0,
-            anatomy=anatomy,
+            profile=profile,
             **how_of(request),
         )
-        problem = shortage(plan, anatomy)
+        problem = shortage(plan, profile)
     except MaclusterError as error:
         problem = error
     return PlanPreview(
@@ -48,7 +48,7 @@ def preview_of(
         layer_bytes=max(layout.layer_bytes),
         total_bytes=layout.total_bytes,
         kv_bytes=kv_bytes_of(layout, range(layout.layers), request.context, request.kv_bits),
-        cuts=anatomy.cuts if anatomy else None,
-        hop_bytes=hop_bytes(plan, anatomy) if plan else (),
+        cuts=profile.cuts if profile else None,
+        hop_bytes=hop_bytes(plan, profile) if plan else (),
         sees=tuple(sees(plan, stage.device_id) for stage in plan.stages) if plan else (),
     )

@@ -45,7 +45,7 @@ class Models:
         return Layout(found.name)
 
     async def of(self, found: ModelEntry) -> None:
-        """Its anatomy: it may be cut anywhere."""
+        """Its split profile: it may be cut anywhere."""
 
     async def manifest(self, directory: Path) -> dict[str, str]:
         return {"model.safetensors": "a" * 64}

@@ -36,8 +36,8 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
 
     models = LocalModels([home.models, hub_cache()], home.hashes)
     entry = await models.find(request.model)
-    anatomies = SplitProfiles(home.anatomies)
-    anatomy = await anatomies.of(entry)
+    profiles = SplitProfiles(home.split_profiles)
+    profile = await profiles.of(entry)
     macs = [
         Peer(device_id=f"mac{n}", name=f"mac {n}", budget_bytes=max(1, int(budget * GB)))
         for n, budget in enumerate(budgets_gb, 1)
@@ -50,6 +50,6 @@ async def imagined_plan(home: Home, request: PreviewRequest, budgets_gb: Sequenc
         layout=layout,
         peers=macs,
         request=request,
-        anatomy=anatomy,
+        profile=profile,
     )
-    return await anatomies.with_parts(entry, preview) if request.parts else preview
+    return await profiles.with_parts(entry, preview) if request.parts else preview

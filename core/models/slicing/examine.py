@@ -24,7 +24,7 @@ MAX_LAYERS: Final = 1000
 
 
 def examine(directory: Path) -> SplitProfile:
-    """The anatomy of the model in `directory`. Raises ModelNotFound, BadModel, UnsupportedModel."""
+    """The split profile of the model in `directory`. Raises ModelNotFound, BadModel, UnsupportedModel."""
     model = build_lazily(directory)
     if len(model.layers) > MAX_LAYERS:
         raise UnsupportedModel(f"{directory.name} claims {len(model.layers)} layers.", "Choose another model.")
@@ -44,7 +44,7 @@ def examine(directory: Path) -> SplitProfile:
 
 
 def main() -> int:
-    """The child: writes the anatomy or the problem, returns the exit status."""
+    """The child: writes the split profile or the problem, returns the exit status."""
     status = answer(lambda: examine(Path(sys.argv[1])), CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()

@@ -45,14 +45,14 @@ class Planning:
     def __init__(
         self,
         models: LocalModels,
-        anatomies: SplitProfiles,
+        profiles: SplitProfiles,
         peers: PeerTable,
         cluster: PlanLeader,
         holdings: ModelInventory,
         paces: ThroughputHistory,
         check_trust: Callable[[Plan | None], None],
     ) -> None:
-        self._models, self._anatomies, self._peers, self._cluster = models, anatomies, peers, cluster
+        self._models, self._profiles, self._peers, self._cluster = models, profiles, peers, cluster
         self._holdings, self._paces = holdings, paces
         self._check_trust = check_trust
         self._plan_gen = 0
@@ -71,8 +71,8 @@ class Planning:
         macs = self._macs(request)
         entry = await self._models.find(request.model)
         try:
-            preview = await self._preview(entry, request, await self._anatomies.of(entry), macs)
-            return await self._anatomies.with_parts(entry, preview) if parts else preview
+            preview = await self._preview(entry, request, await self._profiles.of(entry), macs)
+            return await self._profiles.with_parts(entry, preview) if parts else preview
         except MaclusterError as error:
             return PlanPreview(problem=error.problem)
 
@@ -105,7 +105,7 @@ class Planning:
         self._check_trust(None)
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
-        anatomy = await self._anatomies.of(entry)
+        profile = await self._profiles.of(entry)
         macs = self._macs(request)  # of now: examining a model takes seconds, and a Mac may have come or gone
         self._plan_gen = max(self._plan_gen, self._cluster.last_gen) + GENERATIONS
         plan = await asyncio.to_thread(
@@ -115,7 +115,7 @@ class Planning:
             layout=layout,
             peers=[mac for mac in macs if mac.device_id not in without],
             plan_gen=self._plan_gen,
-            anatomy=anatomy,
+            profile=profile,
             **how,
         )
         verify = False
@@ -141,7 +141,7 @@ class Planning:
             preview=await self._preview(
                 entry,
                 PlanRequest(model=entry.path, context=min(DEFAULT_CONTEXT, entry.context_max)),
-                await asyncio.to_thread(self._anatomies.known, entry),
+                await asyncio.to_thread(self._profiles.known, entry),
                 self._peers.linked(),
             ),
         )
@@ -163,7 +163,7 @@ class Planning:
         )
 
     async def _preview(
-        self, entry: ModelEntry, request: PlanRequest, anatomy: SplitProfile | None, macs: Sequence[Peer]
+        self, entry: ModelEntry, request: PlanRequest, profile: SplitProfile | None, macs: Sequence[Peer]
     ) -> PlanPreview:
         try:
             layout = await self._models.layout(entry)
@@ -176,7 +176,7 @@ class Planning:
             layout=layout,
             peers=macs,
             request=request,
-            anatomy=anatomy,
+            profile=profile,
         )
         split = preview.plan or preview.draft
         if split is None:

@@ -42,7 +42,7 @@ class SplitProfiles:
         self._one_child = asyncio.Lock()
 
     async def of(self, entry: ModelEntry) -> SplitProfile:
-        """The anatomy of a model, from a child if nobody has asked before; takes seconds then.
+        """The split profile of a model, from a child if nobody has asked before; takes seconds then.
 
         Raises ModelNotFound, and BadModel or UnsupportedModel for a model that mlx-lm cannot build or run.
         """
@@ -130,11 +130,11 @@ def _answer(entry: ModelEntry, status: int, answer: bytes, kind: type[_T]) -> _T
     raise error_from(problem)
 
 
-def _checked(anatomy: SplitProfile, entry: ModelEntry) -> SplitProfile:
-    """`anatomy`, if it can be that of a model with so many layers; raises UnsupportedModel."""
-    if anatomy.layers != entry.layers:
-        raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {anatomy.layers}.")
-    edges = (0, *anatomy.cuts, anatomy.layers)
-    if any(a >= b for a, b in pairwise(edges)) or len(anatomy.boundary_bytes) not in (0, anatomy.layers):
+def _checked(profile: SplitProfile, entry: ModelEntry) -> SplitProfile:
+    """`profile`, if it can be that of a model with so many layers; raises UnsupportedModel."""
+    if profile.layers != entry.layers:
+        raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {profile.layers}.")
+    edges = (0, *profile.cuts, profile.layers)
+    if any(a >= b for a, b in pairwise(edges)) or len(profile.boundary_bytes) not in (0, profile.layers):
         raise UnsupportedModel(f"What examining {entry.name} found makes no sense.")
-    return anatomy
+    return profile

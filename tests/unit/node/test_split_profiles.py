@@ -43,16 +43,16 @@ def children() -> list[psutil.Process]:
 
 
 async def test_what_was_found_outlives_the_model_and_the_node(entry: ModelEntry, tmp_path: Path) -> None:
-    first = SplitProfiles(tmp_path / "home" / "anatomies")
+    first = SplitProfiles(tmp_path / "home" / "split-profiles")
     assert first.known(entry) is None
     found = await first.of(entry)
     assert (found.layers, found.cuts) == (4, (1, 2, 3))
-    (file,) = (tmp_path / "home" / "anatomies").iterdir()
+    (file,) = (tmp_path / "home" / "split-profiles").iterdir()
     assert entry.fingerprint in file.name
     assert [p.stat().st_mode & 0o777 for p in (file, file.parent, file.parent.parent)] == [0o600, 0o700, 0o700]
     shutil.rmtree(entry.path)  # whoever asks a child now, fails
     assert await first.of(entry) == found
-    assert await SplitProfiles(tmp_path / "home" / "anatomies").of(entry) == found
+    assert await SplitProfiles(tmp_path / "home" / "split-profiles").of(entry) == found
 
 
 DAMAGES: dict[str, Callable[[Path], object]] = {
@@ -81,8 +81,8 @@ async def test_a_damaged_memory_counts_for_nothing_and_is_asked_anew(entry: Mode
 
 
 async def test_two_who_ask_at_once_start_one_child(entry: ModelEntry, tmp_path: Path) -> None:
-    anatomies = SplitProfiles(tmp_path / "home")
-    asked = asyncio.gather(*(anatomies.of(entry) for _ in range(3)))
+    profiles = SplitProfiles(tmp_path / "home")
+    asked = asyncio.gather(*(profiles.of(entry) for _ in range(3)))
     most = 0
     while not asked.done():
         most = max(most, len(children()))
@@ -106,10 +106,10 @@ async def test_a_question_that_is_given_up_ends_its_child(entry: ModelEntry, tmp
 async def test_a_model_that_mlx_lm_does_not_know_is_refused_each_time(entry: ModelEntry, tmp_path: Path) -> None:
     config = Path(entry.path) / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "model_type": "no_such_family"}))
-    anatomies = SplitProfiles(tmp_path / "home")
+    profiles = SplitProfiles(tmp_path / "home")
     with pytest.raises(UnsupportedModel, match="no_such_family"):
-        await anatomies.of(entry)
-    assert anatomies.known(entry) is None
+        await profiles.of(entry)
+    assert profiles.known(entry) is None
 
 
 async def test_a_model_that_went_away_is_told(entry: ModelEntry, tmp_path: Path) -> None:

@@ -95,13 +95,13 @@ def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the
         )
 
 
-def anatomy(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
+def profile(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
     return SplitProfile(layers=layers, cuts=cuts, **more)
 
 
 def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:
     wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 64, "plan_gen": 1}
-    return make_plan(**wish, peers=macs, anatomy=found, **how)
+    return make_plan(**wish, peers=macs, profile=found, **how)
 
 
 @st.composite
@@ -134,7 +134,7 @@ def test_cuts_move_to_the_nearest_legal_places_that_leave_the_least_over(
 
 
 def test_a_forbidden_cut_is_moved_and_the_plan_says_so() -> None:
-    plan = planned([peer("a", 40), peer("b", 20), peer("c", 20)], anatomy(1, 2, 3, 4, 6))
+    plan = planned([peer("a", 40), peer("b", 20), peer("c", 20)], profile(1, 2, 3, 4, 6))
     assert [(s.start, s.stop) for s in plan.stages] == [(0, 4), (4, 6), (6, 10)]
     assert plan.notes == (
         "b begins with layer 4 instead of 5: layer 5 shares state with those before.",
@@ -144,24 +144,24 @@ def test_a_forbidden_cut_is_moved_and_the_plan_says_so() -> None:
 
 def test_a_cut_moves_to_where_the_layers_fit_before_it_moves_to_the_nearest_place() -> None:
     # b has room for four layers and what they keep, not for five
-    plan = planned([peer("a", 14), peer("b", 5)], anatomy(5, 8))
+    plan = planned([peer("a", 14), peer("b", 5)], profile(5, 8))
     assert [(s.start, s.stop) for s in plan.stages] == [(0, 8), (8, 10)]
 
 
 def test_with_every_cut_legal_the_plan_is_the_even_split_without_notes() -> None:
-    plan = planned([peer("a", 24), peer("b", 12)], anatomy(*range(1, 10)))
+    plan = planned([peer("a", 24), peer("b", 12)], profile(*range(1, 10)))
     assert [(s.start, s.stop) for s in plan.stages] == [(0, 7), (7, 10)]
     assert (plan.notes, plan.batched) == ((), True)
 
 
 def test_macs_for_which_there_is_no_cut_are_left_out_the_smallest_first() -> None:
-    plan = planned([peer("a", 8), peer("b", 4), peer("c", 30), peer("d", 9)], anatomy(2, layers=10))
+    plan = planned([peer("a", 8), peer("b", 4), peer("c", 30), peer("d", 9)], profile(2, layers=10))
     assert [s.peer for s in plan.stages] == ["a", "c"]
     assert plan.notes[0] == "b and d are left out: this model can be cut in 1 place only."
 
 
 def test_a_model_that_cannot_be_cut_stays_on_the_head() -> None:
-    whole = anatomy(unsplittable="all its layers share state")
+    whole = profile(unsplittable="all its layers share state")
     plan = planned([peer("a", 24), peer("b", 12)], whole)
     assert (plan.topology, plan.notes) == (
         "single",
@@ -174,7 +174,7 @@ def test_a_model_that_cannot_be_cut_stays_on_the_head() -> None:
 
 
 def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None:
-    found = anatomy(*range(1, 10), reveals_tokens=True, one_row="mlx-lm cannot batch its cache (X)")
+    found = profile(*range(1, 10), reveals_tokens=True, one_row="mlx-lm cannot batch its cache (X)")
     plan = planned([peer("a", 24), peer("b", 12)], found)
     assert not plan.batched
     assert "Every Mac of this split could tell the prompt's tokens" in plan.notes[0]
@@ -185,26 +185,26 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
 def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has_none() -> None:
     peers = [peer("a", 12), peer("b", 12)]
     wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "peers": peers, "context": 4, "plan_gen": 1}
-    plan = make_plan(**wish, anatomy=anatomy(*range(1, 10)), kv_bits=8)
-    whole = make_plan(**wish, anatomy=anatomy(*range(1, 10)))
+    plan = make_plan(**wish, profile=profile(*range(1, 10)), kv_bits=8)
+    whole = make_plan(**wish, profile=profile(*range(1, 10)))
     assert [s.kv_bytes for s in plan.stages] == [-(-s.kv_bytes * 17 // 32) for s in whole.stages]
     assert (plan.kv_bits, plan.batched, whole.batched) == (8, False, True)
     assert "quantised" in plan.notes[-1]
     with pytest.raises(UnsupportedModel, match="4 bits: no") as caught:
-        make_plan(**wish, anatomy=anatomy(5, whole_bits="no"), kv_bits=4)
+        make_plan(**wish, profile=profile(5, whole_bits="no"), kv_bits=4)
     assert "--kv-bits" in caught.value.fix
 
 
 @pytest.mark.parametrize(("widest", "chunk"), [(8192, 512), (CHUNK_BYTES // 100, 100), (2 * CHUNK_BYTES, 1)])
 def test_a_chunk_of_the_prompt_fits_a_frame(widest: int, chunk: int) -> None:
-    found = anatomy(5, boundary_bytes=(1, 1, 1, 1, widest, 1, 1, 1, 1, 1))
+    found = profile(5, boundary_bytes=(1, 1, 1, 1, widest, 1, 1, 1, 1, 1))
     wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 4, "plan_gen": 1}
-    assert make_plan(**wish, peers=[peer("a", 12), peer("b", 12)], anatomy=found).chunk == chunk
-    assert make_plan(**wish, peers=[peer("a", 32)], anatomy=found).chunk == 512
+    assert make_plan(**wish, peers=[peer("a", 12), peer("b", 12)], profile=found).chunk == chunk
+    assert make_plan(**wish, peers=[peer("a", 32)], profile=found).chunk == 512
 
 
 def test_what_cannot_be_verified_is_said_with_the_number() -> None:
-    plan = planned([peer("a", 40), peer("b", 20)], anatomy(*range(1, 10)))
+    plan = planned([peer("a", 40), peer("b", 20)], profile(*range(1, 10)))
     # seven layers, embedding and output take 12.7 GB of a
     assert with_verification(plan, 15 * GB) == (plan, True)
     noted, verify = with_verification(plan, 30 * GB)
@@ -223,13 +223,13 @@ def test_a_preview_has_the_split_that_does_not_fit_and_what_each_hop_carries() -
         kv_bytes_per_token=(1000,) * 4,
         kv_caps=(0,) * 4,
     )
-    found = anatomy(1, 2, 3, layers=4, boundary_bytes=(10, 20, 30, 40))
+    found = profile(1, 2, 3, layers=4, boundary_bytes=(10, 20, 30, 40))
 
     wanted = PlanRequest(model="m", context=64)
 
     def previewed(*gigabytes: int) -> PlanPreview:
         macs = [peer("ab"[i], size) for i, size in enumerate(gigabytes)]
-        return preview_of(model="m", fingerprint="f", layout=layout, peers=macs, request=wanted, anatomy=found)
+        return preview_of(model="m", fingerprint="f", layout=layout, peers=macs, request=wanted, profile=found)
 
     fits, short, alone, nobody = previewed(10, 5), previewed(4, 2), previewed(10), previewed()
     assert fits.plan

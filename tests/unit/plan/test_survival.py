@@ -14,7 +14,7 @@ from core.plan.fit import draft_plan, make_plan
 from core.plan.plan_inputs import PlanInputs, how_of
 from core.plan.survival import how_to_go_on
 from core.requests import PlanRequest
-from tests.unit.plan.test_plan import FlatLayout, anatomy, peer
+from tests.unit.plan.test_plan import FlatLayout, peer, profile
 
 EVERYWHERE = tuple(range(1, FlatLayout.layers))
 
@@ -27,7 +27,7 @@ def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ..
         "layout": FlatLayout(),
         "peers": [peer("abcdefg"[i], size) for i, size in enumerate(gigabytes)],
         "plan_gen": 1,
-        "anatomy": None if cuts is None else anatomy(*cuts),
+        "profile": None if cuts is None else profile(*cuts),
         **how_of(request),
     }
 

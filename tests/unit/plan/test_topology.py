@@ -15,7 +15,7 @@ from core.plan.hops import TOKEN_BYTES, hop_bytes
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.plan.topology import LayerSpan, in_ring, is_ring, parse_span, route
 from core.settings import GB
-from tests.unit.plan.test_plan import anatomy, peer, planned
+from tests.unit.plan.test_plan import peer, planned, profile
 
 LAYERS = 43  # of DeepSeek V4 Flash
 
@@ -130,7 +130,7 @@ def test_every_hole_is_named(case: tuple[int, Topology, list[LayerSpan]], data: 
 
 
 def plan_of(ring: tuple[tuple[int, range], ...], topology: Topology, output: int, layers: int) -> Plan:
-    plan = planned([peer("a", 100)], anatomy(layers=10))
+    plan = planned([peer("a", 100)], profile(layers=10))
     stages = tuple(
         msgspec.structs.replace(plan.head, device_id=str(mac), start=part.start, stop=part.stop) for mac, part in ring
     )
@@ -155,7 +155,7 @@ def test_macs_that_make_no_ring_of_ours_have_no_topology() -> None:
 
 
 MACS = [peer("a", 24), peer("b", 12), peer("c", 12)]
-ANYWHERE = anatomy(*range(1, 10), boundary_bytes=tuple(range(100, 110)))
+ANYWHERE = profile(*range(1, 10), boundary_bytes=tuple(range(100, 110)))
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_what_each_mac_sees_is_what_its_stage_does() -> None:
 
 
 def test_a_family_that_shows_tokens_on_every_mac_says_so_in_every_ring() -> None:
-    telling = anatomy(*range(1, 10), reveals_tokens=True)
+    telling = profile(*range(1, 10), reveals_tokens=True)
     for topology in ("private", "forward", "reverse"):
         assert EVERY_MAC_SEES in planned(MACS, telling, topology=topology).notes
     assert planned(MACS, telling, topology="single").notes == ()
@@ -216,7 +216,7 @@ def test_a_family_that_shows_tokens_on_every_mac_says_so_in_every_ring() -> None
 def test_cuts_move_in_a_reverse_ring_to_where_the_output_fits_on_the_head() -> None:
     # with the output a has room for two layers and what they keep, not for five
     macs = [peer("a", 7), peer("b", 11)]
-    plan = planned(macs, anatomy(5, 8), topology="reverse")
+    plan = planned(macs, profile(5, 8), topology="reverse")
     assert [(s.peer, s.start, s.stop) for s in plan.stages] == [("a", 8, 10), ("b", 0, 8)]
     assert plan.notes[0].startswith("a begins with layer 8 instead of 6")
 
@@ -239,19 +239,19 @@ def test_a_wish_that_cannot_be_is_refused(
     macs: int, wish: dict[str, object], error: type[MaclusterError], said: str
 ) -> None:
     with pytest.raises(error, match=said) as refused:
-        planned([peer("a", 12), peer("b", 12)][:macs], anatomy(5, 8), **wish)
+        planned([peer("a", 12), peer("b", 12)][:macs], profile(5, 8), **wish)
     assert refused.value.fix
 
 
 def test_an_illegal_cut_is_told_where_the_legal_ones_are() -> None:
     with pytest.raises(IllegalCut) as refused:
-        planned(MACS, anatomy(1, 2, 3, 8), layers=("0:4", "5:9"))
+        planned(MACS, profile(1, 2, 3, 8), layers=("0:4", "5:9"))
     assert refused.value.fix == "It can be cut before layers 1–3, 8 only."
     with pytest.raises(IllegalCut, match="cannot be split, because it is one") as refused:
-        planned(MACS, anatomy(unsplittable="it is one"), layers=("0:4", "5:9"))
+        planned(MACS, profile(unsplittable="it is one"), layers=("0:4", "5:9"))
     assert "0:output" in refused.value.fix
     with pytest.raises(PlanError, match="cannot be split, because it is one") as unsplit:
-        planned(MACS, anatomy(unsplittable="it is one"), topology="reverse")
+        planned(MACS, profile(unsplittable="it is one"), topology="reverse")
     assert unsplit.value.fix == "Choose the topology single."
 
 

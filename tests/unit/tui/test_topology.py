@@ -27,7 +27,7 @@ LAYOUT = Layout(
     kv_bytes_per_token=(0,) * 8,
     kv_caps=(0,) * 8,
 )
-ANATOMY = SplitProfile(layers=8, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
+PROFILE = SplitProfile(layers=8, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
 NAMES = ("studio", "mbp", "mini")
 TOLD = Forecast(stages_s=(0.03, 0.02), hops_s=(0.005, 0.005), prompt_s=3.0, load_s=40.0, measured=True)
 LOADED, NOTHING = Mark("●", "loaded", GOOD), Now(None, Mark("✗", "broken", BAD), 0)
@@ -36,7 +36,7 @@ LOADED, NOTHING = Mark("●", "loaded", GOOD), Now(None, Mark("✗", "broken", B
 def preview(topology: Topology | None, *budgets: int, forecast: Forecast | None = TOLD, **more: Any) -> PlanPreview:
     macs = [Peer(device_id=n, name=n, budget_bytes=b * GB) for n, b in zip(NAMES, budgets, strict=False)]
     request = PlanRequest(model="m", topology=topology)
-    made = preview_of(model="m", fingerprint="f", layout=LAYOUT, peers=macs, request=request, anatomy=ANATOMY)
+    made = preview_of(model="m", fingerprint="f", layout=LAYOUT, peers=macs, request=request, profile=PROFILE)
     fields = {field: getattr(made, field) for field in made.__struct_fields__}
     return PlanPreview(**(fields | {"forecast": forecast} | more))
 
