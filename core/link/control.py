@@ -196,6 +196,10 @@ class ControlServer:
         for task in self._handshakes:
             task.cancel()
 
+    async def serve_forever(self) -> None:
+        """Until it is closed. Raises what ended the listening, which nothing should."""
+        await self._listening
+
     async def wait_closed(self) -> None:
         """Until the listener is closed and no handshake is under way."""
         await asyncio.gather(self._listening, *self._handshakes, return_exceptions=True)
@@ -230,7 +234,7 @@ class ControlServer:
     def _sent_away(self, task: asyncio.Task[None], sock: socket.socket) -> None:
         """A task that is cancelled before it has begun closes nothing."""
         self._handshakes.pop(task, None)
-        if task.cancelled():
+        if task.cancelled() or _failed(task):
             sock.close()
 
     async def _greet(self, sock: socket.socket, host: str) -> None:
@@ -244,7 +248,12 @@ class ControlServer:
             return
         task = asyncio.create_task(self._hand_over(link))
         self._links.add(task)
-        task.add_done_callback(self._links.discard)
+        task.add_done_callback(lambda done: self._ended(done, link))
+
+    def _ended(self, task: asyncio.Task[None], link: ControlLink) -> None:
+        self._links.discard(task)
+        if _failed(task):
+            link.close()
 
     async def _hand_over(self, link: ControlLink) -> None:
         await self._on_link(link)
@@ -266,6 +275,14 @@ class ControlServer:
         if self._made is None or self._made[0] != cluster:
             self._made = (cluster, server_context(self._identity, cluster))
         return self._made[1]
+
+
+def _failed(task: asyncio.Task[None]) -> bool:
+    """Whether it ended by an error that nobody expected, which the exception handler of the event loop is told."""
+    if task.cancelled() or (error := task.exception()) is None:
+        return False
+    task.get_loop().call_exception_handler({"message": "A control link failed.", "exception": error, "task": task})
+    return True
 
 
 async def serve_control(

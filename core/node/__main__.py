@@ -62,14 +62,19 @@ async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
         loop.add_signal_handler(number, stop)
     if until_eof:
         threading.Thread(target=_stop_at_eof, args=(loop, stop), daemon=True).start()
-    while (again := await node.run()) and not stopped:
-        node = Node(again)
+    try:
+        while (again := await node.run()) and not stopped:
+            node = Node(again)
+    finally:
+        loop.call_later(STOP_S, os._exit, 1)  # a thread of the executor may hang, which asyncio waits for
 
 
 def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
-    while os.read(0, 4096):
-        pass
-    loop.call_soon_threadsafe(stop)
+    try:
+        while os.read(0, 4096):
+            pass
+    finally:
+        loop.call_soon_threadsafe(stop)
 
 
 def main() -> None:
@@ -78,16 +83,17 @@ def main() -> None:
     parser.set_defaults(home=default_home().root)
     add_options(parser)
     args = parser.parse_args()
-    config = config_from(args)
+    config, status = config_from(args), 0
     try:
         asyncio.run(_serve(config, until_eof=args.until_eof))
     except MaclusterError as error:
-        sys.exit(f"macluster: {error}")
+        print(f"macluster: {error}", file=sys.stderr, flush=True)
+        status = 1
     finally:
         if args.discard:
             _discard(config.home.root)
     sys.stdout.flush()
-    os._exit(0)  # mlx, which the tokenizer brings along, may abort a process that ends while a thread of its runs
+    os._exit(status)  # mlx, which the tokenizer brings along, may abort a process that ends while a thread of its runs
 
 
 if __name__ == "__main__":

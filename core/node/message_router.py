@@ -99,17 +99,19 @@ class MessageRouter:
         """Another Mac says something."""
         match message:
             case PrepareStage():
-                self._tasks.spawn(self._member.prepare(device_id, message))
+                self._tasks.spawn("Preparing a stage", self._member.prepare(device_id, message))
             case LinkUp():
                 await self._member.link(device_id, message)
             case Release():
-                self._tasks.spawn(self._member.release_for(device_id, message))  # ending a worker takes up to 2 s
+                self._tasks.spawn(
+                    "Releasing a plan", self._member.release_for(device_id, message)
+                )  # ending a worker takes up to 2 s
             case Prepared() | Checked() | Reported() | StageLost():
                 await self._cluster.handle_message(device_id, message)
             case Bye():
-                self._tasks.spawn(self._member.head_left(device_id))
+                self._tasks.spawn("Releasing a plan", self._member.head_left(device_id))
             case KeyChange() | KeyRefused():
-                self._tasks.spawn(self._trusting.handle_message(device_id, message))
+                self._tasks.spawn("A message about a key", self._trusting.handle_message(device_id, message))
             case Holds() | HoldsAsk():
                 await self._transfers.handle_message(device_id, message)
             case LinkProbe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedResultSent() | SpeedStop() if (
@@ -150,15 +152,15 @@ class MessageRouter:
                 for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
                     self._bus.publish(hop)
             case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
-                self._tasks.spawn(self._member.reported(report))
+                self._tasks.spawn("A report of the worker", self._member.reported(report))
             case Proved() | Unproved():
-                self._tasks.spawn(self._cluster.proved(report))
+                self._tasks.spawn("The proof of the ring", self._cluster.proved(report))
             case Listening():
-                self._tasks.spawn(self._sessions.forget_unfinished())
+                self._tasks.spawn("Forgetting unfinished sessions", self._sessions.forget_unfinished())
             case Samples() | Traced():
                 return
 
     def died(self, error: WorkerDied) -> None:
         """This Mac's worker ended unexpectedly."""
         self._journal.error(error.what)
-        self._tasks.spawn(self._member.worker_died(error.problem))
+        self._tasks.spawn("The end of the worker", self._member.worker_died(error.problem))

@@ -56,6 +56,7 @@ from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import Report
 
+TAKE_DOWN_S = 10.0
 SAVE_EVERY = 60  # rounds of `_watch`
 
 
@@ -91,7 +92,7 @@ class Node:
         self._again: NodeConfig | None = None
         self._bus = Bus()
         self._journal = Journal(home.log, config.name, self._bus)
-        self._tasks = Tasks(self._journal)
+        self._tasks = Tasks(self._journal, self._stopping)
         self._build_mesh(home)
         self._build_ring(home)
         self._build_disks(home)
@@ -130,6 +131,7 @@ class Node:
             self._store,
             self._book,
             self._journal,
+            self._tasks,
             status=self._peers.status,
             on_change=self._on_change,
             on_roster=lambda: self._following.follow(),
@@ -147,6 +149,7 @@ class Node:
             self._identity,
             config.host,
             self._journal,
+            self._tasks,
             on_report=self._on_report,
             on_death=lambda error: self._switchboard.died(error),
         )
@@ -156,16 +159,18 @@ class Node:
             self._supervisor,
             self._models,
             self._journal,
+            self._tasks,
             cluster=lambda: self._store.cluster().encode(),
             check_trust=lambda plan: self._following.check(plan),
             key_limits=config.key_limits,
         )
-        self._cluster = PlanLeader(own_id, self._mesh, self._member, self._bus, self._journal)
+        self._cluster = PlanLeader(own_id, self._mesh, self._member, self._bus, self._journal, self._tasks)
         self._answers = Answers(
             self._cluster,
             self._supervisor,
             self._bus,
             self._journal,
+            self._tasks,
             home.tokens,
             self._identity.secret("token log"),
         )
@@ -224,6 +229,7 @@ class Node:
             own_id,
             name,
             config.host,
+            self._tasks,
             self._on_sight,
             on_vanish=self._peers.vanished,
             on_conflict=self._on_conflict,
@@ -232,7 +238,9 @@ class Node:
         network = Network(
             config.host, lambda: addresses_of(config.host)[0], self._discovery.announce, self._sightings.windows
         )
-        self._introductions = PairingFlow(self._identity, name, self._store, self._bus, network, self._on_paired)
+        self._introductions = PairingFlow(
+            self._identity, name, self._store, self._bus, self._tasks, network, self._on_paired
+        )
         check = Check(
             home,
             config.host,
@@ -240,6 +248,7 @@ class Node:
             self._identity.storage,
             self._bus,
             self._discovery,
+            self._tasks,
             multicast=config.multicast,
         )
         commands = Commands(
@@ -270,7 +279,7 @@ class Node:
             answers=self._answers,
             sessions=self._sessions,
             journal=self._journal,
-            spawn=self._tasks.spawn,
+            tasks=self._tasks,
             restart=self._restart,
         )
         self._trusting = TrustCommands(
@@ -314,22 +323,26 @@ class Node:
 
     async def run(self) -> NodeConfig | None:
         """Start everything, wait for `stop`, take everything down. Where it was not `stop`, but a new key of this Mac:
-        how to start the node that takes this one's place.
+        how to start the node that takes this one's place. Raises NodeError where it was a part of the node that failed.
         """
+        asyncio.get_running_loop().set_exception_handler(self._tasks.unhandled)
         port = self._port = await self._mesh.start(self._config.host, self._config.port)
         self._peers.attach(self._mesh, self._supervisor, self._member, f"{self._config.host}:{port}")
         self._supervisor.start()
         await self._api.start(self._config.home.socket)
-        self._tasks.spawn(self._advertise(port))
-        self._tasks.spawn(self._watch())
-        self._tasks.spawn(self._rescue.watch())
-        self._tasks.spawn(self._paces.watch())
-        self._tasks.spawn(self._holdings.watch())
+        self._tasks.spawn("Advertising this Mac", self._advertise(port))
+        self._tasks.essential("The watch over trust", self._watch)
+        self._tasks.essential("The watch over answers", self._rescue.watch)
+        self._tasks.restartable("Measuring of throughput", self._paces.watch)
+        self._tasks.restartable("The look at the disk", self._holdings.watch)
         self._journal.info(f"Node {self._identity.text_id[:8]} is up, key kept by {self._identity.storage}.")
         try:
             await self._stopping.wait()
         finally:
-            await self._take_down()
+            async with asyncio.timeout(TAKE_DOWN_S):
+                await self._take_down()
+        if failure := self._tasks.failure:
+            raise NodeError(f"{failure} failed by a defect, and the node has stopped.", "Its log says where.")
         return self._again
 
     def stop(self) -> None:
@@ -429,7 +442,7 @@ class Node:
     def _on_change(self, device_id: str) -> None:
         self._peers.refresh(device_id)
         self._rescue.changed(device_id)
-        self._tasks.spawn(self._holdings.greet(device_id))
+        self._tasks.spawn("Telling what this Mac holds", self._holdings.greet(device_id))
 
     def _on_report(self, report: Report) -> None:
         self._switchboard.report(report)

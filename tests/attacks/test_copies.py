@@ -40,6 +40,7 @@ from core.node.disks.model_copies import MAX_BEGUN, WINDOW
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_dialling import until
 from tests.unit.node.test_model_copies import Pair, held_model_named, pair
 from tests.unit.node.test_plan_lifecycle import mac_id
@@ -181,7 +182,7 @@ async def test_a_copy_from_a_mac_that_is_revoked_in_the_middle_ends_at_once(pair
 
 
 def transfers(folder: Path, pair: Pair, link: Any, bus: Bus) -> tuple[Transfers, Tasks]:
-    tasks = Tasks(Journal(folder / "log", "node", bus))
+    tasks = tasks_of(Journal(folder / "log", "node", bus))
     holdings = ModelInventory(OWN, pair.asker.copying._models, link, bus)
     found = Transfers(OWN, holdings, pair.asker.copying, link, folder, bus=bus, journal=tasks._journal, tasks=tasks)
     return found, tasks
@@ -271,7 +272,7 @@ async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: An
         heard.append(said)
 
     board = MessageRouter.__new__(MessageRouter)
-    board._speed = board._transfers = SimpleNamespace(heard=note)  # type: ignore[assignment]
+    board._speed = board._transfers = SimpleNamespace(handle_message=note)  # type: ignore[assignment]
     for is_forked, count in ((True, 0), (False, 1)):
         board._is_forked = lambda is_forked=is_forked: is_forked  # type: ignore[misc]
         await board.message(OTHER, message)

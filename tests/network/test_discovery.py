@@ -22,6 +22,7 @@ from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
 from tests.support.macs import cluster, mac
 from tests.support.nodes import HOST, advertise, free_port, own_port, paired_home, responder, running_node
+from tests.support.tasks import tasks_of
 from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("bonjour")
@@ -52,7 +53,13 @@ class Browser:
         self.vanished: list[str] = []
         self.conflicts = 0
         self.discovery = Discovery(
-            device_id, name, HOST, self.seen.append, on_vanish=self.vanished.append, on_conflict=self._conflict
+            device_id,
+            name,
+            HOST,
+            tasks_of(),
+            self.seen.append,
+            on_vanish=self.vanished.append,
+            on_conflict=self._conflict,
         )
 
     def _conflict(self) -> None:

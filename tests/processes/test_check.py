@@ -15,6 +15,7 @@ from core.requests import Finding
 from core.settings import Home
 from tests.support.macs import mac
 from tests.support.nodes import HOST, advertise, paired_home, responder, running_node
+from tests.support.tasks import tasks_of
 
 SEEN_S = 15.0
 
@@ -72,7 +73,7 @@ async def test_looking_again_finds_what_was_found_before() -> None:
     """Whoever was lost from the table, for whatever reason, is told of again."""
     seen: asyncio.Queue[str] = asyncio.Queue()
     own, other = (mac(number).text_id for number in (0, 1))
-    discovery = Discovery(own, "studio", HOST, lambda sighting: seen.put_nowait(sighting.device_id))
+    discovery = Discovery(own, "studio", HOST, tasks_of(), lambda sighting: seen.put_nowait(sighting.device_id))
 
     async def sighted() -> None:
         async with asyncio.timeout(SEEN_S):

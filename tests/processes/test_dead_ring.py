@@ -29,6 +29,7 @@ from core.node.ring.supervisor import Supervisor
 from core.requests import ChatRequest, LoadRequest, Message
 from core.settings import Home
 from tests.support.cluster import Make, ask, finish, running_demo
+from tests.support.tasks import tasks_of
 from tui.cli.demo import pair
 from tui.cli.watch import Watch
 
@@ -137,7 +138,8 @@ def test_a_worker_ends_with_its_node_whatever_it_was_at(made: Make, scratch: Pat
 
 async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     identity, ends = make_macs(scratch, 1).identities[0], list[WorkerDied]()
-    keeper = Supervisor(identity, LOCAL, Journal(scratch / "log", "mac", Bus()), lambda _: None, ends.append)
+    journal = Journal(scratch / "log", "mac", Bus())
+    keeper = Supervisor(identity, LOCAL, journal, tasks_of(journal), lambda _: None, ends.append)
     keeper.start()
     try:
         deadline = time.monotonic() + GONE_S

@@ -27,6 +27,7 @@ from core.node.ring.supervisor import Supervisor
 from core.worker.messages import AnswerDone, Connect, Generate, Linked, Load, Report, Worked
 from core.worker.telemetry import TELL_EVERY_S
 from tests.support.cluster import Make, running_demo
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_dialling import until
 from tui.cli.demo import Demo
 
@@ -220,7 +221,8 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
     plan = plan_of(model.name, read_layout(model).layers, (4,), macs, "private")
     reports: list[Report] = []
     journal = Journal(tmp_path / "log", "me", Bus())
-    pair = [Supervisor(mac, HOST, journal, reports.append, lambda _: None) for mac in macs.identities]
+    tasks = tasks_of(journal)
+    pair = [Supervisor(mac, HOST, journal, tasks, reports.append, lambda _: None) for mac in macs.identities]
     try:
         for supervisor in pair:
             supervisor.start()

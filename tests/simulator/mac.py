@@ -74,7 +74,7 @@ class Node:
         own, store, own_id = home.identity, home.store, home.device_id
         self.bus = _Bus(lambda event: home.watch(self, event))
         self.journal = _Journal(home.note, home.name, self.bus)
-        self.tasks = Tasks(self.journal)
+        self.tasks = Tasks(self.journal, asyncio.Event())
         sightings, models, seen = Sightings(lambda _: True), Models(), SeenMacs(NOWHERE)
         self.book = AddressBook(sightings)
         self.standing = TrustAssessment(
@@ -105,6 +105,7 @@ class Node:
             own,
             "",
             self.journal,
+            self.tasks,
             on_report=lambda report: self.switchboard.report(report),
             on_death=lambda error: self.switchboard.died(error),
         )
@@ -114,12 +115,13 @@ class Node:
             self.supervisor,
             models,  # type: ignore[arg-type]
             self.journal,
+            self.tasks,
             cluster=lambda: b"",
             check_trust=lambda plan: self.following.check(plan),
             key_limits=KEY_LIMITS,
         )
-        self.cluster = PlanLeader(own_id, self.mesh, self.member, self.bus, self.journal)
-        self.answers = Answers(self.cluster, self.supervisor, self.bus, self.journal, home.disk, b"")  # type: ignore[arg-type]
+        self.cluster = PlanLeader(own_id, self.mesh, self.member, self.bus, self.journal, self.tasks)
+        self.answers = Answers(self.cluster, self.supervisor, self.bus, self.journal, self.tasks, home.disk, b"")  # type: ignore[arg-type]
         self.sessions = SavedSessions(self.cluster, self.supervisor, self.answers, self.journal, NOWHERE, b"")
         self.planning = Planning(
             models,  # type: ignore[arg-type]
@@ -145,7 +147,7 @@ class Node:
             answers=self.answers,
             sessions=self.sessions,
             journal=self.journal,
-            spawn=self.tasks.spawn,
+            tasks=self.tasks,
             restart=lambda: None,
         )
         self.switchboard = MessageRouter(
@@ -181,8 +183,8 @@ class Node:
         self.mesh.start()
         self.supervisor.start()
         if self.home.number == 0:  # nobody else leads a plan here
-            self.tasks.spawn(self.rescue.watch())
-            self.tasks.spawn(self._watch())
+            self.tasks.essential("The watch over answers", self.rescue.watch)
+            self.tasks.essential("The watch over trust", self._watch)
 
     async def _watch(self) -> None:
         while True:

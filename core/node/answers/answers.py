@@ -28,6 +28,7 @@ from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_old, forget_shared, unfinished
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.supervisor import Supervisor
 from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnswer
@@ -52,12 +53,19 @@ class Answers:
     """
 
     def __init__(
-        self, cluster: PlanLeader, supervisor: Supervisor, bus: Bus, journal: Journal, folder: Path, secret: bytes
+        self,
+        cluster: PlanLeader,
+        supervisor: Supervisor,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
+        folder: Path,
+        secret: bytes,
     ) -> None:
         self._cluster = cluster
         self._supervisor = supervisor
         self._bus = bus
-        self._journal = journal
+        self._journal, self._tasks = journal, tasks
         self._folder = folder
         self._secret = secret
         self._tokens: asyncio.Future[Tokens] | None = None
@@ -65,7 +73,7 @@ class Answers:
         self._old_logs = asyncio.Lock()
         self._running: dict[str, RunningAnswer] = {}
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
-        self._sync: asyncio.TimerHandle | None = None
+        self._sync: asyncio.Task[None] | None = None
         self.conversation: EndedConversation | None = None
 
     @property
@@ -251,7 +259,7 @@ class Answers:
             self._break_off(running, running.so_far("error", _unwritable(error).problem))
             return
         if self._sync is None:
-            self._sync = asyncio.get_running_loop().call_later(SYNC_S, self._sync_logs)
+            self._sync = self._tasks.spawn("Writing the token logs", self._sync_logs())
         self._bus.publish(
             TokenEvent(
                 request_id=report.request_id,
@@ -265,7 +273,8 @@ class Answers:
         if running.stopped:
             self._break_off(running, running.so_far("stop"))
 
-    def _sync_logs(self) -> None:
+    async def _sync_logs(self) -> None:
+        await asyncio.sleep(SYNC_S)
         self._sync = None
         for running in list(self._running.values()):
             try:

@@ -1,27 +1,63 @@
-"""Work beside the rest: a part that fails says so in the log, and the node lives on."""
+"""Work beside the rest. None of it ends unseen: whoever starts a task says what becomes of the node where it fails, and
+a failure that nobody expected is logged with its place.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import Any
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from pathlib import Path
+from traceback import walk_tb
+from typing import Any, Final, NamedTuple
 
 from core.errors import MaclusterError
+from core.node.base.back_off import BackOff
 from core.node.base.journal import Journal
+
+RESTART_S: Final = (0.2, 1.0, 5.0, 30.0)
+STEADY_S: Final = 60.0
+
+_HOUSE: Final = Path(__file__).parents[3]
+_GUARD: Final = Path(__file__)
+
+Work = Coroutine[Any, Any, None]
+Loop = Callable[[], Work]
+
+
+class Restarts(NamedTuple):
+    """How often a loop had to be started again; `since`: its first failure, in seconds since the epoch."""
+
+    times: int
+    since: float
 
 
 class Tasks:
-    """Holds the tasks of a node until they are done."""
+    """Holds the tasks of a node until they are done. `failure` says what failed that the node cannot do without, ""
+    while nothing did; `stopping` is set then. `restarts`: the loops that failed and run again, by name.
+    """
 
-    def __init__(self, journal: Journal) -> None:
-        self._journal = journal
+    def __init__(self, journal: Journal, stopping: asyncio.Event) -> None:
+        self._journal, self._stopping = journal, stopping
         self._running: set[asyncio.Task[None]] = set()
+        self.failure = ""
+        self.restarts: dict[str, Restarts] = {}
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run it."""
-        task = asyncio.create_task(self._guard(work))
-        self._running.add(task)
-        task.add_done_callback(self._running.discard)
+    def essential(self, name: str, loop: Loop) -> asyncio.Task[None]:
+        """Run a loop that the node cannot do without, or whose state is lost with it: where it fails, the node stops in
+        order, and whoever supervises it starts it anew.
+        """
+        return self._hold(name, self._run_essential(name, loop))
+
+    def restartable(self, name: str, loop: Loop) -> asyncio.Task[None]:
+        """Run a loop that can begin anew at any time: where it fails, it does, after a while."""
+        return self._hold(name, self._run_again(name, loop))
+
+    def spawn(self, name: str, work: Work) -> asyncio.Task[None]:
+        """Run what ends by itself; a failure ends this work only."""
+        task = self._hold(name, self._run_once(name, work))
+        task.add_done_callback(lambda _: work.close())  # it has not begun where it was cancelled before that
+        return task
 
     async def stop(self) -> None:
         """Cancel what still runs."""
@@ -29,8 +65,68 @@ class Tasks:
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)
 
-    async def _guard(self, work: Coroutine[Any, Any, None]) -> None:
-        try:
-            await work
-        except MaclusterError as error:
+    def log_defect(self, name: str, error: BaseException) -> None:
+        """Write down where `error` came from."""
+        self._journal.error(f"{name} failed by a defect: {place_of(error)}.")
+
+    def unhandled(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """The exception handler of the event loop, for callbacks and what else nobody waits for."""
+        error = context.get("exception")
+        if error is not None:
+            self._log("Work of the event loop", error)
+
+    def _hold(self, name: str, work: Work) -> asyncio.Task[None]:
+        task = asyncio.create_task(work, name=name)
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        return task
+
+    async def _run_essential(self, name: str, loop: Loop) -> None:
+        if error := await _failure_of(loop()):
+            self.log_defect(name, error)
+            self.failure = self.failure or name
+            self._stopping.set()
+
+    async def _run_again(self, name: str, loop: Loop) -> None:
+        back_off, clock = BackOff(RESTART_S, STEADY_S), asyncio.get_running_loop().time
+        while True:
+            back_off.started(clock())
+            error = await _failure_of(loop())
+            if error is None:
+                return
+            self.log_defect(name, error)
+            before = self.restarts.get(name, Restarts(0, time.time()))
+            self.restarts[name] = before._replace(times=before.times + 1)
+            await asyncio.sleep(back_off.failed(clock()))
+
+    async def _run_once(self, name: str, work: Work) -> None:
+        if error := await _failure_of(work):
+            self._log(name, error)
+
+    def _log(self, name: str, error: BaseException) -> None:
+        if isinstance(error, MaclusterError):
             self._journal.error(str(error))
+        else:
+            self.log_defect(name, error)
+
+
+async def _failure_of(work: Awaitable[None]) -> Exception | None:
+    """The one place that catches everything: what nobody expected must not end a loop in silence."""
+    try:
+        await work
+    except Exception as error:
+        return error
+    return None
+
+
+def place_of(error: BaseException) -> str:
+    """Where in our code it was raised, and its type. Neither values nor the error's own words: they can hold what was
+    typed.
+    """
+    frames = [(Path(frame.f_code.co_filename), line, frame.f_code) for frame, line in walk_tb(error.__traceback__)]
+    ours = [each for each in frames if each[0].is_relative_to(_HOUSE / "core") and each[0] != _GUARD]
+    if not (found := ours or frames):
+        return type(error).__qualname__
+    path, line, code = found[-1]
+    where = path.relative_to(_HOUSE) if ours else path.name
+    return f"{type(error).__qualname__} at {where}:{line} in {code.co_qualname}"

@@ -96,13 +96,13 @@ class Transfers:
         """Another Mac says something about models and their files."""
         match message:
             case Holds() | HoldsAsk():
-                self._tasks.spawn(self._holdings.handle_message(device_id, message))
+                self._tasks.spawn("A message about models", self._holdings.handle_message(device_id, message))
             case CopyAsk():
                 await self._copy_for(device_id, message)
             case CopyProgress(transfer=transfer):
                 self._handle_progress(device_id, transfer)
             case _:
-                self._tasks.spawn(self._copying.handle_message(device_id, message))
+                self._tasks.spawn("A message about files", self._copying.handle_message(device_id, message))
 
     def gone(self, device_id: str) -> None:
         """That Mac is linked no more."""
@@ -149,7 +149,7 @@ class Transfers:
         if self._running and not self._running.done():
             raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
         self._asked_by = asked_by
-        self._running = asyncio.create_task(self._run(Meter(first, self._publish), work), name="transfer")
+        self._running = self._tasks.spawn("A transfer", self._run(Meter(first, self._publish), work))
 
     async def _run(self, meter: Meter, work: Work) -> None:
         meter.tell(meter.now)
@@ -177,7 +177,7 @@ class Transfers:
     def _publish(self, transfer: Transfer) -> None:
         self._bus.publish(transfer)
         if self._asked_by:
-            self._tasks.spawn(self._report_to_asker(self._asked_by, transfer))
+            self._tasks.spawn("The report of a copy", self._report_to_asker(self._asked_by, transfer))
 
     async def _report_to_asker(self, device_id: str, transfer: Transfer) -> None:
         await self._links.send(device_id, CopyProgress(transfer=transfer))

@@ -15,6 +15,7 @@ import msgspec
 from core.errors import Busy, MaclusterError, PairingError, UsageError
 from core.events import PairingChanged
 from core.node.base.bus import Bus
+from core.node.base.tasks import Tasks
 from core.node.pairing.pairing_backoff import PairingBackoff
 from core.node.pairing.pairing_session import offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
@@ -48,11 +49,12 @@ class PairingFlow:
         name: str,
         store: RosterStore,
         bus: Bus,
+        tasks: Tasks,
         network: Network,
         on_paired: Callable[[Member, str], Awaitable[None]],
     ) -> None:
         self._identity, self._name, self._store = identity, name, store
-        self._bus = bus
+        self._bus, self._tasks = bus, tasks
         self._network = network
         self._on_paired = on_paired
         self._task: asyncio.Task[None] | None = None
@@ -115,7 +117,7 @@ class PairingFlow:
         self._now = PairingChanged(state="stopped")
         self._can_be_stopped = True
         self._publish(state="waiting", closes_at=time.time() + WINDOW_S, **about)
-        self._task = asyncio.create_task(self._run(pairing), name="pairing")
+        self._task = self._tasks.spawn("Pairing", self._run(pairing))
 
     def _publish(self, **changes: object) -> None:
         self._now = msgspec.structs.replace(self._now, **changes)

@@ -5,13 +5,15 @@ The functions that end in `_finding` and `_findings` are pure.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+import time
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
 from core.events import Peer
 from core.mac.doctor import examine_machine, examine_network
 from core.mac.interfaces import Interface, interfaces, on_subnet
 from core.node.base.bus import Bus
+from core.node.base.tasks import Restarts, Tasks
 from core.node.peers.discovery import Discovery
 from core.requests import Finding
 from core.settings import Home
@@ -34,13 +36,14 @@ class Check:
         storage: Storage,
         bus: Bus,
         discovery: Discovery,
+        tasks: Tasks,
         *,
         multicast: bool,
     ) -> None:
         self._home, self._host, self._budget_bytes = home, host, budget_bytes
         self._storage = storage
         self._bus = bus
-        self._discovery = discovery
+        self._discovery, self._tasks = discovery, tasks
         self._multicast = multicast
 
     async def findings(self) -> AsyncIterator[Finding]:
@@ -48,6 +51,8 @@ class Check:
         peers = self._bus.now.peers
         own = next((p for p in peers if p.is_self), None)
         yield node_finding(own.address if own else "", self._host)
+        for finding in restart_findings(self._tasks.restarts):
+            yield finding
         async for finding in examine_network(self._host):
             yield finding
         yield bonjour_finding(self._multicast, is_on=self._discovery.is_on, hears=self._discovery.hears_itself)
@@ -75,6 +80,23 @@ def node_finding(address: str, host: str) -> Finding:
     port = address.rpartition(":")[2]
     where = f"on all addresses of this Mac, port {port}" if host in ("0.0.0.0", "::") else f"at {address}"
     return Finding(name="node", state="ok", what=f"It listens {where}.")
+
+
+def restart_findings(restarts: Mapping[str, Restarts]) -> list[Finding]:
+    """The loops of this node that failed by a defect and were started again."""
+    cure = "Please report it: the log of this node says where. Starting the node anew may help until then."
+    return [
+        Finding(name="defect", state="warn", what=f"{name} failed {_times(times)} since {_clock(since)}.", fix=cure)
+        for name, (times, since) in restarts.items()
+    ]
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M", time.localtime(at))
 
 
 def bonjour_finding(multicast: bool, *, is_on: bool, hears: bool) -> Finding:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Final
 
 from core.errors import HandshakeError, MaclusterError, WrongKey
 from core.link.control import ControlLink, dial_control
 from core.node.base.journal import Journal
+from core.node.base.tasks import Loop, Tasks
 from core.node.peers.addresses import AddressBook
 from core.node.peers.sightings import Place
 from core.trust.identity import Identity, parse_text_id, text_id
@@ -37,14 +38,16 @@ class Dialling:
         store: RosterStore,
         book: AddressBook,
         journal: Journal,
+        tasks: Tasks,
         *,
         is_linked: Callable[[str], bool],
         on_link: Callable[[ControlLink], None],
         on_change: Callable[[str], None],
     ) -> None:
         self._identity, self._store, self._book, self._journal = identity, store, book, journal
+        self._tasks = tasks
         self._is_linked, self._on_link, self._on_change = is_linked, on_link, on_change
-        self._tasks: dict[str | Place, asyncio.Task[None]] = {}
+        self._running: dict[str | Place, asyncio.Task[None]] = {}
         self._short: dict[str, int] = {}
         self._problems: dict[str, str] = {}
         self._wrong_keys: dict[str, str] = {}
@@ -52,7 +55,7 @@ class Dialling:
 
     async def stop(self) -> None:
         """Give up on everybody."""
-        while tasks := list(self._tasks.values()):  # one that was done already may have begun another
+        while tasks := list(self._running.values()):  # one that was done already may have begun another
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -96,16 +99,16 @@ class Dialling:
         self._short[device_id] = self._short.get(device_id, 0) + 1 if at_once else 0
         self.reach(device_id)
 
-    def _begin(self, key: str | Place, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        if key not in self._tasks:
-            task = self._tasks[key] = asyncio.create_task(work(), name=f"dial {key}")
+    def _begin(self, key: str | Place, loop: Loop) -> None:
+        if key not in self._running:
+            task = self._running[key] = self._tasks.restartable("Dialling", loop)
             task.add_done_callback(lambda task: self._done(key, task))
 
     def _done(self, key: str | Place, task: asyncio.Task[None]) -> None:
         """A link may have ended again before its dialling did, or a place may be a member's now that is not linked:
         then nobody else would dial.
         """
-        self._tasks.pop(key, None)
+        self._running.pop(key, None)
         if not task.cancelled():
             for device_id in [key] if isinstance(key, str) else self._book.known:
                 self.reach(device_id)

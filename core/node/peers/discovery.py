@@ -6,6 +6,7 @@ import asyncio
 import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -21,6 +22,7 @@ from zeroconf import Error as ZeroconfError
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
 from core.errors import TrustError
+from core.node.base.tasks import Tasks
 from core.node.peers.sightings import MAX_RECORDS, Place
 from core.settings import VERSION
 from core.text import Clean, clean_name
@@ -74,6 +76,7 @@ class Discovery:
         device_id: str,
         name: str,
         host: str,
+        tasks: Tasks,
         on_sight: Callable[[Sighting], None],
         *,
         on_vanish: Callable[[str], None] = lambda _: None,
@@ -83,6 +86,7 @@ class Discovery:
         self._device_id = device_id
         self._name = name
         self._host = host
+        self._tasks = tasks
         self._on_sight, self._on_vanish, self._on_conflict = on_sight, on_vanish, on_conflict
         self._is_member = is_member
         self._zeroconf: AsyncZeroconf | None = None
@@ -122,7 +126,7 @@ class Discovery:
                 AsyncZeroconf(interfaces=interfaces, ip_version=IPVersion.V4Only) if interfaces else AsyncZeroconf()
             )
             self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
-            self._resolver = asyncio.create_task(self._resolve_due(self._zeroconf.zeroconf), name="resolver")
+            self._resolver = self._tasks.restartable("Bonjour", partial(self._resolve_due, self._zeroconf.zeroconf))
             self._service = self._describe(port)
             # without zeroconf's probe for a free name: whoever took this Mac's id before cannot silence it. Both are
             # advertised, and the key tells them apart
@@ -184,7 +188,7 @@ class Discovery:
             await self._is_due.wait()
             for device_id in sorted(self._due, key=lambda i: not self._is_member(i))[: AT_ONCE - len(self._resolving)]:
                 del self._due[device_id]
-                task = asyncio.create_task(self._resolve(zeroconf, device_id))
+                task = self._tasks.spawn("A look at an advertisement", self._resolve(zeroconf, device_id))
                 self._resolving.add(task)
                 task.add_done_callback(self._resolving.discard)
             if not self._due:

@@ -17,6 +17,7 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.journal import Journal
 from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
+from core.node.base.tasks import Tasks
 from core.node.peers.addresses import AddressBook
 from core.node.peers.contact import Contact
 from core.node.peers.dialling import Dialling
@@ -38,6 +39,7 @@ class Mesh:
         store: RosterStore,
         book: AddressBook,
         journal: Journal,
+        tasks: Tasks,
         *,
         status: Callable[[], Status],
         on_change: Callable[[str], None],
@@ -49,13 +51,14 @@ class Mesh:
         self._identity = identity
         self._store = store
         self._journal = journal
+        self._tasks = tasks
         self._status = status
         self._on_change = on_change
         self._on_roster = on_roster
         self._on_message = on_message
         self._on_down = on_down
         self._key_limits = key_limits
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._running: set[asyncio.Task[None]] = set()
         self._open: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
         self._is_over = False
@@ -66,6 +69,7 @@ class Mesh:
             store,
             book,
             journal,
+            tasks,
             is_linked=self.contacts.__contains__,
             on_link=lambda link: self._add(self._line(link, dialled=True)),
             on_change=on_change,
@@ -76,7 +80,8 @@ class Mesh:
         self._server = await serve_control(
             host, port, identity=self._identity, cluster=self._store.cluster, on_link=self._accepted
         )
-        self._spawn(self._beat())
+        self._hold(self._tasks.essential("The listener for links", self._server.serve_forever))
+        self._hold(self._tasks.essential("The watch over links", self._beat))
         self.dialling.roster_changed()
         return int(self._server.sockets[0].getsockname()[1])
 
@@ -89,9 +94,9 @@ class Mesh:
             self._server.close()
         contacts = list(self.contacts.values())
         self.contacts.clear()
-        for task in self._tasks:
+        for task in self._running:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*self._running, return_exceptions=True)
         await self.dialling.stop()
         for contact in contacts:
             contact.line.close()
@@ -113,7 +118,7 @@ class Mesh:
             await self._send_roster(contact)
             if not self._may_link(contact):
                 contact.goodbye = "The two are no longer paired."
-                self._spawn(self._ended(device_id, contact, ""))
+                self._spawn("The end of a link", self._ended(device_id, contact, ""))
         self.dialling.roster_changed()
 
     def is_suspect(self, device_id: str) -> bool:
@@ -153,7 +158,7 @@ class Mesh:
 
     def _line(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
         """A new link, from here on waited for at the end."""
-        task = asyncio.create_task(link.wait_closed())
+        task = self._tasks.spawn("The end of a link", link.wait_closed())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         return RekeyedLink(link, dialled=dialled)
@@ -180,7 +185,7 @@ class Mesh:
         self.contacts[device_id] = contact
         self._liveness.add(device_id, contact.since)
         self.dialling.linked(device_id)
-        self._spawn(self._listen(device_id, contact))
+        self._spawn("The reader of a link", self._listen(device_id, contact))
 
     def _renewed(self, link: ControlLink) -> None:
         """A link that was dialled because the keys of the standing one are worn."""
@@ -231,8 +236,10 @@ class Mesh:
                 what = "It linked anew."
                 self._add(aside)
             self._on_change(device_id)
-            await self._on_down(device_id, LinkLost(contact.goodbye or what))
-            self.dialling.ended(device_id, at_once=monotonic() - contact.since < SHORT_S)
+            try:
+                await self._on_down(device_id, LinkLost(contact.goodbye or what))
+            finally:
+                self.dialling.ended(device_id, at_once=monotonic() - contact.since < SHORT_S)
 
     async def _handle(self, device_id: str, contact: Contact, kind: FrameType, body: bytes) -> None:
         if kind == FrameType.ROSTER:
@@ -276,7 +283,7 @@ class Mesh:
                 self._renew(device_id, contact, now)
                 # one Mac that does not read must not hold up the others
                 if contact.beat is None or contact.beat.done():
-                    contact.beat = self._spawn(self._ping(contact, now))
+                    contact.beat = self._spawn("A ping", self._ping(contact, now))
             await asyncio.sleep(self._liveness.due - monotonic())
 
     def _judged(self, change: LivenessChange, now: float) -> None:
@@ -287,7 +294,8 @@ class Mesh:
                     contact.changed_at = now
             case Dead(device_id=device_id, silence_s=silence_s):
                 what = f"No sign of life for {silence_s:.1f} s."
-                self._spawn(self._ended(device_id, self.contacts[device_id], what))  # TLS would wait for its goodbye
+                # beside the rest: TLS would wait for its goodbye
+                self._spawn("The end of a link", self._ended(device_id, self.contacts[device_id], what))
             case Suspected(device_id=device_id) | Well(device_id=device_id):
                 self._on_change(device_id)
 
@@ -296,7 +304,7 @@ class Mesh:
         line, is_late = contact.line, now - contact.changed_at > RESUME_S
         if line.is_renewing:
             if is_late:
-                self._spawn(self._ended(device_id, contact, "It did not go over to new keys."))
+                self._spawn("The end of a link", self._ended(device_id, contact, "It did not go over to new keys."))
             return
         if is_late:
             line.drop_aside()
@@ -312,8 +320,11 @@ class Mesh:
         else:
             await self._send_raw(contact, *to_frame(Ping(sent=now)))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+    def _spawn(self, name: str, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        return self._hold(self._tasks.spawn(name, work))
+
+    def _hold(self, task: asyncio.Task[None]) -> asyncio.Task[None]:
+        """It ends with the links, which is before the node's other tasks do."""
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
         return task

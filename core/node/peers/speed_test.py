@@ -181,14 +181,14 @@ class SpeedTests:
         finally:
             self._asked = None
             if told.cancelled() or not told.done():
-                self._tasks.spawn(self._send(source, SpeedStop(test=number)))
+                self._tasks.spawn("A message of a speed test", self._send(source, SpeedStop(test=number)))
 
     async def _asked_by(self, asker: str, ask: SpeedAsk) -> None:
         """Refused at once, before the next message is read, or measured beside everything else."""
         rest_s = self._ended_at + ASKED_REST_S - monotonic()
         if self._test is None and rest_s <= 0:
             work = self._measure(ask.target, _now_and_then(lambda done: self._report_moved(asker, ask.test, done)))
-            self._tasks.spawn(self._serve(asker, ask.test, self._begin(asker, ask.test, work)))
+            self._tasks.spawn("A speed test", self._serve(asker, ask.test, self._begin(asker, ask.test, work)))
             return
         what = f"{self._name(self._own_id)} measures, or has measured a moment ago."
         busy = Busy(what, f"Try again in {max(1, rest_s):.0f} s.")
@@ -202,7 +202,7 @@ class SpeedTests:
         await self._send(asker, told)
 
     def _report_moved(self, asker: str, number: int, done: int) -> None:
-        self._tasks.spawn(self._send(asker, SpeedMoved(test=number, done=done)))
+        self._tasks.spawn("A message of a speed test", self._send(asker, SpeedMoved(test=number, done=done)))
 
     async def _send(self, device_id: str, message: SpeedWord) -> None:
         await self._mesh.send(device_id, message)

@@ -107,7 +107,7 @@ class RecoveryDriver:
         is_new = is_linked and device_id not in self._linked
         (self._linked.add if is_linked else self._linked.discard)(device_id)
         if is_new:
-            self._tasks.spawn(self._cluster.came(device_id))
+            self._tasks.spawn("Greeting a Mac that came", self._cluster.came(device_id))
         if self._machine and peer and peer.state == "suspect":
             self._act(self._machine.suspected(device_id, monotonic()))
         elif self._machine and is_linked:
@@ -181,13 +181,13 @@ class RecoveryDriver:
                 case _:
                     lasting.append(action)
         if self._machine and lasting:
-            self._tasks.spawn(self._carry_out(lasting, self._machine))
+            self._tasks.spawn("Recovery", self._carry_out(lasting, self._machine))
 
     def _end(self, problem: Problem, told: Problem) -> None:
         self._machine = None
         self._cluster.fail(problem)
         self._end_answers(told)
-        self._tasks.spawn(self._cluster.free(problem.what))
+        self._tasks.spawn("Freeing a plan", self._cluster.free(problem.what))
 
     def _show(self, told: Recovery) -> None:
         now, fresh = self._bus.now, told.text
@@ -210,7 +210,7 @@ class RecoveryDriver:
             case Rebuild(plan=plan) if self._found and self._found.plan is plan:
                 self._answers.suspend()
                 self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again when all is well.").problem)
-                self._tasks.spawn(self._load_again(self._found))
+                self._tasks.spawn("Loading again", self._load_again(self._found))
             case Relink():
                 await self._relink(machine)
             case Free():

@@ -23,6 +23,7 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
+from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import PlanMember
@@ -50,18 +51,19 @@ class Listener(Protocol):
 class PlanLeader:
     """The plan that this node leads, if it leads one."""
 
-    def __init__(self, device_id: str, mesh: Mesh, member: PlanMember, bus: Bus, journal: Journal) -> None:
+    def __init__(
+        self, device_id: str, mesh: Mesh, member: PlanMember, bus: Bus, journal: Journal, tasks: Tasks
+    ) -> None:
         self._device_id = device_id
         self._mesh = mesh
         self._member = member
         self._bus = bus
-        self._journal = journal
+        self._journal, self._tasks = journal, tasks
         self._formation: PlanLifecycle | None = None
         self._started = 0.0
         self._first_gen = 0
         self._directory = Path()
         self._verify = False
-        self._late: asyncio.Future[None] | None = None
         self._listener: Listener | None = None
         self.last_gen = 0
 
@@ -112,7 +114,7 @@ class PlanLeader:
                 raise NotLoaded(f"{plan.model} was unloaded while it was being loaded.")
             if formation.phase == "failed":
                 return
-        asyncio.get_running_loop().call_later(PREPARE_S, self._check_prepared, formation)
+        self._tasks.spawn("The check of stages", self._check_prepared(formation))
 
     async def relink(self) -> None:
         """Every Mac of the ring is there again: link it anew."""
@@ -216,12 +218,13 @@ class PlanLeader:
             if self._knows(plan.plan_gen):
                 await self._act(self._formation_now().lost(device_id, error.problem))
 
-    def _check_prepared(self, formation: PlanLifecycle) -> None:
-        """A Mac that has not even begun by now will not."""
+    async def _check_prepared(self, formation: PlanLifecycle) -> None:
+        """A Mac that has not even begun by then will not."""
+        await asyncio.sleep(PREPARE_S)
         if formation is self._formation and formation.phase == "loading":
             for device_id in formation.unprepared():
                 problem = LinkTimeout(f"{self._name(device_id)} has not begun to load after {PREPARE_S:.0f} s.").problem
-                self._late = asyncio.ensure_future(self.lost(device_id, problem))
+                await self.lost(device_id, problem)
 
     async def _act(self, actions: list[Action]) -> None:
         for action in actions:

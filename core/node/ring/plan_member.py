@@ -34,6 +34,7 @@ from core.node.base.messages import (
     StageWord,
     to_frame,
 )
+from core.node.base.tasks import Tasks
 from core.node.disks.local_models import LocalModels
 from core.node.peers.mesh import Mesh
 from core.node.ring.supervisor import Supervisor
@@ -57,6 +58,7 @@ class PlanMember:
         supervisor: Supervisor,
         models: LocalModels,
         journal: Journal,
+        tasks: Tasks,
         *,
         cluster: Callable[[], bytes],
         check_trust: Callable[[Plan], None],
@@ -66,7 +68,7 @@ class PlanMember:
         self._mesh = mesh
         self._supervisor = supervisor
         self._models = models
-        self._journal = journal
+        self._journal, self._tasks = journal, tasks
         self._cluster = cluster
         self._check_trust = check_trust
         self._key_limits = key_limits
@@ -160,7 +162,7 @@ class PlanMember:
         if self._plan and device_id == self._head:
             self._journal.warn(f"The head of the plan is gone: {reason}")
             self._keep()
-            self._letting_go = asyncio.create_task(self._let_go(self._plan), name="letting go")
+            self._letting_go = self._tasks.spawn("Letting go of a plan", self._let_go(self._plan))
 
     async def head_left(self, device_id: str) -> None:
         """A node goes away on purpose: what it led is not waited for."""
@@ -210,7 +212,7 @@ class PlanMember:
             raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
         self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
         if len(plan.stages) > 1:
-            self._checking = asyncio.create_task(self._check(head, plan, directory), name="checking files")
+            self._checking = self._tasks.spawn("The check of files", self._check(head, plan, directory))
         return port
 
     async def _check(self, head: str, plan: Plan, directory: Path) -> None:
@@ -252,7 +254,7 @@ class PlanMember:
         self._plan = order.plan
         if self._linking:
             self._linking.cancel()
-        self._linking = asyncio.create_task(self._link_in_time(order), name="linking")
+        self._linking = self._tasks.spawn("Linking the ring", self._link_in_time(order))
 
     async def _link_in_time(self, order: LinkUp) -> None:
         """The two Macs may be dialling each other at this moment."""

@@ -6,12 +6,15 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 import msgspec
 
 from core.errors import WorkerDied
+from core.node.base.back_off import BackOff
 from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
 from core.trust.identity import Identity
 from core.worker.messages import LENGTH, Command, Join, Listening, Loaded, Report, Worked, pack, unpack_report
 
@@ -32,12 +35,13 @@ class Supervisor:
         identity: Identity,
         host: str,
         journal: Journal,
+        tasks: Tasks,
         on_report: Callable[[Report], None],
         on_death: Callable[[WorkerDied], None],
     ) -> None:
         self._identity = identity
         self._host = host
-        self._journal = journal
+        self._journal, self._tasks = journal, tasks
         self._on_report = on_report
         self._on_death = on_death
         self._process: Process | None = None
@@ -55,7 +59,7 @@ class Supervisor:
     def start(self) -> None:
         """Keep a worker running from now on."""
         self._wanted = True
-        self._keeper = asyncio.create_task(self._keep(), name="worker keeper")
+        self._keeper = self._tasks.essential("The keeper of the worker", self._keep)
 
     async def ready(self) -> int:
         """Wait until the worker listens; its data port. Raises WorkerDied after a minute, and another is started."""
@@ -97,18 +101,17 @@ class Supervisor:
             await process.wait()
 
     async def _keep(self) -> None:
-        failures = 0
-        loop = asyncio.get_running_loop()
+        back_off, clock = BackOff(BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
         while self._wanted:
-            started = loop.time()
+            back_off.started(clock())
             code = await self._run_one()
             if not self._wanted or self._process is None:  # `_end` took it: it was ended on purpose
-                failures = 0
+                back_off.ended_well()
                 continue
-            failures = 1 if loop.time() - started > STEADY_S else failures + 1
+            wait_s = back_off.failed(clock())
             how = f"signal {-code}" if code < 0 else f"status {code}"
             self._on_death(WorkerDied(f"its worker ended unexpectedly ({how})."))
-            await asyncio.sleep(BACK_OFF_S[min(failures, len(BACK_OFF_S)) - 1])
+            await asyncio.sleep(wait_s)
 
     async def _run_one(self) -> int:
         process = await asyncio.create_subprocess_exec(
@@ -126,7 +129,7 @@ class Supervisor:
         assert process.stderr
         if not self._wanted:
             process.kill()  # `stop` came while this process was being started
-        lines = asyncio.create_task(self._copy_stderr(process.stderr))
+        lines = self._tasks.spawn("The reader of the worker's log", _or_end(process, self._copy_stderr(process.stderr)))
         self.send(
             Join(
                 identity_folder=str(self._identity.key_path.parent),
@@ -134,7 +137,8 @@ class Supervisor:
                 host=self._host,
             )
         )
-        await self._read_reports(process, process.stdout)
+        reports = self._read_reports(process, process.stdout)
+        await self._tasks.spawn("The reader of the worker", _or_end(process, reports))
         self._up.clear()
         code = await process.wait()
         await lines
@@ -177,3 +181,14 @@ class Supervisor:
             if not line:
                 return
             self._journal.write("WARN", line.decode("utf-8", "replace"), source="worker")
+
+
+async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
+    """A worker that nobody reads any more must not stay."""
+    is_over = False
+    try:
+        await reading
+        is_over = True
+    finally:
+        if not is_over and process.returncode is None:
+            process.kill()

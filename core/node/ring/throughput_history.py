@@ -64,12 +64,13 @@ class ThroughputHistory:
         self._layouts = fingerprint, layout
 
     async def watch(self) -> None:
-        """Follow the node's events, for ever."""
-        async for event in self._bus.follow():
-            before = self._curves
-            self.handle_event(event, monotonic())
-            if self._curves is not before:
-                await asyncio.to_thread(write_curves, self._path, self._curves)
+        """Follow the node's events, for ever: a reader that the bus drops begins anew."""
+        while True:
+            async for event in self._bus.follow():
+                before = self._curves
+                self.handle_event(event, monotonic())
+                if self._curves is not before:
+                    await asyncio.to_thread(write_curves, self._path, self._curves)
 
     def handle_event(self, event: AnyEvent, now: float) -> None:
         """Something happened `now`, in seconds of the monotonic clock."""

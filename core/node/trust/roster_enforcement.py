@@ -5,13 +5,13 @@ are closed, everyone else is told, and what was kept of it is forgotten.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any
+from collections.abc import Callable
 
 from core.events import Plan
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
@@ -23,7 +23,7 @@ from core.trust.trust_assessment import TrustAssessment, successor
 
 
 class RosterEnforcement:
-    """`spawn` runs a task beside the others; `restart` starts this node anew, with the key that its folder then holds.
+    """`restart` starts this node anew, with the key that its folder then holds.
     `news` is set by every roster, and waited for by whoever clears it.
     """
 
@@ -41,13 +41,13 @@ class RosterEnforcement:
         answers: Answers,
         sessions: SavedSessions,
         journal: Journal,
-        spawn: Callable[[Coroutine[Any, Any, None]], None],
+        tasks: Tasks,
         restart: Callable[[], None],
     ) -> None:
         self._own_id, self._store, self._standing = own_id, store, standing
         self._book, self._mesh, self._peers = book, mesh, peers
         self._cluster, self._member, self._answers, self._sessions = cluster, member, answers, sessions
-        self._journal, self._spawn, self._restart = journal, spawn, restart
+        self._journal, self._tasks, self._restart = journal, tasks, restart
         self._epoch = store.current.epoch if store.current else 0
         self.news = asyncio.Event()
 
@@ -66,9 +66,9 @@ class RosterEnforcement:
         self._peers.refresh_trust()
         led, served = self._cluster.plan, self._member.plan
         if led and (fault := self._standing.fault(led)):
-            self._spawn(self._cluster.lost(fault.device_id, fault.error.problem))
+            self._tasks.spawn("The end of a plan", self._cluster.lost(fault.device_id, fault.error.problem))
         elif served and (fault := self._standing.fault(served)):
-            self._spawn(self._member.distrust(fault.error.problem))
+            self._tasks.spawn("Leaving a plan", self._member.distrust(fault.error.problem))
 
     async def follow(self) -> None:
         """A new roster is in force, or a fork is known."""
@@ -83,8 +83,8 @@ class RosterEnforcement:
         await self._mesh.roster_changed()
         self._peers.refresh_all()
         if gone:
-            self._spawn(self._answers.forget_shared(gone))
-            self._spawn(self._sessions.forget_shared(gone))
+            self._tasks.spawn("Forgetting shared answers", self._answers.forget_shared(gone))
+            self._tasks.spawn("Forgetting shared sessions", self._sessions.forget_shared(gone))
         self.news.set()
         if successor(self._store.history, self._own_id):
             self._restart()

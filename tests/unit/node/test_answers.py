@@ -51,6 +51,7 @@ from core.worker.messages import (
     unpack_command,
     unpack_report,
 )
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
 
 SECRET = b"s" * 32
@@ -90,8 +91,9 @@ class Desk:
         self.before: dict[str, int] = {}  # tokens that were written before this desk went on
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
-        self.cluster = PlanLeader(mac_id(0), None, None, self.bus, journal)  # type: ignore[arg-type]
-        self.answers = Answers(self.cluster, self.pipe, self.bus, journal, folder / "tokens", SECRET)  # type: ignore[arg-type]
+        tasks = tasks_of(journal)
+        self.cluster = PlanLeader(mac_id(0), None, None, self.bus, journal, None)  # type: ignore[arg-type]
+        self.answers = Answers(self.cluster, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> Desk:

@@ -23,6 +23,7 @@ from core.node.peers.sightings import Place, Sightings
 from core.trust.identity import text_id
 from core.trust.roster import Cluster, RosterStore
 from tests.support.macs import bundle, chain, cluster, mac
+from tests.support.tasks import tasks_of
 
 HOST = "127.0.0.1"
 SIZE = 4
@@ -41,11 +42,13 @@ class Desk:
         self.book = AddressBook(self.sightings, anybody)
         self.bus = Bus()
         self.links: dict[str, ControlLink] = {}
+        journal = Journal(folder / "log", "me", self.bus)
         self.dialling = Dialling(
             mac(ME),
             self.store,
             self.book,
-            Journal(folder / "log", "me", self.bus),
+            journal,
+            tasks_of(journal),
             is_linked=self.links.__contains__,
             on_link=self._take,
             on_change=lambda _: None,

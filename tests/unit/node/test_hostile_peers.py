@@ -21,6 +21,7 @@ from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests import Address
 from core.trust.identity import text_id
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
 
 HEAD, OWN = mac_id(0), mac_id(1)
@@ -151,7 +152,7 @@ async def test_an_advertisement_speaks_for_the_device_id_of_its_own_name_only() 
         if sighting.device_id == honest:
             heard.set()
 
-    discovery = Discovery(own, "own", "127.0.0.1", note)
+    discovery = Discovery(own, "own", "127.0.0.1", tasks_of(), note)
     rogue = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
     try:
         await discovery.start(7001)

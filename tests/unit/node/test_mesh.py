@@ -24,6 +24,7 @@ from core.node.peers.sightings import Place, Sightings
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore
 from tests.support.macs import bundle, chain, cluster, mac
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_dialling import until
 
 HOST = "127.0.0.1"
@@ -54,11 +55,14 @@ class Post:
             has_model=True,
             step=100 + number,
         )
+        journal = Journal(folder / f"{number}-log", "m", self.bus)
+        self.tasks = tasks_of(journal)
         self.mesh = Mesh(
             mac(number),
             self.store,
             self.book,
-            Journal(folder / f"{number}-log", "m", self.bus),
+            journal,
+            self.tasks,
             status=lambda: status,
             on_change=lambda _: None,
             on_roster=self._nothing,

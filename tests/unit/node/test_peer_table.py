@@ -17,6 +17,7 @@ from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.support.linked import plan_between
 from tests.support.macs import mac
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_dialling import until
 from tests.unit.node.test_mesh import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
 
@@ -29,7 +30,7 @@ def peers_of(post: Post, number: int, folder: Path, step: int) -> PeerTable:
     own = Peer(device_id=own_id, name="me", state="connected", trust="paired", is_self=True)
     peers = PeerTable(mac(number), post.store, standing, seen, sightings, AddressBook(sightings), bus, own)
     journal = Journal(folder / "log", "me", bus)
-    supervisor = Supervisor(mac(number), HOST, journal, lambda _: None, lambda _: None)
+    supervisor = Supervisor(mac(number), HOST, journal, tasks_of(journal), lambda _: None, lambda _: None)
     supervisor.step = step
     peers.attach(post.mesh, supervisor, None, "")  # type: ignore[arg-type]  # no plan is served
     return peers

@@ -27,7 +27,6 @@ from core.node.base.messages import (
     from_frame,
     to_frame,
 )
-from core.node.base.tasks import Tasks
 from core.node.peers import link_probe, speed_test
 from core.node.peers.link_probe import (
     FRAME_BYTES,
@@ -42,6 +41,7 @@ from core.node.peers.link_probe import (
 from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
 from core.requests import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_dialling import until
 from tests.unit.node.test_plan_lifecycle import mac_id
 
@@ -178,7 +178,7 @@ class Macs:
         self.cut: set[frozenset[str]] = set()
         self.deaf: set[str] = set()
         self.buses = {mac: Bus() for mac in NAMES}
-        self.tasks = {mac: Tasks(Journal(folder / mac, mac, self.buses[mac])) for mac in NAMES}
+        self.tasks = {mac: tasks_of(Journal(folder / mac, mac, self.buses[mac])) for mac in NAMES}
         self.speeds = {
             mac: SpeedTests(mac, Line(self, mac), self.buses[mac], self.tasks[mac])  # type: ignore[arg-type]
             for mac in NAMES

@@ -40,6 +40,7 @@ from core.trust.roster.rotation import ask_rotation, decode_rotation
 from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment, Verdict, successor
 from tests.support.macs import bundle, certificate, chain, cluster, mac
+from tests.support.tasks import tasks_of
 from tests.unit.node.test_dialling import ME as ME_AT
 from tests.unit.node.test_dialling import OTHER as OTHER_AT
 from tests.unit.node.test_dialling import PEER as PEER_AT
@@ -261,16 +262,16 @@ async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
         desk.book.by_hand(mac(PEER_AT).text_id, place)
         desk.dialling.roster_changed()
         await asyncio.sleep(0)
-        assert not [t for t in asyncio.all_tasks() if t.get_name().startswith("dial")]
+        assert not [t for t in asyncio.all_tasks() if t.get_name() == "Dialling"]
         assert server.door.counts["accepted"] == 0
 
 
 def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: Desk) -> None:
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
-    leading = Leading(ME, mesh_of(tmp_path, paired.store), None, bus, journal)  # type: ignore[arg-type]
+    leading = Leading(ME, mesh_of(tmp_path, paired.store), None, bus, journal, None)  # type: ignore[arg-type]
     leading._formation = PlanLifecycle(plan(ME, PEER))
-    answers = Answers(leading, None, bus, journal, tmp_path / "tokens", b"s" * 32)  # type: ignore[arg-type]
+    answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32)  # type: ignore[arg-type]
     answers._tokens = asyncio.Future(loop=asyncio.new_event_loop())
     try:
         for level in LEVELS:
@@ -306,11 +307,13 @@ def mesh_of(folder: Path, store: RosterStore) -> Mesh:
     status = Status(
         name="me", chip="", memory_bytes=1, budget_bytes=1, used_bytes=1, worker_pid=1, worker_rss_bytes=1, rtts={}
     )
+    journal = Journal(folder / "log", "me", bus)
     return Mesh(
         mac(0),
         store,
         AddressBook(sightings),
-        Journal(folder / "log", "me", bus),
+        journal,
+        tasks_of(journal),
         status=lambda: status,
         on_change=lambda _: None,
         on_roster=nothing,
