@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
+from core.address import checked_place
 from core.errors import TrustError, UsageError
 from core.node.answers.answers import Answers
 from core.node.pairing.pairing_flow import PairingFlow
 from core.node.peers.check import Check
 from core.node.peers.discovery import Sighting
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import place_given
 from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.planning import Planning
@@ -153,7 +153,7 @@ class Commands:
 
     async def offer_pairing(self, offer: PairingOffer) -> None:
         """Begin to pair with the Mac whose window is open there. Raises UsageError for a place that is none."""
-        await self._introductions.offer(place_given(offer.host, offer.port))
+        await self._introductions.offer(checked_place(offer.host, offer.port))
 
     async def stop_pairing(self) -> None:
         """Close this Mac's window and break off a pairing."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
+from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
 from core.mac.chip import computer_name
-from core.node.peers.sightings import Place, place_given
 from core.settings import CONTROL_PORT
 
 
@@ -41,10 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def _place(text: str) -> Place:
-    host, _, port = text.rpartition(":")
     try:
-        if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
-            raise UsageError(f"{text!r} has no port from 1 to 65535.", f"Such as 192.168.1.7:{CONTROL_PORT}.")
-        return place_given(host.removeprefix("[").removesuffix("]"), int(port))
+        return checked_place(*parse_place(text))
     except UsageError as error:
         raise argparse.ArgumentTypeError(str(error)) from error

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import msgspec
 
+from core.address import Place, checked_place
 from core.errors import NodeError, Problem, TrustError, UsageError
 from core.events import Counters, Peer
 from core.link.liveness import BEAT_S
@@ -35,7 +36,7 @@ from core.node.peers.check import Check
 from core.node.peers.discovery import Discovery, Sighting, addresses_of
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import Place, Sightings, place_given
+from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_leader import PlanLeader
@@ -428,7 +429,7 @@ class Node:
         self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but others may need longer.")
 
     def _on_address(self, sighting: Sighting) -> None:
-        self._book.by_hand(sighting.device_id, place_given(sighting.host, sighting.port))
+        self._book.by_hand(sighting.device_id, checked_place(sighting.host, sighting.port))
         self._peers.refresh(sighting.device_id)
         self._mesh.dialling.reach(sighting.device_id)
 

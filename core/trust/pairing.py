@@ -21,6 +21,7 @@ from typing import Final, Literal, NamedTuple
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 
 from core.errors import PairingError
+from core.pairing_code import code_from, is_code
 from core.text import Clean, clean_name
 from core.trust.identity import Identity, device_id_of, expand, extract, is_signed, text_id
 from core.trust.roster import MAX_NAME, name_bytes
@@ -127,14 +128,14 @@ class Comparison:
         self._identity, self._side, self._peer = me.identity, side, peer
         self._th = hashlib.sha256(b"macluster/1 pair\0" + transcript).digest()
         self._prk = extract(self._th, shared)
-        number = int.from_bytes(expand(self._prk, b"macluster/1 sas", 8), "big") % 1_000_000
+        code = code_from(expand(self._prk, b"macluster/1 sas", 8))
         name = text_id(device_id_of(peer.public))
         fingerprint = hashlib.sha256(peer.public).hexdigest()
-        self.view = PairingView(clean_name(peer.raw_name) or Clean(name[:8]), name, f"{number:06d}", fingerprint)
+        self.view = PairingView(clean_name(peer.raw_name) or Clean(name[:8]), name, code, fingerprint)
 
     def confirm(self, typed: str) -> tuple[bytes, Pledge]:
         """P4, if `typed` (spaces ignored) are the digits. Raises PairingError: then both sides forget everything."""
-        if not hmac.compare_digest("".join(typed.split()).encode(), self.view.digits.encode()):
+        if not is_code(typed, self.view.digits):
             raise PairingError(
                 "The digits are not those of the other screen: a slip, or somebody is in between. Nothing was kept.",
                 "Start again on both Macs. If they differ again, use a cable, or another network.",

@@ -14,10 +14,11 @@ from pathlib import Path
 import psutil
 import pytest
 
+from core.address import Place
 from core.events import AnyEvent, Peer, PeerGone, PeerSeen
 from core.link.control import serve_control
 from core.node.peers.discovery import Discovery, Sighting
-from core.node.peers.sightings import MAX_RECORDS, Place
+from core.node.peers.sightings import MAX_RECORDS
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
 from tests.support.macs import cluster, mac

@@ -18,6 +18,7 @@ import pytest
 from core.errors import PairingError, UsageError
 from core.events import PairingChanged
 from core.node.pairing.pairing_session import offer_pairing
+from core.pairing_code import CODE_DIGITS
 from core.requests import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.trust.pairing import PairingView
@@ -63,7 +64,7 @@ async def person(folder: Path, name: str, *options: str) -> AsyncIterator[Person
 
 
 def other_digits(digits: str) -> str:
-    return f"{(int(digits) + 1) % 1_000_000:06d}"
+    return f"{(int(digits) + 1) % 10**CODE_DIGITS:0{CODE_DIGITS}d}"
 
 
 @pytest.mark.slow

@@ -16,10 +16,10 @@ import mlx_lm
 import pytest
 from mlx_lm.generate import generate_step
 
+from core.address import Place
 from core.bench.ring import HOST, LINK_S, RingAnswer, WorkerRing, a_request, worker_ring
 from core.errors import LinkError, Problem, error_from
 from core.link.rekey_limits import KeyUse
-from core.node.peers.sightings import Place
 from core.node.service import Node, NodeConfig
 from core.requests import LoadRequest
 from core.settings import GB, PREFILL_CHUNK, Home

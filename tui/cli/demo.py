@@ -16,6 +16,7 @@ from pathlib import Path
 
 import msgspec
 
+from core.address import parse_place
 from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
 from core.requests import Address, Digits, LoadRequest, PairingOffer
@@ -174,8 +175,8 @@ class Demo:
         for watch in self.watches:
             for peer in own:
                 if peer.device_id not in {p.device_id for p in watch.now.peers}:
-                    host, _, port = peer.address.rpartition(":")
-                    await watch.client.know(Address(device_id=peer.device_id, host=host, port=int(port)))
+                    host, port = parse_place(peer.address)
+                    await watch.client.know(Address(device_id=peer.device_id, host=host, port=port))
 
     def _all_linked(self, watch: Watch) -> bool:
         linked = [p for p in watch.now.peers if p.state == "connected" and p.trust == "paired" and p.budget_bytes]

@@ -13,18 +13,19 @@ from typing import Any, Final
 
 import msgspec
 
+from core.address import parse_place
 from core.errors import MaclusterError, PairingError, UsageError
 from core.events import PairingChanged, Snapshot
+from core.pairing_code import format_code, parse_code
 from core.requests import Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick
 from tui.cli.watch import Watch
-from tui.state.format import digits, fingerprint_short
+from tui.state.format import fingerprint_short
 
 ATTACH_S: Final = 5.0
 PAIRING_S: Final = 300.0
-DIGITS: Final = 6
 
 Tell = Callable[[PairingChanged, Snapshot], None]
 
@@ -46,13 +47,14 @@ async def pair(home: Home, target: str, tell: Tell) -> None:
 
 
 def _begin(watch: Watch, target: str) -> Coroutine[Any, Any, object]:
-    host, _, port = target.rpartition(":")
     if not target:
         return watch.client.open_pairing()
-    if host and port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535:
-        return watch.client.offer_pairing(PairingOffer(host=host.removeprefix("[").removesuffix("]"), port=int(port)))
-    others = [(p.device_id, p.name) for p in watch.now.peers if not p.is_self]
-    return watch.client.pair_with(PairWith(device_id=pick(target, others)))
+    try:
+        host, port = parse_place(target)
+    except UsageError:
+        others = [(p.device_id, p.name) for p in watch.now.peers if not p.is_self]
+        return watch.client.pair_with(PairWith(device_id=pick(target, others)))
+    return watch.client.offer_pairing(PairingOffer(host=host, port=port))
 
 
 class _Conversation:
@@ -92,12 +94,12 @@ class _Conversation:
             await self._watch.client.stop_pairing()
             what = "Standard input ended before the digits came."
             raise UsageError(what, "Write the six digits of the other Mac on a line of their own.")
-        six = "".join(line.split())
-        if not (len(six) == DIGITS and six.isascii() and six.isdecimal()):
+        code = parse_code(line)
+        if code is None:
             print("Six digits, please: ", end="", file=sys.stderr, flush=True)
             return _line()
         with suppress(UsageError):  # it ended in this very moment: the next event says how
-            await self._watch.client.type_digits(Digits(digits=six))
+            await self._watch.client.type_digits(Digits(digits=code))
         return None
 
 
@@ -144,7 +146,7 @@ def _sentence(step: PairingChanged, now: Snapshot) -> str:
             key = f"key SHA-256 {fingerprint_short(step.fingerprint)}"
             return (
                 f"{other} ({step.device_id[:8]}) at {step.address}, {key}\n\n"
-                f"    {me} shows   {digits(step.digits)}\n\n"
+                f"    {me} shows   {format_code(step.digits)}\n\n"
                 f"Type the six digits that {other} shows: "
             )
         case "paired":

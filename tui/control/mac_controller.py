@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from textual.app import SystemCommand
 from textual.content import Content
 
+from core.address import Place, parse_place
+from core.errors import UsageError
 from core.events import Peer
 from core.requests import Address, PairingOffer, Target, TrustedMac
 from tui.screens.asking import AskScreen, ChoiceScreen
@@ -16,7 +18,6 @@ from tui.screens.pairing import PairingScreen
 from tui.screens.peer import PeerScreen
 from tui.screens.trust import TrustScreen
 from tui.state import state
-from tui.state.places import typed_place
 from tui.state.trust_actions import question, why_not
 from tui.widgets.messages import MacWish
 
@@ -85,20 +86,22 @@ class MacController:
             self._app.push_screen(AskScreen("Add a Mac by address", _WINDOW), self._knock)
 
     def _know(self, device_id: str, line: str | None) -> None:
-        place = typed_place(line or "")
-        if place is not None:
+        if place := self._place(line):
             address = Address(device_id=device_id, host=place.host, port=place.port)
             self._app.command(self._app.client.know(address))
-        elif line:
-            self._app.note_down(_NO_PLACE)
 
     def _knock(self, line: str | None) -> None:
-        place = typed_place(line or "")
-        if place is not None:
+        if place := self._place(line):
             offer = PairingOffer(host=place.host, port=place.port)
             self._app.push_screen(PairingScreen(self._app.client, self._app.state, offer=offer))
-        elif line:
-            self._app.note_down(_NO_PLACE)
+
+    def _place(self, line: str | None) -> Place | None:
+        if line:
+            try:
+                return parse_place(line)
+            except UsageError:
+                self._app.note_down(_NO_PLACE)
+        return None
 
     def _skip(self, peer: Peer) -> None:
         app = self._app

@@ -17,22 +17,21 @@ from textual.widgets import Digits as BigDigits
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from core.errors import Problem
+from core.address import parse_place
+from core.errors import Problem, UsageError
 from core.events import PairingChanged, Peer
+from core.pairing_code import CODE_DIGITS, format_code, parse_code
 from core.requests import Digits, PairingOffer, PairWith
 from tui.control.bindings import bindings, keys_of
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PAIRING
-from tui.state.format import digits, fit
-from tui.state.places import typed_place
+from tui.state.format import fit
 from tui.state.state import UiState, strangers, washed
 from tui.widgets.pairing_text import ANYBODY, about_content, end_content, say_content, stranger_content
 from tui.widgets.text_view import TextView
 
 if TYPE_CHECKING:
     from tui.client import NodeClient
-
-SIX = 6
 
 
 class Line(Input):
@@ -160,7 +159,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._macs.display = state == "choose"
         self._ask_for(state, name)
         if step is not None and state == "compare":
-            self._digits.update(digits(step.digits))
+            self._digits.update(format_code(step.digits))
         for part, content in (
             (self._about, about_content(step, self._state, whole=self._whole_key)),
             (self._end, end_content(step, self._problem, attached=self._state.attached)),
@@ -172,7 +171,7 @@ digits. Where the Macs do not find each other, type the address that the other o
 
     def _ask_for(self, state: str, name: str) -> None:
         wants_digits = state == "compare"
-        self._line.restrict, self._line.max_length = (r"[0-9 ]*", SIX + 1) if wants_digits else (None, 0)
+        self._line.restrict, self._line.max_length = (r"[0-9 ]*", CODE_DIGITS + 1) if wants_digits else (None, 0)
         self._line.placeholder = "six digits" if wants_digits else "HOST:PORT, if the Macs do not find each other"
         self._line.disabled = self._is_typed
         self._label.update(f"{fit(name, 24).rstrip()} shows  " if wants_digits else "its address  ")
@@ -206,13 +205,14 @@ digits. Where the Macs do not find each other, type the address that the other o
     def on_input_submitted(self, event: Input.Submitted) -> None:
         """Six digits, or an address; anything less does nothing."""
         event.stop()
-        text = "".join(event.value.split())
         state = self._step.state if self._step else ""
-        if state == "compare" and len(text) == SIX:
+        if state == "compare" and (code := parse_code(event.value)):
             self._is_typed = True
-            self._call(self._client.type_digits(Digits(digits=text)))
-        elif state == "waiting" and (place := typed_place(text)):
-            self._knock(PairingOffer(host=place.host, port=place.port))
+            self._call(self._client.type_digits(Digits(digits=code)))
+        elif state == "waiting":
+            with suppress(UsageError):
+                host, port = parse_place(event.value)
+                self._knock(PairingOffer(host=host, port=port))
         self._draw()
 
     def action_again(self) -> None:

@@ -103,11 +103,6 @@ def between(left: str, right: str, width: int) -> str:
     return fit(left, width - cell_len(right)) + right
 
 
-def digits(six: str) -> str:
-    """The digits of a pairing as they are read aloud: "061 648"."""
-    return f"{six[:3]} {six[3:]}"
-
-
 def fingerprint(sha256: str) -> str:
     """A key's SHA-256 (hex) in groups of four."""
     upper = sha256.upper()

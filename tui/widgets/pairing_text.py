@@ -6,7 +6,8 @@ from textual.content import Content
 
 from core.errors import Problem
 from core.events import PairingChanged, Peer
-from tui.state.format import BAD, DIM, GOOD, WARN, digits, fingerprint, fingerprint_short, fit, trust_mark
+from core.pairing_code import format_code
+from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint, fingerprint_short, fit, trust_mark
 from tui.state.state import UiState
 
 ANYBODY = "· whoever comes: show this Mac's address, and wait"
@@ -35,7 +36,7 @@ def say_content(step: PairingChanged | None, me: str, name: str, now: float, *, 
     if step.closes_at and step.state in ("waiting", "compare"):
         left = max(0, round(step.closes_at - now))
         mark += Content.styled(f" · {left // 60}:{left % 60:02d} left", DIM)
-    shows = Content.assemble(f"{me} (this Mac) shows  ", (digits(step.digits), "bold"))
+    shows = Content.assemble(f"{me} (this Mac) shows  ", (format_code(step.digits), "bold"))
     match step.state:
         case "waiting":
             return mark + f"\n\nOn {name}, press p and choose {me}."

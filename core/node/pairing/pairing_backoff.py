@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from core.node.peers.sightings import Place
+from core.address import Place
 from core.trust.pairing import APART_S
 
 GIVE_WAY_S: Final = 3.0

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from core.address import Place
 from core.errors import Busy, MaclusterError, PairingError, UsageError
 from core.events import PairingChanged
 from core.node.base.bus import Bus
@@ -19,7 +20,6 @@ from core.node.base.tasks import Tasks
 from core.node.pairing.pairing_backoff import PairingBackoff
 from core.node.pairing.pairing_session import offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
-from core.node.peers.sightings import Place
 from core.trust.identity import Identity
 from core.trust.pairing import WINDOW_S, PairingView
 from core.trust.roster import Member, RosterStore

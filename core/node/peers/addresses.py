@@ -13,8 +13,9 @@ from typing import Annotated, Final
 
 import msgspec
 
+from core.address import Place, checked_place
 from core.errors import MaclusterError, TrustError
-from core.node.peers.sightings import MAX_RECORDS, Place, Sightings, place_given
+from core.node.peers.sightings import MAX_RECORDS, Sightings
 from core.trust.files import read_private, write_private
 from core.trust.identity import parse_text_id
 
@@ -124,7 +125,7 @@ def read_proven(path: Path) -> Proven:
             parse_text_id(device_id)
         latest = list(found.items())[-MAX_MACS:]
         return {
-            device_id: tuple(place_given(*p) for p in places[:MAX_PLACES]) for device_id, places in latest if places
+            device_id: tuple(checked_place(*p) for p in places[:MAX_PLACES]) for device_id, places in latest if places
         }
     except (MaclusterError, msgspec.MsgspecError):
         return {}

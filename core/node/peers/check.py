@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Final
 
+from core.address import parse_place
 from core.events import Peer
 from core.mac.doctor import examine_machine, examine_network
 from core.mac.interfaces import Interface, interfaces, on_subnet
@@ -77,7 +78,7 @@ def node_finding(address: str, host: str) -> Finding:
     """Where this node listens."""
     if not address:
         return Finding(name="node", state="bad", what="It does not listen yet.", fix="Check again in a moment.")
-    port = address.rpartition(":")[2]
+    port = parse_place(address).port
     where = f"on all addresses of this Mac, port {port}" if host in ("0.0.0.0", "::") else f"at {address}"
     return Finding(name="node", state="ok", what=f"It listens {where}.")
 
@@ -126,7 +127,7 @@ def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:
     if peer.state in ("connected", "suspect"):
         return Finding(name=name, state="ok", what=f"Linked, at {peer.address}.")
     what = peer.problem or (f"Seen at {peer.address}." if peer.address else "Not seen now.")
-    hosts = [place.rpartition(":")[0].strip("[]") for place in (peer.address, *peer.also_at) if place]
+    hosts = [parse_place(place).host for place in (peer.address, *peer.also_at) if place]
     if hosts and all(on_subnet(host, found) is False for host in hosts):
         subnets = ", ".join(dict.fromkeys(each.subnet for each in found if each.is_up and not each.is_loopback))
         cure = f"Its address {hosts[0]} is on none of this Mac's networks ({subnets}): bring both to one."

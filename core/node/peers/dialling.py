@@ -8,12 +8,12 @@ from contextlib import suppress
 from functools import partial
 from typing import Final
 
+from core.address import Place
 from core.errors import HandshakeError, MaclusterError, WrongKey
 from core.link.control import ControlLink, dial_control
 from core.node.base.journal import Journal
 from core.node.base.tasks import Loop, Tasks
 from core.node.peers.addresses import AddressBook
-from core.node.peers.sightings import Place
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.roster import Member, RosterStore
 

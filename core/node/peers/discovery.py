@@ -21,9 +21,10 @@ from zeroconf import (  # type: ignore[attr-defined]  # the records are not in i
 from zeroconf import Error as ZeroconfError
 from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZeroconf
 
+from core.address import Place
 from core.errors import TrustError
 from core.node.base.tasks import Tasks
-from core.node.peers.sightings import MAX_RECORDS, Place
+from core.node.peers.sightings import MAX_RECORDS
 from core.settings import VERSION
 from core.text import Clean, clean_name
 from core.trust.identity import parse_text_id

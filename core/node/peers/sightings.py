@@ -10,32 +10,11 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.errors import UsageError
+from core.address import Place
 
 MAX_RECORDS: Final = 256
 MAX_CLAIMS: Final = 8
 LINGER_S: Final = 10.0
-
-
-class Place(NamedTuple):
-    """Where a node may listen."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def place_given(host: str, port: int) -> Place:
-    """The place that a person gave. Raises UsageError for a host that can have no address."""
-    try:
-        fits = 0 < len(host.encode("idna")) <= 253 and host.isprintable()
-    except UnicodeError:
-        fits = False
-    if not fits:
-        raise UsageError(f"{host!r} is no address of a Mac.", "Give its IP address or its name, such as studio.local.")
-    return Place(host, port)
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

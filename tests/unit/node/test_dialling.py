@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from core.address import Place
 from core.link.admission import MAX_CONTROL_LINKS
 from core.link.control import ControlLink, ControlServer, dial_control, serve_control
 from core.link.tls import link_error
@@ -19,7 +20,7 @@ from core.node.base.journal import Journal
 from core.node.peers import dialling
 from core.node.peers.addresses import AddressBook
 from core.node.peers.dialling import Dialling
-from core.node.peers.sightings import Place, Sightings
+from core.node.peers.sightings import Sightings
 from core.trust.identity import text_id
 from core.trust.roster import Cluster, RosterStore
 from tests.support.macs import bundle, chain, cluster, mac

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from core.address import Place
 from core.errors import LinkLost
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
@@ -20,7 +21,7 @@ from core.node.base.messages import AnyMessage, Bye, Ping, Release, Status, to_f
 from core.node.peers import dialling, mesh
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
-from core.node.peers.sightings import Place, Sightings
+from core.node.peers.sightings import Sightings
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore
 from tests.support.macs import bundle, chain, cluster, mac

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from core.address import Place
 from core.node.pairing.pairing_backoff import GIVE_WAY_S, PairingBackoff
 from core.node.peers.discovery import read_sighting
-from core.node.peers.sightings import Place, Sightings
+from core.node.peers.sightings import Sightings
 from core.trust.pairing import APART_S
 from tests.support.macs import mac
 

@@ -6,12 +6,13 @@ from pathlib import Path
 
 import msgspec
 
+from core.address import Place
 from core.events import Peer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.peers.addresses import AddressBook
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import Place, Sightings
+from core.node.peers.sightings import Sightings
 from core.node.ring.supervisor import Supervisor
 from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment

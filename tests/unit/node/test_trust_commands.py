@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from core.address import Place
 from core.errors import HandshakeError, LinkError, LinkLost, ModelMismatch, NotPaired, RosterFork, UsageError, WrongKey
 from core.events import Peer, Plan, TrustChanged
 from core.link.control import ControlLink, dial_control, serve_control
@@ -25,7 +26,7 @@ from core.node.base.messages import KeyChange, Status, from_frame, to_frame
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import Place, Sightings
+from core.node.peers.sightings import Sightings
 from core.node.ring.plan_leader import PlanLeader as Leading
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.node.trust.trust_commands import in_pieces, voucher

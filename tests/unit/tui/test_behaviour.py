@@ -177,7 +177,7 @@ def test_what_is_left_of_a_crash_holds_no_words_of_the_person(tmp_path: Path) ->
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     written = path.read_text()
     assert "KeyError" in written
-    assert "test_tui_behaviour.py" in written
+    assert "test_behaviour.py" in written
     assert secret not in written
     assert secret not in said
 

@@ -12,7 +12,6 @@ from core.events import PairingChanged, Peer, Snapshot
 from core.requests import Finding, LoadRequest, TrustedMac
 from tests.unit.tui.test_state import PLAN
 from tui.state.disabled_reasons import why_not_mac
-from tui.state.places import typed_place
 from tui.state.state import UiState, of_used, skip_turned
 from tui.widgets.check_text import check_content, check_text, check_title
 from tui.widgets.messages import MacWish
@@ -146,22 +145,6 @@ def test_who_is_skipped_holds_no_layers_of_any_wish() -> None:
     state = skip_turned(skip_turned(now(), "A"), "B")
     assert of_used(state, LoadRequest(model="m", without=("C", "A"))).without == ("C", "A", "B")
     assert of_used(skip_turned(state, "A"), LoadRequest(model="m")).without == ("B",)
-
-
-@pytest.mark.parametrize(
-    ("typed", "place"),
-    [
-        pytest.param("192.168.1.7:5000", ("192.168.1.7", 5000), id="ipv4"),
-        pytest.param(" studio.local : 5000 ", ("studio.local", 5000), id="spaces"),
-        pytest.param("[fe80::1]:5000", ("fe80::1", 5000), id="ipv6"),
-        pytest.param("studio", None, id="no-port"),
-        pytest.param("studio:0", None, id="port-0"),
-        pytest.param("studio:70000", None, id="port-too-large"),
-        pytest.param(":5000", None, id="no-host"),
-    ],
-)
-def test_a_place_is_a_host_and_a_port(typed: str, place: tuple[str, int] | None) -> None:
-    assert typed_place(typed) == place
 
 
 def test_the_check_says_glyph_word_and_cure() -> None:

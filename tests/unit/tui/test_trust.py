@@ -11,7 +11,7 @@ from rich.cells import cell_len
 from core.errors import Problem
 from core.events import Level, PairingChanged, Peer, Snapshot
 from core.requests import TrustedMac, TrustView
-from tui.state.format import age, digits, fingerprint_short, trust_mark
+from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
 from tui.state.trust_actions import POWERS, Power, why_not
 from tui.widgets.mac_list import row_content
@@ -142,7 +142,6 @@ def test_the_pairing_dialog_says_what_to_do_and_how_it_ended() -> None:
     assert "node of this Mac stopped" in end_content(step, None, attached=False).plain
 
 
-def test_digits_ages_and_fingerprints_are_read_in_groups() -> None:
-    assert digits("061648") == "061 648"
+def test_ages_and_fingerprints_are_read_in_groups() -> None:
     assert fingerprint_short(KEY) == "ABAB ABAB ABAB … ABAB"
     assert [age(s) for s in (3, 200, 7200, 90_000, 200_000)] == ["3 s", "3 min", "2 h", "1 day", "2 days"]

@@ -1,0 +1,43 @@
+"""Where a node listens, as HOST:PORT: written, read, and checked."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from core.errors import UsageError
+from core.settings import CONTROL_PORT
+
+
+class Place(NamedTuple):
+    """Where a node may listen. As text an IPv6 address stands in brackets."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_place(text: str) -> Place:
+    """HOST:PORT, with or without spaces. Raises UsageError where it is not that; the host may still be none."""
+    host, _, port = "".join(text.split()).rpartition(":")
+    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+        raise UsageError(f"{text!r} has no port from 1 to 65535.", f"Such as 192.168.1.7:{CONTROL_PORT}.")
+    if not host:
+        raise _no_address(host)
+    return Place(host.removeprefix("[").removesuffix("]"), int(port))
+
+
+def checked_place(host: str, port: int) -> Place:
+    """The place that a person gave. Raises UsageError for a host that can have no address."""
+    try:
+        fits = 0 < len(host.encode("idna")) <= 253 and host.isprintable()
+    except UnicodeError:
+        fits = False
+    if not fits:
+        raise _no_address(host)
+    return Place(host, port)
+
+
+def _no_address(host: str) -> UsageError:
+    return UsageError(f"{host!r} is no address of a Mac.", "Give its IP address or its name, such as studio.local.")
