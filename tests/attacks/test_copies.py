@@ -40,14 +40,15 @@ from core.node.disks.model_copies import MAX_BEGUN, WINDOW
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
+from tests.support.copies import Pair, held_model_named, pair
+from tests.support.node_messages import FOUND
+from tests.support.plans import mac_id
 from tests.support.tasks import tasks_of
-from tests.unit.node.test_dialling import until
-from tests.unit.node.test_model_copies import Pair, held_model_named, pair
-from tests.unit.node.test_plan_lifecycle import mac_id
-from tests.unit.node.test_speed_test import FOUND
+from tests.support.waiting import until
 from tui.state.disks import transfer_words
 
-__all__ = ["pair"]
+__all__ = ["pair"]  # fixtures
+
 
 OWN, OTHER, THIRD = (mac_id(n) for n in range(3))
 FLOOD = 500

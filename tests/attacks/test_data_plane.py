@@ -38,14 +38,13 @@ from core.worker.work_frames import (
 )
 from tests.attacks.mutations import mutate
 from tests.attacks.relays import Meddler, Middle, Way
-from tests.attacks.victim import Stranger, reckless
+from tests.attacks.victim import DEEP, HIDDEN, Stranger, reckless
 
 pytestmark = pytest.mark.slow
 
 SESSIONS = 125
 FRAMES = 100
 MIB = 1 << 20
-HIDDEN = 96
 CLIENT, SERVER = ssl.PROTOCOL_TLS_CLIENT, ssl.PROTOCOL_TLS_SERVER
 ACTIVATION, ERROR = FrameType.ACTIVATION, FrameType.ERROR
 
@@ -281,7 +280,6 @@ def test_a_hostile_stage_is_refused_and_the_worker_lives(beside: Beside) -> None
     check_honest(beside)
 
 
-DEEP = b"\x91" * 60_000 + b"\xc0"
 HOSTILE_WORK = {
     "rows that are not held": composition(2, Merge(2, tuple(range(1, 1000)))),
     "a row many times": composition(2, Merge(2, (1,) * 1000)),

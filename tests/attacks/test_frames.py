@@ -16,11 +16,10 @@ from core.link.seal import Opener, Sealer
 from core.link.session import LinkSession
 from core.node.base.messages import Bye, Ping, to_frame
 from tests.attacks.mutations import mutate, mutated_json
-from tests.attacks.test_middle import handshake
-from tests.attacks.victim import Observer, Victim, call, cast, last_words, member_client, running_victim
+from tests.attacks.victim import Observer, Victim, call, cast, handshake, last_words, member_client, running_victim
+from tests.support.handshakes import agree
 from tests.support.macs import mac
-from tests.unit.link.test_session import agree
-from tests.unit.node.test_messages import EVERY
+from tests.support.node_messages import EVERY
 
 pytestmark = pytest.mark.slow
 

@@ -32,7 +32,7 @@ from core.worker.work_frames import (
     encode_standing,
     read_work,
 )
-from tests.attacks.test_data_plane import DEEP, HIDDEN
+from tests.attacks.victim import DEEP, HIDDEN
 
 pytestmark = pytest.mark.slow
 

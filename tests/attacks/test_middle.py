@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-import secrets
 import socket
 import ssl
 from collections.abc import Iterator
@@ -13,9 +12,9 @@ import pytest
 
 from core.errors import HandshakeError, LinkError
 from core.link.control import dial_control
-from core.link.frames import HEADER, TAG_BYTES, FrameType, parse
-from core.link.seal import Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Dialler, Kind, LinkSession
+from core.link.frames import HEADER, FrameType, parse
+from core.link.seal import Sealer
+from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES
 from tests.attacks import relays
 from tests.attacks.relays import Meddler, Middle, Way
 from tests.attacks.victim import (
@@ -26,7 +25,9 @@ from tests.attacks.victim import (
     Victim,
     call,
     cast,
+    dialler_at,
     exactly,
+    handshake,
     last_words,
     member_client,
     member_server,
@@ -140,26 +141,6 @@ async def test_a_mirror_opens_nothing(victim: Victim) -> None:
 
 
 # ---- the same below TLS: for whoever breaks it, or holds a member's TLS key, the inner session must be enough
-
-
-def dialler_at(sock: socket.socket, victim: Victim, number: int) -> Dialler:
-    """The inner handshake of a member over its TLS connection, by hand, whoever it is that answered."""
-    assert isinstance(sock, ssl.SSLSocket)
-    peer = cluster(SIZE).roster.member(victim.me.device_id)
-    assert peer
-    shown = sock.getpeercert(binary_form=True) or b""
-    return Dialler(mac(number), cluster(SIZE), peer, Kind.CONTROL, shown, secrets.token_bytes)
-
-
-def handshake(sock: socket.socket, victim: Victim, number: int) -> tuple[LinkSession, bytes]:
-    """An honest one; the session, and every byte that was sent for it."""
-    dialler = dialler_at(sock, victim, number)
-    sock.sendall(dialler.hello)
-    auth, session = dialler.finish(exactly(sock, REPLY_BYTES))
-    hello = bytes(Sealer(session).seal(FrameType.HELLO))
-    sock.sendall(auth + hello)
-    assert Opener(session).open_frame(exactly(sock, HEADER.size + TAG_BYTES))[0].type is FrameType.HELLO_ACK
-    return session, dialler.hello + auth + hello
 
 
 async def test_the_inner_handshake_of_yesterday_does_not_open_today(victim: Victim) -> None:

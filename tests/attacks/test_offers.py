@@ -20,7 +20,6 @@ from core.requests import Digits
 from core.trust.pairing import P4_BYTES, REVEAL_BYTES, Confirmed, Offer, reveal_length
 from core.trust.roster import Cluster
 from core.trust.roster.joining import Card, decode_card, encode_card, found_with
-from tests.attacks.test_middle import handshake
 from tests.attacks.victim import (
     HOST,
     SIZE,
@@ -30,6 +29,7 @@ from tests.attacks.victim import (
     call,
     cast,
     exactly,
+    handshake,
     last_words,
     member_client,
     member_server,

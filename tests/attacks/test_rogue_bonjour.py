@@ -6,23 +6,18 @@ import asyncio
 import socket
 import ssl
 import threading
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 import pytest
-from zeroconf import IPVersion
-from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.events import Peer
 from core.node.base.messages import Pong, to_frame
-from core.node.peers.discovery import SERVICE_TYPE
 from core.trust.identity import text_id
 from tests.attacks.victim import (
-    HOST,
     SIZE,
     Observer,
     Stranger,
     Victim,
+    advertised,
     cast,
     last_words,
     member_server,
@@ -30,29 +25,10 @@ from tests.attacks.victim import (
     serving,
 )
 from tests.support.macs import cluster, mac
-from tests.unit.node.test_messages import STATUS
+from tests.support.node_messages import STATUS
 from tui.cli.watch import Watch
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]
-
-
-@asynccontextmanager
-async def advertised(device_id: str, name: bytes, port: int) -> AsyncIterator[None]:
-    """A record that says what it likes."""
-    rogue = AsyncZeroconf(interfaces=[HOST], ip_version=IPVersion.V4Only)
-    info = AsyncServiceInfo(
-        SERVICE_TYPE,
-        f"{device_id}.{SERVICE_TYPE}",
-        addresses=[socket.inet_aton(HOST)],
-        port=port,
-        properties={b"id": device_id.encode(), b"name": name, b"v": b"0.1.0"},
-        server=f"{device_id}.local.",
-    )
-    try:
-        await rogue.async_register_service(info)
-        yield
-    finally:
-        await rogue.async_close()
 
 
 def peer(observer: Observer, device_id: str) -> Peer | None:

@@ -21,10 +21,9 @@ from core.trust.identity import text_id
 from core.trust.roster import RosterStore, add
 from tests.attacks.hostile import hostile_model, payloads
 from tests.attacks.terminal import Terminal, beyond_drawing
-from tests.attacks.test_rogue_bonjour import advertised
-from tests.attacks.victim import HOST, SIZE, Observer, Victim, cast, running_victim
+from tests.attacks.victim import HOST, SIZE, Observer, Victim, advertised, cast, running_victim
 from tests.support.macs import chain, mac, member_of
-from tests.unit.node.test_messages import STATUS
+from tests.support.node_messages import STATUS
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("bonjour")]
 

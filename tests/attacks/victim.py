@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import socket
 import ssl
@@ -10,8 +11,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
@@ -19,11 +20,17 @@ from typing import NamedTuple
 import psutil
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from zeroconf import IPVersion
+from zeroconf.asyncio import AsyncServiceInfo, AsyncZeroconf
 
 from core.events import LogLine
 from core.link.control import ControlLink, dial_control
+from core.link.frames import HEADER, TAG_BYTES, FrameType
+from core.link.seal import Opener, Sealer
+from core.link.session import REPLY_BYTES, Dialler, Kind, LinkSession
 from core.link.tls import client_context, server_context
 from core.node.base.messages import Bye, to_frame
+from core.node.peers.discovery import SERVICE_TYPE
 from core.settings import Home
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Roster, RosterStore
@@ -291,3 +298,46 @@ def serving(serve: Callable[[socket.socket], None], context: ssl.SSLContext | No
                 sock.shutdown(socket.SHUT_RDWR)
         for thread in threads:
             thread.join()
+
+
+def dialler_at(sock: socket.socket, victim: Victim, number: int) -> Dialler:
+    """The inner handshake of a member over its TLS connection, by hand, whoever it is that answered."""
+    assert isinstance(sock, ssl.SSLSocket)
+    peer = cluster(SIZE).roster.member(victim.me.device_id)
+    assert peer
+    shown = sock.getpeercert(binary_form=True) or b""
+    return Dialler(mac(number), cluster(SIZE), peer, Kind.CONTROL, shown, secrets.token_bytes)
+
+
+def handshake(sock: socket.socket, victim: Victim, number: int) -> tuple[LinkSession, bytes]:
+    """An honest one; the session, and every byte that was sent for it."""
+    dialler = dialler_at(sock, victim, number)
+    sock.sendall(dialler.hello)
+    auth, session = dialler.finish(exactly(sock, REPLY_BYTES))
+    hello = bytes(Sealer(session).seal(FrameType.HELLO))
+    sock.sendall(auth + hello)
+    assert Opener(session).open_frame(exactly(sock, HEADER.size + TAG_BYTES))[0].type is FrameType.HELLO_ACK
+    return session, dialler.hello + auth + hello
+
+
+HIDDEN = 96
+DEEP = b"\x91" * 60_000 + b"\xc0"
+
+
+@asynccontextmanager
+async def advertised(device_id: str, name: bytes, port: int) -> AsyncIterator[None]:
+    """A record that says what it likes."""
+    rogue = AsyncZeroconf(interfaces=[HOST], ip_version=IPVersion.V4Only)
+    info = AsyncServiceInfo(
+        SERVICE_TYPE,
+        f"{device_id}.{SERVICE_TYPE}",
+        addresses=[socket.inet_aton(HOST)],
+        port=port,
+        properties={b"id": device_id.encode(), b"name": name, b"v": b"0.1.0"},
+        server=f"{device_id}.local.",
+    )
+    try:
+        await rogue.async_register_service(info)
+        yield
+    finally:
+        await rogue.async_close()

@@ -17,7 +17,7 @@ from core.worker.messages import StageSample
 from core.worker.ring import read_samples
 from core.worker.work_frames import decode_problem
 from tests.fuzz.target import Target
-from tests.unit.node.test_messages import EVERY
+from tests.support.node_messages import EVERY
 
 _KINDS = sorted(set(FRAMES.values()))
 _IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | PartSent)]

@@ -9,7 +9,7 @@ from core.errors import ProtocolError, SealError
 from core.link.frames import HEADER, MAX_BODY, FrameHeader, FrameType, pack, parse
 from core.link.seal import Opener, Sealer
 from tests.fuzz.target import Target
-from tests.unit.link.test_session import agree
+from tests.support.handshakes import agree
 
 _SESSIONS = agree()
 _BODY = b"sixteen bytes ..."

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 
 from core.models.slicing.loading import slice_parts
+from tests.support.borrowing import borrowing
 from tests.support.cluster import Make, reference
-from tests.unit.models.test_examine import borrowing
 
 MACLUSTER = [sys.executable, "-m", "tui.cli.main"]
 

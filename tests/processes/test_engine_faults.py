@@ -12,18 +12,16 @@ import pytest
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.errors import NoAnswer, error_from
 from core.worker.messages import Token
-from tests.processes.test_engine import CHUNK, CUTS, some_requests
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
-from tests.support.wires import Fault, Wire, wire
+from tests.support.requests import CHUNK, CUTS, some_requests
+from tests.support.wires import Fault, Wire, before, wire
 
 pytestmark = pytest.mark.slow
 
 TRY_S: Final = 0.4
 PATIENT_S: Final = 30.0
 HANDSHAKE: Final = 8  # records of a call before the first frame, at most
-
-Reroute = Callable[[int, int], int]
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +32,6 @@ def model(made: Make) -> Path:
 @pytest.fixture(scope="module")
 def alone(model: Path) -> Alone:
     return Alone(model, CHUNK)
-
-
-def before(stage: int, made: Wire) -> Reroute:
-    return lambda index, port: made.before(port) if index == stage else port
 
 
 def now_and_then(seed: int, fault: Fault, faults: int) -> Callable[[int], Fault]:

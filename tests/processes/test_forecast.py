@@ -12,8 +12,8 @@ import pytest
 
 from core.errors import UsageError
 from core.requests import Forecast, LoadRequest, PreviewRequest
-from tests.processes.test_topology_commands import macluster
 from tests.support.cluster import Make, ask, running_demo
+from tests.support.command import macluster
 from tui.cli.demo import Demo
 
 LEARNED_S = 10.0

@@ -16,12 +16,11 @@ from core.engine.requests import Request
 from core.events import Topology
 from core.requests import Sampling
 from core.worker.messages import AnswerDone, Load, Loaded, Token
-from tests.processes.test_engine import SAMPLINGS
-from tests.processes.test_engine_faults import before
-from tests.processes.test_sessions import Kind, model_of
 from tests.support.alone import Alone, Said, wanders
 from tests.support.cluster import Make
-from tests.support.wires import wire
+from tests.support.kinds import Kind, model_of
+from tests.support.requests import SAMPLINGS
+from tests.support.wires import before, wire
 
 CHUNK: Final = 8
 CUTS: Final = (3, 6)

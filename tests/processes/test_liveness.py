@@ -28,7 +28,7 @@ from core.worker.messages import AnswerDone, Connect, Generate, Linked, Load, Re
 from core.worker.telemetry import TELL_EVERY_S
 from tests.support.cluster import Make, running_demo
 from tests.support.tasks import tasks_of
-from tests.unit.node.test_dialling import until
+from tests.support.waiting import until
 from tui.cli.demo import Demo
 
 SEEN_S = 30.0

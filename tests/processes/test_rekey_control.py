@@ -14,7 +14,7 @@ import pytest
 from core.events import LogLine, PeerChanged, PeerGone, PlanFailed
 from core.requests import LoadRequest
 from core.settings import Home
-from tests.processes.test_rekey import START_S, TOKENS, Attentive, knows, paired_nodes
+from tests.support.attentive import START_S, TOKENS, Attentive, knows, paired_nodes
 from tests.support.cluster import Make, ask, reference
 from tests.support.nodes import HOST, own_port, paired_home, running_node
 from tui.cli.watch import Watch

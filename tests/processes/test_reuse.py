@@ -7,9 +7,9 @@ from typing import Final
 import pytest
 
 from core.bench.ring import a_request, worker_ring
-from tests.processes.test_sessions import Kind, model_of
 from tests.support.alone import Alone
 from tests.support.cluster import Make
+from tests.support.kinds import Kind, model_of
 
 CHUNK: Final = 8
 PROMPT: Final = list(range(40, 70))

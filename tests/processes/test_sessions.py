@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import mlx.core as mx
 import mlx_lm
 import msgspec
 import pytest
-from mlx.utils import tree_flatten
 from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.bench.ring import LINK_S, WorkerRing, a_request, worker_ring
 from core.engine.sessions import reading, writing
 from core.events import Topology
-from core.models.made.maker import random_model
 from core.models.slicing.slots import KV_GROUP
 from core.requests import Message
 from core.worker.messages import (
@@ -33,9 +29,8 @@ from core.worker.messages import (
     SessionSaved,
     StopSession,
 )
-from tests.support.atlas import config_of
-from tests.support.checkpoints import write_weights
 from tests.support.cluster import Make
+from tests.support.kinds import Kind, model_of
 
 CHUNK: Final = 8
 ANSWER: Final = 12
@@ -45,14 +40,6 @@ SECRET: Final = b"s" * 32
 SAID: Final = (Message(role="user", content="hello"), Message(role="assistant", content="good day"))
 
 
-class Kind(NamedTuple):
-    """A model, and how its caches are kept."""
-
-    family: str
-    kv_bits: int | None = None
-    head_dim: int = 32
-
-
 KINDS: Final = [
     pytest.param(Kind("llama"), id="plain"),
     pytest.param(Kind("gemma3_text"), id="sliding"),
@@ -60,20 +47,6 @@ KINDS: Final = [
     pytest.param(Kind("llama", kv_bits=8, head_dim=KV_GROUP), id="in few bits"),
 ]
 PLACES: Final[list[tuple[Topology, tuple[int, ...]]]] = [("reverse", (5,)), ("private", (2, 4)), ("single", ())]
-
-
-def model_of(kind: Kind, made: Make) -> Path:
-    if kind.family in ("llama", "gemma3_text"):
-        return made(kind.family, head_dim=kind.head_dim)
-    plain = made("llama")
-    directory = plain.with_name(kind.family)
-    if not directory.exists():
-        shutil.copytree(plain, directory)
-        config = {**config_of(kind.family), "eos_token_id": 2}
-        weights = dict(tree_flatten(random_model(config, 0, mx.float32).parameters()))
-        write_weights(directory, weights)
-        (directory / "config.json").write_text(json.dumps(config))
-    return directory
 
 
 def uninterrupted(directory: Path, kv_bits: int | None) -> tuple[list[int], list[int]]:

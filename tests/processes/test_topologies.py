@@ -13,9 +13,9 @@ from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.events import Topology
 from core.plan.stage_roles import sights
 from core.requests import Sampling
-from tests.processes.test_engine import SAMPLINGS, some_requests
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
+from tests.support.requests import SAMPLINGS, some_requests
 
 CHUNK: Final = 8
 CUTS: Final = {1: (), 2: (5,), 3: (3, 6), 4: (2, 4, 5)}

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 from tests.support.cluster import Make, reference, running_demo
+from tests.support.command import macluster
 
 PROMPT = "a hop is"
-
-
-async def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), *words, "--json"]
-    return await asyncio.to_thread(
-        subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False
-    )
 
 
 async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_for(made: Make) -> None:

@@ -13,9 +13,8 @@ import pytest
 from core.models.made.maker import make_model
 from core.settings import Home
 from tests.screens.conftest import Open
-from tests.screens.test_recovery import paused_at
 from tests.support.nodes import own_port, running_node
-from tests.support.terminals import Terminal, assert_gone
+from tests.support.terminals import Terminal, assert_gone, paused_at
 
 pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
 

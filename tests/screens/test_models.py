@@ -7,10 +7,9 @@ import shutil
 import pytest
 
 from core.models.made.maker import make_model
-from tests.screens.test_split import viewer_of
 from tests.support.cluster import running_demo
 from tests.support.hub import Hub, running_hub
-from tests.support.person import Person
+from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.dashboard import Dashboard

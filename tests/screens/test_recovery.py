@@ -14,7 +14,7 @@ import pytest
 
 from core.models.made.maker import make_model
 from tests.screens.conftest import Open
-from tests.support.terminals import Terminal
+from tests.support.terminals import Terminal, paused_at
 
 pytestmark = [pytest.mark.skipif(not shutil.which("tmux"), reason="needs tmux"), pytest.mark.slow]
 
@@ -101,12 +101,6 @@ def tokens(screen: str) -> int:
     """Of the answer that is being written, 0 while none is counted."""
     counted = re.search(r"(\d+) tok( |$)", screen, re.MULTILINE)
     return int(counted[1]) if counted else 0
-
-
-def paused_at(screen: str) -> int:
-    counted = re.search(r"paused at token (\d+)", screen)
-    assert counted
-    return int(counted[1])
 
 
 def node_of(window: Terminal, name: str) -> psutil.Process:

@@ -2,34 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 import pytest
 
 from core.models.made.maker import make_model
 from core.requests import LoadRequest
 from tests.support.cluster import ask, begin, finish, reference, running_demo
-from tests.support.person import Person
-from tui.app import MaclusterApp
+from tests.support.person import Person, viewer_of
 from tui.cli.demo import Demo
-from tui.client import NodeClient
 from tui.screens.asking import ChoiceScreen
 from tui.screens.dashboard import Dashboard
 from tui.screens.split import SplitScreen
 from tui.state.boundaries import cuts_of
 
 PROMPT = "tell me about hops"
-
-
-@asynccontextmanager
-async def viewer_of(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
-    async with NodeClient(demo.home) as client:
-        app = MaclusterApp(client)
-        async with app.run_test(size=size, notifications=True) as pilot:
-            viewer = Person(app, pilot)
-            await viewer.until(lambda: app.state.attached)
-            yield viewer
 
 
 async def edited(viewer: Person, size: tuple[int, int]) -> SplitScreen:

@@ -18,7 +18,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
 from tests.support.macs import cluster, mac
-from tests.unit.node.test_plan_lifecycle import plan_of
+from tests.support.plans import plan_of
 
 HOST: Final = "127.0.0.1"
 WAIT_S: Final = 10.0

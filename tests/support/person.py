@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from textual.pilot import Pilot
 from textual.screen import Screen
 
 from tui.app import MaclusterApp
+from tui.cli.demo import Demo
+from tui.client import NodeClient
 
 SEEN_S = 60.0
 
@@ -43,3 +46,13 @@ class Person:
         """Press them, and wait for that screen."""
         await self.pilot.press(*keys)
         await self.until(lambda: isinstance(self.app.screen, screen))
+
+
+@asynccontextmanager
+async def viewer_of(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
+    async with NodeClient(demo.home) as client:
+        app = MaclusterApp(client)
+        async with app.run_test(size=size, notifications=True) as pilot:
+            viewer = Person(app, pilot)
+            await viewer.until(lambda: app.state.attached)
+            yield viewer

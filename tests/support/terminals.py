@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import subprocess
 import sys
@@ -62,3 +63,9 @@ class Terminal:
 def assert_gone(processes: list[psutil.Process], within_s: float = 8.0) -> None:
     _, alive = psutil.wait_procs(processes, timeout=within_s)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
+
+
+def paused_at(screen: str) -> int:
+    counted = re.search(r"paused at token (\d+)", screen)
+    assert counted
+    return int(counted[1])

@@ -118,3 +118,10 @@ def _hang_up(*ends: socket.socket) -> None:
     for end in ends:
         with suppress(OSError):
             end.shutdown(socket.SHUT_RDWR)
+
+
+Reroute = Callable[[int, int], int]
+
+
+def before(stage: int, made: Wire) -> Reroute:
+    return lambda index, port: made.before(port) if index == stage else port

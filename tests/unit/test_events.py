@@ -33,7 +33,7 @@ from core.events import (
     decode_event,
     encode_event,
 )
-from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
+from tests.support.plans import mac_id, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from core.engine.prefix_cache import tokens_of
 from core.events import Batch, BatchLane, BatchRow
+from tests.support.schedules import Schedule
 from tests.support.simulated_head import Head, ask, running
-from tests.unit.engine.test_schedules import Schedule
 
 
 class Told(Schedule):

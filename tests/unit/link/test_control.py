@@ -1,7 +1,7 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -12,48 +12,14 @@ from hypothesis import strategies as st
 
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, NotPaired, ProtocolError, SealError
 from core.link import control, wire
-from core.link.control import ControlLink, ControlServer, dial_control, serve_control
+from core.link.control import ControlLink, dial_control, serve_control
 from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.tls import client_context
 from core.link.wire import KnockLimiter
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster import Cluster, RosterStore
+from tests.support.control_links import HOST, House, soon
 from tests.support.macs import bundle, chain, cluster, mac
-
-HOST = "127.0.0.1"
-
-
-class House:
-    """A server of mac 1 whose links wait in a queue, and a hand that closes everything."""
-
-    def __init__(self) -> None:
-        self.links: asyncio.Queue[ControlLink] = asyncio.Queue()
-        self.open: list[ControlLink] = []
-        self.knows: Callable[[], Cluster] = lambda: cluster(3)
-        self.server: ControlServer
-
-    @property
-    def port(self) -> int:
-        return int(self.server.sockets[0].getsockname()[1])
-
-    async def take(self, link: ControlLink) -> None:
-        self.open.append(link)
-        await self.links.put(link)
-
-    def dial(self, me: int = 0, *, expects: int = 1, knows: Cluster | None = None) -> Awaitable[ControlLink]:
-        return dial_control(
-            HOST,
-            self.port,
-            identity=mac(me),
-            cluster=knows or cluster(3),
-            peer_id=mac(expects).device_id,
-            timeout_s=3.0,
-        )
-
-    async def pair(self, **how: Any) -> tuple[ControlLink, ControlLink]:
-        near = await self.dial(**how)
-        self.open.append(near)
-        return near, await asyncio.wait_for(self.links.get(), 3)
 
 
 @pytest.fixture
@@ -66,10 +32,6 @@ async def house() -> AsyncIterator[House]:
     for link in house.open:
         link.close()
     await asyncio.gather(*(link.wait_closed() for link in house.open))
-
-
-async def soon(work: Awaitable[Any]) -> Any:
-    return await asyncio.wait_for(work, 3)
 
 
 async def test_messages_flow_both_ways_at_once(house: House) -> None:

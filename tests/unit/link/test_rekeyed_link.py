@@ -16,9 +16,9 @@ from core.link.rekey_limits import KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.link.seal import MAX_FRAMES_PER_KEY
 from core.trust.roster import RosterStore
+from tests.support.control_links import HOST, House, soon
 from tests.support.macs import bundle, chain, cluster, mac
-from tests.unit.link.test_control import HOST, House, soon
-from tests.unit.node.test_dialling import until
+from tests.support.waiting import until
 
 ROUNDS = 40
 ENDLESS = KeyUse(frames=1 << 60, bytes=1 << 60, age_s=1e9)

@@ -11,31 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import HandshakeError, ProtocolError, SealError
-from core.events import Level
 from core.link.frames import HEADER, MAX_BODY, TAG_BYTES, Buffer, FrameHeader, FrameType
 from core.link.seal import MAX_FRAMES_PER_KEY, Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, LinkSession
 from core.trust.identity import device_id_of
 from core.trust.roster import Cluster, Member, Role, Roster, Stand
-from tests.support.macs import cluster, mac, member_of
-
-random = secrets.token_bytes
-
-
-def member(number: int, level: Level = "paired") -> Member:
-    return member_of(mac(number), 2, level=level)
-
-
-def party(me: int, other: int, *, kind: Kind = Kind.DATA, to: Cluster | None = None) -> tuple[Dialler, Acceptor]:
-    arguments = (mac(me), to or cluster(3), member(other), kind, mac(other).certificate_der, random)
-    return Dialler(*arguments), Acceptor(*arguments)
-
-
-def agree(kind: Kind = Kind.DATA) -> tuple[LinkSession, LinkSession]:
-    dialler, acceptor = party(0, 1, kind=kind)[0], party(1, 0, kind=kind)[1]
-    auth, a = dialler.finish(acceptor.reply(dialler.hello))
-    return a, acceptor.finish(auth)
-
+from tests.support.handshakes import agree, member, party
+from tests.support.macs import cluster, mac
 
 # ---- the vector of security.md §2.5
 
@@ -136,7 +118,7 @@ def test_no_key_is_in_the_repr_of_a_session() -> None:
 
 def test_a_peer_below_paired_is_refused() -> None:
     with pytest.raises(HandshakeError, match="not paired"):
-        Dialler(mac(0), cluster(2), member(1, "seen"), Kind.DATA, mac(1).certificate_der, random)
+        Dialler(mac(0), cluster(2), member(1, "seen"), Kind.DATA, mac(1).certificate_der, secrets.token_bytes)
 
 
 def test_other_cluster_is_refused_before_anything_is_signed() -> None:
@@ -195,7 +177,7 @@ def test_reflection_of_the_handshake_is_refused() -> None:
 def test_another_certificate_in_tls_breaks_the_session() -> None:
     """What binds the inner session to the outer one: a relay shows each side its own leaf."""
     dialler = party(0, 1)[0]
-    acceptor = Acceptor(mac(1), cluster(3), member(0), Kind.DATA, mac(2).certificate_der, random)
+    acceptor = Acceptor(mac(1), cluster(3), member(0), Kind.DATA, mac(2).certificate_der, secrets.token_bytes)
     with pytest.raises(HandshakeError):
         dialler.finish(acceptor.reply(dialler.hello))
 

@@ -15,8 +15,7 @@ import pytest
 
 from core.models.made.maker import make_model
 from core.models.slicing.split_profile import SplitProfile
-
-LAYERS = 8
+from tests.support.borrowing import LAYERS, borrowing
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +43,6 @@ def test_layers_that_borrow_keys_forbid_cuts(plain: Path, tmp_path: Path) -> Non
     found = msgspec.json.decode(examined(directory).stdout, type=SplitProfile)
     # layers 4 to 7 borrow from layer 2 (sliding) and layer 3 (full)
     assert found.cuts == (1, 2)
-
-
-def borrowing(plain: Path, directory: Path) -> Path:
-    """The same model with a second half that borrows the keys of the first."""
-    shutil.copytree(plain, directory)
-    config = json.loads((directory / "config.json").read_text())
-    config |= {"num_kv_shared_layers": LAYERS // 2, "use_double_wide_mlp": False}
-    (directory / "config.json").write_text(json.dumps(config))
-    return directory
 
 
 def test_what_cannot_be_examined_is_a_problem_that_names_it(plain: Path, tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,182 +15,28 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.engine.requests import Request
-from core.errors import Busy, CachesLost, NodeError, NotLoaded, Problem, StageFailed, UsageError
+from core.errors import Busy, CachesLost, NodeError, NotLoaded, Problem, UsageError
 from core.events import (
-    AnyEvent,
     Batch,
     BatchRow,
-    FinishReason,
     Progress,
     Recovery,
-    RequestDone,
     RequestStarted,
-    TokenEvent,
-    TrustChanged,
 )
-from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
-from core.node.answers.answers import MAX_LOSSES, Answers
-from core.node.answers.token_log import AnswerRecord, Written, read_token_log
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.ring.plan_leader import PlanLeader
+from core.node.answers.answers import MAX_LOSSES
+from core.node.answers.token_log import AnswerRecord
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests import AnswerId, ChatRequest, Message, Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import (
-    LENGTH,
-    AnswerDone,
-    Cancel,
-    Command,
-    Generate,
     Prefilled,
-    Report,
     Token,
-    pack,
-    unpack_command,
-    unpack_report,
 )
-from tests.support.tasks import tasks_of
-from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
+from tests.support.answers import LOST, ROWS, TEXT, Desk, ids_of, model, tokens
+from tests.support.plans import mac_id, plan_of
 
-SECRET = b"s" * 32
-ROWS = 2
-TEXT = "Zwei Flüsse, 日本, and a 🐢 end of it."
-LOST = StageFailed("mini is on fire.", "Put it out.").problem
-
-
-class Heard(Bus):
-    """Remembers all that was published."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.events: list[AnyEvent] = []
-
-    def publish(self, event: AnyEvent) -> None:
-        super().publish(event)
-        self.events.append(event)
-
-
-class Pipe:
-    """What the node writes to its worker, read as the worker reads it."""
-
-    def __init__(self) -> None:
-        self.sent: list[Command] = []
-
-    def send(self, command: Command) -> None:
-        self.sent.append(unpack_command(pack(command)[LENGTH.size :]))
-
-
-class Desk:
-    """A node's answers, with a plan of two Macs that is ready, and a person who asks."""
-
-    def __init__(self, folder: Path, model: Path) -> None:
-        self.folder, self.model = folder, model
-        self.again: Desk | None = None
-        self.before: dict[str, int] = {}  # tokens that were written before this desk went on
-        self.bus, self.pipe = Heard(), Pipe()
-        journal = Journal(folder / "log", "me", self.bus)
-        tasks = tasks_of(journal)
-        self.cluster = PlanLeader(mac_id(0), None, None, self.bus, journal, None)  # type: ignore[arg-type]
-        self.answers = Answers(self.cluster, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET)  # type: ignore[arg-type]
-        self.bus.publish(TrustChanged(level="paired"))
-
-    async def load(self, context: int = 500) -> Desk:
-        formation = self.cluster._formation = PlanLifecycle(replace(plan_of(2), context=context, rows=ROWS))
-        formation.phase = "ready"
-        await self.answers.use(self.model)
-        return self
-
-    async def ask(self, text: str = "hello", sampling: Sampling | None = None, **more: object) -> Request:
-        """What the worker was asked for."""
-        message = Message(role="user", content=text)
-        request = ChatRequest(messages=(message,), raw=True, sampling=sampling or Sampling(), **more)  # type: ignore[arg-type]
-        accepted = await self.answers.ask(request)
-        asked = self.handed(accepted.request_id)
-        assert accepted.prompt_tokens == len(asked.tokens)
-        return asked
-
-    @property
-    def asked(self) -> list[Request]:
-        return [command.request for command in self.pipe.sent if isinstance(command, Generate)]
-
-    def handed(self, request_id: str) -> Request:
-        """What the worker was asked for last in this answer."""
-        return [one for one in self.asked if one.request_id == request_id][-1]
-
-    @property
-    def cancelled(self) -> list[str]:
-        return [command.request_id for command in self.pipe.sent if isinstance(command, Cancel)]
-
-    def says(self, report: Report) -> None:
-        told = unpack_report(pack(report)[LENGTH.size :])
-        assert isinstance(told, Token | Prefilled | AnswerDone)
-        self.answers.handle_report(told)
-
-    def writes(self, request: Request, tokens: Sequence[int]) -> None:
-        """The next tokens of the answer."""
-        for index, token in enumerate(tokens, len(self.told(request)) + self.before.get(request.request_id, 0)):
-            self.says(Token(request_id=request.request_id, index=index, token=token))
-
-    def ends(self, request: Request, reason: FinishReason = "length", problem: Problem | None = None) -> None:
-        self.says(
-            AnswerDone(
-                request_id=request.request_id,
-                finish_reason=reason,
-                prompt_tokens=len(request.tokens),
-                tokens=5,
-                ttft_s=0.25,
-                decode_s=2.0,
-                problem=problem,
-            )
-        )
-
-    def told(self, request: Request) -> list[TokenEvent]:
-        events = [e for e in self.bus.events if isinstance(e, TokenEvent)]
-        return [e for e in events if e.request_id == request.request_id]
-
-    def done(self, request: Request) -> RequestDone:
-        (done,) = [e for e in self.bus.events if isinstance(e, RequestDone) and e.request_id == request.request_id]
-        return done
-
-    def shown(self, request: Request) -> str:
-        return "".join(event.text for event in self.told(request)) + self.done(request).text
-
-    def logged(self, request: Request) -> tuple[AnswerRecord, list[int]]:
-        return self.log_of(request)[:2]
-
-    def log_of(self, request: Request) -> Written:
-        return read_token_log(self.folder / "tokens" / f"{request.request_id}.mct", SECRET)
-
-    def crashes(self) -> Desk:
-        """The node is started anew, on the same folder: whatever was under way is left as it is."""
-        self.again = Desk(self.folder, self.model)
-        self.again.before = {name: written for name, (_, written) in self.answers.under_way.items()}
-        for running in self.answers._running.values():
-            running.log._file.close()
-        self.answers._running.clear()
-        return self.again
-
-    def ends_all(self) -> None:
-        self.answers.stop_all(LOST)
-        if self.again:
-            self.again.ends_all()
-
-    async def goes_on(self, request_id: str = "") -> Request:
-        return self.handed((await self.answers.go_on(AnswerId(request_id=request_id))).request_id)
-
-
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    made = tmp_path_factory.mktemp("model")
-    make_model(made, "llama", layers=1)
-    return made
-
-
-@pytest.fixture(scope="module")
-def tokens(model: Path) -> Tokens:
-    return Tokens.load(model)
+__all__ = ["model", "tokens"]  # fixtures
 
 
 @pytest.fixture
@@ -198,10 +44,6 @@ async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
     desk = await Desk(tmp_path, model).load()
     yield desk
     desk.ends_all()
-
-
-def ids_of(tokens: Tokens, text: str) -> list[int]:
-    return tokens.encode([Message(role="user", content=text)], raw=True)
 
 
 async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_itself(

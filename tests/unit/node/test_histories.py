@@ -16,7 +16,7 @@ from core.node.ring.plan_lifecycle import (
     Ready,
     ShowStage,
 )
-from tests.unit.node.test_plan_lifecycle import FILES, GEN, PROBLEM, PROOF, held, mac_id, plan_of
+from tests.support.plans import FILES, GEN, PROBLEM, PROOF, held, mac_id, plan_of
 
 
 class AnyHistory(RuleBasedStateMachine):

@@ -4,7 +4,7 @@ import pytest
 
 from core.node.ring.hop_samples import hop_samples
 from core.worker.messages import StageSample
-from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
+from tests.support.plans import mac_id, plan_of
 
 
 @pytest.mark.parametrize("count", [2, 3, 4])

@@ -21,8 +21,8 @@ from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests import Address
 from core.trust.identity import text_id
+from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
-from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
 
 HEAD, OWN = mac_id(0), mac_id(1)
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 import pytest
 
 from core.errors import LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.link.frames import FrameType
 from core.models.files.catalog import read_entry
-from core.models.made.maker import make_model
 from core.node.base.messages import (
     MAX_BROKEN,
     MAX_HELD,
@@ -28,64 +25,14 @@ from core.node.base.messages import (
     to_frame,
 )
 from core.node.disks import model_copies
-from core.node.disks.local_models import LocalModels
-from core.node.disks.model_copies import ModelCopies, check_names
-from core.node.disks.model_inventory import held_model
+from core.node.disks.model_copies import check_names
 from core.settings import MAX_CONTROL_BODY
+from tests.support.copies import Pair, held_model_named, pair
+
+__all__ = ["pair"]  # fixtures
 
 FACTS = FileFacts(size=10, sha256="a" * 64)
 WEIGHTS = {"model.safetensors": FACTS}
-
-
-class Mac:
-    """One end of a link that carries real frames. `wrong`: what the other end makes of a message on its way."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.copying = ModelCopies(LocalModels([folder], folder.parent / f"{folder.name}.json"), self, folder)
-        self.other: Mac | None = None
-        self.sent: list[AnyMessage] = []
-        self.lives_for = 1 << 30
-
-    def wrong(self, message: AnyMessage) -> AnyMessage:
-        return message
-
-    async def send(self, device_id: str, message: AnyMessage) -> bool:
-        if self.other is None:
-            return False
-        self.sent.append(message)
-        heard = from_frame(*to_frame(self.wrong(message)))
-        assert isinstance(heard, FileWord)
-        self.lives_for -= isinstance(message, PartSent)
-        if self.lives_for < 0:
-            self.other.copying.gone("sender")
-            return False
-        await self.other.copying.handle_message(
-            "sender" if isinstance(message, FilesSent | PartSent) else "asker", heard
-        )
-        return True
-
-
-class Pair:
-    def __init__(self, root: Path) -> None:
-        make_model(root / "sender" / "solo", "llama", layers=2)
-        self.model = held_model(read_entry(root / "sender" / "solo"))
-        self.sender, self.asker = Mac(root / "sender"), Mac(root / "asker")
-        self.sender.other, self.asker.other = self.asker, self.sender
-        self.told: list[tuple[str, int, int]] = []
-
-    async def copy(self, model: HeldModel | None = None) -> None:
-        await self.asker.copying.fetch("sender", model or self.model, lambda *told: self.told.append(told))
-
-    @property
-    def parts_asked(self) -> int:
-        return sum(isinstance(message, PartAsk) for message in self.asker.sent)
-
-
-@pytest.fixture
-def pair(tmp_path: Path) -> Pair:
-    (tmp_path / "asker").mkdir()
-    return Pair(tmp_path)
 
 
 async def test_all_files_arrive_as_they_are_and_the_model_gets_its_place(pair: Pair) -> None:
@@ -235,15 +182,3 @@ def test_what_another_mac_says_it_holds_is_bounded_and_clean() -> None:
 def held(message: AnyMessage) -> tuple[HeldModel, ...]:
     assert isinstance(message, Holds)
     return message.models
-
-
-def held_model_named(name: str) -> HeldModel:
-    return HeldModel(
-        name=name,
-        fingerprint="a" * 64,
-        model_type="llama",
-        layers=2,
-        total_bytes=1,
-        quantization="4-bit",
-        context_max=1,
-    )

@@ -10,7 +10,7 @@ import pytest
 from core.events import Plan
 from core.node.ring.ownership import first_fault
 from core.worker.messages import Loaded
-from tests.unit.node.test_plan_lifecycle import FILES, held, mac_id, plan_of
+from tests.support.plans import FILES, held, mac_id, plan_of
 
 
 def told(count: int = 3, **of: dict[str, Any]) -> dict[str, Loaded]:

@@ -18,9 +18,9 @@ from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.support.linked import plan_between
 from tests.support.macs import mac
+from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
 from tests.support.tasks import tasks_of
-from tests.unit.node.test_dialling import until
-from tests.unit.node.test_mesh import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
+from tests.support.waiting import until
 
 
 def peers_of(post: Post, number: int, folder: Path, step: int) -> PeerTable:

@@ -36,7 +36,7 @@ from core.node.recovery.recovery_states import (
     WAIT_S,
     RecoveryStates,
 )
-from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
+from tests.support.plans import mac_id, plan_of
 
 A, B, C = mac_id(0), mac_id(1), mac_id(2)
 PLAN, OTHER = plan_of(3), plan_of(2, plan_gen=200)

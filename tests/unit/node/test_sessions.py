@@ -14,7 +14,9 @@ from core.node.answers.sessions import SavedSessions
 from core.node.base.journal import Journal
 from core.requests import Message, SavedSession, SessionName
 from core.worker.messages import Command, SaveSession, SessionFailed, SessionLoaded, SessionSaved, StopSession
-from tests.unit.node.test_answers import Desk, Pipe, model  # noqa: F401
+from tests.support.answers import Desk, Pipe, model
+
+__all__ = ["model"]  # fixtures
 
 SECRET = b"s" * 32
 TRIP = SessionName(name="trip")
@@ -71,7 +73,7 @@ class Keeper:
 
 
 @pytest.fixture
-async def keeper(tmp_path: Path, model: Path) -> Keeper:  # noqa: F811
+async def keeper(tmp_path: Path, model: Path) -> Keeper:
     return Keeper(await Desk(tmp_path, model).load())
 
 

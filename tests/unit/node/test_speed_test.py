@@ -41,9 +41,9 @@ from core.node.peers.link_probe import (
 from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
 from core.requests import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
+from tests.support.plans import mac_id
 from tests.support.tasks import tasks_of
-from tests.unit.node.test_dialling import until
-from tests.unit.node.test_plan_lifecycle import mac_id
+from tests.support.waiting import until
 
 A, B, C = (mac_id(n) for n in range(3))
 NAMES = {A: "anna", B: "bert", C: "carl"}

@@ -28,7 +28,7 @@ from core.node.ring.measurements import LEAST_TOKENS
 from core.node.ring.throughput_history import MOST_CURVES, ThroughputHistory, read_curves, write_curves
 from core.plan.cost_curve import MOST_POINTS, Curves, Point, curve_name
 from core.trust.files import MAX_PRIVATE_FILE
-from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
+from tests.support.plans import mac_id, plan_of
 
 A, B = mac_id(0), mac_id(1)
 RING = plan_of(2)

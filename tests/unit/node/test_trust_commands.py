@@ -40,13 +40,14 @@ from core.trust.roster.recovery_key import make_recovery_key
 from core.trust.roster.rotation import ask_rotation, decode_rotation
 from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment, Verdict, successor
+from tests.support.dialler import ME as ME_AT
+from tests.support.dialler import OTHER as OTHER_AT
+from tests.support.dialler import PEER as PEER_AT
+from tests.support.dialler import another_cluster, at_desk, home_of
 from tests.support.macs import bundle, certificate, chain, cluster, mac
+from tests.support.plans import held, mac_id, plan_of
 from tests.support.tasks import tasks_of
-from tests.unit.node.test_dialling import ME as ME_AT
-from tests.unit.node.test_dialling import OTHER as OTHER_AT
-from tests.unit.node.test_dialling import PEER as PEER_AT
-from tests.unit.node.test_dialling import another_cluster, at_desk, home_of, until
-from tests.unit.node.test_plan_lifecycle import held, mac_id, plan_of
+from tests.support.waiting import until
 from tui.cli import trust as commands
 
 HOST = "127.0.0.1"

@@ -6,15 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers, UnsupportedModel
-from core.events import Peer, Plan
 from core.models.files.layout import Layout
-from core.models.slicing.split_profile import SplitProfile
 from core.plan.cuts import nearest_cuts
 from core.plan.fit import make_plan, with_verification
 from core.plan.preview import preview_of
 from core.plan.split import split_layers
 from core.requests import PlanPreview, PlanRequest
 from core.settings import CHUNK_BYTES, GB
+from tests.support.planning import FlatLayout, peer, planned, profile
 
 
 @pytest.mark.parametrize(
@@ -53,22 +52,6 @@ def test_split_covers_every_layer_once_in_proportion(weights: list[int], more: i
         assert all(abs(len(r) - layers * w / sum(weights)) < 1 for r, w in zip(parts, weights, strict=True))
 
 
-class FlatLayout:
-    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context."""
-
-    layers = 10
-
-    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
-        return (stop - start + 2 * embed + 3 * output) * GB
-
-    def kv_bytes(self, start: int, stop: int, context: int) -> int:
-        return (stop - start) * GB // 10
-
-
-def peer(name: str, gigabytes: int) -> Peer:
-    return Peer(device_id=name * 3, name=name, budget_bytes=gigabytes * GB)
-
-
 def test_plan_puts_embedding_and_output_on_the_head() -> None:
     plan = make_plan(
         model="m",
@@ -93,15 +76,6 @@ def test_a_model_that_does_not_fit_is_refused_with_the_missing_gigabytes_and_the
             context=64,
             plan_gen=1,
         )
-
-
-def profile(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
-    return SplitProfile(layers=layers, cuts=cuts, **more)
-
-
-def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:
-    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 64, "plan_gen": 1}
-    return make_plan(**wish, peers=macs, profile=found, **how)
 
 
 @st.composite

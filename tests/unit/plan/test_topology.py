@@ -15,7 +15,7 @@ from core.plan.hops import TOKEN_BYTES, hop_bytes
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.plan.topology import LayerSpan, in_ring, is_ring, parse_span, route
 from core.settings import GB
-from tests.unit.plan.test_plan import peer, planned, profile
+from tests.support.planning import peer, planned, profile
 
 LAYERS = 43  # of DeepSeek V4 Flash
 

@@ -7,15 +7,14 @@ import gc
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 
 import pytest
 from textual.binding import Binding
 from textual.widget import Widget
 
-from core.events import AnyEvent, Peer, Snapshot
-from core.requests import Conversation, ConversationInfo, ModelChoice, UnfinishedAnswer
-from tests.unit.tui.test_state import PLAN
+from core.events import Peer, Snapshot
+from tests.support.app import app_with
+from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.control import keymap
 from tui.screens.asking import AskScreen, ChoiceScreen
@@ -94,35 +93,6 @@ PANES: tuple[type[Widget], ...] = (
     RowList,
     Welcome,
 )
-
-
-class StillNode:
-    """A client that says one thing and then nothing."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-
-    async def events(self) -> AsyncIterator[AnyEvent]:
-        yield self._snapshot
-        import asyncio
-
-        await asyncio.Event().wait()
-
-    async def models(self) -> list[ModelChoice]:
-        return []
-
-    async def unfinished(self) -> list[UnfinishedAnswer]:
-        return []
-
-    async def conversations(self) -> list[ConversationInfo]:
-        return []
-
-    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
-        return ConversationInfo(id=conversation.id)
-
-
-def app_with(snapshot: Snapshot) -> MaclusterApp:
-    return MaclusterApp(StillNode(snapshot))  # type: ignore[arg-type]
 
 
 def test_the_app_imports_nothing_heavy_and_nothing_of_the_core_but_its_words() -> None:

@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 
 from core.events import Batch, BatchLane, BatchRow, Plan, RequestDone, RequestStarted, Snapshot
-from tests.unit.tui.test_state import PLAN
+from tests.support.told import PLAN
 from tui.cli.report import status_facts, status_lines
 from tui.state import state
 from tui.state.batch import summary, why_they_wait

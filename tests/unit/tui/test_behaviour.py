@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 
 from core.events import LogLine, Peer, RequestStarted, Snapshot
 from core.settings import Home
-from tests.unit.tui.test_app import StillNode
-from tests.unit.tui.test_state import PLAN
+from tests.support.app import StillNode
+from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.control import crash, quitting
 from tui.screens.asking import ChoiceScreen

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from textual.widgets import Static
 
-from core.events import Peer, Plan, Snapshot, Stage, Topology
+from core.events import Peer, Plan, Snapshot, Topology
 from core.plan.fit import draft_plan
 from core.requests import Forecast, PlanPreview
 from core.settings import GB
-from tests.unit.plan.test_plan import FlatLayout
-from tests.unit.tui.test_app import app_with
+from tests.support.app import app_with
+from tests.support.planning import REVERSE, FlatLayout
 from tui.screens.split import SplitScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, spans
@@ -139,24 +139,6 @@ def test_a_wish_leaves_out_the_macs_that_the_plan_left_out() -> None:
     assert (wish.without, wish.topology, wish.context, wish.layers) == (("MINI",), "private", 4096, ())
 
 
-def part(name: str, start: int, stop: int) -> Stage:
-    size = 100 * (stop - start)
-    return Stage(
-        device_id=name.upper(), peer=name, start=start, stop=stop, weight_bytes=size, kv_bytes=size, budget_bytes=2000
-    )
-
-
-REVERSE = Plan(
-    plan_gen=0,
-    model="m",
-    fingerprint="f",
-    topology="reverse",
-    layers=20,
-    context=9,
-    chunk=9,
-    stages=(part("head", 14, 20), part("b", 0, 9), part("c", 9, 14)),
-    output="HEAD",
-)
 KNOWN = PlanPreview(
     plan=REVERSE,
     layer_bytes=100,

@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 from core.errors import SessionError
 from core.events import Snapshot
 from core.requests import Message, SavedSession, SessionName
-from tests.unit.tui.test_app import StillNode
-from tests.unit.tui.test_state import PLAN
+from tests.support.app import StillNode
+from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.screens.asking import AskScreen
 from tui.screens.sessions import SessionsScreen

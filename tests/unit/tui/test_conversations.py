@@ -25,8 +25,8 @@ from core.requests import (
     UnfinishedAnswer,
 )
 from core.text import Clean
-from tests.unit.tui.test_app import StillNode
-from tests.unit.tui.test_state import PLAN, done, token
+from tests.support.app import StillNode
+from tests.support.told import PLAN, done, token
 from tui.app import MaclusterApp
 from tui.state import chats, conversation, export, sampling, state
 from tui.state.state import UiState
@@ -359,7 +359,7 @@ async def test_y_takes_one_block_after_the_other(monkeypatch: pytest.MonkeyPatch
         copied.append(text)
         return "Copied."
 
-    monkeypatch.setattr("tui.clipboard.copy", copy)
+    monkeypatch.setattr("tui.control.clipboard.copy", copy)
     app = MaclusterApp(Shelf())  # type: ignore[arg-type]
     async with app.run_test(size=(80, 24)) as pilot:
         await until(pilot, lambda: app.focused is app.dashboard.prompt)

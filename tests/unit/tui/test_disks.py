@@ -10,7 +10,7 @@ from core.errors import UsageError
 from core.events import Peer, Snapshot, Stage, StageState, Transfer
 from core.requests import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
-from tests.unit.tui.test_state import PLAN
+from tests.support.told import PLAN
 from tui.state.disks import copies_of, disk_words, names_of, transfer_words, with_coming
 from tui.state.load_options import contexts, download_of, first_wish, with_bits, with_context, with_topology
 from tui.state.state import UiState

@@ -8,7 +8,7 @@ import pytest
 from core.errors import Busy
 from core.events import HopSample, Peer, Progress, Snapshot
 from core.requests import SpeedResult
-from tests.unit.tui.test_state import PLAN
+from tests.support.told import PLAN
 from tui.state import state
 from tui.state.hop_history import PAST_S, faded
 from tui.state.hop_points import HOP_WINDOW_S, HopPoint

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 
 from core.events import Batch, BatchRow, HopSample, PlanProposed, Snapshot
-from tests.unit.tui.test_app import app_with
-from tests.unit.tui.test_boundaries import REVERSE
+from tests.support.app import app_with
+from tests.support.planning import REVERSE
 from tui.state import state
 from tui.state.hops import Ring, ring_of
 from tui.state.journey import ROUND_S, Journey, journey_of, place

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from core.events import PairingChanged, Peer, Snapshot
 from core.requests import Finding, LoadRequest, TrustedMac
-from tests.unit.tui.test_state import PLAN
+from tests.support.told import PLAN
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, of_used, skip_turned
 from tui.widgets.check_text import check_content, check_text, check_title

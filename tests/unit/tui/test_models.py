@@ -10,7 +10,7 @@ import msgspec
 from core.errors import Problem
 from core.events import AnyEvent, Snapshot, Topology
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
-from tests.unit.tui.test_state import PLAN
+from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.screens.models import ModelsScreen
 from tui.state.state import UiState

@@ -9,7 +9,7 @@ import pytest
 from textual.theme import BUILTIN_THEMES
 
 from core.events import Snapshot
-from tests.unit.tui.test_app import StillNode
+from tests.support.app import StillNode
 from tui.app import MaclusterApp
 from tui.control import preferences
 from tui.control.preferences import Preferences

@@ -24,9 +24,9 @@ from core.events import (
     StageState,
 )
 from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder, RequestAccepted, UnfinishedAnswer
+from tests.support.app import StillNode
 from tests.support.person import Person
-from tests.unit.tui.test_app import StillNode
-from tests.unit.tui.test_state import PLAN, done, stage, token
+from tests.support.told import PLAN, done, stage, token
 from tui.app import MaclusterApp
 from tui.screens.help import topic_of
 from tui.state import conversation, recovery, state

@@ -24,7 +24,7 @@ from core.events import (
 from core.requests import Forecast, Message, ModelChoice, PlanPreview, UnfinishedAnswer
 from core.settings import GB
 from core.text import clean_text
-from tests.unit.node.test_plan_lifecycle import mac_id, plan_of
+from tests.support.plans import mac_id, plan_of
 from tui.cli import report
 from tui.state.survival import survival
 

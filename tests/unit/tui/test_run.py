@@ -28,12 +28,14 @@ from core.node.trust.trust_commands import TrustCommands
 from core.requests import ChatRequest, Message, Sampling
 from core.settings import Home
 from core.worker.messages import Token
-from tests.unit.node.test_answers import TEXT, Desk, ids_of, model, tokens  # noqa: F401 - fixtures
+from tests.support.answers import TEXT, Desk, ids_of, model, tokens
 from tui.cli import run
 from tui.cli.main import main
 from tui.cli.parser import parser
 from tui.cli.run import answer, request_of
 from tui.cli.watch import Watch
+
+__all__ = ["model", "tokens"]  # fixtures
 
 RUN = ["run", "toy", "-p", "hello"]
 DEADLINE_S = 60.0
@@ -108,7 +110,7 @@ def test_bad_values_are_told_before_anything_is_asked_or_loaded(
 
 
 @pytest.fixture
-async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:  # noqa: F811
+async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
     """A node's socket with a plan that is ready; the worker is played."""
     async with served(Desk(tmp_path, model)) as desk:
         yield desk
@@ -159,7 +161,7 @@ async def running(
             await process.wait()
 
 
-async def test_the_answer_comes_as_text_without_what_stops_it(desk: Desk, tokens: Tokens) -> None:  # noqa: F811
+async def test_the_answer_comes_as_text_without_what_stops_it(desk: Desk, tokens: Tokens) -> None:
     async with running(desk, "--stop", "and a") as process:
         (asked,) = desk.asked
         desk.writes(asked, ids_of(tokens, TEXT))
@@ -186,7 +188,7 @@ async def test_json_tells_logprobs(desk: Desk) -> None:
 @pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
 async def test_ctrl_c_cancels_this_answer_and_prints_what_there_is(
     desk: Desk,
-    tokens: Tokens,  # noqa: F811
+    tokens: Tokens,
     as_json: bool,
 ) -> None:
     other = await desk.ask("another")
@@ -245,7 +247,7 @@ def recovers(desk: Desk, request_id: str) -> None:
     desk.bus.publish(replace(BACK, requests=(request_id,)))
 
 
-async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: Desk, tokens: Tokens) -> None:  # noqa: F811
+async def test_what_happens_to_the_plan_is_told_beside_the_answer(desk: Desk, tokens: Tokens) -> None:
     async with running(desk) as process:
         (asked,) = desk.asked
         ids = ids_of(tokens, TEXT)
@@ -293,7 +295,7 @@ async def test_on_a_terminal_it_is_dim(desk: Desk, monkeypatch: pytest.MonkeyPat
 
 async def test_an_answer_that_waits_for_a_mac_has_time(
     desk: Desk,
-    tokens: Tokens,  # noqa: F811
+    tokens: Tokens,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -328,7 +330,7 @@ async def test_ctrl_c_ends_an_answer_that_waits(desk: Desk) -> None:
 @pytest.mark.parametrize("as_json", [pytest.param(False, id="text"), pytest.param(True, id="json")])
 async def test_continue_prints_what_was_there_and_goes_on(
     desk: Desk,
-    tokens: Tokens,  # noqa: F811
+    tokens: Tokens,
     as_json: bool,
 ) -> None:
     ids = ids_of(tokens, TEXT)

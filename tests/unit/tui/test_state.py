@@ -12,49 +12,18 @@ from core.events import (
     Peer,
     PeerGone,
     PeerSeen,
-    Plan,
     PlanProposed,
     Recovery,
-    RequestDone,
     RequestStarted,
     Snapshot,
-    Stage,
-    TokenEvent,
 )
 from core.requests import Message
+from tests.support.told import PLAN, asked, done, token
 from tui.state import conversation, state
 from tui.state.hops import ring_of
 from tui.state.state import UiState
 
 ESCAPE = "\x1b]52;c;aGk=\x07"
-
-
-def stage(name: str, start: int, stop: int) -> Stage:
-    return Stage(
-        device_id=name.upper(), peer=name, start=start, stop=stop, weight_bytes=10, kv_bytes=1, budget_bytes=100
-    )
-
-
-PLAN = Plan(
-    plan_gen=1,
-    model="m",
-    fingerprint="f",
-    topology="private",
-    layers=6,
-    context=4096,
-    chunk=512,
-    stages=(stage("a", 0, 3), stage("b", 3, 6)),
-    output="A",
-)
-
-
-def token(index: int, text: str, request: str = "r1") -> TokenEvent:
-    return TokenEvent(request_id=request, index=index, token=index, text=text)
-
-
-def done(request: str = "r1", **fields: object) -> RequestDone:
-    base = RequestDone(request_id=request, finish_reason="stop", prompt_tokens=5, tokens=2)
-    return msgspec.structs.replace(base, **fields)
 
 
 def sample(frames: int, ms: float, source: str = "A", target: str = "B") -> HopSample:
@@ -71,10 +40,6 @@ def sample(frames: int, ms: float, source: str = "A", target: str = "B") -> HopS
         wait_s=9.0,
         open_s=0.0,
     )
-
-
-def asked(text: str = "hi") -> UiState:
-    return conversation.sent(UiState(snapshot=Snapshot(plan=PLAN, plan_status="ready"), attached=True), text, 100.0)
 
 
 def test_tokens_grow_the_answer_and_done_ends_it() -> None:

@@ -15,7 +15,7 @@ from core.errors import Problem
 from core.events import Peer, Snapshot, StageState, TrustChanged
 from core.requests import ModelChoice, PlanPreview
 from core.text import Clean
-from tests.unit.tui.test_state import PLAN, asked
+from tests.support.told import PLAN, asked
 from tui.control import clipboard
 from tui.state import conversation, format, state
 from tui.state.hops import ring_of

@@ -46,7 +46,7 @@ from core.worker.messages import (
     unpack_command,
     unpack_report,
 )
-from tests.unit.node.test_plan_lifecycle import held, plan_of
+from tests.support.plans import held, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 ID = "ab" * 16

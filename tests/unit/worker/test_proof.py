@@ -18,8 +18,8 @@ from core.worker.reference_model import Task, Whole
 from core.worker.stage import LoadedStage
 from tests.conftest import our_children
 from tests.support.made import build, twin
+from tests.support.plans import plan_of
 from tests.support.rings import private_ring
-from tests.unit.node.test_plan_lifecycle import plan_of
 
 NAN, INF = float("nan"), float("inf")
 RING = [[0.0, 2.0, 8.0], [1.0, 8.0, -INF]]

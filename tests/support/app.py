@@ -1,0 +1,38 @@
+"""The app over a node that says one thing."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+from core.events import AnyEvent, Snapshot
+from core.requests import Conversation, ConversationInfo, ModelChoice, UnfinishedAnswer
+from tui.app import MaclusterApp
+
+
+class StillNode:
+    """A client that says one thing and then nothing."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    async def events(self) -> AsyncIterator[AnyEvent]:
+        yield self._snapshot
+        import asyncio
+
+        await asyncio.Event().wait()
+
+    async def models(self) -> list[ModelChoice]:
+        return []
+
+    async def unfinished(self) -> list[UnfinishedAnswer]:
+        return []
+
+    async def conversations(self) -> list[ConversationInfo]:
+        return []
+
+    async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
+        return ConversationInfo(id=conversation.id)
+
+
+def app_with(snapshot: Snapshot) -> MaclusterApp:
+    return MaclusterApp(StillNode(snapshot))  # type: ignore[arg-type]

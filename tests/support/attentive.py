@@ -1,0 +1,87 @@
+"""Nodes in this process whose links get new keys often."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from core.address import Place
+from core.bench.ring import HOST
+from core.link.rekey_limits import KeyUse
+from core.node.service import Node, NodeConfig
+from core.requests import LoadRequest
+from core.settings import GB, Home
+from core.worker.messages import Report, Samples
+from tests.support.macs import bundle, chain, mac
+from tests.support.nodes import own_port, paired_home
+from tui.cli.watch import Watch
+
+TOKENS: Final = 64
+LIMITS: Final = KeyUse(frames=5, bytes=1 << 60, age_s=1e9)
+START_S: Final = 60.0
+
+
+class Attentive(Node):
+    """A node that remembers what its worker told."""
+
+    def __init__(self, config: NodeConfig) -> None:
+        self.samples: list[Samples] = []
+        super().__init__(config)
+
+    def _on_report(self, report: Report) -> None:
+        if isinstance(report, Samples):
+            self.samples.append(report)
+        super()._on_report(report)
+
+    async def learn(self, epochs: int) -> None:
+        """A roster of so many epochs, signed elsewhere; it is passed on to the others."""
+        self._store.adopt(bundle(chain(epochs), *(mac(n).certificate_der for n in range(epochs))))
+        await self._mesh.roster_changed()
+
+    @property
+    def epoch(self) -> int:
+        return self._store.cluster().roster.epoch
+
+
+@asynccontextmanager
+async def paired_nodes(folder: Path, model: Path, count: int) -> AsyncIterator[tuple[list[Attentive], Watch]]:
+    """Nodes in this process, their workers in theirs, with the model loaded; the first one leads."""
+    async with AsyncExitStack() as stack:
+        nodes: list[Attentive] = []
+        watches: list[Watch] = []
+        places: tuple[Place, ...] = ()
+        for number in range(count):
+            home = paired_home(folder, number, count)
+            nodes.append(Attentive(config_of(home, model, places)))
+            stack.push_async_callback(asyncio.wait_for, asyncio.create_task(nodes[-1].run()), 15)
+            stack.callback(nodes[-1].stop)
+            watches.append(await stack.enter_async_context(Watch(home)))
+            await watches[-1].attached(START_S, lambda: True)
+            places += (Place(HOST, own_port(watches[-1])),)
+        await asyncio.gather(*(w.until(knows(count), START_S, "Linking the nodes") for w in watches))
+        await watches[0].client.load(LoadRequest(model=str(model)))
+        await watches[0].until(lambda w: w.now.plan_status in ("ready", "broken"), START_S, "Loading")
+        assert watches[0].now.plan_problem is None
+        yield nodes, watches[0]
+
+
+def config_of(home: Home, model: Path, places: tuple[Place, ...]) -> NodeConfig:
+    return NodeConfig(
+        home=home,
+        name=f"mac-{home.root.name}",
+        host=HOST,
+        port=0,
+        budget_bytes=8 * GB,
+        model_roots=(model,),
+        multicast=False,
+        peers=places,
+        key_limits=LIMITS,
+    )
+
+
+def knows(count: int) -> Callable[[Watch], bool]:
+    """Whether so many Macs are linked and have said how they are."""
+    return lambda watch: sum(p.state == "connected" and p.budget_bytes > 0 for p in watch.now.peers) == count

@@ -1,0 +1,18 @@
+"""A model of which one half borrows the keys of the other."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+LAYERS = 8
+
+
+def borrowing(plain: Path, directory: Path) -> Path:
+    """The same model with a second half that borrows the keys of the first."""
+    shutil.copytree(plain, directory)
+    config = json.loads((directory / "config.json").read_text())
+    config |= {"num_kv_shared_layers": LAYERS // 2, "use_double_wide_mlp": False}
+    (directory / "config.json").write_text(json.dumps(config))
+    return directory

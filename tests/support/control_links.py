@@ -1,0 +1,50 @@
+"""Control links between two Macs on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from core.link.control import ControlLink, ControlServer, dial_control
+from core.trust.roster import Cluster
+from tests.support.macs import cluster, mac
+
+HOST = "127.0.0.1"
+
+
+class House:
+    """A server of mac 1 whose links wait in a queue, and a hand that closes everything."""
+
+    def __init__(self) -> None:
+        self.links: asyncio.Queue[ControlLink] = asyncio.Queue()
+        self.open: list[ControlLink] = []
+        self.knows: Callable[[], Cluster] = lambda: cluster(3)
+        self.server: ControlServer
+
+    @property
+    def port(self) -> int:
+        return int(self.server.sockets[0].getsockname()[1])
+
+    async def take(self, link: ControlLink) -> None:
+        self.open.append(link)
+        await self.links.put(link)
+
+    def dial(self, me: int = 0, *, expects: int = 1, knows: Cluster | None = None) -> Awaitable[ControlLink]:
+        return dial_control(
+            HOST,
+            self.port,
+            identity=mac(me),
+            cluster=knows or cluster(3),
+            peer_id=mac(expects).device_id,
+            timeout_s=3.0,
+        )
+
+    async def pair(self, **how: Any) -> tuple[ControlLink, ControlLink]:
+        near = await self.dial(**how)
+        self.open.append(near)
+        return near, await asyncio.wait_for(self.links.get(), 3)
+
+
+async def soon(work: Awaitable[Any]) -> Any:
+    return await asyncio.wait_for(work, 3)

@@ -1,0 +1,86 @@
+"""Two Macs of which one gets a model from the other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from core.models.files.catalog import read_entry
+from core.models.made.maker import make_model
+from core.node.base.messages import (
+    AnyMessage,
+    FilesSent,
+    FileWord,
+    HeldModel,
+    PartAsk,
+    PartSent,
+    from_frame,
+    to_frame,
+)
+from core.node.disks.local_models import LocalModels
+from core.node.disks.model_copies import ModelCopies
+from core.node.disks.model_inventory import held_model
+
+
+class Mac:
+    """One end of a link that carries real frames. `wrong`: what the other end makes of a message on its way."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.copying = ModelCopies(LocalModels([folder], folder.parent / f"{folder.name}.json"), self, folder)
+        self.other: Mac | None = None
+        self.sent: list[AnyMessage] = []
+        self.lives_for = 1 << 30
+
+    def wrong(self, message: AnyMessage) -> AnyMessage:
+        return message
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        if self.other is None:
+            return False
+        self.sent.append(message)
+        heard = from_frame(*to_frame(self.wrong(message)))
+        assert isinstance(heard, FileWord)
+        self.lives_for -= isinstance(message, PartSent)
+        if self.lives_for < 0:
+            self.other.copying.gone("sender")
+            return False
+        await self.other.copying.handle_message(
+            "sender" if isinstance(message, FilesSent | PartSent) else "asker", heard
+        )
+        return True
+
+
+class Pair:
+    def __init__(self, root: Path) -> None:
+        make_model(root / "sender" / "solo", "llama", layers=2)
+        self.model = held_model(read_entry(root / "sender" / "solo"))
+        self.sender, self.asker = Mac(root / "sender"), Mac(root / "asker")
+        self.sender.other, self.asker.other = self.asker, self.sender
+        self.told: list[tuple[str, int, int]] = []
+
+    async def copy(self, model: HeldModel | None = None) -> None:
+        await self.asker.copying.fetch("sender", model or self.model, lambda *told: self.told.append(told))
+
+    @property
+    def parts_asked(self) -> int:
+        return sum(isinstance(message, PartAsk) for message in self.asker.sent)
+
+
+@pytest.fixture
+def pair(tmp_path: Path) -> Pair:
+    (tmp_path / "asker").mkdir()
+    return Pair(tmp_path)
+
+
+def held_model_named(name: str) -> HeldModel:
+    return HeldModel(
+        name=name,
+        fingerprint="a" * 64,
+        model_type="llama",
+        layers=2,
+        total_bytes=1,
+        quantization="4-bit",
+        context_max=1,
+    )

@@ -1,0 +1,55 @@
+"""A layout of round numbers, and plans of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.events import Peer, Plan, Stage
+from core.models.slicing.split_profile import SplitProfile
+from core.plan.fit import make_plan
+from core.settings import GB
+
+
+class FlatLayout:
+    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context."""
+
+    layers = 10
+
+    def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
+        return (stop - start + 2 * embed + 3 * output) * GB
+
+    def kv_bytes(self, start: int, stop: int, context: int) -> int:
+        return (stop - start) * GB // 10
+
+
+def peer(name: str, gigabytes: int) -> Peer:
+    return Peer(device_id=name * 3, name=name, budget_bytes=gigabytes * GB)
+
+
+def profile(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
+    return SplitProfile(layers=layers, cuts=cuts, **more)
+
+
+def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:
+    wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "context": 64, "plan_gen": 1}
+    return make_plan(**wish, peers=macs, profile=found, **how)
+
+
+def part(name: str, start: int, stop: int) -> Stage:
+    size = 100 * (stop - start)
+    return Stage(
+        device_id=name.upper(), peer=name, start=start, stop=stop, weight_bytes=size, kv_bytes=size, budget_bytes=2000
+    )
+
+
+REVERSE = Plan(
+    plan_gen=0,
+    model="m",
+    fingerprint="f",
+    topology="reverse",
+    layers=20,
+    context=9,
+    chunk=9,
+    stages=(part("head", 14, 20), part("b", 0, 9), part("c", 9, 14)),
+    output="HEAD",
+)
