@@ -53,9 +53,9 @@ class Tasks:
         """Run a loop that can begin anew at any time: where it fails, it does, after a while."""
         return self._hold(name, self._run_again(name, loop))
 
-    def spawn(self, name: str, work: Work) -> asyncio.Task[None]:
-        """Run what ends by itself; a failure ends this work only."""
-        task = self._hold(name, self._run_once(name, work))
+    def spawn(self, name: str, work: Work, on_defect: Callable[[], None] = lambda: None) -> asyncio.Task[None]:
+        """Run what ends by itself; a failure ends this work only. `on_defect` is for whoever waits for it."""
+        task = self._hold(name, self._run_once(name, work, on_defect))
         task.add_done_callback(lambda _: work.close())  # it has not begun where it was cancelled before that
         return task
 
@@ -99,9 +99,11 @@ class Tasks:
             self.restarts[name] = before._replace(times=before.times + 1)
             await asyncio.sleep(back_off.failed(clock()))
 
-    async def _run_once(self, name: str, work: Work) -> None:
+    async def _run_once(self, name: str, work: Work, on_defect: Callable[[], None]) -> None:
         if error := await _failure_of(work):
             self._log(name, error)
+            if not isinstance(error, MaclusterError):
+                on_defect()
 
     def _log(self, name: str, error: BaseException) -> None:
         if isinstance(error, MaclusterError):

@@ -149,7 +149,8 @@ class Transfers:
         if self._running and not self._running.done():
             raise Busy("A model is on its way to that Mac already.", "Wait for it, or stop it: x in the model list.")
         self._asked_by = asked_by
-        self._running = self._tasks.spawn("A transfer", self._run(Meter(first, self._publish), work))
+        meter = Meter(first, self._publish)
+        self._running = self._tasks.spawn("A transfer", self._run(meter, work), partial(_end_by_defect, meter))
 
     async def _run(self, meter: Meter, work: Work) -> None:
         meter.tell(meter.now)
@@ -188,6 +189,10 @@ class Transfers:
 
     async def _copy(self, source: str, model: HeldModel, meter: Meter) -> None:
         await self._copying.fetch(source, model, meter.count)
+
+
+def _end_by_defect(meter: Meter) -> None:
+    meter.end("failed", TransferError("A defect of macluster on this Mac ended it.", "The log of its node says where."))
 
 
 class Meter:

@@ -117,7 +117,7 @@ class PairingFlow:
         self._now = PairingChanged(state="stopped")
         self._can_be_stopped = True
         self._publish(state="waiting", closes_at=time.time() + WINDOW_S, **about)
-        self._task = self._tasks.spawn("Pairing", self._run(pairing))
+        self._task = self._tasks.spawn("Pairing", self._run(pairing), self._defect)
 
     def _publish(self, **changes: object) -> None:
         self._now = msgspec.structs.replace(self._now, **changes)
@@ -133,6 +133,10 @@ class PairingFlow:
         self._can_be_stopped = False  # it is in the roster now
         await self._on_paired(member, self._now.address)
         self._publish(state="paired", peer=member.name, digits="")
+
+    def _defect(self) -> None:
+        problem = PairingError("A defect of macluster on this Mac ended it.", "The log of its node says where.").problem
+        self._publish(state="failed", digits="", problem=problem)
 
     async def _meet(self, device_id: str) -> Member:
         """Where the other window is open already, knock; else open this one, and look out for the other."""

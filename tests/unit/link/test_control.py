@@ -349,3 +349,28 @@ async def test_a_recording_proxy_sees_no_plaintext(house: House) -> None:
     assert not any(
         s in wire for s in (b"canary", b"MCH1", cluster(3).roster.hash, mac(0).text_id.encode(), HOST.encode())
     )
+
+
+@pytest.mark.parametrize("where", ["in a handshake", "with a link"])
+async def test_a_defect_is_told_to_the_event_loop_and_costs_that_link_only(
+    house: House, where: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: told.append(context["exception"]))
+
+    async def fail(*_: object) -> None:
+        raise KeyError
+
+    with monkeypatch.context() as patch:
+        if where == "in a handshake":
+            patch.setattr(control, "welcome", fail)
+            with pytest.raises(LinkLost):
+                await house.dial()
+        else:
+            patch.setattr(house.server, "_on_link", fail)
+            near = await house.dial()
+            house.open.append(near)
+            with pytest.raises(LinkLost):
+                await soon(near.recv())
+    assert [type(error) for error in told] == [KeyError]
+    await house.pair()

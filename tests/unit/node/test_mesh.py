@@ -15,7 +15,7 @@ from core.errors import LinkLost
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
-from core.node.base.messages import Bye, Ping, Release, to_frame
+from core.node.base.messages import AnyMessage, Bye, Ping, Release, to_frame
 from core.node.peers import dialling, mesh
 from core.trust.identity import text_id
 from tests.support.macs import cluster, mac
@@ -235,3 +235,24 @@ async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_lo
         assert low.mesh.contacts[mac(HIGH).text_id].changed_at >= before + 3.0
         assert (low.ends, high.ends) == ([], [])
         assert not low.mesh.is_suspect(mac(HIGH).text_id)
+
+
+class Fails(list[AnyMessage]):
+    """Whoever writes a message down here fails by a defect."""
+
+    def append(self, message: AnyMessage) -> None:
+        raise KeyError("what a person typed")
+
+
+async def test_a_message_that_meets_a_defect_ends_that_link_and_is_logged_and_the_node_goes_on(tmp_path: Path) -> None:
+    async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+        await until(lambda: low.knows(HIGH) and high.knows(LOW))
+        low.heard = Fails()
+        assert await high.mesh.send(mac(LOW).text_id, Release(plan_gen=1, reason=""))
+        await until(lambda: low.said("The reader of a link failed by a defect: KeyError at ") == 1)
+        await until(lambda: len(low.ends) == len(high.ends) == 1)
+        assert low.said("what a person typed") == 0
+        assert not low.tasks.failure
+        await until(lambda: low.knows(HIGH) and high.knows(LOW))

@@ -1,0 +1,214 @@
+"""No background task of a node ends unseen: each is made to fail in a real node, and the node does what it says."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+import core.node
+from core.address import Place
+from core.errors import NodeError, NotLoaded
+from core.events import LogLine
+from core.link.control import ControlServer
+from core.node.base import tasks as tasks_module
+from core.node.base.back_off import BackOff
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks, place_of
+from core.node.disks.model_inventory import ModelInventory
+from core.node.peers.check import restart_findings
+from core.node.peers.dialling import Dialling
+from core.node.peers.discovery import Discovery
+from core.node.peers.mesh import Mesh
+from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.supervisor import Supervisor
+from core.node.ring.throughput_history import ThroughputHistory
+from core.node.service import Node, NodeConfig
+from core.settings import GB
+from core.text import clean_text
+from tests.support.nodes import HOST, paired_home
+from tui.cli.watch import Watch
+
+SEEN_S = 20.0
+TYPED = "what a person typed"
+PLACE = r"KeyError at \S+\.py:\d+ in \S+"
+
+ESSENTIAL = {
+    "The watch over trust": (Node, "_watch"),
+    "The watch over answers": (RecoveryDriver, "watch"),
+    "The watch over links": (Mesh, "_beat"),
+    "The listener for links": (ControlServer, "_listen"),
+    "The keeper of the worker": (Supervisor, "_run_one"),
+}
+RESTARTABLE = {
+    "Measuring of throughput": (ThroughputHistory, "watch"),
+    "The look at the disk": (ModelInventory, "watch"),
+    "Dialling": (Dialling, "_seek"),
+    "Bonjour": (Discovery, "_resolve_due"),
+}
+MAY_CREATE = {  # these wait for what they begin, or hold all others
+    "base/tasks.py",
+    "pairing/pairing_session.py",
+    "peers/speed_test.py",
+    "answers/answers.py",
+}
+
+
+async def no_worker(supervisor: Supervisor) -> int:
+    while supervisor._wanted:  # noqa: ASYNC110 - nobody tells
+        await asyncio.sleep(0.01)
+    return 0
+
+
+@asynccontextmanager
+async def running(folder: Path, *, multicast: bool = False) -> AsyncIterator[tuple[Watch, asyncio.Task[object]]]:
+    """A real node without a worker, which looks for another Mac where none is."""
+    home = paired_home(folder, 0)
+    somewhere = Place(HOST, 1)
+    node = Node(
+        NodeConfig(home=home, name="mac", host=HOST, port=0, budget_bytes=GB, multicast=multicast, peers=(somewhere,))
+    )
+    run: asyncio.Task[object] = asyncio.create_task(node.run())
+    try:
+        async with Watch(home) as watch:
+            yield watch, run
+    finally:
+        node.stop()
+        await asyncio.wait({run})
+
+
+def log_of(folder: Path) -> str:
+    return (folder / "0" / "node.log").read_text()
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tasks_module, "RESTART_S", (0.01,))
+    monkeypatch.setattr(Supervisor, "_run_one", no_worker)
+
+
+def fail(monkeypatch: pytest.MonkeyPatch, kind: type, method: str, *, times: int) -> None:
+    """It fails so often, and works then."""
+    works: Callable[..., Awaitable[object]] = getattr(kind, method)
+    left = times
+
+    async def failing(*given: object) -> object:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            return await works(*given)
+        raise KeyError(TYPED)
+
+    monkeypatch.setattr(kind, method, failing)
+
+
+@pytest.mark.parametrize("name", ESSENTIAL)
+async def test_a_node_stops_in_order_where_it_cannot_do_without_what_failed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, *ESSENTIAL[name], times=1)
+    async with running(tmp_path) as (_, run), asyncio.timeout(SEEN_S):
+        with pytest.raises(NodeError, match=f"{name} failed by a defect, and the node has stopped."):
+            await run
+    assert re.search(f"{name} failed by a defect: {PLACE}", log_of(tmp_path))
+    assert TYPED not in log_of(tmp_path)
+    assert not (tmp_path / "0" / "node.sock").exists(), "it was not stopped in order"
+
+
+@pytest.mark.usefixtures("bonjour")
+@pytest.mark.parametrize("name", RESTARTABLE)
+async def test_a_loop_that_failed_is_started_again_counted_and_shown(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(monkeypatch, *RESTARTABLE[name], times=2)
+
+    def failures(watch: Watch) -> list[LogLine]:
+        return [line for line in watch.now.logs if re.search(f"{name} failed by a defect: {PLACE}", line.text)]
+
+    async with running(tmp_path, multicast=name == "Bonjour") as (watch, run):
+        await watch.attached(SEEN_S, lambda: not run.done())
+        await watch.until(lambda seen: len(failures(seen)) == 2, SEEN_S, "failing")
+        found = [f.what async for f in watch.client.check() if f.name == "defect"]
+        assert len(found) == 1
+        assert found[0].startswith(f"{name} failed 2 times since ")
+        assert not run.done()
+    assert await run is None
+    assert TYPED not in log_of(tmp_path)
+
+
+async def test_work_that_ends_by_itself_says_where_it_failed_and_what_is_meant_to_be_said(tmp_path: Path) -> None:
+    bus, stopping = Bus(), asyncio.Event()
+    tasks = Tasks(Journal(tmp_path / "log", "mac", bus), stopping)
+
+    async def failing(error: Exception) -> None:
+        raise error
+
+    defects: list[str] = []
+    await tasks.spawn("A load", failing(KeyError(TYPED)), lambda: defects.append("unexpected"))
+    await tasks.spawn("A load", failing(NotLoaded("No model is loaded.")), lambda: defects.append("expected"))
+    tasks.spawn("A load", failing(KeyError(TYPED)))  # it has not begun when all is over
+    await tasks.stop()
+    defect, problem = [line.text for line in bus.now.logs]
+    assert re.fullmatch(f"A load failed by a defect: {PLACE}", defect)
+    assert TYPED not in defect
+    assert problem == str(NotLoaded("No model is loaded."))
+    assert defects == ["unexpected"]
+    assert not stopping.is_set()
+
+
+async def test_what_the_event_loop_calls_is_seen_too(tmp_path: Path) -> None:
+    bus = Bus()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(Tasks(Journal(tmp_path / "log", "mac", bus), asyncio.Event()).unhandled)
+    nothing: dict[str, str] = {}
+    loop.call_soon(nothing.__getitem__, TYPED)
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    (line,) = bus.now.logs
+    assert line.text.startswith("Work of the event loop failed by a defect: KeyError")
+    assert TYPED not in line.text
+
+
+def test_the_place_is_the_innermost_one_of_ours_and_holds_no_value() -> None:
+    with pytest.raises(TypeError) as caught:
+        clean_text(len)  # type: ignore[arg-type]  # the library that it asks is not ours
+    assert place_of(caught.value).startswith("TypeError at core/text.py:")
+    assert place_of(KeyError(TYPED)) == "KeyError"
+
+
+def test_what_fails_again_and_again_waits_longer_until_it_has_run_steadily() -> None:
+    back_off = BackOff((1, 5, 30), steady_s=60)
+    waits = []
+    for ran_s in (0, 0, 59, 10, 61, 0):
+        back_off.started(100.0)
+        waits.append(back_off.failed(100.0 + ran_s))
+    assert waits == [1, 5, 30, 30, 1, 5]
+    back_off.ended_well()
+    back_off.started(0.0)
+    assert back_off.failed(0.0) == 1
+
+
+def test_a_node_without_defects_says_nothing_of_them() -> None:
+    assert restart_findings({}) == []
+    (once,) = restart_findings({"Bonjour": tasks_module.Restarts(1, 0.0)})
+    assert once.what.startswith("Bonjour failed once since ")
+
+
+def test_every_task_of_the_node_is_started_here_and_every_loop_is_made_to_fail() -> None:
+    """Whoever adds a loop adds it to the tables above."""
+    folder, loops = Path(core.node.__file__).parent, dict[str, set[str]]()
+    for path in folder.rglob("*.py"):
+        for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
+            word = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            if word in ("create_task", "ensure_future", "call_later"):
+                name = path.relative_to(folder).as_posix()
+                assert name in MAY_CREATE or name == "__main__.py", f"{name} starts a task that nobody watches"
+            if word in ("essential", "restartable") and call.args and isinstance(call.args[0], ast.Constant):
+                loops.setdefault(word, set()).add(str(call.args[0].value))
+    assert loops == {"essential": set(ESSENTIAL), "restartable": set(RESTARTABLE)}
