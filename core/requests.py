@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
 from core.errors import Problem
 from core.events import Level, Plan, RecoveryChoice, Topology
-from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_LOGPROBS, MAX_ROWS
+from core.sampling_options import Natural, Option, Positive, Sampling
+from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 
 MAX_WINDOW: Final = 16
 DEFAULT_MAX_TOKENS: Final = 512
-PENALTY_CONTEXT: Final = 20  # as mlx-lm
 
-Positive = Annotated[int, msgspec.Meta(ge=1)]
-Natural = Annotated[int, msgspec.Meta(ge=0)]
 Figure = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 FindingState = Literal["ok", "warn", "bad", "unknown"]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
-StopTexts = Annotated[tuple[Annotated[str, msgspec.Meta(min_length=1)], ...], msgspec.Meta(max_length=16)]
+StopTexts = Annotated[
+    tuple[Annotated[str, msgspec.Meta(min_length=1)], ...],
+    msgspec.Meta(max_length=16),
+    Option("before this text; can be repeated", "Stop texts", "the answer ends before; | between two"),
+]
 RandomId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
 
 
@@ -67,40 +68,31 @@ class Message(Body, frozen=True, kw_only=True):
     content: str
 
 
-class Sampling(Body, frozen=True, kw_only=True):
-    """How a token is chosen, by mlx-lm's own samplers and logits processors; the defaults take the most likely one.
-
-    `seed` makes it repeatable. `top_k` 0, `top_p` 0 and `min_p` 0 cut nothing off. A penalty looks at as many of the
-    last tokens, the prompt's among them, as its context says. `logit_bias` is added, by token id. `logprobs`: tell the
-    logarithm of the probability of every token, and of so many of the most likely ones.
+class AnswerOptions(Body, frozen=True, kw_only=True):
+    """An answer of at least `min_tokens` and at most `max_tokens` tokens: what a request says in each of its forms,
+    from the person to the process that runs it.
     """
 
-    temperature: Annotated[float, msgspec.Meta(ge=0, le=5)] = 0.0
-    top_p: Share = 0.0
-    top_k: Natural = 0
-    min_p: Share = 0.0
-    repetition_penalty: Annotated[float, msgspec.Meta(gt=0, le=10)] | None = None
-    repetition_context: Positive = PENALTY_CONTEXT
-    presence_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
-    presence_context: Positive = PENALTY_CONTEXT
-    frequency_penalty: Annotated[float, msgspec.Meta(ge=-2, le=2)] | None = None
-    frequency_context: Positive = PENALTY_CONTEXT
-    logit_bias: dict[int, Annotated[float, msgspec.Meta(ge=-100, le=100)]] = {}
-    seed: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
+    sampling: Sampling = Sampling()
+    max_tokens: Annotated[
+        Positive,
+        Option("after N tokens (default %(default)s)", "Max tokens", "the answer ends after so many", short="max"),
+    ] = DEFAULT_MAX_TOKENS
+    min_tokens: Annotated[Natural, Option("not by itself before there are N tokens")] = 0
+
+    @property
+    def answer_options(self) -> dict[str, Any]:
+        """These fields, by name, for another form of the same request."""
+        return {name: getattr(self, name) for name in AnswerOptions.__struct_fields__}
 
 
-class ChatRequest(Body, frozen=True, kw_only=True):
-    """One answer of at least `min_tokens` and at most `max_tokens` tokens, which ends before the first of the texts in
-    `stop`, wherever the borders of its tokens lie. `raw` sends the last message without the chat template. Without
-    `keep` nothing of it is on disk once it has ended.
+class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
+    """One answer, which also ends before the first of the texts in `stop`, wherever the borders of its tokens lie.
+    `raw` sends the last message without the chat template. Without `keep` nothing of it is on disk once it has ended.
     """
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
-    max_tokens: Positive = DEFAULT_MAX_TOKENS
-    min_tokens: Natural = 0
     stop: StopTexts = ()
-    sampling: Sampling = Sampling()
     raw: bool = False
     keep: bool = True
 
@@ -310,13 +302,11 @@ class SavedSession(Body, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
-class ChatOptions(Body, frozen=True, kw_only=True):
+class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
     """How the answers of a conversation are asked for, as in `ChatRequest`; `system` is its first message, if any."""
 
-    sampling: Sampling = Sampling()
-    max_tokens: Positive = DEFAULT_MAX_TOKENS
     stop: StopTexts = ()
-    system: str = ""
+    system: Annotated[str, Option(label="System prompt", hint="what the model is told before all else")] = ""
 
 
 class KeptTurn(Body, frozen=True, kw_only=True):

@@ -24,7 +24,6 @@ KV_BITS: Final = (4, 8)
 DEFAULT_ROWS: Final = 8
 MAX_LANE_ROWS: Final = 64
 QUEUE_LIMIT: Final = 8
-MAX_LOGPROBS: Final = 20
 
 
 class Home(msgspec.Struct, frozen=True):

@@ -31,7 +31,7 @@ from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, mak
 from core.bench.partner import Partner, partner
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, end_s, labelled, median_activity, timeline
-from core.requests import Sampling
+from core.sampling_options import Sampling
 
 REACH: Final = 1.8
 COUNTS_FROM_MS: Final = 20.0

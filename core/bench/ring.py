@@ -23,13 +23,12 @@ from core.errors import error_from
 from core.events import Plan, Sight, Stage, Topology
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.models.files.layout import read_layout
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from core.settings import PREFILL_CHUNK
 from core.worker.messages import (
     AnswerDone,
     Cancel,
     Connect,
-    Generate,
     Join,
     LinkBroken,
     Linked,
@@ -166,7 +165,7 @@ class WorkerRing:
 
     def send(self, request: Request) -> None:
         """Ask, and do not wait. Raises WorkerDied."""
-        self.workers[0].send(Generate(request=request))
+        self.workers[0].send(request)
 
     def cancel(self, request_id: str) -> None:
         """Take a request back. Raises WorkerDied."""

@@ -2,14 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Annotated, Final
+
 import msgspec
 
+from core.engine.work import Count
 from core.events import FinishReason
-from core.requests import Sampling
+from core.requests import AnswerOptions
+from core.sampling_options import Sampling
+
+ID_BYTES: Final = 16
+RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
 
 
-class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: continue `tokens` by at most `max_tokens`; one of `eos` ends it, once there are `min_tokens`.
+class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """What whoever chooses the tokens of row `request` has to know; it travels where that is another Mac than the head.
+    `written`: so many tokens of its answer are there already. `prompt`: as much of the end of prompt and answer as
+    penalties look at. None of `eos` is chosen before there are `min_tokens` tokens.
+    """
+
+    request: RequestId
+    sampling: Sampling
+    prompt: tuple[int, ...] = ()
+    eos: tuple[int, ...] = ()
+    min_tokens: int = 0
+    written: Count = 0
+
+
+class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
+    """One row: continue `tokens`; one of `eos` ends it, once there are `min_tokens`.
 
     `request_id` is 32 hex characters. `written`: so much of the answer is committed already; it goes on behind that,
     as if it had never stopped, and counts from there.
@@ -17,16 +38,26 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
 
     request_id: str
     tokens: list[int]
-    max_tokens: int
-    min_tokens: int = 0
-    eos: list[int] = []
-    sampling: Sampling = Sampling()
-    written: list[int] = []
+    eos: list[int] = msgspec.field(default_factory=list)
+    written: list[int] = msgspec.field(default_factory=list)
 
     @property
     def beginning(self) -> list[int]:
         """What is known before the next token is chosen: prompt and what is written of the answer."""
         return self.tokens + self.written
+
+    @property
+    def admit(self) -> Admit:
+        """What its tokens are chosen by."""
+        known = self.beginning
+        return Admit(
+            request=bytes.fromhex(self.request_id),
+            sampling=self.sampling,
+            prompt=tuple(known[max(0, len(known) - self.sampling.lookback) :]),
+            eos=tuple(self.eos),
+            min_tokens=self.min_tokens,
+            written=len(self.written),
+        )
 
     @property
     def ended(self) -> FinishReason | None:

@@ -7,16 +7,21 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from math import isfinite
-from typing import Any, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import mlx.core as mx
+import msgspec
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
+from core.engine.requests import Admit
 from core.errors import UsageError
-from core.requests import Sampling
+from core.sampling_options import MAX_LOGPROBS, Sampling
 
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
 DRAWS_AT_ONCE: Final = 1024  # as many as are held in memory until they are evaluated
+
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+Logprob = Annotated[float, msgspec.Meta(le=1e9)]
 
 
 class Picked(NamedTuple):
@@ -24,40 +29,31 @@ class Picked(NamedTuple):
     they were asked for. They are of what the processors left, before temperature.
     """
 
-    token: int
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+    token: TokenId
+    logprob: Logprob | None = None
+    top: Annotated[tuple[tuple[TokenId, Logprob], ...], msgspec.Meta(max_length=MAX_LOGPROBS)] = ()
 
 
 class RowSampler:
     """How one row chooses its tokens: it counts them, knows its history, and has a random state of its own.
 
-    `prompt`: token ids below `vocab_size`, the last `written` of which are answer already: it goes on as if it had
-    chosen them itself. None of `eos` is chosen before there are `min_tokens` tokens. Raises UsageError for what this
-    vocabulary cannot give.
+    It goes on behind what is written of `row` as if it had chosen that itself; token ids of its prompt are below
+    `vocab_size`. Raises UsageError for what this vocabulary cannot give.
     """
 
-    def __init__(
-        self,
-        sampling: Sampling,
-        *,
-        prompt: Sequence[int],
-        eos: Sequence[int],
-        min_tokens: int,
-        vocab_size: int,
-        written: int = 0,
-    ) -> None:
+    def __init__(self, row: Admit, vocab_size: int) -> None:
+        sampling = row.sampling
         _check(sampling, vocab_size)
         self.draws = sampling.temperature > 0
         self.logprobs = sampling.logprobs
         key = mx.random.key(int.from_bytes(os.urandom(8)) if sampling.seed is None else sampling.seed)
-        self.key = _drawn(key, written) if self.draws else key
+        self.key = _drawn(key, row.written) if self.draws else key
         self._sample = make_sampler(sampling.temperature, sampling.top_p, sampling.min_p, top_k=sampling.top_k)
         self._processors = _processors(sampling)
-        self._context = max(sampling.repetition_context, sampling.presence_context, sampling.frequency_context)
-        self._history = list(prompt)
-        self._eos = [token for token in eos if 0 <= token < vocab_size]
-        self._owed = min_tokens - written if self._eos else 0
+        self._lookback = max(1, sampling.lookback)
+        self._history = list(row.prompt)
+        self._eos = [token for token in row.eos if 0 <= token < vocab_size]
+        self._owed = row.min_tokens - row.written if self._eos else 0
 
     @property
     def processes(self) -> bool:
@@ -74,7 +70,7 @@ class RowSampler:
         since, but no more of it than they look at.
         """
         if self._processors:
-            history = mx.array(self._history[-self._context :])
+            history = mx.array(self._history[-self._lookback :])
             for processor in self._processors:
                 logits = processor(history, logits)
         if self._owed > 0:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
+from core.engine.requests import Admit
 from core.engine.steps import Replies
 from core.engine.work import Op
 from core.errors import LinkError, MaclusterError, ProtocolError, StageFailed
@@ -23,7 +24,6 @@ from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
     NO_STEP,
     TOKEN_TYPES,
-    Admit,
     Begin,
     Dismiss,
     Order,

@@ -20,7 +20,7 @@ from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Batching, Prefilled, Report, Samples, StageSample, Token
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
-from core.worker.remote_sampling import admission
+from core.worker.remote_sampling import check_admission
 from core.worker.sessions import SessionRequest, SessionTransfers
 from core.worker.work_frames import Begin, Dismiss, Word
 
@@ -101,15 +101,12 @@ class Head:
             return
         try:
             _check_tokens(request, self._vocabulary)
-            sampler = RowSampler(
-                request.sampling,
-                prompt=request.beginning,
-                eos=request.eos,
-                min_tokens=request.min_tokens,
-                vocab_size=self._vocabulary,
-                written=len(request.written),
-            )
-            words: list[Word] = [] if self._pipeline.chooses else [admission(request)]
+            admit = request.admit
+            sampler = RowSampler(admit, self._vocabulary)
+            words: list[Word] = []
+            if not self._pipeline.chooses:
+                check_admission(admit)
+                words.append(admit)
             # elsewhere nobody can say which of several guesses are right, unless the most likely token is chosen always
             self._scheduler.submit(request, guess=self._pipeline.chooses or sampler.is_plain)
         except MaclusterError as error:

@@ -14,6 +14,7 @@ from time import monotonic, perf_counter
 
 import mlx.core as mx
 
+from core.engine.requests import Request
 from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoAnswer, NotLoaded, Problem
 from core.events import Plan
 from core.link.channel import listen
@@ -30,7 +31,6 @@ from core.worker.messages import (
     Command,
     Connect,
     Failed,
-    Generate,
     Join,
     LinkBroken,
     Linked,
@@ -113,11 +113,11 @@ class Worker:
                 self._connect(command)
             case Prove():
                 self._prove(command)
-            case Generate() if self._head:
-                self._head.submit(command.request)
-            case Generate():
+            case Request() if self._head:
+                self._head.submit(command)
+            case Request():
                 no_model = LinkLost("No model is loaded in this worker.").problem
-                self._report(untouched(command.request, "error", no_model))
+                self._report(untouched(command, "error", no_model))
             case Cancel() if self._head:
                 self._head.cancel(command.request_id)
             case SaveSession() if self._head:

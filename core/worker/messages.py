@@ -72,12 +72,6 @@ class Prove(PipeMessage, frozen=True, kw_only=True):
     verify: bool
 
 
-class Generate(PipeMessage, frozen=True, kw_only=True):
-    """Head only: one answer, among others that run at the same time. Answered by `Prefilled`, `Token`, `AnswerDone`."""
-
-    request: Request
-
-
 class Cancel(PipeMessage, frozen=True, kw_only=True):
     """Head only: end this answer after the current step; the others go on."""
 
@@ -289,7 +283,8 @@ class Traced(PipeMessage, frozen=True, kw_only=True):
     seen: tuple[Sight, ...] = ()
 
 
-Command = Join | Load | Connect | Prove | Generate | Cancel | SaveSession | LoadSession | StopSession | Trace
+# a Request, to the head only, is answered by Prefilled, Token and AnswerDone, among others that run at the same time
+Command = Join | Load | Connect | Prove | Request | Cancel | SaveSession | LoadSession | StopSession | Trace
 Report = (
     Listening
     | Loading

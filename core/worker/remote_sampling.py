@@ -4,35 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite
-from typing import Annotated, Final
+from typing import Final
 
 import mlx.core as mx
 import msgspec
 
-from core.engine.requests import Request
+from core.engine.requests import Admit
 from core.engine.sampling import Picked, RowSampler, pick_all, pick_each
 from core.errors import ProtocolError, UsageError
 from core.link.frames import Buffer
-from core.requests import Sampling
-from core.settings import MAX_CONTROL_BODY, MAX_LANE_ROWS, MAX_LOGPROBS
-from core.worker.work_frames import UNREADABLE, Admit
+from core.settings import MAX_CONTROL_BODY, MAX_LANE_ROWS
+from core.worker.work_frames import UNREADABLE
 
 ROWS_LIMIT: Final = 16 * MAX_LANE_ROWS
 ADMISSION_BYTES: Final = MAX_CONTROL_BODY // 2
 
-Token = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-Float = Annotated[float, msgspec.Meta(le=1e9)]
-
-
-class SamplerChoice(msgspec.Struct, frozen=True, array_like=True):
-    """`core.engine.sampling.Picked`, as it travels."""
-
-    token: Token
-    logprob: Float | None = None
-    top: Annotated[tuple[tuple[Token, Float], ...], msgspec.Meta(max_length=MAX_LOGPROBS)] = ()
-
-
-_choices = msgspec.msgpack.Decoder(list[list[SamplerChoice]])
+_choices = msgspec.msgpack.Decoder(list[list[Picked]])
 
 
 class RemoteSamplers:
@@ -54,14 +41,7 @@ class RemoteSamplers:
             raise ProtocolError("A row was admitted with tokens that the model does not have.")
         if row.written >= self._context:  # each of them takes time
             raise ProtocolError(f"A row was admitted with {row.written} tokens in a context of {self._context}.")
-        self._rows[row.request] = RowSampler(
-            row.sampling,
-            prompt=row.prompt,
-            eos=row.eos,
-            min_tokens=row.min_tokens,
-            vocab_size=self._vocabulary,
-            written=row.written,
-        )
+        self._rows[row.request] = RowSampler(row, self._vocabulary)
 
     def dismiss(self, request: bytes) -> None:
         """A row is over."""
@@ -82,26 +62,16 @@ class RemoteSamplers:
         return [pick_each(samplers[0], logits[0])]
 
 
-def admission(request: Request) -> Admit:
-    """What the Mac with the output head is told. Raises UsageError where that is too much to travel."""
-    sampling = request.sampling
-    admit = Admit(
-        request=bytes.fromhex(request.request_id),
-        sampling=sampling,
-        prompt=tuple(request.beginning[-_context(sampling) :]) if _looks_back(sampling) else (),
-        eos=tuple(request.eos),
-        min_tokens=request.min_tokens,
-        written=len(request.written),
-    )
-    if len(msgspec.msgpack.encode(admit)) > ADMISSION_BYTES:
+def check_admission(row: Admit) -> None:
+    """Raises UsageError where it is too much to travel."""
+    if len(msgspec.msgpack.encode(row)) > ADMISSION_BYTES:
         what = "The sampling of this request is too long to send to the Mac that chooses the tokens."
         raise UsageError(what, "Ask with a shorter logit bias or penalty context, or load the model as private.")
-    return admit
 
 
 def encode_choices(rows: Sequence[Sequence[Picked]]) -> list[Buffer]:
     """The payload of a TOKEN frame."""
-    return [msgspec.msgpack.encode([[SamplerChoice(*picked) for picked in row] for row in rows])]
+    return [msgspec.msgpack.encode(rows)]
 
 
 def decode_choices(payload: Buffer, rows: int, positions: int, vocabulary: int) -> list[list[Picked]]:
@@ -117,13 +87,4 @@ def decode_choices(payload: Buffer, rows: int, positions: int, vocabulary: int) 
     values = [value for c in choices for value in (c.logprob or 0.0, *(value for _, value in c.top))]
     if not all(token < vocabulary for token in ids) or not all(map(isfinite, values)):
         raise ProtocolError(f"A token frame names tokens that are not below {vocabulary}, or no numbers.")
-    return [[Picked(*msgspec.structs.astuple(choice)) for choice in row] for row in told]
-
-
-def _looks_back(sampling: Sampling) -> bool:
-    penalties = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty)
-    return any(penalty for penalty in penalties)
-
-
-def _context(sampling: Sampling) -> int:
-    return max(sampling.repetition_context, sampling.presence_context, sampling.frequency_context)
+    return told

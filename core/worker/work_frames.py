@@ -10,19 +10,18 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from typing import Annotated, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
-from core.engine.work import Count, Handle, Op
+from core.engine.requests import ID_BYTES, Admit, RequestId
+from core.engine.work import Handle, Op
 from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
 from core.link.frames import Buffer, Flag, FrameType
-from core.requests import Sampling
 from core.text import clean_text
 
 WORK: Final = struct.Struct("<QQIH")
-ID_BYTES: Final = 16
 TOKEN_TYPES: Final = frozenset({FrameType.PROMPT_TOKENS, FrameType.STEP_TOKEN})
 WORK_TYPES: Final = TOKEN_TYPES | {
     FrameType.ACTIVATION,
@@ -40,22 +39,6 @@ EVERY: Final = int(Flag.EVERY)
 
 # what msgspec raises for bytes that no honest peer sends
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
-
-RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-
-
-class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
-    """Row `request` begins, where its tokens are chosen on another Mac than the head. `written`: so many
-    tokens of its answer are there already. `prompt`: as much of the end of prompt and answer as penalties look at. None
-    of `eos` is chosen before there are `min_tokens` tokens.
-    """
-
-    request: RequestId
-    sampling: Sampling
-    prompt: tuple[int, ...] = ()
-    eos: tuple[int, ...] = ()
-    min_tokens: int = 0
-    written: Count = 0
 
 
 class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -18,9 +18,9 @@ from core.link.arrays import encode_arrays
 from core.link.channel import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
 from core.models.made.maker import make_model
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id
-from core.worker.messages import AnswerDone, Connect, Generate, LinkBroken, StageSample
+from core.worker.messages import AnswerDone, Connect, LinkBroken, StageSample
 from core.worker.neighbours import plan_digest
 from core.worker.ring import read_samples
 from core.worker.work_frames import (
@@ -150,7 +150,7 @@ def begun(behind: Behind, *, sampling: Sampling = WARM) -> tuple[Request, WorkFr
     behind.link()
     behind.stand()
     request = a_request([5], max_tokens=3, sampling=sampling)
-    behind.victim.send(Generate(request=request))
+    behind.victim.send(request)
     while (work := behind.asked()).kind is not ACTIVATION:
         behind.answer(work)
     return request, work

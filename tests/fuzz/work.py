@@ -10,16 +10,16 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.engine.requests import Admit
 from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from core.worker.kv_parts import Exchange, KvPart, Verb, decode_part, encode_part
 from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
     WORK,
-    Admit,
     Begin,
     Dismiss,
     ResumeState,

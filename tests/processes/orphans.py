@@ -16,7 +16,7 @@ from core.bench.macs import BenchMacs, make_macs
 from core.bench.ring import HOST, LOAD_S, START_S, a_request, plan_of
 from core.bench.worker import BareWorker
 from core.models.files.layout import read_layout
-from core.worker.messages import Connect, Generate, Join, Listening, Load, Loaded, Loading, Token
+from core.worker.messages import Connect, Join, Listening, Load, Loaded, Loading, Token
 
 WHAT = ("idle", "dialling", "accepting", "computing", "loading")
 
@@ -40,7 +40,7 @@ def main(model: Path, port: int, folder: Path) -> None:
     for what in ("dialling", "accepting"):
         cluster = macs.cluster.encode()
         workers[what].send(Connect(plan=shared, cluster=cluster, next_host=HOST, next_port=port))
-    workers["computing"].send(Generate(request=a_request([5, 6, 7], max_tokens=100_000)))
+    workers["computing"].send(a_request([5, 6, 7], max_tokens=100_000))
     workers["computing"].expect(Token, LOAD_S)
     born = BareWorker(0)
     print(json.dumps({"born": born.pid, **{what: worker.pid for what, worker in workers.items()}}), flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from tests.support.cluster import Make, ask, reference, running_demo
 
 PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 100]

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from core.bench.ring import WorkerRing, a_request, worker_ring
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Token, TraceSpan
 from tests.support.alone import Alone, wanders

@@ -24,7 +24,7 @@ from core.models.files.layout import read_layout
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.ring.supervisor import Supervisor
-from core.worker.messages import AnswerDone, Connect, Generate, Linked, Load, Report, Worked
+from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
 from core.worker.telemetry import TELL_EVERY_S
 from tests.support.cluster import Make, running_demo
 from tests.support.tasks import tasks_of
@@ -235,7 +235,7 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
             cluster = macs.cluster.encode()
             supervisor.send(Connect(plan=plan, cluster=cluster, next_host=HOST, next_port=port))
         await until(lambda: sum(isinstance(report, Linked) for report in reports) == 2)
-        pair[0].send(Generate(request=a_request([5, 6, 7], max_tokens=TOKENS)))
+        pair[0].send(a_request([5, 6, 7], max_tokens=TOKENS))
         await until(lambda: any(isinstance(report, AnswerDone) for report in reports))
         await until(lambda: pair[0].step == pair[1].step > 0)
         assert not any(isinstance(report, Worked) for report in reports), "nobody else needs to know"

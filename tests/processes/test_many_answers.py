@@ -15,7 +15,7 @@ import pytest_asyncio
 
 from core.errors import Busy
 from core.events import RequestStarted
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from core.settings import DEFAULT_ROWS, QUEUE_LIMIT
 from tests.support.cluster import ANSWER_S, Make, ask, begin, finish, reference, running_demo, tokens_seen
 from tui.cli.demo import Demo

@@ -12,7 +12,7 @@ import pytest
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.events import Topology
 from core.plan.stage_roles import sights
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
 from tests.support.requests import SAMPLINGS, some_requests

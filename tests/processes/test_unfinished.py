@@ -16,7 +16,7 @@ import pytest_asyncio
 
 from core.events import TokenEvent
 from core.models.text.tokenizer import Tokens
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from tests.support.cluster import GREEDY, Make, ask, begin, reference, running_demo, tokens_seen
 from tui.cli.demo import START_S, Demo
 from tui.cli.watch import Watch

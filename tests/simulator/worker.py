@@ -10,6 +10,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
+from core.engine.requests import Request
 from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, StageFailed
 from core.events import Plan
 from core.plan.stage_roles import duty
@@ -17,7 +18,6 @@ from core.worker.messages import (
     Cancel,
     Connect,
     Failed,
-    Generate,
     Join,
     LinkBroken,
     Linked,
@@ -104,12 +104,12 @@ class Worker:
                     self._send(("proof", command.plan_gen))
                 else:
                     self._proved(command.plan_gen)
-            case Generate() if self._engine:
-                self._engine.submit(command.request)
+            case Request() if self._engine:
+                self._engine.submit(command)
             case Cancel() if self._engine:
                 self._engine.cancel(command.request_id)
-            case Generate():
-                self._report(untouched(command.request, LinkLost("No model is loaded in this worker.").problem))
+            case Request():
+                self._report(untouched(command, LinkLost("No model is loaded in this worker.").problem))
 
     def _wait(self, phase: str, then: Callable[[], None] | None, after: float = DIAL_S) -> None:
         if self._patience:

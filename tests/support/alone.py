@@ -12,7 +12,7 @@ from mlx_lm.generate import generate_step
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from core.engine.requests import Request
-from core.requests import Sampling
+from core.sampling_options import Sampling
 
 
 class Said(NamedTuple):

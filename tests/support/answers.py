@@ -25,13 +25,13 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle
-from core.requests import AnswerId, ChatRequest, Message, Sampling
+from core.requests import AnswerId, ChatRequest, Message
+from core.sampling_options import Sampling
 from core.worker.messages import (
     LENGTH,
     AnswerDone,
     Cancel,
     Command,
-    Generate,
     Prefilled,
     Report,
     Token,
@@ -101,7 +101,7 @@ class Desk:
 
     @property
     def asked(self) -> list[Request]:
-        return [command.request for command in self.pipe.sent if isinstance(command, Generate)]
+        return [command for command in self.pipe.sent if isinstance(command, Request)]
 
     def handed(self, request_id: str) -> Request:
         """What the worker was asked for last in this answer."""

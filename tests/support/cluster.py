@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from core.events import RequestDone, TokenEvent
-from core.requests import ChatRequest, Message, Sampling
+from core.requests import ChatRequest, Message
+from core.sampling_options import Sampling
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.watch import Watch
 

@@ -9,7 +9,7 @@ import pytest
 
 from core.bench.ring import a_request
 from core.engine.requests import Request
-from core.requests import Sampling
+from core.sampling_options import Sampling
 
 CHUNK: Final = 8
 CUTS: Final = (3, 6)

@@ -7,78 +7,45 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from math import inf, isfinite
-from typing import Final
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from core.errors import MaclusterError, UsageError, error_from
 from core.events import Recovery, RequestDone, TokenEvent
-from core.requests import PENALTY_CONTEXT, AnswerId, ChatRequest, Message, Sampling, UnfinishedAnswer
+from core.requests import AnswerId, ChatRequest, Message, UnfinishedAnswer
+from core.sampling_options import option_fields
 from core.text import clean_text
 from tui.cli import report
 from tui.cli.watch import Watch
 from tui.client import check
 
+PLAIN: Final = ChatRequest(messages=(), max_tokens=200)  # what is asked without an option
 ANSWER_S: Final = 3600.0
 CANCEL_S: Final = 2.0
+
+_Struct = TypeVar("_Struct", bound=Struct)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """How tokens are chosen, and where the answer ends."""
     command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
-    end = command.add_argument_group("where the answer ends")
-    end.add_argument("--max-tokens", type=int, default=200, metavar="N", help="after N tokens (default %(default)s)")
-    end.add_argument("--min-tokens", type=int, default=0, metavar="N", help="not by itself before there are N tokens")
-    end.add_argument("--stop", action="append", default=[], metavar="TEXT", help="before this text; can be repeated")
-    choice = command.add_argument_group("how each token is chosen")
-    for option, text in (
-        ("--temperature", "0: the most likely one (default); the higher, up to 5, the less likely ones come through"),
-        ("--top-p", "leave out all but the most likely that together have this probability; 0: off"),
-        ("--min-p", "leave out what is less likely than this share of the most likely; 0: off"),
-    ):
-        choice.add_argument(option, type=_number, default=0.0, metavar="X", help=text)
-    choice.add_argument("--top-k", type=int, default=0, metavar="N", help="leave out all but the N most likely; 0: off")
-    for option, text in (
-        ("--repetition-penalty", "above 1 makes the last {} tokens less likely to come again, below 1 more likely"),
-        ("--presence-penalty", "subtract X, -2 to 2, from the logits of the last {} tokens"),
-        ("--frequency-penalty", "subtract X, -2 to 2, each time that a token is among the last {}"),
-    ):
-        choice.add_argument(option, type=_number, metavar="X", help=text.format(PENALTY_CONTEXT))
-    choice.add_argument(
-        "--logit-bias",
-        type=_bias,
-        action="append",
-        default=[],
-        metavar="ID=VALUE",
-        help="add VALUE, -100 to 100, to the logit of token ID; can be repeated",
-    )
-    choice.add_argument("--seed", type=int, metavar="N", help="choose the same tokens every time")
-    likely = "with --json: how likely each token was, and the N likeliest, up to 20"
-    choice.add_argument("--logprobs", type=int, metavar="N", help=likely)
+    _add(command.add_argument_group("where the answer ends"), PLAIN)
+    _add(command.add_argument_group("how each token is chosen"), PLAIN.sampling)
 
 
 def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
     """Raises UsageError for what cannot be asked."""
     if args.logprobs is not None and not args.json:
         raise UsageError("Logprobs are told in JSON only.", "Add --json.")
-    request = ChatRequest(
+    request = replace(
+        _asked(PLAIN, args),
         messages=(Message(role="user", content=prompt),),
-        max_tokens=args.max_tokens,
-        min_tokens=args.min_tokens,
-        stop=tuple(args.stop),
-        sampling=Sampling(
-            temperature=args.temperature,
-            top_p=args.top_p,
-            top_k=args.top_k,
-            min_p=args.min_p,
-            repetition_penalty=args.repetition_penalty,
-            presence_penalty=args.presence_penalty,
-            frequency_penalty=args.frequency_penalty,
-            logit_bias=dict(args.logit_bias),
-            seed=args.seed,
-            logprobs=args.logprobs,
-        ),
+        sampling=_asked(PLAIN.sampling, args),
         raw=args.ignore_chat_template,
     )
     check(request)
@@ -217,6 +184,25 @@ class _Answer:
             print(report.done_line(self.done))
 
 
+def _add(group: argparse._ArgumentGroup, plain: Struct) -> None:
+    """An option for each field that people can set here."""
+    for name, kind, option in option_fields(type(plain)):
+        if option.help:
+            flag, usual, (read, metavar) = f"--{name.replace('_', '-')}", getattr(plain, name), _TYPED[kind]
+            often: dict[str, Any] = {"action": "append", "default": []} if kind in (dict, tuple) else {"default": usual}
+            group.add_argument(flag, type=read, metavar=metavar, help=option.help, **often)
+
+
+def _asked(plain: _Struct, args: argparse.Namespace) -> _Struct:
+    """`plain` with what its options say."""
+    changes = {}
+    for name, kind, option in option_fields(type(plain)):
+        if option.help:
+            value = getattr(args, name)
+            changes[name] = kind(value) if isinstance(value, list) else value
+    return replace(plain, **changes)
+
+
 def _number(text: str) -> float:
     try:
         number = float(text)
@@ -232,3 +218,12 @@ def _bias(text: str) -> tuple[int, float]:
     if not token.isascii() or not token.isdigit():
         raise argparse.ArgumentTypeError(f"{text!r} is not a token id and a number, such as 42=-5")
     return int(token), _number(value)
+
+
+# how a value of each kind is typed
+_TYPED: Final[dict[type, tuple[Callable[[str], Any], str]]] = {
+    float: (_number, "X"),
+    int: (int, "N"),
+    tuple: (str, "TEXT"),
+    dict: (_bias, "ID=VALUE"),
+}

@@ -203,8 +203,7 @@ def _request(now: UiState) -> ChatRequest:
     options = now.chat.options
     return ChatRequest(
         messages=conversation.messages(now),
-        max_tokens=options.max_tokens,
         stop=options.stop,
-        sampling=options.sampling,
         keep=not now.chat.is_private,
+        **options.answer_options,
     )

@@ -18,7 +18,7 @@ from tui.control.keymap import SAMPLING
 from tui.screens.base import SizedScreen
 from tui.state.chats import PRESETS, option_words
 from tui.state.format import BAD, DIM, between
-from tui.state.sampling import FIELDS, options_of, texts_of
+from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.messages import Noted
@@ -57,9 +57,9 @@ conversation."""
                 yield self._presets
             with VerticalScroll(id="fields", classes="pane", can_focus=False):
                 for field in FIELDS:
-                    wide = field.name in ("stop", "system")
+                    wide = field.kind in (tuple, str)
                     with Horizontal(classes="field wide-field" if wide else "field"):
-                        yield Static(field.label, classes="label", markup=False)
+                        yield Static(field.option.label, classes="label", markup=False)
                         yield from (self._inputs[field.name], self._words[field.name])
         yield KeyBar()
         yield TooSmall()
@@ -95,7 +95,7 @@ conversation."""
         """Fill in a preset; the rest stays as it is typed."""
         event.stop()
         preset = texts_of(ChatOptions(sampling=list(PRESETS.values())[event.option_index]))
-        for name in ("temperature", "top_p", "top_k", "min_p", "repetition_penalty"):
+        for name in PRESET:
             self._inputs[name].value = preset[name]
         self._inputs["temperature"].focus()
 
@@ -105,7 +105,7 @@ conversation."""
         if wrong:
             name = next(iter(wrong))
             self._inputs[name].focus()
-            self.post_message(Noted(f"{next(f.label for f in FIELDS if f.name == name)}: {wrong[name]}."))
+            self.post_message(Noted(f"{next(f.option.label for f in FIELDS if f.name == name)}: {wrong[name]}."))
             return
         self._use(options)
         self.dismiss()
@@ -129,7 +129,7 @@ conversation."""
         self._title.draw(title_content(words, self._title.size.width))
         for field in FIELDS:
             why = wrong.get(field.name)
-            line = Content.styled(f"✗ {why}", BAD) if why else Content.styled(field.limits, DIM)
+            line = Content.styled(f"✗ {why}", BAD) if why else Content.styled(field.option.hint, DIM)
             self._words[field.name].draw(line)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 import msgspec
+from msgspec import Struct
 
 from core.events import Value
-from core.requests import ChatOptions, Conversation, KeptTurn, Sampling
+from core.requests import ChatOptions, Conversation, KeptTurn
+from core.sampling_options import Sampling, option_fields
 from core.text import Clean, clean_text
 from tui.state.turns import INTERRUPTED, Turn
 
@@ -87,19 +89,17 @@ def reseeded(options: ChatOptions) -> ChatOptions:
 
 def option_words(options: ChatOptions) -> list[str]:
     """What differs from the defaults, in few words: "temp 0.7", "seed 4", "system prompt"."""
-    now, plain = options.sampling, Sampling()
-    named = (
-        ("temp", now.temperature, plain.temperature),
-        ("top-p", now.top_p, plain.top_p),
-        ("top-k", now.top_k, plain.top_k),
-        ("min-p", now.min_p, plain.min_p),
-        ("repetition", now.repetition_penalty, plain.repetition_penalty),
-        ("seed", now.seed, plain.seed),
-        ("max", options.max_tokens, ChatOptions().max_tokens),
-    )
-    words = [f"{name} {value}" for name, value, usual in named if value != usual]
+    words = [*_number_words(options.sampling, Sampling()), *_number_words(options, ChatOptions())]
     words += [f"stop {len(options.stop)}"] if options.stop else []
     return words + (["system prompt"] if options.system else [])
+
+
+def _number_words(now: Struct, plain: Struct) -> list[str]:
+    return [
+        f"{option.short or option.label.lower()} {getattr(now, name)}"
+        for name, kind, option in option_fields(type(plain))
+        if option.label and kind in (int, float) and getattr(now, name) != getattr(plain, name)
+    ]
 
 
 def _kept_turn(turn: Turn) -> KeptTurn:

@@ -5,29 +5,27 @@ from __future__ import annotations
 import secrets
 from collections.abc import Collection
 
-import msgspec
+from msgspec.structs import asdict, replace
 
 from core.errors import UsageError
 from core.events import Plan
 from core.node.answers.token_log import AnswerRecord, Written
-from core.requests import AnswerId, ChatRequest, Sampling, UnfinishedAnswer
+from core.requests import AnswerId, ChatRequest, UnfinishedAnswer
+from core.sampling_options import Sampling
 
 
 def opening_of(request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan) -> AnswerRecord:
     """A new answer. Raises UsageError where the context has no room for it."""
+    most = _most(prompt, request.max_tokens, request.min_tokens, plan)
+    asked = replace(request, sampling=_seeded(request.sampling), max_tokens=most)
     return AnswerRecord(
+        **asdict(asked),
         request_id=secrets.token_hex(16),
         model=plan.model,
         fingerprint=plan.fingerprint,
         prompt=prompt,
-        sampling=_seeded(request.sampling),
-        macs=tuple(s.device_id for s in plan.stages),
-        messages=request.messages,
-        max_tokens=_most(prompt, request.max_tokens, request.min_tokens, plan),
-        min_tokens=request.min_tokens,
         eos=sorted(eos),
-        stop=request.stop,
-        keep=request.keep,
+        macs=tuple(s.device_id for s in plan.stages),
     )
 
 
@@ -39,7 +37,7 @@ def going_on(written: Written, plan: Plan) -> AnswerRecord:
         what = f"{len(old.prompt) + len(written.tokens)} tokens leave no room in a context of {plan.context}."
         raise UsageError(what, "Load the model with a larger --context.")
     macs = sorted(written.macs | {stage.device_id for stage in plan.stages})
-    return msgspec.structs.replace(old, max_tokens=most, macs=tuple(macs))
+    return replace(old, max_tokens=most, macs=tuple(macs))
 
 
 def chosen(found: list[Written], wanted: AnswerId) -> Written:
@@ -69,7 +67,7 @@ def _seeded(sampling: Sampling) -> Sampling:
     """With a seed, another worker can draw on where the first one stopped."""
     if sampling.temperature == 0 or sampling.seed is not None:
         return sampling
-    return msgspec.structs.replace(sampling, seed=secrets.randbits(63))
+    return replace(sampling, seed=secrets.randbits(63))
 
 
 def _most(prompt: list[int], max_tokens: int, min_tokens: int, plan: Plan) -> int:

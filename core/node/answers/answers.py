@@ -35,7 +35,7 @@ from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnsw
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.trust.sealed import forget
-from core.worker.messages import AnswerDone, Cancel, Generate, Prefilled, Token
+from core.worker.messages import AnswerDone, Cancel, Prefilled, Token
 
 if TYPE_CHECKING:
     from core.models.text.tokenizer import Tokens
@@ -158,7 +158,7 @@ class Answers:
             except OSError as error:
                 self._break_off(running, running.so_far("error", _unwritable(error).problem))
                 continue
-            self._supervisor.send(Generate(request=running.hand_over()))
+            self._supervisor.send(running.hand_over())
 
     def suspend(self) -> None:
         """The workers are about to be replaced: nothing of what they still say counts, and `send` hands over anew."""

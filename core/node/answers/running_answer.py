@@ -71,11 +71,9 @@ class RunningAnswer:
         return Request(
             request_id=self.request_id,
             tokens=self.opening.prompt,
-            max_tokens=self.opening.max_tokens,
-            min_tokens=self.opening.min_tokens,
             eos=self.opening.eos,
-            sampling=self.opening.sampling,
             written=list(self.tokens),
+            **self.opening.answer_options,
         )
 
     def join(self, macs: frozenset[str]) -> None:

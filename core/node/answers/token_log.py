@@ -26,7 +26,7 @@ from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 
 from core.errors import SealError
 from core.events import FinishReason
-from core.requests import Message, Sampling
+from core.requests import ChatRequest, Message
 from core.trust.files import move, open_private, private_folder, to_disk
 from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 
@@ -38,23 +38,19 @@ SYNC_EVERY_TOKENS = 16
 _LENGTH = struct.Struct("<I")
 
 
-class AnswerRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """The first record: what was asked, and the device ids of the Macs that took part. `max_tokens` is 0 in a log that
-    is older than the rest of what it takes to continue an answer. Without `keep` the log goes when the answer ends.
+class AnswerRecord(ChatRequest, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The first record: what was asked, its tokens, and the device ids of the Macs that took part. `max_tokens` is 0 in
+    a log that is older than the rest of what it takes to continue an answer.
     """
 
     request_id: str
     model: str
     fingerprint: str
     prompt: list[int]
-    sampling: Sampling = Sampling()
+    eos: list[int] = msgspec.field(default_factory=list)
     macs: tuple[str, ...] = ()
     messages: tuple[Message, ...] = ()
     max_tokens: int = 0
-    min_tokens: int = 0
-    eos: list[int] = []
-    stop: tuple[str, ...] = ()
-    keep: bool = True
 
 
 class MacsJoined(msgspec.Struct, frozen=True, tag="Macs"):

@@ -17,11 +17,12 @@ from mlx_lm.generate import generate_step
 from mlx_lm.models.cache import make_prompt_cache
 from msgspec.structs import replace
 
+from core.engine.requests import Admit
 from core.engine.sampling import Picked, RowSampler, greedy, pick_all
 from core.errors import UsageError
 from core.models.made.made_configs import Shape, config_of
 from core.models.made.maker import random_model
-from core.requests import Sampling
+from core.sampling_options import Sampling
 from tests.support.cluster import choosing
 
 VOCAB = 512
@@ -68,6 +69,18 @@ def model(dtype: mx.Dtype = mx.float32) -> nn.Module:
     return random_model(config_of("llama", shape), 0, dtype)
 
 
+def sampler(
+    sampling: Sampling,
+    prompt: Sequence[int],
+    eos: Sequence[int] = (),
+    least: int = 0,
+    *,
+    written: int = 0,
+    vocab_size: int = VOCAB,
+) -> RowSampler:
+    return RowSampler(Admit(bytes(16), sampling, tuple(prompt), tuple(eos), least, written), vocab_size)
+
+
 class Row:
     """One request, run as the head runs it: the model alone gives logits, nothing of it is chosen there."""
 
@@ -81,9 +94,7 @@ class Row:
     ) -> None:
         self.picked = list(written)
         beginning = PROMPT + self.tokens
-        self.sampler = RowSampler(
-            sampling, prompt=beginning, eos=eos, min_tokens=least, vocab_size=VOCAB, written=len(written)
-        )
+        self.sampler = sampler(sampling, beginning, eos, least, written=len(written))
         self._model, self._cache = model(dtype), make_prompt_cache(model(dtype))
         self._model(mx.array([PROMPT[:-1]]), cache=self._cache)
         for token in beginning[len(PROMPT) - 1 : -1]:
@@ -145,9 +156,9 @@ def test_a_row_goes_on_behind_what_is_written_as_if_it_had_chosen_that(sampling:
 def test_a_long_answer_goes_on_with_the_random_state_that_it_had() -> None:
     sampling, count = Sampling(temperature=1.0, seed=21), 4000
     logits = mx.zeros((1, VOCAB))
-    undisturbed = RowSampler(sampling, prompt=[1], eos=[], min_tokens=0, vocab_size=VOCAB)
+    undisturbed = sampler(sampling, [1])
     said = [pick_all([undisturbed], logits)[0].token for _ in range(count + 9)]
-    resumed = RowSampler(sampling, prompt=[1, *said[:count]], eos=[], min_tokens=0, vocab_size=VOCAB, written=count)
+    resumed = sampler(sampling, [1, *said[:count]], written=count)
     assert [pick_all([resumed], logits)[0].token for _ in range(9)] == said[count:]
 
 
@@ -189,12 +200,12 @@ def test_logprobs_are_of_what_the_processors_left_before_temperature(name: str, 
 
 def test_what_is_ruled_out_is_not_told_as_likely() -> None:
     sampling = Sampling(logit_bias=dict.fromkeys(range(2, 6), 3.0), logprobs=20)
-    sampler = RowSampler(sampling, prompt=[1], eos=[0, 3, 4, 5], min_tokens=1, vocab_size=6)
-    (picked,) = pick_all([sampler], mx.zeros((1, 6)))
+    row = sampler(sampling, [1], [0, 3, 4, 5], 1, vocab_size=6)
+    (picked,) = pick_all([row], mx.zeros((1, 6)))
     assert picked.token == 2
     assert [token for token, _ in picked.top] == [2, 1]
     assert all(isfinite(logprob) for _, logprob in picked.top)
-    (picked,) = pick_all([sampler], mx.zeros((1, 6)))
+    (picked,) = pick_all([row], mx.zeros((1, 6)))
     assert [token for token, _ in picked.top][:4] == [2, 3, 4, 5]
 
 
@@ -228,7 +239,7 @@ def test_no_end_before_there_are_enough_tokens(least: int) -> None:
 )
 def test_what_this_vocabulary_cannot_give_is_refused(sampling: Sampling, said: str, cure: str) -> None:
     with pytest.raises(UsageError, match=said) as refused:
-        RowSampler(sampling, prompt=PROMPT, eos=[], min_tokens=0, vocab_size=VOCAB)
+        sampler(sampling, PROMPT)
     assert cure in refused.value.fix
 
 
@@ -257,10 +268,10 @@ SAMPLINGS = st.builds(
 @settings(max_examples=40)
 def test_a_row_is_chosen_for_as_if_it_were_alone(samplings: list[Sampling], seed: int) -> None:
     def samplers() -> list[RowSampler]:
-        return [RowSampler(s, prompt=[1, 2], eos=[0], min_tokens=2, vocab_size=32) for s in samplings]
+        return [sampler(s, [1, 2], [0], 2, vocab_size=32) for s in samplings]
 
     together, alone = samplers(), samplers()
     for step in range(4):
         logits = 3 * mx.random.normal((len(samplings), 32), key=mx.random.key(seed + step))
-        expected = [pick_all([sampler], logits[i : i + 1])[0] for i, sampler in enumerate(alone)]
+        expected = [pick_all([row], logits[i : i + 1])[0] for i, row in enumerate(alone)]
         assert pick_all(together, logits) == expected

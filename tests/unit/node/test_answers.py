@@ -27,7 +27,8 @@ from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_LOSSES
 from core.node.answers.token_log import AnswerRecord
 from core.node.ring.plan_lifecycle import PlanLifecycle
-from core.requests import AnswerId, ChatRequest, Message, Sampling
+from core.requests import AnswerId, ChatRequest, Message
+from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import (
     Prefilled,
@@ -88,6 +89,7 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
         max_tokens=one.max_tokens,
         min_tokens=3,
         eos=one.eos,
+        raw=True,
     )
     assert desk.logged(one) == (opening, [*first, *tokens.eos])
     assert desk.logged(two)[1] == second

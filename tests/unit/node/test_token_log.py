@@ -27,7 +27,8 @@ from core.node.answers.token_log import (
     read_token_log,
     unfinished,
 )
-from core.requests import Message, Sampling
+from core.requests import Message
+from core.sampling_options import Sampling
 
 SECRET = b"s" * 32
 PROMPT = [101, 70_001, 70_002, 70_003, 70_004, 102]

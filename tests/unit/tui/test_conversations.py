@@ -21,9 +21,9 @@ from core.requests import (
     ConversationInfo,
     KeptTurn,
     Message,
-    Sampling,
     UnfinishedAnswer,
 )
+from core.sampling_options import Sampling
 from core.text import Clean
 from tests.support.app import StillNode
 from tests.support.told import PLAN, done, token

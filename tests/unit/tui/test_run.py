@@ -25,7 +25,8 @@ from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
 from core.node.local_api import LocalApi
 from core.node.trust.trust_commands import TrustCommands
-from core.requests import ChatRequest, Message, Sampling
+from core.requests import ChatRequest, Message
+from core.sampling_options import Sampling
 from core.settings import Home
 from core.worker.messages import Token
 from tests.support.answers import TEXT, Desk, ids_of, model, tokens

@@ -8,7 +8,8 @@ import pytest
 from core.engine.requests import Request
 from core.errors import LinkLost
 from core.events import Batch, BatchLane, BatchRow
-from core.requests import Message, Sampling
+from core.requests import Message
+from core.sampling_options import Sampling
 from core.worker.messages import (
     LENGTH,
     AnswerDone,
@@ -17,7 +18,6 @@ from core.worker.messages import (
     Command,
     Connect,
     Failed,
-    Generate,
     Join,
     LinkBroken,
     Linked,
@@ -71,10 +71,8 @@ COMMANDS: list[Command] = [
     Load(plan=plan_of(3), index=2, directory="/models/ö"),
     Connect(plan=plan_of(2), cluster=bytes(range(256)), next_host="::1", next_port=65535),
     Prove(plan_gen=100, directory="/models/ö", verify=True),
-    Generate(
-        request=Request(request_id=ID, tokens=[0, 2**31], max_tokens=9, min_tokens=1, eos=[2], sampling=EVERY_WISH)
-    ),
-    Generate(request=Request(request_id=ID, tokens=[], max_tokens=1)),
+    Request(request_id=ID, tokens=[0, 2**31], max_tokens=9, min_tokens=1, eos=[2], sampling=EVERY_WISH),
+    Request(request_id=ID, tokens=[], max_tokens=1),
     Cancel(request_id=ID),
     SaveSession(path="/ö.mcs", secret=b"\x00", tokens=[2**31], messages=SAID, created_at=1.5),
     LoadSession(path="/ö.mcs", secret=b"\x00"),

@@ -9,12 +9,13 @@ from typing import IO
 import pytest
 
 from core.engine.requests import Request
-from core.worker.messages import LENGTH, Cancel, Command, Failed, Generate, Report, pack, unpack_report
+from core.worker.messages import LENGTH, Cancel, Command, Failed, Report, pack, unpack_report
 
 READER = """
 import select
+from core.engine.requests import Request
 from core.errors import Problem
-from core.worker.messages import Failed, Generate
+from core.worker.messages import Failed
 from core.worker.pipe import private_pipe
 
 inbox, outbox = private_pipe()
@@ -27,8 +28,8 @@ while True:
     command = inbox.take()
     if command is None:
         select.select([inbox.fileno()], [], [])
-    elif isinstance(command, Generate):
-        say(f"{command.request.request_id} {len(command.request.tokens)}")
+    elif isinstance(command, Request):
+        say(f"{command.request_id} {len(command.tokens)}")
     else:
         say(type(command).__name__)
 """
@@ -53,8 +54,8 @@ while True:
 """
 
 
-def generate(request_id: str, tokens: int = 1) -> Generate:
-    return Generate(request=Request(request_id=request_id, tokens=[7] * tokens, max_tokens=1))
+def generate(request_id: str, tokens: int = 1) -> Request:
+    return Request(request_id=request_id, tokens=[7] * tokens, max_tokens=1)
 
 
 @contextmanager

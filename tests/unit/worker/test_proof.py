@@ -75,12 +75,12 @@ def test_another_greedy_token_is_refused_however_near() -> None:
 
 def test_a_ring_that_breaks_meanwhile_ends_the_whole_model() -> None:
     def idle() -> None:
-        assert any("monolith" in line for line in our_children())
+        assert any("reference_model" in line for line in our_children())
         raise LinkLost("mbp is gone.")
 
     with pytest.raises(LinkLost):
         run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, count=1), 0, 0, idle)
-    assert not any("monolith" in line for line in our_children())
+    assert not any("reference_model" in line for line in our_children())
 
 
 def test_what_is_wrong_with_the_whole_model_is_told() -> None:

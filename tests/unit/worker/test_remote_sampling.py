@@ -8,12 +8,12 @@ import mlx.core as mx
 import msgspec
 import pytest
 
-from core.engine.requests import Request
+from core.engine.requests import Admit, Request
 from core.engine.sampling import Picked, RowSampler, greedy, pick_all, pick_drafted
 from core.errors import ProtocolError, UsageError
-from core.requests import Sampling
-from core.worker.remote_sampling import ROWS_LIMIT, RemoteSamplers, admission, decode_choices, encode_choices
-from core.worker.work_frames import Admit, Dismiss, decode_orders, encode_orders
+from core.sampling_options import Sampling
+from core.worker.remote_sampling import ROWS_LIMIT, RemoteSamplers, check_admission, decode_choices, encode_choices
+from core.worker.work_frames import Dismiss, decode_orders, encode_orders
 
 VOCABULARY = 50
 CONTEXT = 4096
@@ -34,19 +34,12 @@ def request(sampling: Sampling = GREEDY, number: int = 1, **changes: Any) -> Req
 
 
 def sampler(asked: Request) -> RowSampler:
-    return RowSampler(
-        asked.sampling,
-        prompt=asked.beginning,
-        eos=asked.eos,
-        min_tokens=asked.min_tokens,
-        vocab_size=VOCABULARY,
-        written=len(asked.written),
-    )
+    return RowSampler(asked.admit, VOCABULARY)
 
 
 def told(asked: Request) -> Admit:
     """Over the link."""
-    (order,) = decode_orders(encode_orders([admission(asked)])[0])
+    (order,) = decode_orders(encode_orders([asked.admit])[0])
     assert isinstance(order, Admit)
     return order
 
@@ -162,14 +155,14 @@ def test_guesses_of_a_row_that_does_not_take_the_most_likely_token_are_refused()
 
 
 def test_no_more_of_the_prompt_leaves_than_penalties_look_at() -> None:
-    assert admission(request()).prompt == ()
-    assert admission(request(Sampling(repetition_penalty=1.1, repetition_context=30))).prompt == tuple(PROMPT)
+    assert request().admit.prompt == ()
+    assert request(Sampling(repetition_penalty=1.1, repetition_context=30)).admit.prompt == tuple(PROMPT)
     short = Sampling(frequency_penalty=1.0, repetition_context=2, presence_context=2, frequency_context=3)
-    assert admission(request(short)).prompt == (4, 3, 9)
-    assert admission(request(short, written=[11, 12])).prompt == (9, 11, 12)
-    assert admission(request(written=[11, 12])).prompt == ()
+    assert request(short).admit.prompt == (4, 3, 9)
+    assert request(short, written=[11, 12]).admit.prompt == (9, 11, 12)
+    assert request(written=[11, 12]).admit.prompt == ()
     with pytest.raises(UsageError, match="too long to send"):
-        admission(request(Sampling(logit_bias={n: 1.5 for n in range(9000)})))
+        check_admission(request(Sampling(logit_bias={n: 1.5 for n in range(9000)})).admit)
 
 
 GOOD = [[Picked(4, -0.5, ((4, -0.5), (5, -1.0)))]]
