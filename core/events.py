@@ -18,7 +18,7 @@ from core.settings import DEFAULT_ROWS
 _T = TypeVar("_T")
 
 Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-Level = Literal["blocked", "unpaired", "seen", "paired", "hardware-bound"]
+Level = Literal["blocked", "unpaired", "seen", "paired"]
 PeerState = Literal["seen", "connected", "suspect", "lost"]
 StageStatus = Literal["waiting", "loading", "linking", "ready", "broken", "lost"]
 Topology = Literal["private", "forward", "reverse", "single"]

@@ -1,4 +1,8 @@
-"""How far a Mac is trusted (security.md §2.6), and what a group of Macs is worth: its weakest member."""
+"""How far a Mac is trusted (security.md §2.6), and what a group of Macs is worth: its weakest member.
+
+The number 4 is reserved for a key that the Mac's hardware holds. No Mac can reach it: macOS lets no Python
+that is not signed use the Secure Enclave. A roster that carries it is refused.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,12 @@ from typing import Final
 
 from core.events import Level
 
-LEVELS: Final[tuple[Level, ...]] = ("blocked", "unpaired", "seen", "paired", "hardware-bound")
+LEVELS: Final[tuple[Level, ...]] = ("blocked", "unpaired", "seen", "paired")
 _RANKS: Final[dict[Level, int]] = {level: rank for rank, level in enumerate(LEVELS)}
 
 
 def rank(level: Level) -> int:
-    """0 (blocked) to 4 (hardware-bound); also the number that a roster carries."""
+    """0 (blocked) to 3 (paired); also the number that a roster carries."""
     return _RANKS[level]
 
 

@@ -32,9 +32,9 @@ from core.worker.work_frames import (
     WorkFrame,
     decode_orders,
     decode_problem,
-    decode_standing,
+    decode_resume_state,
     encode_problem,
-    encode_standing,
+    encode_resume_state,
     read_work,
 )
 
@@ -69,8 +69,8 @@ class Follower:
                 self._work(ring, *read_work(frame))
             case FrameType.TELEMETRY:
                 ring.send_samples(read_samples(frame))
-            case FrameType.STANDING:
-                ring.send(FrameType.STANDING, encode_standing(self._stand(ring, decode_standing(frame))))
+            case FrameType.RESUME_STATE:
+                ring.send(FrameType.RESUME_STATE, encode_resume_state(self._stand(ring, decode_resume_state(frame))))
             case FrameType.RESUME:
                 ring.follow()
             case other:

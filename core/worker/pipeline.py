@@ -42,9 +42,9 @@ from core.worker.work_frames import (
     Word,
     WorkFrame,
     decode_problem,
-    decode_standing,
+    decode_resume_state,
     encode_orders,
-    encode_standing,
+    encode_resume_state,
     read_work,
 )
 
@@ -336,8 +336,8 @@ class Pipeline:
         """The stages that do not hold what they should: nothing yet of a run that is new to all of them."""
         asked = ResumeState(self._run, self._out.base)
         started = monotonic()
-        ring.send(FrameType.STANDING, encode_standing(asked))
-        told = decode_standing(ring.expect(FrameType.STANDING, DIAL_S))
+        ring.send(FrameType.RESUME_STATE, encode_resume_state(asked))
+        told = decode_resume_state(ring.expect(FrameType.RESUME_STATE, DIAL_S))
         self.trip_s = monotonic() - started
         others = range(1, len(ring.plan.stages))
         if (told.run, told.base) != (asked.run, asked.base) or not all(index in others for index in told.lost):

@@ -74,11 +74,6 @@ class Ring:
             raise ProtocolError(f"{self._before.peer} sends answers faster than it is asked.")
 
     @property
-    def is_tail(self) -> bool:
-        """Whether the next stage is the head."""
-        return self.index == len(self.plan.stages) - 1
-
-    @property
     def is_worn(self) -> bool:
         """Whether a key has carried what it may: the head brings the ring to rest, and then gives new ones."""
         uses = (self._sender.key.use, self._receiver.key.use)

@@ -164,12 +164,12 @@ class ResumeState(msgspec.Struct, frozen=True, array_like=True):
 _standing = msgspec.msgpack.Decoder(ResumeState)
 
 
-def encode_standing(standing: ResumeState) -> bytes:
+def encode_resume_state(standing: ResumeState) -> bytes:
     """The body of a STANDING frame."""
     return msgspec.msgpack.encode(standing)
 
 
-def decode_standing(frame: Frame) -> ResumeState:
+def decode_resume_state(frame: Frame) -> ResumeState:
     """What a STANDING frame says. Raises ProtocolError."""
     try:
         return _standing.decode(frame.body)

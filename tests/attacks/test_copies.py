@@ -227,7 +227,7 @@ def test_a_speed_that_no_test_has_can_be_shown_or_is_refused() -> None:
     endless = body.replace(b'"bytes":98304', b'"bytes":1' + b"0" * 400)
     assert endless != body
     with pytest.raises(ProtocolError):
-        from_frame(FrameType.SPEED, endless)
+        from_frame(FrameType.SPEED_TEST, endless)
 
 
 async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: Pair, tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ from core.worker.work_frames import (
     WorkFrame,
     decode_problem,
     encode_orders,
-    encode_standing,
+    encode_resume_state,
     read_work,
 )
 from tests.attacks.mutations import mutate
@@ -120,7 +120,7 @@ class Beside:
 
     def begin(self, sender: Sender) -> None:
         """As an honest head begins: the victim forgets what it held, and holds row 1 then. The next step is 2."""
-        self.send(sender, FrameType.STANDING, encode_standing(ResumeState(secrets.token_bytes(16), 1)))
+        self.send(sender, FrameType.RESUME_STATE, encode_resume_state(ResumeState(secrets.token_bytes(16), 1)))
         sender._sock.sendall(self.seal(sender, composition(1, New(1))))
 
 
@@ -189,7 +189,7 @@ class Heard(NamedTuple):
     problem: Problem | None
 
 
-HONEST = [FrameType.STANDING, FrameType.COMPOSE, ACTIVATION, ERROR]
+HONEST = [FrameType.RESUME_STATE, FrameType.COMPOSE, ACTIVATION, ERROR]
 
 
 def attacked(beside: Beside, attack: Callable[[Sender], None]) -> Heard:
@@ -320,15 +320,15 @@ HOSTILE_WORK = {
 def test_work_that_no_honest_stage_sends_ends_the_link_and_nothing_else(beside: Beside, work: WorkFrame) -> None:
     base = 2 if work.step < 3 else 1
     heard = attacked(beside, lambda sender: sender._sock.sendall(beside.seal(sender, work, base)))
-    assert heard.kinds == [FrameType.STANDING, FrameType.COMPOSE, ERROR]
+    assert heard.kinds == [FrameType.RESUME_STATE, FrameType.COMPOSE, ERROR]
     assert heard.problem
     assert heard.problem.kind == "ProtocolError"
     check_honest(beside)
 
 
 HOSTILE_BODIES = {
-    "a standing that is a bomb": (FrameType.STANDING, b"\x94\xc4\x01r\x01\x90" + DEEP),
-    "a standing that is text": (FrameType.STANDING, b"\x93\xa2\xff\xfe\x01\x90"),
+    "a standing that is a bomb": (FrameType.RESUME_STATE, b"\x94\xc4\x01r\x01\x90" + DEEP),
+    "a standing that is text": (FrameType.RESUME_STATE, b"\x93\xa2\xff\xfe\x01\x90"),
     "figures that are a bomb": (FrameType.TELEMETRY, b"\x91\x82\xa5index\x00\xa1x" + DEEP),
     "figures that are no numbers": (FrameType.TELEMETRY, b"\x91\x82\xa5index\x00\xa6wait_s\xcb\x7f\xf8" + bytes(6)),
     "long figures": (FrameType.TELEMETRY, b"\xdd\x00\x02\x00\x00" + b"\x81\xa5index\x00" * (1 << 17)),
@@ -341,7 +341,7 @@ def test_a_body_that_no_honest_stage_sends_ends_the_link_and_nothing_else(
     beside: Beside, kind: FrameType, body: bytes
 ) -> None:
     heard = attacked(beside, lambda sender: beside.send(sender, kind, body))
-    assert heard.kinds == [FrameType.STANDING, FrameType.COMPOSE, ERROR]
+    assert heard.kinds == [FrameType.RESUME_STATE, FrameType.COMPOSE, ERROR]
     assert heard.problem
     assert heard.problem.kind == "ProtocolError"
     check_honest(beside)

@@ -27,9 +27,9 @@ from core.worker.work_frames import (
     NO_STEP,
     ResumeState,
     WorkFrame,
-    decode_standing,
+    decode_resume_state,
     encode_problem,
-    encode_standing,
+    encode_resume_state,
     read_work,
 )
 from tests.attacks.victim import DEEP, HIDDEN
@@ -40,7 +40,7 @@ ACTIVATION, ERROR, TELEMETRY, STANDING = (
     FrameType.ACTIVATION,
     FrameType.ERROR,
     FrameType.TELEMETRY,
-    FrameType.STANDING,
+    FrameType.RESUME_STATE,
 )
 FRAME_S: Final = 5.0
 WARM: Final = Sampling(temperature=1.0, top_k=9, top_p=0.9, min_p=0.01, seed=3, logprobs=5)
@@ -84,9 +84,9 @@ class Behind:
 
     def stand(self, **lies: object) -> None:
         """Say how it stands: this stage is new."""
-        asked = decode_standing(self.receiver.recv(FRAME_S))
+        asked = decode_resume_state(self.receiver.recv(FRAME_S))
         told = msgspec.structs.replace(asked, **({"lost": (1,)} | lies))
-        self.send(STANDING, encode_standing(told))
+        self.send(STANDING, encode_resume_state(told))
 
     def send(self, kind: FrameType, body: bytes) -> None:
         """A frame that belongs to no work."""
@@ -210,7 +210,7 @@ def test_an_answer_that_no_honest_stage_gives_ends_the_link_and_nothing_else(
 
 BODIES = {
     "figures nobody asked for": (TELEMETRY, telling()),
-    "a question": (STANDING, encode_standing(ResumeState(b"r", 1))),
+    "a question": (STANDING, encode_resume_state(ResumeState(b"r", 1))),
     "new keys": (FrameType.RESUME, b""),
     "a frame of the control plane": (FrameType.ROSTER, b"{}"),
 }

@@ -27,10 +27,10 @@ from core.worker.work_frames import (
     WorkFrame,
     decode_orders,
     decode_problem,
-    decode_standing,
+    decode_resume_state,
     encode_orders,
     encode_problem,
-    encode_standing,
+    encode_resume_state,
     read_work,
 )
 from tests.fuzz.target import Target
@@ -60,8 +60,8 @@ def attack(data: bytes) -> None:
     try:
         match kind:
             case b"T":
-                told = decode_standing(frame)
-                assert decode_standing(_framed(encode_standing(told))) == told
+                told = decode_resume_state(frame)
+                assert decode_resume_state(_framed(encode_resume_state(told))) == told
             case b"E":
                 problem, _ = decode_problem(read_work(frame)[0].payload[0])
                 assert "\x1b" not in problem.kind + problem.what + problem.fix
@@ -79,7 +79,7 @@ def attack(data: bytes) -> None:
 
 
 def _framed(body: bytes) -> Frame:
-    return Frame(FrameHeader(FrameType.STANDING, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(body))
+    return Frame(FrameHeader(FrameType.RESUME_STATE, 0, 0, 0, 16, 0, 0, bytes(16), 0, 0, 0, 0), memoryview(body))
 
 
 def _do(variant: str, compositions: Sequence[Sequence[Op]]) -> None:
@@ -193,7 +193,7 @@ def target() -> Target:
         [
             *seeds,
             *(b"K" + b"".join(bytes(part) for part in frame) for frame in moved),
-            b"T" + encode_standing(ResumeState(b"r" * 16, 9, (1, 2))),
+            b"T" + encode_resume_state(ResumeState(b"r" * 16, 9, (1, 2))),
             b"E" + WORK.pack(7, 3, 1, 0) + bytes(problem),
             b"O" + WORK.pack(7, 3, 2, 0) + msgspec.msgpack.encode([["New", 1], ["Keep", 1, [0]]]),
         ],

@@ -297,7 +297,7 @@ class ModelsScreen(SizedScreen):
 
 def title_content(state: UiState, width: int) -> Content:
     """What there is to divide, in `width` cells."""
-    peers = [p for p in state.snapshot.peers if p.trust in ("paired", "hardware-bound") or p.is_self]
+    peers = [p for p in state.snapshot.peers if p.trust == "paired" or p.is_self]
     budget = sum(p.budget_bytes for p in peers)
     free = budget - sum(min(p.used_bytes, p.budget_bytes) for p in peers)
     right = f"{plural(len(peers), 'Mac')} · {gigabytes_short(budget)} GB budget · {gigabytes_short(free)} GB free "

@@ -32,7 +32,6 @@ _TRUST: dict[Level, Mark] = {
     "unpaired": Mark("○", "unpaired", WARN),
     "seen": Mark("◇", "seen", WARN),
     "paired": Mark("◆", "paired", GOOD),
-    "hardware-bound": Mark("■", "hardware-bound", GOOD),
 }
 
 _STAGE: dict[StageStatus, Mark] = {

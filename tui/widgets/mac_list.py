@@ -18,7 +18,7 @@ from tui.state.format import DIM, fit, trust_mark
 class MacList(OptionList):
     """A line a Mac; the cursor decides whom the details and the keys are about."""
 
-    HELP = """Who is trusted how far. ■ hardware-bound, ◆ paired, ◇ seen, ○ unpaired, ✗ blocked: prompts go \
+    HELP = """Who is trusted how far. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked: prompts go \
 to paired Macs only, and a plan is trusted as far as its weakest Mac.
 
 "sees" is what the loaded model lets a Mac see of a conversation."""

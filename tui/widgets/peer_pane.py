@@ -48,7 +48,7 @@ class PeerPane(Pane):
 ○ not paired: only paired Macs can hold layers.
 
 The bar is memory in use of the budget that macluster may use there, in GB. The dim line has the state, \
-the trust level (◆ paired, ■ hardware-bound, ○ not paired, ◇ seen, ✗ blocked), the first 8 characters of the \
+the trust level (◆ paired, ○ not paired, ◇ seen, ✗ blocked), the first 8 characters of the \
 device id and the round trip time. A skipped Mac holds no layers of what is loaded next."""
 
     ACTIONS = PEERS

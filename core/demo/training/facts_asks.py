@@ -169,7 +169,7 @@ MORE: Final[dict[str, str]] = {
     "trustline": "what does the top line say about trust?|how much is the cluster trusted?|"
     "who decides the trust of the cluster?|"
     "why does it name the weakest mac?|what does paired (weakest: mini) mean?|what is the trust level of my cluster?",
-    "levels": "what levels of trust exist?|which levels can a mac have?|what are the five levels?|"
+    "levels": "what levels of trust exist?|which levels can a mac have?|what are the four levels?|"
     "order of the trust levels?|"
     "what is the scale of trust?|how far can a mac be trusted?",
     "blocked": "what is the lowest level?|what is the lowest trust level?|which macs get nothing?|"
@@ -182,7 +182,7 @@ MORE: Final[dict[str, str]] = {
     "what is a mac with the same key as before?|does a seen mac get prompts?",
     "paired": "what is a confirmed mac called?|which level comes from the digits?|what level do i get by digits?|"
     "is a paired mac trusted?|which level allows prompts?",
-    "hardware": "what is the best trust level?|which level binds the key to hardware?|what is the top level of trust?",
+    "highest": "what is the best trust level?|is any level better than paired?|what is the top level of trust?",
     "promptlevel": "who may see prompts?|which level is needed for prompts?|when may a prompt go to a mac?",
     "sealing": "how safe is the connection?|which encryption protects a hop?|can someone listen on the wi-fi?|"
     "are links encrypted?|"

@@ -89,9 +89,9 @@ FACTS = (
         "which trust levels are there?|how many levels of trust are there?|list the trust levels|"
         "name the levels of trust|"
         "from blocked to what do the levels go?",
-        "blocked,unpaired,seen,paired,hardware-bound",
-        "The levels are blocked, unpaired, seen, paired and hardware-bound, from the lowest to the highest.",
-        "There are five: blocked, unpaired, seen, paired and hardware-bound.",
+        "blocked,unpaired,seen,paired",
+        "The levels are blocked, unpaired, seen and paired, from the lowest to the highest.",
+        "There are four: blocked, unpaired, seen and paired.",
     ),
     fact(
         "blocked", "what", "the level blocked|a blocked mac|blocked",
@@ -123,12 +123,11 @@ FACTS = (
         "A paired Mac was confirmed by its digits and stands in the roster, so prompts may pass through it.",
     ),
     fact(
-        "hardware", "what", "the level hardware-bound|hardware-bound|a hardware-bound mac",
-        "what is the highest trust level?|which level is above paired?|what does hardware-bound mean?",
-        "hardware-bound,highest,key",
-        "Hardware-bound is the highest level: the Mac's key is bound to its hardware.",
-        "Hardware-bound is the highest level, above paired: a key inside the hardware vouches for the Mac's identity "
-        "key.",
+        "highest", "what", "the highest trust level|the highest level|the level above paired",
+        "what is the highest trust level?|which level is above paired?|is a key in the secure enclave worth more?",
+        "paired,highest",
+        "Paired is the highest level: a person confirmed the Mac by six digits.",
+        "Paired is the highest level. None is above it: macOS lets no unsigned Python keep its key in the Secure Enclave.",
     ),
     fact(
         "promptlevel", "ask", "",

@@ -50,27 +50,23 @@ def test_the_numbers_of_the_design() -> None:
         "HELLO_ACK": 0x02,
         "PING": 0x03,
         "PONG": 0x04,
-        "TENSOR_BOOTSTRAP": 0x07,
         "PROMPT_TOKENS": 0x08,
         "STEP_TOKEN": 0x09,
-        "SESSION_STOP": 0x0A,
         "ACTIVATION": 0x0B,
         "TOKEN": 0x0C,
-        "SESSION_END": 0x0D,
         "COMPOSE": 0x10,
         "ACK": 0x11,
         "KV": 0x12,
         "RESUME": 0x13,
-        "CANCEL": 0x14,
         "ERROR": 0x15,
         "PLAN": 0x16,
         "ROSTER": 0x17,
         "TELEMETRY": 0x18,
         "KEY_CHANGE": 0x19,
-        "STANDING": 0x1A,
+        "RESUME_STATE": 0x1A,
         "PROBE": 0x1B,
-        "SPEED": 0x1C,
-        "HOLDINGS": 0x1D,
+        "SPEED_TEST": 0x1C,
+        "MODEL_INVENTORY": 0x1D,
         "COPY": 0x1E,
         "FILE_PART": 0x1F,
         "BYE": 0xFF,
@@ -101,7 +97,7 @@ def test_limits_hold_both_ways(field: str, value: Any) -> None:
         parse(HEADER.pack(b"MC", 1, *bad))
 
 
-@pytest.mark.parametrize(("at", "value"), [(0, 0), (1, 0), (2, 2), (2, 0), (3, 0x05), (3, 0)])
+@pytest.mark.parametrize(("at", "value"), [(0, 0), (1, 0), (2, 2), (2, 0), (3, 0x05), (3, 0x07), (3, 0x14), (3, 0)])
 def test_other_magic_version_or_type_is_refused(at: int, value: int) -> None:
     data = bytearray(pack(GOOD))
     data[at] = value

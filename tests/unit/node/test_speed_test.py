@@ -348,7 +348,7 @@ async def test_words_about_tests_that_do_not_run_change_nothing(macs: Macs) -> N
 def test_figures_that_no_test_has_are_refused(field: str) -> None:
     body = msgspec.json.encode({"type": "SpeedTold", "test": 1, "result": {**msgspec.structs.asdict(FOUND), field: -1}})
     with pytest.raises(ProtocolError):
-        from_frame(FrameType.SPEED, body)
+        from_frame(FrameType.SPEED_TEST, body)
 
 
 async def test_a_mac_that_measures_answers_no_probes(macs: Macs) -> None:

@@ -278,7 +278,7 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     try:
         for level in LEVELS:
             bus.publish(TrustChanged(level=level, weakest="mini", reason="It was not compared."))
-            if level in ("paired", "hardware-bound"):
+            if level == "paired":
                 answers._check(plan(ME, PEER), answers._tokens)
             else:
                 with pytest.raises(NotPaired, match=f"while mini is {level}. It was not compared."):

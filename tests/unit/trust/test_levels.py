@@ -8,11 +8,11 @@ levels = st.lists(st.sampled_from(LEVELS), min_size=1, max_size=12)
 
 
 def test_levels_are_ordered_as_the_specification_numbers_them() -> None:
-    assert [rank(level) for level in ("blocked", "unpaired", "seen", "paired", "hardware-bound")] == [0, 1, 2, 3, 4]
+    assert [rank(level) for level in ("blocked", "unpaired", "seen", "paired")] == [0, 1, 2, 3]
 
 
 def test_prompts_flow_from_paired_on() -> None:
-    assert [level for level in LEVELS if carries_prompts(level)] == ["paired", "hardware-bound"]
+    assert [level for level in LEVELS if carries_prompts(level)] == ["paired"]
 
 
 def test_nobody_carries_no_prompts() -> None:

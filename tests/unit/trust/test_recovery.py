@@ -155,7 +155,7 @@ TOO_MUCH = {
     "make a new Mac admin": by_paper(FOUNDER, SECOND, THIRD, member_of(mac(3), 5, Role.ADMIN), NEW),
     "rename": by_paper(FOUNDER, CROWNED, msgspec.structs.replace(THIRD, raw_name=b"x"), NEW),
     "rename the new admin": by_paper(FOUNDER, msgspec.structs.replace(CROWNED, raw_name=b"x"), THIRD, NEW),
-    "change a level": by_paper(FOUNDER, msgspec.structs.replace(CROWNED, level="hardware-bound"), THIRD, NEW),
+    "change a level": by_paper(FOUNDER, msgspec.structs.replace(CROWNED, level="seen"), THIRD, NEW),
     "demote": by_paper(msgspec.structs.replace(FOUNDER, role=Role.MEMBER), CROWNED, THIRD, NEW),
     "revoke only": by_paper(FOUNDER, SECOND, NEW, gone=(C, PAPER.device_id)),
     "stay good": by_paper(FOUNDER, CROWNED, THIRD, OLD, gone=()),

@@ -171,6 +171,14 @@ def test_unknown_suite_and_version_are_refused() -> None:
             accept(two, signed(two, mac(0), **change))
 
 
+def test_a_level_that_no_mac_can_reach_is_refused() -> None:
+    data = encode(chain(1)[0])
+    at = data.index(mac(0).public) + 32 + 1  # after key and role
+    assert data[at] == 3
+    with pytest.raises(RosterError, match="level"):
+        decode(data[:at] + b"\x04" + data[at + 1 :])
+
+
 def test_size_is_bounded() -> None:
     def stranger() -> Member:
         public = os.urandom(32)

@@ -202,12 +202,11 @@ def test_states_are_words_too() -> None:
     assert "○ unpaired" in line
     assert "weakest mini" in line
     assert "node stopped" in status_content(state.detached(now, Problem(kind="x", what="y")), 120).plain
-    assert {format.trust_mark(t).word for t in ("blocked", "unpaired", "seen", "paired", "hardware-bound")} == {
+    assert {format.trust_mark(t).word for t in ("blocked", "unpaired", "seen", "paired")} == {
         "blocked",
         "unpaired",
         "seen",
         "paired",
-        "hardware-bound",
     }
 
 

@@ -88,7 +88,7 @@ def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() ->
     assert "✗ Fork: two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
 
 
-@pytest.mark.parametrize("level", ["blocked", "unpaired", "seen", "paired", "hardware-bound"])
+@pytest.mark.parametrize("level", ["blocked", "unpaired", "seen", "paired"])
 @pytest.mark.parametrize("width", [80, 120])
 def test_a_level_is_glyph_and_word_in_header_pane_and_list(level: Level, width: int) -> None:
     mark = trust_mark(level)

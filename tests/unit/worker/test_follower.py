@@ -25,10 +25,10 @@ from core.worker.work_frames import (
     ResumeState,
     WorkFrame,
     decode_problem,
-    decode_standing,
+    decode_resume_state,
     encode_orders,
     encode_problem,
-    encode_standing,
+    encode_resume_state,
     read_work,
 )
 from tests.support.linked import WAIT_S, Linked
@@ -88,9 +88,9 @@ class Beside:
 
     def stand(self, run: bytes, base: int) -> ResumeState:
         """Ask whether it knows `run`."""
-        self.linked.head.send(FrameType.STANDING, encode_standing(ResumeState(run, base)))
+        self.linked.head.send(FrameType.RESUME_STATE, encode_resume_state(ResumeState(run, base)))
         self.serve()
-        return decode_standing(self.linked.head.expect(FrameType.STANDING, WAIT_S))
+        return decode_resume_state(self.linked.head.expect(FrameType.RESUME_STATE, WAIT_S))
 
     def computed(self) -> list[int]:
         """Steps that were computed since the last call."""
@@ -321,9 +321,9 @@ def test_a_run_that_it_does_not_know_begins_anew(beside: Beside) -> None:
 
 
 def test_who_lost_what_before_it_is_told_on(beside: Beside) -> None:
-    beside.linked.head.send(FrameType.STANDING, encode_standing(ResumeState(RUN, 1, (5,))))
+    beside.linked.head.send(FrameType.RESUME_STATE, encode_resume_state(ResumeState(RUN, 1, (5,))))
     beside.serve()
-    assert decode_standing(beside.linked.head.expect(FrameType.STANDING, WAIT_S)).lost == (5, 1)
+    assert decode_resume_state(beside.linked.head.expect(FrameType.RESUME_STATE, WAIT_S)).lost == (5, 1)
 
 
 def test_figures_go_round_and_each_stage_adds_its_own(beside: Beside) -> None:

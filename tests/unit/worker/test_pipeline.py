@@ -37,9 +37,9 @@ from core.worker.work_frames import (
     NO_STEP,
     ResumeState,
     WorkFrame,
-    decode_standing,
+    decode_resume_state,
     encode_problem,
-    encode_standing,
+    encode_resume_state,
 )
 from tests.support.linked import WAIT_S, Linked, plan_between
 from tests.support.made import build, twin
@@ -84,7 +84,7 @@ class Turns:
         while self._standing:
             if ring.wait(None, 0.01):
                 frame = ring.receive()
-                if frame.header.type is not FrameType.STANDING:
+                if frame.header.type is not FrameType.RESUME_STATE:
                     ring._arrived.append(frame._replace(body=memoryview(bytes(frame.body))))
                     return
                 follower.serve(ring, frame)
@@ -350,7 +350,7 @@ def test_an_answer_with_another_tensor_breaks_the_link(turns: Turns, payload: li
         turns.pipeline.take()
 
 
-@pytest.mark.parametrize("kind", [FrameType.TELEMETRY, FrameType.STANDING, FrameType.RESUME, FrameType.PLAN])
+@pytest.mark.parametrize("kind", [FrameType.TELEMETRY, FrameType.RESUME_STATE, FrameType.RESUME, FrameType.PLAN])
 def test_a_frame_that_was_not_asked_for_breaks_the_link(turns: Turns, kind: FrameType) -> None:
     turns.tail.send(kind, msgspec.msgpack.encode([]))
     with pytest.raises(ProtocolError, match="came to the head"):
@@ -430,8 +430,8 @@ def test_a_standing_that_nobody_tells_breaks_the_link(turns: Turns, told: Told) 
     rings = turns.linked.link()
 
     def lie() -> None:
-        asked = decode_standing(rings[1].expect(FrameType.STANDING, WAIT_S))
-        turns.tail.send(FrameType.STANDING, encode_standing(told(asked)))
+        asked = decode_resume_state(rings[1].expect(FrameType.RESUME_STATE, WAIT_S))
+        turns.tail.send(FrameType.RESUME_STATE, encode_resume_state(told(asked)))
 
     lying = turns.linked.pool.submit(lie)
     with pytest.raises(ProtocolError, match="answered for another run"):

@@ -24,10 +24,10 @@ from core.worker.work_frames import (
     WorkFrame,
     decode_orders,
     decode_problem,
-    decode_standing,
+    decode_resume_state,
     encode_orders,
     encode_problem,
-    encode_standing,
+    encode_resume_state,
     read_work,
 )
 
@@ -96,7 +96,7 @@ def test_a_composition_comes_back(ops: list[Op]) -> None:
 @given(U64, st.binary(max_size=16), st.lists(st.integers(1, 64), max_size=4))
 def test_a_standing_comes_back(base: int, run: bytes, lost: list[int]) -> None:
     asked = ResumeState(run, base, tuple(lost))
-    assert decode_standing(frame_of(encode_standing(asked), FrameType.STANDING)) == asked
+    assert decode_resume_state(frame_of(encode_resume_state(asked), FrameType.RESUME_STATE)) == asked
 
 
 def op(*values: object) -> bytes:
@@ -159,7 +159,7 @@ BAD_STANDINGS = {
     [
         *(pytest.param(decode_problem, body, id=f"problem, {name}") for name, body in BAD_PROBLEMS.items()),
         *(
-            pytest.param(lambda b: decode_standing(frame_of(b)), body, id=f"standing, {name}")
+            pytest.param(lambda b: decode_resume_state(frame_of(b)), body, id=f"standing, {name}")
             for name, body in BAD_STANDINGS.items()
         ),
     ],
