@@ -127,7 +127,7 @@ FACTS = (
         "what is the highest trust level?|which level is above paired?|is a key in the secure enclave worth more?",
         "paired,highest",
         "Paired is the highest level: a person confirmed the Mac by six digits.",
-        "Paired is the highest level. None is above it: macOS lets no unsigned Python keep its key in the Secure Enclave.",
+        "Paired is the highest level. None is above it: macOS keeps no key of unsigned Python in the Secure Enclave.",
     ),
     fact(
         "promptlevel", "ask", "",
