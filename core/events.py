@@ -131,7 +131,8 @@ class StageState(Event, frozen=True, kw_only=True):
 
 
 class HopSample(Event, frozen=True, kw_only=True):
-    """One directed link between neighbouring stages, summed over the current request.
+    """One directed link between neighbouring stages, summed up since the ring was last idle: `since`, in seconds of the
+    monotonic clock of the head, names the sum.
 
     `compute_s`, `codec_s`, `seal_s` and `send_s` were spent by the sender, `wait_s` and `open_s` by the receiver; of
     `wait_s`, `wire_s` is what frames took from their header to their last byte.
@@ -149,6 +150,7 @@ class HopSample(Event, frozen=True, kw_only=True):
     send_s: float
     wait_s: float
     open_s: float
+    since: float = 0.0
     wire_s: float = 0.0
     rtt_s: float | None = None
     queue: int = 0

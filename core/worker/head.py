@@ -86,6 +86,7 @@ class Head:
         self._rows: dict[str, _Row] = {}
         self._last_words: list[AnswerDone] = []
         self._telemetry_due = 0.0
+        self._is_prompt_only = False  # what the stages count holds no step yet
         self._batch = Batch()  # as the node knows it
         self._batch_due = 0.0
 
@@ -114,6 +115,7 @@ class Head:
             return
         if not self._rows:
             words.insert(0, Begin())
+            self._is_prompt_only = True
         self._rows[request.request_id] = _Row(request, sampler)
         if words:
             self._pipeline.send_word(*words)
@@ -170,9 +172,12 @@ class Head:
             case Chunk():
                 request, tokens = bytes.fromhex(work.request_id), mx.array([work.tokens])
                 self._pipeline.forward(work.handle, tokens, quiet=True, request=request, work=work)
-                if self._pace and work.position == 0 and self._scheduler.running == 1 and self._pipeline.ask_samples():
+                if self._pace and work.position == 0 and self._scheduler.running == 1 and self._look():
                     self._probing = len(work.tokens)  # the figures follow it round a ring that carries nothing else
             case Step():
+                if self._is_prompt_only:  # else a short answer had no figures but those of its prompt
+                    self._is_prompt_only = False
+                    self._pipeline.ask_samples()
                 fed = [[work.tokens[0], *work.drafts]] if work.drafts else [[token] for token in work.tokens]
                 askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, work.requests))
                 every = bool(work.drafts)
@@ -236,7 +241,7 @@ class Head:
         self._last_words += [self._rows.pop(each.request_id).done(each.reason, ended=each) for each in ended]
         self._dismiss([each.request_id for each in ended])
         is_last = self._last_words and not self._rows
-        if not is_last or not (self._pipeline.awaits_samples or self._pipeline.ask_samples()):
+        if not (is_last and self._pipeline.ask_samples()):
             self.flush()
 
     def _dismiss(self, requests: Sequence[str]) -> None:
@@ -254,14 +259,17 @@ class Head:
         if samples := self._pipeline.take_samples():
             self._report(Samples(stages=samples))
             self._adapt(samples)
-            self.flush()
+            if not self._pipeline.awaits_samples:
+                self.flush()
             return True
         self._report_batch()
         now = monotonic()
-        if self._scheduler.running and now >= self._telemetry_due:
-            self._telemetry_due = now + TELEMETRY_EVERY_S
-            return self._pipeline.ask_samples()
-        return False
+        return bool(self._scheduler.running and now >= self._telemetry_due and self._look())
+
+    def _look(self) -> bool:
+        """Ask for figures, unless some are on their way."""
+        self._telemetry_due = monotonic() + TELEMETRY_EVERY_S
+        return not self._pipeline.awaits_samples and self._pipeline.ask_samples()
 
     def _report_batch(self) -> None:
         """Now and then while anything runs, and behind the last word when nothing does any more."""

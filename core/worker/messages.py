@@ -238,11 +238,13 @@ class SessionFailed(PipeMessage, frozen=True, kw_only=True):
 
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage spent since the ring was last idle, in seconds, frames and bytes; sent and received by this stage.
+    `since`: when that was, in seconds of this Mac's monotonic clock.
     `wire_s`: of `wait_s`, what frames took from their header to their last byte. `key`: what the key of its link to the
     next stage has carried; `renewals`: how often the links got new keys.
     """
 
     index: int
+    since: float = 0.0
     frames: int = 0
     bytes: int = 0
     compute_s: float = 0.0

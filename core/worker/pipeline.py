@@ -94,8 +94,8 @@ class Pipeline:
         self._ready: deque[StepAnswer] = deque()
         self._run = os.urandom(16)
         self._is_run_known = False  # to the other stages
-        self._asked: StageSample | None = None  # what this stage had to tell when it asked the others
-        self._samples: list[StageSample] | None = None
+        self._asked: deque[StageSample] = deque()  # this stage's own figures at each time when it asked the others
+        self._samples: deque[list[StageSample]] = deque()
         self.trip_s = 0.0
 
     @property
@@ -111,7 +111,7 @@ class Pipeline:
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is on its way, and no figures wait to be taken."""
-        return not self._out and self._asked is None and self._samples is None
+        return not (self._out or self._asked or self._samples)
 
     def link(self, ring: Ring) -> Problem | None:
         """Go on over a ring whose links are new: what was on its way is sent again, and no stage does it twice.
@@ -127,7 +127,7 @@ class Pipeline:
             self.begin_anew()
             self._stand(ring)
         self._send_again(ring, self._out.resend)
-        if self._asked:
+        for _ in self._asked:
             ring.send_samples([])
         self._ring = ring
         return problem
@@ -238,21 +238,22 @@ class Pipeline:
 
     @property
     def awaits_samples(self) -> bool:
-        """Whether figures are on their way."""
-        return self._asked is not None
+        """Whether figures that were asked for are still to be taken."""
+        return bool(self._asked or self._samples)
 
     def ask_samples(self) -> bool:
-        """Ask every stage for its figures; False where there is no ring, or none of it answered the last time."""
-        if self._ring is None or self._asked:
+        """Ask every stage for its figures; False where there is no ring."""
+        if self._ring is None:
             return False
-        self._asked = self._ring.sample()
+        self._asked.append(self._ring.sample())
         self._ring.send_samples([])
         return True
 
     def take_samples(self) -> list[StageSample] | None:
-        """The figures that were asked for, once they are here: each stage's of the moment when they were asked for."""
-        samples, self._samples = self._samples, None
-        return samples
+        """The figures that were asked for, once they are here, the oldest first: each stage's of the moment when the
+        question passed it, which is behind all work that went before it.
+        """
+        return self._samples.popleft() if self._samples else None
 
     def _put(self, sent: _Sent, logits: mx.array | None) -> None:
         if not self._peers:
@@ -266,9 +267,10 @@ class Pipeline:
 
     def _read(self, ring: Ring, frame: Frame) -> None:
         if frame.header.type is FrameType.TELEMETRY and self._asked:
-            self._samples = [self._asked, *read_samples(frame)[1:]]
-            self._asked = None
-            ring.heed(self._samples)
+            samples = [self._asked[0], *read_samples(frame)[1:]]
+            ring.heed(samples)
+            self._samples.append(samples)
+            self._asked.popleft()
         elif frame.header.type in WORK_TYPES:
             work, _ = read_work(frame)
             if work.step == NO_STEP:

@@ -63,6 +63,7 @@ class Ring:
 
     def _take(self, sender: Sender, receiver: Receiver) -> None:
         self._sender, self._receiver = sender, receiver
+        sender.stats, receiver.stats = self._meter.sent, self._meter.received
         if self.index == 0:
             sender.drain_meanwhile(receiver.fileno(), self._drain)
 
@@ -81,7 +82,7 @@ class Ring:
 
     def begin(self) -> None:
         """Count from zero: the ring was idle."""
-        self._meter.start(self._sender, self._receiver)
+        self._meter.start()
 
     def sample(self) -> StageSample:
         """The counters of this stage since the ring was last idle."""
@@ -110,7 +111,6 @@ class Ring:
     def _link_anew(self) -> None:
         """The links that stand are closed when the new ones are ready; until then they tell when the ring breaks."""
         sender, receiver = self._neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
-        sender.stats, receiver.stats = self._sender.stats, self._receiver.stats
         self.close()
         self._take(sender, receiver)
         self._told_worn = False

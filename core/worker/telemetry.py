@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Final
 
 from core.events import Sight
-from core.link.channel import Receiver, Sender
+from core.link.channel import LinkStats, Receiver, Sender
 from core.worker.messages import SpanKind, StageSample, TraceSpan
 
 SPANS: Final = 8192
@@ -63,7 +63,11 @@ class Steps:
 
 
 class StageMeter:
-    """The counters of one stage since the ring was last idle, when it computed what, and how far it is."""
+    """The counters of one stage since the ring was last idle, when it computed what, and how far it is.
+
+    They outlive the links, whose counters `sent` and `received` are: figures that an answer waits for would be lost
+    with a link that breaks.
+    """
 
     def __init__(self, index: int, tell_step: Callable[[int], None] = lambda _: None) -> None:
         self._index = index
@@ -71,6 +75,8 @@ class StageMeter:
         self.compute = Stopwatch()
         self.codec = Stopwatch()
         self.wait = Stopwatch()
+        self.sent, self.received = LinkStats(), LinkStats()
+        self._since = monotonic()
         self._spans: deque[TraceSpan] = deque(maxlen=SPANS)
         self._seen: set[Sight] = set()
 
@@ -96,17 +102,19 @@ class StageMeter:
         """The kinds of values that this Mac has handled."""
         return tuple(sorted(self._seen))
 
-    def start(self, sender: Sender, receiver: Receiver) -> None:
+    def start(self) -> None:
         """The ring was idle: count from zero."""
         self.compute.seconds = self.codec.seconds = self.wait.seconds = 0.0
-        sender.stats.reset()
-        receiver.stats.reset()
+        self.sent.reset()
+        self.received.reset()
+        self._since = monotonic()
 
     def sample(self, sender: Sender, receiver: Receiver, renewals: int) -> StageSample:
         """The counters so far."""
-        sent, received = sender.stats, receiver.stats
+        sent, received = self.sent, self.received
         return StageSample(
             index=self._index,
+            since=self._since,
             frames=sent.frames,
             bytes=sent.bytes,
             compute_s=self.compute.seconds,

@@ -249,9 +249,9 @@ async def test_verifying_finds_a_bit_that_checksums_took_for_unchanged(macs: Mac
 
 async def test_unloading_while_the_whole_model_runs_ends_it_too(macs: Macs) -> None:
     loading = asyncio.create_task(macs.load("good", verify=True))
-    await until(lambda: any("monolith" in line for line in our_children()))
+    await until(lambda: any("reference_model" in line for line in our_children()))
     await macs.demo.head.client.unload()
-    await until(lambda: not any("monolith" in line for line in our_children()))
+    await until(lambda: not any("reference_model" in line for line in our_children()))
     loading.cancel()
     await asyncio.gather(loading, return_exceptions=True)
     await recovers(macs)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
+from operator import lt
 
 import pytest
 import pytest_asyncio
@@ -14,7 +17,9 @@ from tui.app import MaclusterApp
 from tui.cli.demo import DEMO_MODEL, Demo
 from tui.client import NodeClient
 from tui.screens.hop import HopScreen
+from tui.state.hop_points import HOP_WINDOW_S
 from tui.state.hops import Hop
+from tui.state.phases import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
@@ -84,6 +89,28 @@ async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_lef
         assert isinstance(viewer.app.screen, HopScreen)
         await viewer.pilot.press("escape")
         await viewer.until(lambda: not isinstance(viewer.app.screen, HopScreen))
+
+
+def steady_frames(viewer: Person) -> list[int]:
+    """Of how many frames behind the prompt the screen has figures, hop by hop."""
+    assert isinstance(viewer.app.screen, HopScreen)
+    now, hops = viewer.app.state, viewer.app.screen._ring.hops
+    points = [points_of(now, hop.pair, time.time(), HOP_WINDOW_S) for hop in hops]
+    return [sum(p.frames for p in found if not p.first) for found in points]
+
+
+def has_more(viewer: Person, before: list[int]) -> bool:
+    """Whether every hop has."""
+    return all(map(lt, before, steady_frames(viewer)))
+
+
+async def test_the_figures_of_every_answer_reach_the_screen_however_short_it_is(demo: Demo) -> None:
+    async with hop_screen(demo, (80, 24)) as viewer:
+        await viewer.sees("frames of")
+        for tokens in (1, 1, 2):
+            more = partial(has_more, viewer, steady_frames(viewer))
+            await ask(demo.head, "What is a hop?", tokens)
+            await viewer.until(more)
 
 
 async def test_the_picture_stands_still_while_it_is_paused(demo: Demo) -> None:

@@ -16,6 +16,7 @@ from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import HOP
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
+from tui.state.hop_history import last_of
 from tui.state.hops import Hop, Ring, ring_of
 from tui.state.phases import WINDOWS_S, points_of
 from tui.state.state import UiState, washed
@@ -117,7 +118,7 @@ The speed test sends empty and then full messages over the control link of the t
         self._chart.draw(chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
         self._speed.draw(speed_content(test, self._state.speed_test, inside))
         self._all.draw(hops_content(self._picture, self._ring, hop, self._now, window_s, inside))
-        points = points_of(self._picture, hop.pair, self._now, window_s)
+        points = points_of(self._picture, hop.pair, self._now, window_s) or last_of(self._picture.past, hop.pair)
         width = self._where.scrollable_content_region.width
         self._phases.draw(phases_content(hop, points, width))
         self._where.border_subtitle = Content(frames_word(points)) if points else None

@@ -23,6 +23,12 @@ def faded(past: tuple[HopPoint, ...], leaving: tuple[HopPoint, ...], now: float)
     return tuple(grains.values())
 
 
+def last_of(past: tuple[HopPoint, ...], pair: tuple[str, str]) -> list[HopPoint]:
+    """What the hop between these two did last: figures of an answer stay until there are newer ones."""
+    found = [point for point in past if (point.source, point.target) == pair]
+    return [point for point in found if point.at > found[-1].at - GRAIN_S]
+
+
 def _grain(point: HopPoint) -> tuple[str, str, bool, int]:
     return point.source, point.target, point.first, int(point.at // GRAIN_S)
 

@@ -46,12 +46,12 @@ class HopPoint(Value, frozen=True, kw_only=True):
 def point_of(
     base: tuple[HopSample, ...], sample: HopSample, now: float
 ) -> tuple[tuple[HopSample, ...], HopPoint | None]:
-    """What the hop of `sample` did since the one of it in `base`; None for nothing. Samples are sums over a request: in
-    the `base` of the next one `sample` takes the place of the one before.
+    """What the hop of `sample` did since the one of it in `base`; None for nothing. Samples are sums, and a new sum
+    begins whenever the ring was idle: in the `base` of the next one `sample` takes the place of the one before.
     """
     pair = (sample.source, sample.target)
     before = next((s for s in base if (s.source, s.target) == pair), None)
-    fresh = before is None or before.frames > sample.frames or before.bytes > sample.bytes
+    fresh = before is None or before.since != sample.since or before.frames > sample.frames
     since = _NO_HOP if fresh or before is None else before
     base = (*(s for s in base if (s.source, s.target) != pair), sample)
     frames = sample.frames - since.frames

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from tui.state.hop_history import last_of
 from tui.state.hop_points import HopPoint
 from tui.state.state import UiState
 
@@ -116,7 +117,7 @@ def ring_of(state: UiState) -> Ring:
 
 
 def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:
-    points = [p for p in state.points if (p.source, p.target) == pair]
+    points = [p for p in state.points if (p.source, p.target) == pair] or last_of(state.past, pair)
     # a first sample holds the prefill, whose frames are larger: it counts only while there is nothing else
     return [p for p in points if not p.first] or points
 

@@ -25,7 +25,6 @@ from core.events import (
     Progress,
     Recovery,
     RequestDone,
-    RequestStarted,
     Snapshot,
     TokenEvent,
     Value,
@@ -138,8 +137,6 @@ def fold(state: UiState, event: AnyEvent, now: float) -> UiState:
             return _change(state, speed_test=event)
         case LogLine():
             return _change(state, logs=(*state.logs, event)[-LOGS_KEPT:])
-        case RequestStarted():
-            return _change(state, base=())
         case Recovery(state="running", text=text, requests=requests) if text:
             return _recovered(state, text, requests)
         case TokenEvent() | RequestDone():
@@ -201,7 +198,7 @@ def with_answer(state: UiState, **fields: object) -> UiState:
 def _attach(state: UiState, now: float) -> UiState:
     """A stream began. An answer that was under way goes on if the node still works on it, else it ends here."""
     logs = _joined(state.logs, state.snapshot.logs)
-    state = _change(state, attached=True, offline=None, base=(), departures=(), ticked_at=now, logs=logs)
+    state = _change(state, attached=True, offline=None, departures=(), ticked_at=now, logs=logs)
     if not state.points:
         for sample in state.snapshot.hops:
             state = _hop(state, sample, now)

@@ -26,6 +26,7 @@ def hop_samples(plan: Plan, stages: Sequence[StageSample], rtt: Callable[[str, s
                 send_s=sent.send_s,
                 wait_s=received.wait_s,
                 open_s=received.open_s,
+                since=stages[0].since,
                 wire_s=received.wire_s,
                 rtt_s=rtt(source.device_id, target.device_id),
                 queue=received.queue,

@@ -10,7 +10,7 @@ from core.events import HopSample, Peer, Progress, Snapshot
 from core.requests import SpeedResult
 from tests.support.told import PLAN
 from tui.state import state
-from tui.state.hop_history import PAST_S, faded
+from tui.state.hop_history import PAST_S, faded, last_of
 from tui.state.hop_points import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Hop, ring_of
 from tui.state.phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
@@ -222,6 +222,14 @@ def test_what_leaves_the_last_minute_is_kept_in_fewer_points() -> None:
     assert len(longer) == 12
     assert len(points_of(now, ("A", "B"), NOW + 75, HOP_WINDOW_S)) == 10
     assert faded(now.past, (), NOW + PAST_S + 60) == ()
+
+
+def test_the_figures_of_an_answer_stay_until_there_are_newer_ones() -> None:
+    before = ringed()
+    now = state.ticked(before, NOW + 10 * HOP_WINDOW_S)
+    assert now.points == ()
+    assert ring_of(now).shares == ring_of(before).shares
+    assert phases_of(last_of(now.past, first(now).pair)) == phases_of(points_of(before, ("A", "B"), NOW, HOP_WINDOW_S))
 
 
 def test_what_is_kept_is_bounded() -> None:

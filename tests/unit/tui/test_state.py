@@ -181,9 +181,11 @@ def test_a_single_sample_is_shown_rather_than_nothing() -> None:
 
 def test_a_new_request_starts_its_sums_anew() -> None:
     now = state.fold(UiState(), PlanProposed(plan=PLAN), 0.0)
-    for at, frames in ((0.5, 10), (1.0, 20), (1.5, 3)):
-        now = state.fold(now, sample(frames, 1.0), at)
-    assert [p.frames for p in now.points] == [10, 10, 3]
+    for at, (since, frames) in enumerate(((1.0, 10), (1.0, 20), (2.0, 3), (3.0, 3), (4.0, 30))):
+        now = state.fold(now, RequestStarted(request_id=f"r{at}", prompt_tokens=5), at)
+        now = state.fold(now, msgspec.structs.replace(sample(frames, 1.0), since=since), at)
+    assert [p.frames for p in now.points] == [10, 10, 3, 3, 30], "figures of the one before may come late"
+    assert [p.first for p in now.points] == [True, False, True, True, True]
     assert all(p.transfer_s >= 0 for p in now.points)
 
 

@@ -444,20 +444,33 @@ def test_a_standing_that_nobody_tells_breaks_the_link(turns: Turns, told: Told) 
 
 def test_figures_that_were_asked_for_come_over_new_links_too(turns: Turns) -> None:
     """An answer may wait for them with its end."""
-    assert turns.pipeline.ask_samples()
-    assert not turns.pipeline.ask_samples(), "once is enough"
+    asked = 2
+    for _ in range(asked):
+        assert turns.pipeline.ask_samples()
     turns.serve(1)
     turns.link()
     assert not turns.pipeline.is_at_rest
+    for _ in range(asked):
+        turns.serve(1)
+        turns.serve(2)
+        assert turns.linked.head.wait(None, WAIT_S)
+        assert turns.pipeline.take() is None
+    for _ in range(asked):
+        assert not turns.pipeline.is_at_rest, "they wait to be taken"
+        samples = turns.pipeline.take_samples()
+        assert samples
+        assert [sample.index for sample in samples] == [0, 1, 2]
+    assert turns.pipeline.is_at_rest
+
+
+def test_what_the_stages_counted_outlives_their_links(turns: Turns) -> None:
+    ask(turns)
     turns.serve(1)
     turns.serve(2)
-    assert turns.linked.head.wait(None, WAIT_S)
-    assert turns.pipeline.take() is None
-    assert not turns.pipeline.is_at_rest, "they wait to be taken"
-    samples = turns.pipeline.take_samples()
-    assert samples
-    assert [sample.index for sample in samples] == [0, 1, 2]
-    assert turns.pipeline.is_at_rest
+    before = [ring.sample().frames for ring in turns.linked.rings]
+    turns.link()
+    assert all(before)
+    assert all(ring.sample().frames > count for ring, count in zip(turns.linked.rings, before, strict=True))
 
 
 def test_no_stage_speaks_for_the_head(turns: Turns) -> None:
