@@ -9,7 +9,7 @@ from typing import NamedTuple
 from core.bench import batch, prefill
 from core.bench.timeline import Activity, Timeline, end_s, middle, timeline
 from screenshots import png
-from tui.widgets.themes import DARK
+from tui.control.themes import DARK
 
 WIDTH, MARGIN, LABELS = 1080, 36, 92
 TRACK, GAP, PANEL_GAP, HEADING = 24, 5, 26, 24

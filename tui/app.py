@@ -4,22 +4,26 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.actions import ActionParseResult
 from textual.app import App, SystemCommand
 from textual.binding import Binding, BindingType
+from textual.content import Content
 from textual.dom import DOMNode
 from textual.filter import LineFilter
+from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
 from core.errors import Problem
 from core.requests import RecoveryOrder
 from core.settings import default_home
-from tui.control import crash, quitting
+from tui.client import NodeClient
+from tui.control import crash, messages
+from tui.control.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
 from tui.control.bindings import bindings, key_word, palette, why_not
 from tui.control.bridge import FAILURES, follow, problem_of
 from tui.control.catalog import ModelCatalog
@@ -28,25 +32,23 @@ from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
 from tui.control.gc_tuning import calm_collector
+from tui.control.interface import Args
 from tui.control.keymap import APP
 from tui.control.mac_controller import MacController
 from tui.control.model_controller import ModelController
+from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, Preferences
+from tui.control.quitting import Quitting
 from tui.control.theme_memory import ThemeMemory
+from tui.control.themes import OWN_THEMES, no_color_kept, own_variables
 from tui.screens import table
-from tui.screens.base import STYLES, Follower
+from tui.screens.base import STYLES, Follower, Interruptible, ShowsModels
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
 from tui.state import disabled_reasons, state
 from tui.state.state import UiState
-from tui.widgets import messages
-from tui.widgets.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
-from tui.widgets.markdown import warm_up
-from tui.widgets.plain import PlainGlyphs
-from tui.widgets.themes import OWN_THEMES, no_color_kept, own_variables
-
-if TYPE_CHECKING:
-    from tui.client import NodeClient
+from tui.widgets.chat_log import warm_up
+from tui.widgets.prompt import Prompt
 
 
 class MaclusterApp(App[None], inherit_bindings=False):
@@ -73,15 +75,15 @@ class MaclusterApp(App[None], inherit_bindings=False):
         self.note = note
         self.folder = folder or default_home().root
         self.preferences = preferences
-        self._ends_node = ends_node
         self.state: UiState = UiState()
         self.catalog: ModelCatalog = ModelCatalog(client)
-        self.models = ModelController(self)
-        self.macs = MacController(self)
-        self.talk: ChatController = ChatController(self)
-        self.archive: ConversationArchive = ConversationArchive(self)
-        self.news = EventHandler(self)
-        self.copying = Clipboard(self)
+        self.models = ModelController(self, self.catalog)
+        self.macs = MacController(self, self.models)
+        self.conversations: ConversationArchive = ConversationArchive(self)
+        self.chat: ChatController = ChatController(self, self.conversations)
+        self._events = EventHandler(self, self.models, self.chat)
+        self._copier = Clipboard(self, self.folder)
+        self._quitting = Quitting(self, self.conversations, ends_node=ends_node)
         self._fps = frames_per_s(preferences, os.environ)
         if self._fps < FULL_FPS or preferences.plain:
             self.animation_level = "none"
@@ -118,7 +120,7 @@ class MaclusterApp(App[None], inherit_bindings=False):
     ) -> bool:
         """Do it, or say why that cannot be now."""
         if isinstance(action, str) and (why := why_not(self, default_namespace or self, action)):
-            self.note_down(f"Not now: {why}.")
+            self.notify(f"Not now: {why}.")
             return True
         return await super().run_action(action, default_namespace, namespaces)
 
@@ -136,9 +138,9 @@ class MaclusterApp(App[None], inherit_bindings=False):
     def on_mount(self) -> None:
         """Draw figures at 2 Hz and log lines at 10 Hz."""
         self.set_keymap(dict(self.preferences.keys))
-        self.theme_changed_signal.subscribe(self, ThemeMemory(self).remember)
+        self.theme_changed_signal.subscribe(self, ThemeMemory(self, self.folder, self.preferences.theme).remember)
         for complaint in complaints_of(self.preferences, self.available_themes):
-            self.notify(complaint, severity="warning", timeout=COMPLAINT_S, markup=False)
+            self.notify(complaint, severity="warning", timeout=COMPLAINT_S)
         self.set_interval(0.5, lambda: self.set_state(state.ticked(self.state, time.time())))
         self.set_interval(0.1, lambda: self.dashboard.show_logs(self.state))
         self.set_timer(0.7, lambda: self.run_worker(warm_up, group="warm", thread=True, exit_on_error=False))
@@ -146,37 +148,93 @@ class MaclusterApp(App[None], inherit_bindings=False):
     def on_seen(self) -> None:
         """Follow the node, now that there is something to look at."""
         calm_collector()
-        self.run_worker(follow(self.client, self.news.take, self.news.lose), group="events", exit_on_error=False)
+        self.in_background(follow, self.client, self._events.handle, self._events.lose, group="events")
 
     def set_state(self, new: UiState) -> None:
         """Take and draw a state."""
         self.state = new
-        self.archive.look(new)
+        self.conversations.look(new)
         self.dashboard.show(new)
         for screen in self.screen_stack[1:]:
             if isinstance(screen, Follower):
                 screen.show(new)
         self.refresh_bindings()  # what can be done now may be something else
 
-    def command(self, call: Coroutine[Any, Any, object]) -> None:
-        """Run a command of the node beside everything else; the person is told what fails."""
-        self.run_worker(self.report_failure_of(call), group="commands", exit_on_error=False)
+    def show_answer(self) -> None:
+        """Draw what the answer has more; a tick draws the rest."""
+        self.dashboard.show_answer(self.state)
 
-    async def report_failure_of(self, call: Coroutine[Any, Any, object]) -> None:
-        """Await `call`; the person is told what fails."""
-        try:
-            await call
-        except FAILURES as error:
-            self.show_problem(problem_of(error))
+    def show_models(self) -> None:
+        """Draw the catalog anew where it is shown."""
+        for screen in self.screen_stack:
+            if isinstance(screen, ShowsModels):
+                screen.show_choices()
+
+    @property
+    def prompt(self) -> Prompt:
+        """Where the person writes."""
+        return self.dashboard.prompt
+
+    def in_background(
+        self,
+        work: Callable[[*Args], Coroutine[Any, Any, object]],
+        *args: *Args,
+        group: str = "commands",
+        exclusive: bool = False,
+    ) -> None:
+        """Run `work` beside everything else; the person is told what fails. `exclusive`: in the place of what runs in
+        that `group`.
+        """
+
+        # the coroutine is made when it begins: one that is replaced before that leaves nothing behind
+        async def run() -> None:
+            try:
+                await work(*args)
+            except FAILURES as error:
+                self.show_problem(problem_of(error))
+
+        begin: Any = run
+        self.run_worker(begin, group=group, exclusive=exclusive, exit_on_error=False)
+
+    async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
+        """The number of the answer that the person chooses; the first one changes nothing."""
+        from tui.screens.asking import ChoiceScreen
+
+        return await self.push_screen_wait(ChoiceScreen(title, Content(effect), answers))
+
+    async def ask(self, title: str, words: str, value: str = "") -> str | None:
+        """The line that the person types, None for none."""
+        from tui.screens.asking import AskScreen
+
+        return await self.push_screen_wait(AskScreen(title, words, value))
+
+    def open_screen(self, name: str, **details: object) -> None:
+        """Open the screen of that name unless it is open."""
+        if not table.is_open(self.screen, name):
+            self.push_screen(table.make(self, name, **details))
+
+    async def break_off(self) -> None:
+        """End what open screens have begun with other Macs."""
+        for screen in self.screen_stack:
+            if isinstance(screen, Interruptible):
+                await screen.break_off()
 
     def show_problem(self, problem: Problem) -> None:
         """Say what failed."""
         problem = state.washed(problem)
-        self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error", markup=False)
+        self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error")
 
-    def note_down(self, text: str) -> None:
-        """Say something in passing."""
-        self.notify(text, markup=False)
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Say something in passing; unlike Textual's own, what comes from elsewhere is no markup."""
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
 
     def _fatal_error(self) -> None:
         """Textual would print what the variables hold, and so what was typed."""
@@ -190,35 +248,35 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def on_noted(self, message: messages.Noted) -> None:
         """Say why a key did nothing."""
-        self.note_down(message.text)
+        self.notify(message.text)
 
     def on_sent(self, message: messages.Sent) -> None:
         """Send the prompt, or say why that cannot be now."""
-        self.talk.send(message.text)
+        self.chat.send(message.text)
 
     def on_edited(self, message: messages.Edited) -> None:
         """Put the question into the prompt."""
-        self.talk.edit(message.number)
+        self.chat.edit(message.number)
 
     def on_copied(self, message: messages.Copied) -> None:
         """Copy, and say where to."""
-        self.copying.copy(message.text)
+        self._copier.copy(message.text)
 
     def on_model_chosen(self, message: messages.ModelChosen) -> None:
         """Load a model of the picker."""
-        self.command(self.models.load(message.wish))
+        self.models.load(message.wish)
 
     def on_model_pointed(self, message: messages.ModelPointed) -> None:
         """Examine the model on which the cursor of the picker rests."""
         self.models.examine(message.wish, at_once=message.at_once)
 
     def on_recovery_chosen(self, message: messages.RecoveryChosen) -> None:
-        """Tell the node what the person wants."""
-        self.command(self.client.choose(RecoveryOrder(choice=message.choice)))
+        """Let the node do what the person wants."""
+        self.in_background(self.client.choose, RecoveryOrder(choice=message.choice))
 
     def on_taken_up(self, message: messages.TakenUp) -> None:
         """Show the words of a kept conversation."""
-        self.talk.show(message.said)
+        self.chat.show(message.said)
 
     def on_mac_asked(self, message: messages.MacAsked) -> None:
         """Do something with a Mac."""
@@ -230,10 +288,9 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def action_open(self, name: str) -> None:
         """Open one of the screens."""
-        if not table.is_open(self.screen, name):
-            self.push_screen(table.make(self, name))
-            if name == "models":  # every answer makes the forecasts better
-                self.models.find()
+        self.open_screen(name)
+        if name == "models":  # every answer makes the forecasts better
+            self.models.find()
 
     def action_pair(self, device_id: str = "") -> None:
         """Open the pairing dialog, with a Mac that is chosen already or the list of those that were seen."""
@@ -245,7 +302,7 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def action_rescan(self) -> None:
         """Look for Macs again."""
-        self.command(self.macs.rescan())
+        self.in_background(self.macs.rescan)
 
     def action_help(self) -> None:
         """Help for what has the focus."""
@@ -254,35 +311,35 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def action_new_chat(self) -> None:
         """Begin a new conversation; the one before is kept, and its running answer stopped."""
-        self.command(self.talk.begin())
+        self.in_background(self.chat.begin)
 
     def action_retry(self) -> None:
         """Ask the last question again."""
-        self.talk.again()
+        self.chat.again()
 
     def action_end_edit(self) -> None:
         """Give up the question that is written anew."""
-        self.talk.give_up_edit()
+        self.chat.give_up_edit()
 
     def action_export(self) -> None:
         """Write the conversation to a file."""
-        self.command(self.archive.export())
+        self.in_background(self.conversations.export)
 
     def action_private(self) -> None:
         """Keep nothing of the conversation, or keep it again."""
-        self.command(self.archive.switch_private())
+        self.in_background(self.conversations.switch_private)
 
     async def action_quit(self) -> None:
         """Save what is not saved yet, then end; asks first if that takes a model from other Macs."""
-        await quitting.leave(self, ends_node=self._ends_node)
+        self.in_background(self._quitting.leave, group="quit")
 
     def action_go_on(self) -> None:
         """Continue the answer that was interrupted."""
-        self.talk.go_on()
+        self.chat.go_on()
 
     def action_stop_answer(self) -> None:
         """Stop the answer; what is written stays."""
-        self.talk.stop()
+        self.chat.stop()
 
     def action_keep(self) -> None:
         """Keep the conversation under a name, on the screen that tells how far that is."""
@@ -291,9 +348,12 @@ class MaclusterApp(App[None], inherit_bindings=False):
 
     def action_unload(self) -> None:
         """Unload the model, or cancel its loading."""
-        self.command(self.client.unload())
+        self.in_background(self.client.unload)
 
     def action_copy_or_stop(self) -> None:
         """Copy the selection; else stop the answer; else say how to quit."""
-        if not self.copying.copy_selection() and not self.talk.stop():
-            self.note_down("Ctrl+Q quits; the node and the model go on.")
+        selected = self.screen.get_selected_text() or getattr(self.screen.focused, "selected_text", "")
+        if selected:
+            self._copier.copy(selected)
+        elif not self.chat.stop():
+            self.notify("Ctrl+Q quits; the node and the model go on.")

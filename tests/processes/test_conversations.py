@@ -51,9 +51,9 @@ class Talker(Person):
         """The conversations that the node keeps, once they are so many and none waits to be saved."""
         deadline = monotonic() + ANSWER_S
         while True:
-            await self.app.archive.settle()
+            await self.app.conversations.settle()
             found = await self.app.client.conversations()
-            if len(found) == count and not self.app.archive._waiting:
+            if len(found) == count and not self.app.conversations._waiting:
                 return found
             assert monotonic() < deadline, found
             await self.pilot.pause(0.02)
@@ -67,7 +67,7 @@ async def person(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Talker]:
     async with app.run_test(size=size, notifications=True) as pilot:
         someone = Talker(app, pilot)
         await someone.until(lambda: app.state.snapshot.plan_status == "ready")
-        app.talk.ask_with(ChatOptions(max_tokens=TOKENS))
+        app.chat.ask_with(ChatOptions(max_tokens=TOKENS))
         yield someone
 
 

@@ -1,4 +1,4 @@
-"""The one reader of the node's events, and what its failures mean to a person."""
+"""The node's events as they come, and what a failure of its client means to a person."""
 
 from __future__ import annotations
 

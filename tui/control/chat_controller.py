@@ -6,19 +6,15 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Coroutine
-from functools import partial
-from typing import TYPE_CHECKING
 
 from core.requests import AnswerId, ChatOptions, ChatRequest, ConversationId, Message, UnfinishedAnswer
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
+from tui.control.conversation_archive import ConversationArchive
+from tui.control.interface import AppInterface
 from tui.state import conversation, state
 from tui.state.recovery import held
 from tui.state.state import UiState
-
-if TYPE_CHECKING:
-    from tui.app import MaclusterApp
 
 NO_MODEL = "No model is ready. Ctrl+O loads one."
 LOADING = "The model is being loaded. Enter asks once it is ready."
@@ -26,36 +22,37 @@ WRITING = "An answer is being written. Esc stops it."
 
 
 class ChatController:
-    """Reads and sets the state of `app`, and tells its person what cannot be now."""
+    """Reads and sets the state of `app`, and says to its person what cannot be now."""
 
-    def __init__(self, app: MaclusterApp) -> None:
+    def __init__(self, app: AppInterface, conversations: ConversationArchive) -> None:
         self._app = app
+        self._conversations = conversations
 
     def send(self, text: str) -> None:
         """Ask what stands in the prompt, or say why that cannot be now."""
         app = self._app
         if recovery := held(app.state.snapshot):
-            app.note_down(f"Nothing can be asked now. {recovery.text}")
+            app.notify(f"Nothing can be asked now. {recovery.text}")
         elif app.state.answer is not None:
-            app.note_down(WRITING)
+            app.notify(WRITING)
         elif app.state.snapshot.plan_status == "loading":
-            app.note_down(LOADING)
+            app.notify(LOADING)
         elif app.state.snapshot.plan_status != "ready":
-            app.note_down(NO_MODEL)
+            app.notify(NO_MODEL)
         else:
             if number := app.state.editing:
                 self._cut(conversation.cut(app.state, number))
             self._ask(text)
-            app.dashboard.prompt.taken()
+            app.prompt.taken()
 
     def again(self) -> None:
         """Ask the last question again."""
         app = self._app
         kept, question = conversation.retried(app.state)
         if not question:
-            app.note_down("There is no finished question to ask again.")
+            app.notify("There is no finished question to ask again.")
         elif app.state.snapshot.plan_status != "ready":
-            app.note_down(NO_MODEL)
+            app.notify(NO_MODEL)
         else:
             self._cut(kept)
             self._ask(question)
@@ -64,14 +61,14 @@ class ChatController:
         """Put that question into the prompt; nothing changes before it is sent."""
         turn = next((turn for turn in self._app.state.turns if turn.number == number), None)
         if self._app.state.answer is not None:
-            self._app.note_down(WRITING)
+            self._app.notify(WRITING)
         elif turn is not None:
-            self._app.dashboard.prompt.lend(turn.text)
+            self._app.prompt.lend(turn.text)
             self._app.set_state(conversation.editing(self._app.state, number))
 
     def give_up_edit(self) -> None:
         """The conversation stays as it is."""
-        self._app.dashboard.prompt.give_back()
+        self._app.prompt.give_back()
         self._app.set_state(conversation.editing(self._app.state, 0))
 
     def stop(self) -> bool:
@@ -80,7 +77,7 @@ class ChatController:
         if answer is None:
             return False
         if answer.request_id:
-            self._app.command(self._app.client.cancel(answer.request_id))
+            self._app.in_background(self._app.client.cancel, answer.request_id)
         else:
             self._app.set_state(conversation.stopped(self._app.state))
         return True
@@ -99,10 +96,17 @@ class ChatController:
             return True
         if not await confirm.may_leave(self._app):
             return False
-        found = await self._app.archive.read(wanted)
+        found = await self._conversations.read(wanted)
         self.leave()
         self._show(conversation.opened(self._app.state, found))
         return True
+
+    async def delete(self, wanted: ConversationId) -> None:
+        """Forget a kept one; if it is on screen, an empty one takes its place. Raises what the node refuses."""
+        if wanted.id == self._app.state.chat.id:
+            self.stop()
+            self._app.set_state(conversation.cleared(self._app.state))
+        await self._conversations.delete(wanted)
 
     def leave(self) -> None:
         """The conversation on screen ends here."""
@@ -119,7 +123,7 @@ class ChatController:
         """Continue the answer that was interrupted."""
         app = self._app
         if kept := conversation.interrupted(app.state):
-            self._run(partial(self._going_on, kept), "go on")
+            app.in_background(self._going_on, kept, group="go on", exclusive=True)
 
     def show(self, said: tuple[Message, ...]) -> None:
         """The words of a kept conversation, in the place of the one before."""
@@ -128,13 +132,13 @@ class ChatController:
 
     def find_unfinished(self) -> None:
         """Ask the node for answers that can be continued."""
-        self._run(self._offer, "unfinished")
+        self._app.in_background(self._offer, group="unfinished", exclusive=True)
 
     def _cut(self, kept: UiState) -> None:
         app = self._app
         if app.state.chat.id and not kept.chat.id:
             private = app.state.chat.is_private
-            app.note_down(
+            app.notify(
                 "What was here is gone: nothing of this chat is kept."
                 if private
                 else "What was here stays as a conversation of its own. F3 shows all."
@@ -145,8 +149,7 @@ class ChatController:
         app, now = self._app, time.time()
         app.state = conversation.begun(app.state, secrets.token_hex(16), now)
         app.set_state(conversation.sent(app.state, text, now))
-        number = app.state.next_number
-        app.run_worker(self._chat(number), group="chat", exit_on_error=False)
+        app.in_background(self._chat, app.state.next_number, group="chat")
 
     async def _chat(self, number: int) -> None:
         app = self._app
@@ -172,30 +175,20 @@ class ChatController:
         now = time.time()
         again = conversation.begun(conversation.continued(app.state, kept, now), secrets.token_hex(16), now)
         app.set_state(conversation.accepted(again, reply.request_id, reply.prompt_tokens, now))
-        app.refresh_bindings()
 
     async def _offer(self) -> None:
         app = self._app
-        try:
-            unfinished = await app.client.unfinished()
-            cut_off = None if app.state.turns else await app.archive.holding(unfinished[:1])
-        except FAILURES as error:
-            app.show_problem(problem_of(error))
-            return
+        unfinished = await app.client.unfinished()
+        cut_off = None if app.state.turns else await self._conversations.holding(unfinished[:1])
         if cut_off is not None and not app.state.turns:
             known = conversation.offered(app.state, unfinished, time.time())
             self._show(conversation.opened(known, cut_off))
         else:
             app.set_state(conversation.offered(app.state, unfinished, time.time()))
-        app.refresh_bindings()
 
     def _show(self, opened: UiState) -> None:
-        self._app.archive.knows(opened)
+        self._conversations.knows(opened)
         self._app.set_state(opened)
-
-    def _run(self, work: Callable[[], Coroutine[None, None, None]], group: str) -> None:
-        # made when it begins: one that is replaced before that leaves nothing behind
-        self._app.run_worker(work, group=group, exclusive=True, exit_on_error=False)  # type: ignore[arg-type]
 
 
 def _request(now: UiState) -> ChatRequest:

@@ -7,12 +7,10 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from core.errors import NodeError
-
-if TYPE_CHECKING:
-    from tui.app import MaclusterApp
+from tui.control.interface import AppInterface
 
 # terminals cut or drop an OSC 52 sequence longer than this
 OSC52_LIMIT = 74_000
@@ -22,26 +20,18 @@ Way = Literal["pbcopy", "osc52", "file"]
 
 
 class Clipboard:
-    """Copies for the person of `app`, and says where to."""
+    """Copies for the person of `app`, and says where to; `folder` is for what no clipboard takes."""
 
-    def __init__(self, app: MaclusterApp) -> None:
+    def __init__(self, app: AppInterface, folder: Path) -> None:
         self._app = app
-
-    def copy_selection(self) -> bool:
-        """Copy what is selected on the screen, or where the cursor is. False where nothing is."""
-        screen = self._app.screen
-        selected = screen.get_selected_text() or getattr(screen.focused, "selected_text", "")
-        if selected:
-            self.copy(selected)
-        return bool(selected)
+        self._folder = folder
 
     def copy(self, text: str) -> None:
         """Copy `text`."""
-        self._app.command(self._copy(text))
+        self._app.in_background(self._copy, text)
 
     async def _copy(self, text: str) -> None:
-        app = self._app
-        app.note_down(await copy(text, app.copy_to_clipboard, app.folder))
+        self._app.notify(await copy(text, self._app.copy_to_clipboard, self._folder))
 
 
 def way_for(text: str, platform: str, environ: dict[str, str]) -> Way:

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Final
 
 import msgspec
 
@@ -20,11 +20,9 @@ from core.requests import (
 )
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
+from tui.control.interface import AppInterface
 from tui.state import chats, conversation, state
 from tui.state.state import UiState, washed
-
-if TYPE_CHECKING:
-    from tui.app import MaclusterApp
 
 RETRY_S: Final = 5.0
 SETTLE_S: Final = 1.0
@@ -36,7 +34,7 @@ Mark = tuple[object, ...]
 class ConversationArchive:
     """Saves the conversation of `app` after each question, each answer and each change, unless it is private."""
 
-    def __init__(self, app: MaclusterApp) -> None:
+    def __init__(self, app: AppInterface) -> None:
         self._app = app
         self._saved: Mark = ()
         self._waiting: dict[str, Conversation] = {}
@@ -51,8 +49,7 @@ class ConversationArchive:
         self._saved = _mark(now)
         if self._waiting and self._idle.is_set() and time.monotonic() - self._failed_at > RETRY_S:
             self._idle.clear()
-            save: Any = self._save
-            self._app.run_worker(save, group="archive", exit_on_error=False)
+            self._app.in_background(self._save, group="archive")
 
     def knows(self, now: UiState) -> None:
         """`now` is what is kept: it need not be saved."""
@@ -90,12 +87,9 @@ class ConversationArchive:
             self._app.set_state(conversation.called(self._app.state, wanted.title))
 
     async def delete(self, wanted: ConversationId) -> None:
-        """Forget one; if it is on screen, an empty one takes its place."""
+        """Forget one."""
         await self.settle()
         self._waiting.pop(wanted.id, None)
-        if wanted.id == self._app.state.chat.id:
-            self._app.talk.stop()
-            self._app.set_state(conversation.cleared(self._app.state))
         await self._app.client.delete_conversation(wanted)
 
     async def export(self, wanted: ConversationId | None = None) -> None:
@@ -107,21 +101,21 @@ class ConversationArchive:
             shown = chats.kept(now.chat, now.turns, time.time())
             await confirm.export(self._app, shown)
         else:
-            self._app.note_down("There is nothing to export yet.")
+            self._app.notify("There is nothing to export yet.")
 
     async def switch_private(self) -> None:
         """Keep nothing of the conversation on screen, and forget what is kept of it; or keep it again."""
         now = self._app.state
         if now.chat.is_private:
             self._app.set_state(conversation.private(now, False))
-            self._app.note_down("This conversation is kept from now on.")
+            self._app.notify("This conversation is kept from now on.")
         elif await confirm.may_forget(self._app):
             await self.settle()
             self._waiting.pop(now.chat.id, None)
             self._app.set_state(conversation.private(self._app.state, True))
             if now.chat.id:
                 await self._app.client.delete_conversation(ConversationId(id=now.chat.id))
-            self._app.note_down("Nothing of this conversation is kept. It is gone when you leave it.")
+            self._app.notify("Nothing of this conversation is kept. It is gone when you leave it.")
 
     async def _save(self) -> None:
         try:

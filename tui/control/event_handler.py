@@ -1,9 +1,9 @@
-"""What the node tells, as the app takes it: folded into the state, drawn, and followed by what it asks for."""
+"""What happened at the node, as the app takes it: folded into the state, drawn, and followed by what it asks for."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from core.errors import Problem
 from core.events import (
@@ -21,11 +21,11 @@ from core.events import (
     TokenEvent,
     Transfer,
 )
+from tui.control.chat_controller import ChatController
+from tui.control.interface import AppInterface
+from tui.control.model_controller import ModelController
 from tui.state import state
 from tui.state.disks import names_of
-
-if TYPE_CHECKING:
-    from tui.app import MaclusterApp
 
 # these come many times a second; a tick draws them
 _FREQUENT: Final = (Batch, TokenEvent, HopSample, LogLine, PeerChanged, Progress, StageState)
@@ -34,29 +34,31 @@ _FREQUENT: Final = (Batch, TokenEvent, HopSample, LogLine, PeerChanged, Progress
 class EventHandler:
     """Reads and sets the state of `app`."""
 
-    def __init__(self, app: MaclusterApp) -> None:
+    def __init__(self, app: AppInterface, models: ModelController, chat: ChatController) -> None:
         self._app = app
+        self._models = models
+        self._chat = chat
 
-    def take(self, event: AnyEvent) -> None:
-        """The node told that."""
+    def handle(self, event: AnyEvent) -> None:
+        """That happened."""
         app, before = self._app, self._app.state
         app.state = state.fold(before, event, time.time())
         if isinstance(event, TokenEvent):
-            app.dashboard.show_answer(app.state)
+            app.show_answer()
         elif not isinstance(event, _FREQUENT):
             app.set_state(app.state)
         is_new = not before.attached
         if is_new or before.snapshot.plan_status != app.state.snapshot.plan_status or isinstance(event, ModelsChanged):
-            app.models.find()
+            self._models.find()
         if isinstance(event, Transfer):
             self._notify_end(event)
         if is_new or (isinstance(event, RequestDone) and event.problem is not None):
-            app.talk.find_unfinished()
+            self._chat.find_unfinished()
         if isinstance(event, Snapshot | PlanLoaded | RequestDone):  # every answer makes predictions better
-            app.models.advise()
+            pass
 
     def lose(self, problem: Problem) -> None:
-        """It tells no more, and why."""
+        """The node went away, and why."""
         self._app.set_state(state.detached(self._app.state, problem))
 
     def _notify_end(self, transfer: Transfer) -> None:
@@ -64,4 +66,4 @@ class EventHandler:
         if transfer.problem is not None:
             app.show_problem(transfer.problem)
         elif transfer.state == "done":
-            app.note_down(f"{transfer.model} is on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")
+            app.notify(f"{transfer.model} is on the disk of {names_of(app.state.snapshot, [transfer.mac])}.")

@@ -5,22 +5,10 @@ Only a program that started the node ends it. The simulated Macs of the demo end
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, cast
-
-from textual.content import Content
-from textual.screen import Screen
-
-from tui.screens.asking import ChoiceScreen
-from tui.screens.table import is_open
+from tui.control.conversation_archive import ConversationArchive
+from tui.control.interface import AppInterface
 from tui.state.format import plural
 from tui.state.state import UiState
-
-if TYPE_CHECKING:
-    from tui.app import MaclusterApp
-    from tui.screens.pairing import PairingScreen
-
-_ID = "quitting"
 
 
 def effect(state: UiState) -> str:
@@ -41,36 +29,24 @@ def effect(state: UiState) -> str:
     return " ".join(lines)
 
 
-def question(text: str) -> ChoiceScreen:
-    """Stay is the first answer."""
-    screen = ChoiceScreen("Quit?", Content(text), ("Stay", "Quit"))
-    screen.id = _ID
-    return screen
+class Quitting:
+    """Ends `app`; asks first where that `ends_node` and so takes a model from other Macs."""
 
+    def __init__(self, app: AppInterface, conversations: ConversationArchive, *, ends_node: bool) -> None:
+        self._app = app
+        self._conversations = conversations
+        self._ends_node = ends_node
+        self._is_asked = False
 
-def is_asked(screen: Screen[object]) -> bool:
-    """Whether the question is on the screen."""
-    return screen.id == _ID
-
-
-async def leave(app: MaclusterApp, *, ends_node: bool) -> None:
-    """Leave; asks first if that takes a model from other Macs. Asked already, it is meant."""
-    text = effect(app.state) if ends_node else ""
-    if text and not is_asked(app.screen):
-        app.push_screen(question(text), partial(_leave_if, app))
-    else:
-        await _leave(app)
-
-
-async def _leave_if(app: MaclusterApp, answer: int | None) -> None:
-    if answer:
-        await _leave(app)
-
-
-async def _leave(app: MaclusterApp) -> None:
-    """Break off a pairing that is under way, save what is not saved yet, end."""
-    for screen in app.screen_stack:
-        if is_open(screen, "pairing"):
-            await cast("PairingScreen", screen).break_off()
-    await app.archive.settle()
-    app.exit()
+    async def leave(self) -> None:
+        """Ask if need be, then leave. Asked already, it is meant."""
+        text = effect(self._app.state) if self._ends_node else ""
+        if text and not self._is_asked:
+            self._is_asked = True
+            answer = await self._app.choose("Quit?", text, ("Stay", "Quit"))
+            self._is_asked = False
+            if not answer:
+                return
+        await self._app.break_off()
+        await self._conversations.settle()
+        self._app.exit()

@@ -3,33 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from textual.theme import Theme
 
+from tui.control.interface import AppInterface
 from tui.control.preferences import memory_in, remember_theme
-
-if TYPE_CHECKING:
-    from tui.app import MaclusterApp
 
 
 class ThemeMemory:
-    """Remembers the theme of `app`, and tells its person where that changes nothing."""
+    """Remembers a theme in `folder`, and says so where that changes nothing: the file names `named`, "" for none."""
 
-    def __init__(self, app: MaclusterApp) -> None:
+    def __init__(self, app: AppInterface, folder: Path, named: str) -> None:
         self._app = app
+        self._folder = folder
+        self._named = named
+        self._chosen = ""
         self._keeping = asyncio.Lock()
 
     def remember(self, theme: Theme) -> None:
         """`theme` was chosen."""
-        named = self._app.preferences.theme
-        if named not in ("", theme.name):
-            self._app.note_down(f"config.toml names {named}: that one is back at the next start.")
-        self._app.command(self._keep())
+        self._chosen = theme.name
+        if self._named not in ("", theme.name):
+            self._app.notify(f"config.toml names {self._named}: that one is back at the next start.")
+        self._app.in_background(self._keep)
 
     async def _keep(self) -> None:
         async with self._keeping:  # one after the other; the last one is what is chosen then
             try:
-                await asyncio.to_thread(remember_theme, memory_in(self._app.folder), self._app.theme)
+                await asyncio.to_thread(remember_theme, memory_in(self._folder), self._chosen)
             except OSError as error:
-                self._app.note_down(f"The theme is not remembered: {error.strerror}.")
+                self._app.notify(f"The theme is not remembered: {error.strerror}.")

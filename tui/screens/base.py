@@ -23,6 +23,22 @@ class Follower(Protocol):
         """Draw that."""
 
 
+@runtime_checkable
+class Interruptible(Protocol):
+    """A screen that may have begun something with another Mac."""
+
+    async def break_off(self) -> None:
+        """End it, before the app ends."""
+
+
+@runtime_checkable
+class ShowsModels(Protocol):
+    """A screen that shows the catalog of models."""
+
+    def show_choices(self) -> None:
+        """Draw what is new in it."""
+
+
 class SizedScreen(Screen[None]):
     """Carries one of the classes `wide`, `narrow` and `small`; shows only the sentence of `TooSmall` when small."""
 

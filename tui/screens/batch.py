@@ -13,12 +13,12 @@ from core.events import BatchRow
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import BATCH
+from tui.control.messages import Failed, Noted
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState
 from tui.widgets.batch_text import empty_content, ring_content, title_content
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Failed, Noted
 from tui.widgets.row_list import RowList, head_content
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall

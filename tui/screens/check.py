@@ -13,11 +13,11 @@ from core.requests import Finding
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import CHECK
+from tui.control.messages import Copied, Failed, Noted
 from tui.screens.base import SizedScreen
 from tui.state.state import washed
 from tui.widgets.check_text import check_content, check_text, check_title
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Copied, Failed, Noted
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 

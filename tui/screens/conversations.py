@@ -16,13 +16,13 @@ from core.requests import ConversationId, ConversationInfo, ConversationTitle
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
+from tui.control.messages import Failed, Noted
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, between, plural
 from tui.state.state import UiState
 from tui.widgets.conversation_list import ConversationList, arranged, facts_words, head_content, preview_content
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Failed, Noted
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 
@@ -47,9 +47,9 @@ class ConversationsScreen(SizedScreen):
 
     HELP = """The conversations that are kept on this Mac."""
 
-    def __init__(self, archive: ConversationArchive, talk: ChatController, state: UiState) -> None:
+    def __init__(self, conversations: ConversationArchive, chat: ChatController, state: UiState) -> None:
         super().__init__()
-        self._archive, self._talk = archive, talk
+        self._conversations, self._chat = conversations, chat
         self._state = state
         self._infos: tuple[ConversationInfo, ...] | None = None
         self._why_none = "Asking the node of this Mac."
@@ -99,7 +99,7 @@ class ConversationsScreen(SizedScreen):
 
     async def _fetch(self) -> None:
         try:
-            self._infos = tuple(await self._archive.all())
+            self._infos = tuple(await self._conversations.all())
         except FAILURES as error:
             problem = problem_of(error)
             self._why_none = f"{problem.what} {problem.fix}".rstrip()
@@ -139,7 +139,7 @@ class ConversationsScreen(SizedScreen):
             self._do(self._open(ConversationId(id=pointed.id)))
 
     async def _open(self, wanted: ConversationId) -> None:
-        if await self._talk.open(wanted):
+        if await self._chat.open(wanted):
             self.dismiss()
 
     def on_input_changed(self, event: Input.Changed) -> None:
@@ -164,7 +164,7 @@ class ConversationsScreen(SizedScreen):
         self._do(self._begin())
 
     async def _begin(self) -> None:
-        if await self._talk.begin():
+        if await self._chat.begin():
             self.dismiss()
 
     def action_rename(self) -> None:
@@ -172,7 +172,8 @@ class ConversationsScreen(SizedScreen):
         if pointed := self._readable():
             asking = AskScreen("Rename the conversation", "Its title:", pointed.title)
             self._ask(
-                asking, lambda title: self._archive.rename(ConversationTitle(id=pointed.id, title=str(title)[:200]))
+                asking,
+                lambda title: self._conversations.rename(ConversationTitle(id=pointed.id, title=str(title)[:200])),
             )
 
     def action_delete(self) -> None:
@@ -183,12 +184,12 @@ class ConversationsScreen(SizedScreen):
                 f"{pointed.title or 'This damaged file'} is deleted, with its key: nobody can read it again.{here}"
             )
             asking = ChoiceScreen("Delete the conversation?", effect, ("Keep it", "Delete it"))
-            self._ask(asking, lambda _: self._archive.delete(ConversationId(id=pointed.id)))
+            self._ask(asking, lambda _: self._chat.delete(ConversationId(id=pointed.id)))
 
     def action_export(self) -> None:
         """Write it to a file."""
         if pointed := self._readable():
-            self._do(self._archive.export(ConversationId(id=pointed.id)))
+            self._do(self._conversations.export(ConversationId(id=pointed.id)))
 
     def action_leave(self) -> None:
         """To the dashboard."""

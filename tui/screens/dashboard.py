@@ -12,6 +12,7 @@ from textual.widget import Widget
 
 from tui.control.bindings import bindings
 from tui.control.keymap import DASHBOARD
+from tui.control.messages import ProblemRead, Seen
 from tui.screens.base import SizedScreen
 from tui.state.recovery import held
 from tui.state.state import UiState
@@ -22,7 +23,6 @@ from tui.widgets.cluster_strip import ClusterStrip
 from tui.widgets.hop_pane import HopPane
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogPane
-from tui.widgets.messages import ProblemRead, Seen
 from tui.widgets.peer_pane import PeerPane
 from tui.widgets.prompt import Prompt
 from tui.widgets.recovery_pane import RecoveryPane

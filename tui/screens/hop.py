@@ -14,6 +14,7 @@ from core.requests import SpeedRequest
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import HOP
+from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM
 from tui.state.hop_history import last_of
@@ -32,7 +33,6 @@ from tui.widgets.hop_text import (
     worth_content,
 )
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Noted
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 

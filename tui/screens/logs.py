@@ -13,13 +13,13 @@ from textual.widgets import Input, Static
 
 from tui.control.bindings import bindings
 from tui.control.keymap import LOGS_SCREEN
+from tui.control.messages import Copied, Noted
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, GOOD, WARN
 from tui.state.logs import filter_words
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogView
-from tui.widgets.messages import Copied, Noted
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 

@@ -16,6 +16,7 @@ from core.requests import CopyRequest, LoadRequest, ModelChoice
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import MODELS
+from tui.control.messages import Failed, ModelChosen, ModelPointed, Noted
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
@@ -25,7 +26,6 @@ from tui.state.load_options import as_preview, contexts, download_of, with_bits,
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Failed, ModelChosen, ModelPointed, Noted
 from tui.widgets.model_list import ORDERS, ModelList, arranged, head_content
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall

@@ -15,11 +15,11 @@ from core.requests import TrustedMac
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PEER
+from tui.control.messages import Copied, Failed, MacAsked, MacWish
 from tui.screens.base import SizedScreen
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Copied, Failed, MacAsked, MacWish
 from tui.widgets.peer_text import peer_content, peer_title
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall

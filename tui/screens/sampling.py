@@ -15,13 +15,13 @@ from textual.widgets.option_list import Option
 from core.requests import ChatOptions
 from tui.control.bindings import bindings, keys_of
 from tui.control.keymap import SAMPLING
+from tui.control.messages import Noted
 from tui.screens.base import SizedScreen
 from tui.state.chats import PRESETS, option_words
 from tui.state.format import BAD, DIM, between
 from tui.state.sampling import FIELDS, PRESET, options_of, texts_of
 from tui.state.state import UiState
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Noted
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 

@@ -17,12 +17,12 @@ from core.requests import SavedSession, SessionName
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import SESSIONS
+from tui.control.messages import Failed, Noted, TakenUp
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.format import BAD, DIM, WARN, age, fit, plural
 from tui.state.state import UiState, washed
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import Failed, Noted, TakenUp
 from tui.widgets.session_list import SessionList, head_content
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall

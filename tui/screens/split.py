@@ -21,6 +21,7 @@ from core.requests import LoadRequest, PlanPreview
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import SPLIT
+from tui.control.messages import ModelChosen, Noted
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state import boundaries
@@ -30,7 +31,6 @@ from tui.state.format import BAD, WARN, gigabytes
 from tui.state.load_options import as_preview
 from tui.state.state import UiState, of_used, washed
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import ModelChosen, Noted
 from tui.widgets.split_text import (
     Loaded,
     applying_content,

@@ -6,20 +6,33 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import msgspec
 from textual.screen import Screen
 
+from tui.client import NodeClient
+from tui.control.catalog import ModelCatalog
+from tui.control.chat_controller import ChatController
+from tui.control.conversation_archive import ConversationArchive
 from tui.state.boundaries import wish_of
+from tui.state.state import UiState
 
-if TYPE_CHECKING:
-    from tui.app import MaclusterApp
+
+class Sources(Protocol):
+    """What the app has that a screen may need."""
+
+    client: NodeClient
+    state: UiState
+    catalog: ModelCatalog
+    chat: ChatController
+    conversations: ConversationArchive
+
 
 # what a screen is made with
-WITH: Final[dict[str, Callable[[MaclusterApp], tuple[Any, ...]]]] = {
-    "conversations": lambda app: (app.archive, app.talk, app.state),
-    "sampling": lambda app: (app.state.chat.options, app.talk.ask_with),
+WITH: Final[dict[str, Callable[[Sources], tuple[Any, ...]]]] = {
+    "conversations": lambda app: (app.conversations, app.chat, app.state),
+    "sampling": lambda app: (app.state.chat.options, app.chat.ask_with),
     "hop": lambda app: (app.client, app.state),
     "models": lambda app: (app.client, app.catalog, app.state),
     "batch": lambda app: (app.client, app.state),
@@ -29,13 +42,15 @@ WITH: Final[dict[str, Callable[[MaclusterApp], tuple[Any, ...]]]] = {
     "split": lambda app: (app.client, app.state, _what_is_loaded(app)),
     "topology": lambda app: (app.client, app.catalog, app.state),
     "trust": lambda app: (app.client, app.state),
+    "peer": lambda app: (app.client, app.state),
+    "pairing": lambda app: (app.client, app.state),
 }
 
 
-def make(app: MaclusterApp, name: str) -> Screen[Any]:
-    """The screen of that name: `tui/screens/hop.py` has the class HopScreen."""
+def make(app: Sources, name: str, **details: object) -> Screen[Any]:
+    """The screen of that name: `tui/screens/hop.py` has the class HopScreen. `details` are for that one alone."""
     kind = getattr(import_module(f"tui.screens.{name}"), _class_of(name))
-    screen: Screen[Any] = kind(*WITH[name](app))
+    screen: Screen[Any] = kind(*WITH[name](app), **details)
     return screen
 
 
@@ -48,7 +63,7 @@ def _class_of(name: str) -> str:
     return f"{name.title()}Screen"
 
 
-def _what_is_loaded(app: MaclusterApp) -> object:
+def _what_is_loaded(app: Sources) -> object:
     now = app.state.snapshot
     wish = wish_of(now.plan, now.peers) if now.plan else None
     return msgspec.structs.replace(wish, model=app.catalog.name_of(wish.model)) if wish else None

@@ -16,13 +16,13 @@ from core.requests import LoadRequest, PlanPreview, PlanRequest, PreviewRequest
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
+from tui.control.messages import ModelChosen, Noted
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.boundaries import wish_of
 from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.state import UiState, of_used, washed
 from tui.widgets.key_bar import KeyBar
-from tui.widgets.messages import ModelChosen, Noted
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 from tui.widgets.topology_list import TOPOLOGIES, TopologyList

@@ -15,13 +15,13 @@ from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Tar
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TRUST
+from tui.control.messages import Failed
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState, washed
 from tui.state.trust_actions import POWERS, Power, question, why_not
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
-from tui.widgets.messages import Failed
 from tui.widgets.text_view import TextView
 from tui.widgets.too_small import TooSmall
 from tui.widgets.trust_text import cluster_content, mac_content, title_content

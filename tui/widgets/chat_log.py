@@ -13,21 +13,30 @@ from textual.geometry import Size
 from textual.reactive import Reactive
 from textual.timer import Timer
 
+from core.text import Clean
 from tui.control.bindings import bindings
 from tui.control.keymap import CHAT
+from tui.control.messages import Copied, Edited, Noted
 from tui.state.chats import option_words, title_of
 from tui.state.format import BAD, DIM, WARN, fit, gauge, gigabytes, plural, stage_mark
 from tui.state.recovery import held
 from tui.state.state import UiState
 from tui.state.turns import Turn
-from tui.widgets.markdown import code_blocks
-from tui.widgets.messages import Copied, Edited, Noted
+from tui.widgets.markdown import code_blocks, render
+from tui.widgets.markdown_chunks import Piece
 from tui.widgets.text_view import TextView
 
 if TYPE_CHECKING:
     from tui.widgets.message_view import MessageView
 
 MESSAGES_SHOWN = 200
+
+
+def warm_up() -> None:
+    """Import what the first answer needs, for a thread to do while nobody waits."""
+    import tui.widgets.message_view  # noqa: F401
+
+    render(Piece(Clean("```python\npass\n```")), 80)
 
 
 class ChatLog(VerticalScroll, can_focus=True):

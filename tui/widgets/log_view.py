@@ -14,9 +14,9 @@ from textual.widgets import Log
 from core.events import LogLine
 from tui.control.bindings import bindings
 from tui.control.keymap import LOG_PANE, LOGS, Action
+from tui.control.messages import Copied
 from tui.state.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_line
 from tui.state.state import LOGS_KEPT, UiState
-from tui.widgets.messages import Copied
 
 _COLOURS = {"WARN ": "text-warning", "ERROR": "text-error"}
 

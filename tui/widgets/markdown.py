@@ -47,13 +47,6 @@ def render(piece: Piece, width: int) -> Content:
     return Content("\n\n").join(blocks.done)
 
 
-def warm_up() -> None:
-    """Import what the first answer needs, for a thread to do while nobody waits."""
-    import tui.widgets.message_view  # noqa: F401
-
-    render(Piece(Clean("```python\npass\n```")), 80)
-
-
 @cache
 def _parser() -> MarkdownIt:
     # imported late: not needed before the first answer

@@ -11,8 +11,8 @@ from textual.content import Content
 
 from tui.control.bindings import bindings
 from tui.control.keymap import PANE, Action
+from tui.control.messages import Copied
 from tui.state.state import UiState
-from tui.widgets.messages import Copied
 from tui.widgets.text_view import TextView
 
 

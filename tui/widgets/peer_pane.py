@@ -13,6 +13,7 @@ from textual.geometry import Region
 from core.events import Peer, Plan
 from tui.control.bindings import bindings
 from tui.control.keymap import PEERS
+from tui.control.messages import MacAsked, MacWish
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.format import (
     BAD,
@@ -30,7 +31,6 @@ from tui.state.format import (
 )
 from tui.state.recovery import mac_mark
 from tui.state.state import Departure, UiState
-from tui.widgets.messages import MacAsked, MacWish
 from tui.widgets.pane import Drawing, Pane
 
 _NO_PEERS = (

@@ -12,11 +12,11 @@ from textual.widgets import TextArea
 
 from tui.control.bindings import bindings
 from tui.control.keymap import PROMPT
+from tui.control.messages import Sent
 from tui.state.chats import Chat
 from tui.state.format import context_length, count
 from tui.state.recovery import held
 from tui.state.state import UiState
-from tui.widgets.messages import Sent
 
 _ASKS = {"ready": "Ask anything", "loading": "The model is being loaded; then ask here"}
 _NO_MODEL = "Ctrl+O chooses a model; then ask here"

@@ -14,9 +14,9 @@ from textual.widgets.option_list import Option
 from core.events import RecoveryChoice
 from tui.control.bindings import bindings
 from tui.control.keymap import RECOVERY
+from tui.control.messages import RecoveryChosen
 from tui.state.recovery import Choice, choice_content, choices, facts, held, title
 from tui.state.state import UiState
-from tui.widgets.messages import RecoveryChosen
 from tui.widgets.text_view import TextView
 
 _WORDS: Final[dict[RecoveryChoice, str]] = {"replan": "Re-plan", "wait": "Wait", "save": "Save", "stop": "Stop"}

@@ -16,7 +16,7 @@ from core.events import Peer, Snapshot
 from tests.support.app import app_with
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
-from tui.control import keymap
+from tui.control import keymap, themes
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.batch import BatchScreen
 from tui.screens.check import CheckScreen
@@ -32,7 +32,6 @@ from tui.screens.sampling import SamplingScreen
 from tui.screens.sessions import SessionsScreen
 from tui.screens.split import SplitScreen
 from tui.screens.trust import TrustScreen
-from tui.widgets import themes
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.conversation_list import ConversationList
 from tui.widgets.fit_preview import FitPreview

@@ -302,7 +302,7 @@ async def test_what_cannot_be_saved_is_told_once_and_saved_later(monkeypatch: py
         shelf.problem = None
         await until(pilot, lambda: len(shelf.kept) == 1)
         app.set_state(state.ticked(app.state, 9.0))
-        await app.archive.settle()
+        await app.conversations.settle()
         assert len(shelf.kept) == 1, "nothing new, nothing saved"
         app.set_state(conversation.called(app.state, "mine"))
         await until(pilot, lambda: shelf.kept[-1].title == "mine")

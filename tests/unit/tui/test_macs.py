@@ -11,10 +11,10 @@ from rich.cells import cell_len
 from core.events import PairingChanged, Peer, Snapshot
 from core.requests import Finding, LoadRequest, TrustedMac
 from tests.support.told import PLAN
+from tui.control.messages import MacWish
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, of_used, skip_turned
 from tui.widgets.check_text import check_content, check_text, check_title
-from tui.widgets.messages import MacWish
 from tui.widgets.pairing_text import about_content
 from tui.widgets.peer_pane import peers_content
 from tui.widgets.peer_text import peer_content, peer_title

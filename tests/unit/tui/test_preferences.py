@@ -12,11 +12,11 @@ from core.events import Snapshot
 from tests.support.app import StillNode
 from tui.app import MaclusterApp
 from tui.control import preferences
+from tui.control.appearance import complaints_of, frames_per_s, theme_of
+from tui.control.plain_glyphs import ASCII
 from tui.control.preferences import Preferences
+from tui.control.themes import DARK, OWN_THEMES
 from tui.screens.help import HelpScreen
-from tui.widgets.appearance import complaints_of, frames_per_s, theme_of
-from tui.widgets.plain import ASCII
-from tui.widgets.themes import DARK, OWN_THEMES
 
 
 def read(folder: Path, text: str) -> Preferences:

@@ -1,4 +1,4 @@
-"""What widgets tell the screen; the screen or the app acts."""
+"""What widgets and screens ask for; the screen or the app acts."""
 
 from __future__ import annotations
 

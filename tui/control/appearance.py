@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from tui.control.preferences import Preferences
-from tui.widgets.themes import DARK
+from tui.control.themes import DARK
 
 FULL_FPS: Final = 30
 SSH_FPS: Final = 15
