@@ -230,6 +230,15 @@ class PlanUnloaded(Event, frozen=True, kw_only=True):
     plan_gen: int
 
 
+class PlanAdvice(Event, frozen=True, kw_only=True):
+    """The sentence that a person should read about the plan that is loaded, "" where there is none; anew whenever an
+    answer has changed it.
+    """
+
+    plan_gen: int
+    text: str
+
+
 class Progress(Event, frozen=True, kw_only=True):
     """Work that takes a while: `done` of `total` `unit`s of `task` ("prefill", "load", SPEED_TEST)."""
 
@@ -438,6 +447,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     pairing: PairingChanged | None = None
     recovery: Recovery | None = None
     transfers: tuple[Transfer, ...] = ()
+    advice: str = ""
 
 
 AnyEvent = (
@@ -451,6 +461,7 @@ AnyEvent = (
     | PlanLoaded
     | PlanFailed
     | PlanUnloaded
+    | PlanAdvice
     | StageState
     | HopSample
     | Progress
@@ -509,13 +520,15 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, recovery=None if state == "running" else event, plan_status=status)
         case PlanProposed(plan=plan):
             waiting = tuple(StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
-            return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=())
+            return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=(), advice="")
         case PlanLoaded():
             return change(now, plan_status="ready", plan_problem=None)
         case PlanFailed(problem=problem):
             return change(now, plan_status="broken", plan_problem=problem)
         case PlanUnloaded():
-            return change(now, plan=None, plan_status="none", plan_problem=None, stages=(), hops=())
+            return change(now, plan=None, plan_status="none", plan_problem=None, stages=(), hops=(), advice="")
+        case PlanAdvice(text=text):
+            return change(now, advice=text)
         case StageState():
             return change(now, stages=_put(now.stages, event, lambda s: s.device_id))
         case HopSample():

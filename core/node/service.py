@@ -39,6 +39,7 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
@@ -201,7 +202,7 @@ class Node:
 
     def _build_plans(self, home: Home) -> None:
         """What makes plans, and another one when a Mac is lost."""
-        self._paces = ThroughputHistory(self._bus, home.paces)
+        self._paces = ThroughputHistory(home.paces)
         self._planning = Planning(
             self._models,
             SplitProfiles(home.split_profiles),
@@ -334,7 +335,8 @@ class Node:
         self._tasks.spawn("Advertising this Mac", self._advertise(port))
         self._tasks.essential("The watch over trust", self._watch)
         self._tasks.essential("The watch over answers", self._rescue.watch)
-        self._tasks.restartable("Measuring of throughput", self._paces.watch)
+        advisor = PlanAdvisor(self._bus, self._paces, self._planning, self._cluster)
+        self._tasks.restartable("Measuring of throughput", advisor.watch)
         self._tasks.restartable("The look at the disk", self._holdings.watch)
         self._journal.info(f"Node {self._identity.text_id[:8]} is up, key kept by {self._identity.storage}.")
         try:

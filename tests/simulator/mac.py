@@ -129,7 +129,7 @@ class Node:
             self.peers,
             self.cluster,
             models,  # type: ignore[arg-type]
-            ThroughputHistory(self.bus, NOWHERE),
+            ThroughputHistory(NOWHERE),
             lambda plan: self.following.check(plan),
         )
         self.rescue = RecoveryDriver(

@@ -17,6 +17,7 @@ from core.events import (
     PeerChanged,
     PeerGone,
     PeerSeen,
+    PlanAdvice,
     PlanFailed,
     PlanLoaded,
     PlanProposed,
@@ -72,6 +73,7 @@ events: st.SearchStrategy[AnyEvent] = st.one_of(
     st.just(PlanLoaded(plan_gen=100, seconds=1.0)),
     st.just(PlanFailed(plan_gen=100, problem=PROBLEM)),
     st.just(PlanUnloaded(plan_gen=100)),
+    st.just(PlanAdvice(plan_gen=100, text="One Mac is faster.")),
     st.builds(lambda n, s: StageState(device_id=mac_id(n), status=s), numbers, st.sampled_from(["loading", "ready"])),
     st.builds(hop, numbers, numbers, st.integers(0, 9)),
     st.builds(lambda r: RequestStarted(request_id=r, prompt_tokens=1), ids),
@@ -121,6 +123,8 @@ def test_a_plan_from_proposal_to_unloading() -> None:
     assert [(s.device_id, s.status) for s in now.stages] == [(mac_id(0), "waiting"), (mac_id(1), "waiting")]
     ready = apply(now, PlanLoaded(plan_gen=100, seconds=1.0))
     assert ready.plan_status == "ready"
+    advised = apply(ready, PlanAdvice(plan_gen=100, text="One Mac is faster."))
+    assert (advised.advice, apply(advised, PlanProposed(plan=plan_of(1))).advice) == ("One Mac is faster.", "")
     broken = apply(ready, PlanFailed(plan_gen=100, problem=PROBLEM))
     assert (broken.plan_status, broken.plan_problem, broken.plan) == ("broken", PROBLEM, ready.plan)
     empty = apply(broken, PlanUnloaded(plan_gen=100))

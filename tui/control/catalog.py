@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from core.events import Peer, Plan
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
-from tui.state.boundaries import cuts_of, same_split, spans, wish_of
 from tui.state.load_options import as_preview, first_wish
 from tui.state.state import washed
 
@@ -63,21 +60,6 @@ class ModelCatalog:
     async def load(self, wish: LoadRequest) -> PlanPreview:
         """Load the model that is shown as `wish.model`."""
         return await self._client.load(self._named(wish))
-
-    async def advice_on(self, plan: Plan, peers: Iterable[Peer]) -> str:
-        """The sentence that a person should read about the `plan` that is loaded, "" if there is none; the picker has
-        what is foretold of it from now on.
-        """
-        wish = msgspec.structs.replace(wish_of(plan, peers), layers=spans(plan, cuts_of(plan)))
-        preview: PlanPreview = washed(await self._client.plan(as_preview(self._named(wish))))
-        if preview.plan is None or not same_split(preview.plan, plan):
-            return ""
-        if self.choices is not None:
-            told = {c.name for c in self.choices if c.loaded} - set(self._wishes)
-            self.choices = tuple(
-                msgspec.structs.replace(each, preview=preview) if each.name in told else each for each in self.choices
-            )
-        return preview.forecast.advice if preview.forecast else ""
 
     def _named(self, wish: LoadRequest) -> LoadRequest:
         return msgspec.structs.replace(wish, model=self.name_of(wish.model))

@@ -13,10 +13,8 @@ from core.events import (
     LogLine,
     ModelsChanged,
     PeerChanged,
-    PlanLoaded,
     Progress,
     RequestDone,
-    Snapshot,
     StageState,
     TokenEvent,
     Transfer,
@@ -54,8 +52,6 @@ class EventHandler:
             self._notify_end(event)
         if is_new or (isinstance(event, RequestDone) and event.problem is not None):
             self._chat.find_unfinished()
-        if isinstance(event, Snapshot | PlanLoaded | RequestDone):  # every answer makes predictions better
-            pass
 
     def lose(self, problem: Problem) -> None:
         """The node went away, and why."""

@@ -43,17 +43,11 @@ a model that fits one Mac is fastest there."""
     def __init__(self, *, id: str) -> None:
         super().__init__(id=id)
         self._journey = JourneyBar()
-        self._advice = ""
 
     def compose(self) -> ComposeResult:
         """The bar, and the text below it."""
         yield self._journey
         yield from super().compose()
-
-    def advise(self, advice: str) -> None:
-        """What to think of the split that is loaded, "" if nothing."""
-        self._advice = advice
-        self.show(self._state)
 
     def draw(self, state: UiState, width: int) -> Drawing:
         """The plan, or why there is none."""
@@ -64,7 +58,7 @@ a model that fits one Mac is fastest there."""
             if plan
             else "2 Layer split"
         )
-        return Drawing(title, split_content(state, width, self._advice), self._journey.caption or _subtitle(state))
+        return Drawing(title, split_content(state, width), self._journey.caption or _subtitle(state))
 
 
 def _subtitle(state: UiState) -> str:
@@ -81,7 +75,7 @@ def _subtitle(state: UiState) -> str:
             return status
 
 
-def split_content(state: UiState, width: int, advice: str = "") -> Content:
+def split_content(state: UiState, width: int) -> Content:
     """What stands below the bar, in `width` cells."""
     snapshot = state.snapshot
     lines: list[Content] = []
@@ -103,8 +97,8 @@ def split_content(state: UiState, width: int, advice: str = "") -> Content:
     lines.append(
         Content.styled(f"{plan.topology} · context {context_length(plan.context)} (KV {gigabytes(kv)} GB) in all", DIM)
     )
-    if advice and snapshot.plan_status == "ready":
-        lines.append(Content.styled(f"▲ {advice}", WARN))
+    if snapshot.advice and snapshot.plan_status == "ready":
+        lines.append(Content.styled(f"▲ {snapshot.advice}", WARN))
     if words := survival(plan):
         lines.append(Content.styled(words, DIM))
     return Content("\n").join(lines)

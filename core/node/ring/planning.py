@@ -21,11 +21,13 @@ from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.fit import make_plan, with_verification
+from core.plan.hops import hop_bytes
 from core.plan.plan_inputs import How, how_of
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
+from core.plan.sizes import kv_bytes_of
 from core.plan.survival import how_to_go_on
-from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
+from core.requests import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
 
 GENERATIONS = 100
@@ -88,6 +90,15 @@ class Planning:
         """
         macs = [peer for peer in self._macs(request) if peer.device_id not in without]
         return await self._plan(request, how_to_go_on(request, len(macs)), without)
+
+    async def forecast(self, plan: Plan) -> Forecast | None:
+        """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
+        entry = await self._models.find(plan.model)
+        layout = await self._models.layout(entry)
+        sizes = hop_bytes(plan, await asyncio.to_thread(self._profiles.known, entry))
+        kv_bytes = kv_bytes_of(layout, range(layout.layers), plan.context, plan.kv_bits)
+        work = work_of(plan, layout, sizes, layout.total_bytes + kv_bytes)
+        return forecast(work, self._speeds(self._peers.linked()))
 
     def check(self, plan: Plan) -> None:
         """Raises NotPaired or RosterFork where a Mac of `plan` must see no prompt."""
@@ -181,12 +192,15 @@ class Planning:
         split = preview.plan or preview.draft
         if split is None:
             return preview
-        known = MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._paces.curves)
+        work = work_of(split, layout, preview.hop_bytes, preview.total_bytes + preview.kv_bytes)
         return msgspec.structs.replace(
             preview,
             missing_on=self._holdings.missing_on(split),
-            forecast=forecast(work_of(split, layout, preview.hop_bytes, preview.total_bytes + preview.kv_bytes), known),
+            forecast=forecast(work, self._speeds(macs)),
         )
+
+    def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
+        return MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._paces.curves)
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:

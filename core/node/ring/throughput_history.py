@@ -1,4 +1,4 @@
-"""How fast these Macs were, remembered for forecasts: follows the node's events, and keeps what they show in a file."""
+"""How fast these Macs were, remembered for forecasts: learns from the node's events, and keeps that in a file."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from time import monotonic
 from typing import Annotated, Final
 
 import msgspec
@@ -27,7 +26,6 @@ from core.events import (
     TokenEvent,
 )
 from core.models.files.layout import Layout
-from core.node.base.bus import Bus
 from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import MOST_POINTS, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.predict import reads_of
@@ -45,8 +43,8 @@ _decoder = msgspec.json.Decoder(dict[Annotated[str, msgspec.Meta(max_length=64)]
 class ThroughputHistory:
     """`curves`: by the names of `core.plan.cost_curve.curve_name`, those that changed last behind the others."""
 
-    def __init__(self, bus: Bus, path: Path) -> None:
-        self._bus, self._path = bus, path
+    def __init__(self, path: Path) -> None:
+        self._path = path
         self._curves = read_curves(path)
         self._layouts: tuple[str, Layout] | None = None
         self._loaded: MeasuredLoad | None = None
@@ -63,14 +61,12 @@ class ThroughputHistory:
         """The plan that is proposed next is of a model with this fingerprint and layout."""
         self._layouts = fingerprint, layout
 
-    async def watch(self) -> None:
-        """Follow the node's events, for ever: a reader that the bus drops begins anew."""
-        while True:
-            async for event in self._bus.follow():
-                before = self._curves
-                self.handle_event(event, monotonic())
-                if self._curves is not before:
-                    await asyncio.to_thread(write_curves, self._path, self._curves)
+    async def take_in(self, event: AnyEvent, now: float) -> None:
+        """As `handle_event`; what was learned is kept in the file."""
+        before = self._curves
+        self.handle_event(event, now)
+        if self._curves is not before:
+            await asyncio.to_thread(write_curves, self._path, self._curves)
 
     def handle_event(self, event: AnyEvent, now: float) -> None:
         """Something happened `now`, in seconds of the monotonic clock."""

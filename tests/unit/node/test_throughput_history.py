@@ -23,7 +23,6 @@ from core.events import (
     TokenEvent,
 )
 from core.models.files.layout import Layout
-from core.node.base.bus import Bus
 from core.node.ring.measurements import LEAST_TOKENS
 from core.node.ring.throughput_history import MOST_CURVES, ThroughputHistory, read_curves, write_curves
 from core.plan.cost_curve import MOST_POINTS, Curves, Point, curve_name
@@ -83,7 +82,7 @@ def answer(name: str = "r", tokens: int = 20, token_s: float = 0.05) -> Iterator
 
 
 def loaded(path: Path, plan: Plan = RING) -> ThroughputHistory:
-    paces = ThroughputHistory(Bus(), path)
+    paces = ThroughputHistory(path)
     paces.about(plan.fingerprint, LAYOUT)
     paces.handle_event(PlanProposed(plan=plan), 0.0)
     return paces

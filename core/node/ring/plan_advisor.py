@@ -1,0 +1,40 @@
+"""What the figures of past answers mean for the plan that is loaded, as an event."""
+
+from __future__ import annotations
+
+from time import monotonic
+
+from core.errors import MaclusterError
+from core.events import PlanAdvice, PlanLoaded, RequestDone
+from core.node.base.bus import Bus
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.planning import Planning
+from core.node.ring.throughput_history import ThroughputHistory
+
+
+class PlanAdvisor:
+    """Lets the history learn from the node's events, then publishes what it says of the plan, where that is new."""
+
+    def __init__(self, bus: Bus, history: ThroughputHistory, planning: Planning, leader: PlanLeader) -> None:
+        self._bus, self._history = bus, history
+        self._planning, self._leader = planning, leader
+
+    async def watch(self) -> None:
+        """Follow the node's events, for ever: a reader that the bus drops begins anew."""
+        while True:
+            async for event in self._bus.follow():
+                await self._history.take_in(event, monotonic())
+                if isinstance(event, PlanLoaded | RequestDone):
+                    await self._advise()
+
+    async def _advise(self) -> None:
+        plan = self._leader.plan
+        if plan is None:
+            return
+        try:
+            told = await self._planning.forecast(plan)
+        except MaclusterError:  # the model is no longer on this disk
+            told = None
+        text = told.advice if told else ""
+        if self._leader.plan is plan and text != self._bus.now.advice:
+            self._bus.publish(PlanAdvice(plan_gen=plan.plan_gen, text=text))
