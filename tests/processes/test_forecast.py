@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from core.errors import UsageError
+from core.events import Snapshot
 from core.requests import Forecast, LoadRequest, PreviewRequest
 from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster
@@ -47,6 +48,11 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(made: Make) 
         assert 1 / FACTOR < ratio < FACTOR
         assert (len(now.stages_s), len(now.hops_s)) == (2, 2)
         assert now.alone_tokens_per_s
+        assert "as fast" in now.advice
+        async with asyncio.timeout(LEARNED_S):
+            async for event in demo.head.client.events():
+                if "as fast" in (event.advice if isinstance(event, Snapshot) else getattr(event, "text", "")):
+                    break
 
         forward = await foretold(demo, topology="forward")
         assert forward.measured, "the same two Macs in another order of work"

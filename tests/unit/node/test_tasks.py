@@ -27,8 +27,8 @@ from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.supervisor import Supervisor
-from core.node.ring.throughput_history import ThroughputHistory
 from core.node.service import Node, NodeConfig
 from core.settings import GB
 from core.text import clean_text
@@ -47,7 +47,7 @@ ESSENTIAL = {
     "The keeper of the worker": (Supervisor, "_run_one"),
 }
 RESTARTABLE = {
-    "Measuring of throughput": (ThroughputHistory, "watch"),
+    "Measuring of throughput": (PlanAdvisor, "watch"),
     "The look at the disk": (ModelInventory, "watch"),
     "Dialling": (Dialling, "_seek"),
     "Bonjour": (Discovery, "_resolve_due"),
