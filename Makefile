@@ -3,17 +3,20 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test fast fuzz chaos lint screenshots clean
+.PHONY: demo test fast search fuzz chaos lint screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
 
-test: $(STAMP)  ## every test; the unit tests on two cores, the rest one after the other
-	@$(BIN)/python -m pytest tests/unit -n 2 --dist worksteal
-	@$(BIN)/python -m pytest --ignore tests/unit
+test: $(STAMP)  ## every test, side by side: four at a time, for those with real nodes mostly wait
+	@$(BIN)/python -m pytest -n 4 --dist worksteal
 
 fast: $(STAMP)  ## the tests that take no more than a few seconds each
-	@$(BIN)/python -m pytest -m "not slow"
+	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
+
+SEARCH ?= 10
+search: $(STAMP)  ## look SEARCH times as far as `make test` for schedules and inputs that break something
+	@SEARCH=$(SEARCH) $(BIN)/python -m pytest tests/unit -m "search or hypothesis" -n 2 --dist worksteal
 
 FUZZ_S ?= 60
 fuzz: $(STAMP)  ## bend everything that reads foreign bytes, FUZZ_S seconds a target, side by side (FUZZ_S=28800: a night)

@@ -14,8 +14,12 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.support.search import SEARCH
+
 # no time gates, not even that of making an input: machines are shared
-settings.register_profile("macluster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "macluster", max_examples=100 * SEARCH, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("macluster")
 
 # a shell has what it runs in the background ignore Ctrl-C, and every child would inherit that

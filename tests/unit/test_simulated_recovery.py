@@ -1,5 +1,5 @@
-"""Ten thousand clusters that lose Macs, links, power and trust: no answer changes, is lost or answered twice, and every
-schedule ends. `python -m tests.simulator SEED` shows what happens in one.
+"""A thousand clusters that lose Macs, links, power and trust: no answer changes, is lost or answered twice, and every
+schedule ends; `make search` takes ten thousand. `python -m tests.simulator SEED` shows what happens in one.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from collections.abc import Iterable
 import pytest
 
 from tests.simulator.schedule import Schedule
+from tests.support.search import seeds
 
 # seeds that failed once, and the mistake that each showed
 REGRESSIONS = {
     201: "a Mac loaded layers that its head had let go of while its old worker was still ending",
     438: "the same, after a rescue",
 }
-EACH = 500
+EACH = 250
 
 
 def run(seeds: Iterable[int]) -> Counter[str]:
@@ -44,12 +45,11 @@ def test_what_failed_once(seed: int) -> None:
     run([seed])
 
 
-@pytest.mark.parametrize(
-    "first",
-    [pytest.param(first, id=str(first), marks=pytest.mark.slow) for first in range(0, 10_000, EACH)],
-)
-def test_every_answer_is_what_it_would_be_alone_or_a_beginning_of_it(first: int) -> None:
-    kinds = run(range(first, first + EACH))
+@pytest.mark.slow
+@pytest.mark.search
+@pytest.mark.parametrize("those", seeds(1000, EACH), ids=str)
+def test_every_answer_is_what_it_would_be_alone_or_a_beginning_of_it(those: range) -> None:
+    kinds = run(those)
     states = {"suspect", "hold", "resume", "rebuild", "wait", "running"}
     ends = {"stop", "length", "cancelled", "error"}
     assert min(kinds[kind] for kind in states | ends) >= EACH // 50, kinds

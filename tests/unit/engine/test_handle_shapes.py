@@ -16,6 +16,7 @@ from core.engine.handle_shapes import HandleShape, after, sources, target, used_
 from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import ProtocolError
 from tests.support.compositions import Handles
+from tests.support.search import SEARCH
 
 WINDOW = 8
 PLAIN = HandleShape((5,), 5)
@@ -39,7 +40,7 @@ class OneCache(Handles):
 
 
 @given(st.randoms(use_true_random=False))
-@settings(max_examples=40)
+@settings(max_examples=40 * SEARCH)
 @pytest.mark.parametrize(
     ("kind", "limit"),
     [pytest.param(KVCache, None, id="plain"), pytest.param(lambda: RotatingKVCache(WINDOW), WINDOW, id="window")],

@@ -24,6 +24,7 @@ from core.models.made.made_configs import Shape, config_of
 from core.models.made.maker import random_model
 from core.sampling_options import Sampling
 from tests.support.cluster import choosing
+from tests.support.search import SEARCH
 
 VOCAB = 512
 PROMPT = [5, 300, 41, 41, 7, 222, 101, 9]
@@ -265,7 +266,7 @@ SAMPLINGS = st.builds(
 
 
 @given(st.lists(SAMPLINGS, min_size=2, max_size=6), st.integers(0, 1000))
-@settings(max_examples=40)
+@settings(max_examples=40 * SEARCH)
 def test_a_row_is_chosen_for_as_if_it_were_alone(samplings: list[Sampling], seed: int) -> None:
     def samplers() -> list[RowSampler]:
         return [sampler(s, [1, 2], [0], 2, vocab_size=32) for s in samplings]

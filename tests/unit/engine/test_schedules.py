@@ -7,18 +7,14 @@ from collections import Counter
 import pytest
 
 from tests.support.schedules import Schedule
+from tests.support.search import seeds
 
 
-@pytest.mark.parametrize(
-    "seeds",
-    [
-        pytest.param(range(10_000, 10_500), id="500"),
-        pytest.param(range(10_000), id="10000", marks=pytest.mark.slow),
-    ],
-)
-def test_every_answer_is_what_it_would_be_alone_whatever_the_network_does(seeds: range) -> None:
+@pytest.mark.search
+@pytest.mark.parametrize("those", seeds(1000, 500), ids=str)
+def test_every_answer_is_what_it_would_be_alone_whatever_the_network_does(those: range) -> None:
     kinds: Counter[str] = Counter()
-    for seed in seeds:
+    for seed in those:
         schedule = Schedule(seed)
         try:
             schedule.run()
@@ -34,4 +30,4 @@ def test_every_answer_is_what_it_would_be_alone_whatever_the_network_does(seeds:
     expected = {"Chunk", "Step", "New", "Merge", "Extend", "Keep", "Copy", "Extract", "Trim", "Restore", "Drop"}
     expected |= {"stop", "length", "cancelled", "lost", "repeat", "refused", "reused", "accepted"}
     expected |= {"resumed", "written"}
-    assert min(kinds[kind] for kind in expected) > len(seeds) // 50, kinds
+    assert min(kinds[kind] for kind in expected) > len(those) // 50, kinds

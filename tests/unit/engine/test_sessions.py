@@ -31,6 +31,7 @@ from core.engine.sessions import (
 from core.errors import SessionError, UsageError
 from core.requests import Message
 from core.trust.sealed import CHUNK, write_sealed
+from tests.support.search import SEARCH
 
 SECRET = b"s" * 32
 TOKENS = [5, 0, 70_000, 9]
@@ -47,6 +48,7 @@ SESSION = SessionFile(
     created_at=1.5,
     macs=("a", "b"),
 )
+
 CACHES = {2: b"two" * 50_000, 0: b"", 1: b"one"}
 
 
@@ -84,7 +86,7 @@ def test_the_hash_of_a_prefix_is_that_of_its_bytes() -> None:
     assert prefix_hash([1, 258]) == sha256(bytes([1, 0, 0, 0, 2, 1, 0, 0])).digest()
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.data())
 def test_a_file_that_was_cut_or_changed_is_refused(folder: Path, data: st.DataObject) -> None:
     path = save(path_of(folder, "x"))

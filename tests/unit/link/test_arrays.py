@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
+from tests.support.search import SEARCH
 
 TYPES = [mx.float32, mx.float16, mx.bfloat16, mx.int32, mx.uint32]
 
@@ -21,7 +22,7 @@ def same(a: mx.array, b: mx.array) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and bool(mx.array_equal(a.view(mx.uint8), b.view(mx.uint8)))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60 * SEARCH, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(TYPES), st.lists(st.integers(0, 4), min_size=1, max_size=6)), max_size=8))
 def test_arrays_travel_bit_for_bit(kinds: list[tuple[mx.Dtype, list[int]]]) -> None:
     arrays = [(mx.random.normal(shape) * 1000).astype(dtype) for dtype, shape in kinds]

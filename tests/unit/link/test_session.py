@@ -18,6 +18,7 @@ from core.trust.identity import device_id_of
 from core.trust.roster import Cluster, Member, Role, Roster, Stand
 from tests.support.handshakes import agree, member, party
 from tests.support.macs import cluster, mac
+from tests.support.search import SEARCH
 
 # ---- the vector of security.md §2.5
 
@@ -197,7 +198,7 @@ def test_downgrade_and_reserved_bytes_are_refused(at: int, value: int) -> None:
         party(1, 0)[1].reply(bytes(hello))
 
 
-@settings(max_examples=80)
+@settings(max_examples=80 * SEARCH)
 @given(st.integers(0, 10**6), st.integers(0, 7), st.sampled_from(["m1", "reply", "auth"]))
 def test_one_flipped_bit_anywhere_in_the_handshake_is_fatal(position: int, bit: int, where: str) -> None:
     def maybe_flip(data: bytes, name: str) -> bytes:
@@ -330,7 +331,7 @@ def test_cluster_session_and_direction_are_sealed_in(change: dict[str, Any]) -> 
 
 
 @given(st.integers(0, 71), st.integers(0, 7))
-@settings(max_examples=150)
+@settings(max_examples=150 * SEARCH)
 def test_one_flipped_bit_is_never_accepted(position: int, bit: int) -> None:
     sealer, opener = _PAIR
     sealer._seq = opener._seq = 0
@@ -386,7 +387,7 @@ def test_a_body_of_1_gib_is_refused_before_anything_is_allocated() -> None:
     assert len(opener._buffer) == before
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * SEARCH)
 @given(st.lists(st.integers(0, 5), max_size=12))
 def test_any_subsequence_or_permutation_yields_only_a_prefix(order: list[int]) -> None:
     sealer, opener = _PAIR

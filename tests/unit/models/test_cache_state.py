@@ -24,6 +24,7 @@ from core.models.slicing.slots import KV_GROUP, Slice
 from tests.support.atlas import RUNNING, config_of
 from tests.support.made import build, twin
 from tests.support.rings import Reference, wire
+from tests.support.search import SEARCH
 
 # saved behind the second chunk and three steps; beyond a window of 8, and beyond what a dry forward runs
 CHUNKS: Final = (9, 71)
@@ -154,7 +155,7 @@ def held(variant: str) -> tuple[Slice, Saved, int]:
     return row.stages[0], row.save(), row.tokens
 
 
-@settings(max_examples=200)
+@settings(max_examples=200 * SEARCH)
 @given(st.sampled_from(KINDS), st.data())
 def test_changed_bytes_are_refused_or_are_a_cache_of_the_same_shape(variant: str, data: st.DataObject) -> None:
     stage, saved, tokens = held(variant)

@@ -36,6 +36,7 @@ from core.worker.messages import (
 )
 from tests.support.answers import LOST, ROWS, TEXT, Desk, ids_of, model, tokens
 from tests.support.plans import mac_id, plan_of
+from tests.support.search import SEARCH
 
 __all__ = ["model", "tokens"]  # fixtures
 
@@ -117,7 +118,7 @@ async def test_the_batch_has_a_row_for_each_answer_that_is_under_way_and_for_no_
 
 
 @given(st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_stop_text_ends_the_answer_before_itself_wherever_tokens_end(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:
@@ -396,7 +397,7 @@ async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: De
 
 
 @given(st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_crash_anywhere_costs_nothing_that_was_shown(
     tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
 ) -> None:

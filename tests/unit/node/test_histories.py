@@ -17,6 +17,7 @@ from core.node.ring.plan_lifecycle import (
     ShowStage,
 )
 from tests.support.plans import FILES, GEN, PROBLEM, PROOF, held, mac_id, plan_of
+from tests.support.search import SEARCH
 
 
 class AnyHistory(RuleBasedStateMachine):
@@ -144,4 +145,4 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestAnyHistory.settings = settings(max_examples=60 * SEARCH, stateful_step_count=30, deadline=None)

@@ -37,6 +37,7 @@ from core.node.recovery.recovery_states import (
     RecoveryStates,
 )
 from tests.support.plans import mac_id, plan_of
+from tests.support.search import SEARCH
 
 A, B, C = mac_id(0), mac_id(1), mac_id(2)
 PLAN, OTHER = plan_of(3), plan_of(2, plan_gen=200)
@@ -421,7 +422,7 @@ def test_only_the_answer_to_the_last_search_counts() -> None:
     assert done(machine.found(plan_of(1, plan_gen=300), 0.3)) == [Rebuild(plan_of(1, plan_gen=300))]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150 * SEARCH, deadline=None)
 @given(st.lists(st.sampled_from(sorted(CALLS)), max_size=30), st.data())
 def test_whatever_comes_each_state_is_shown_and_each_order_fits_its_state(
     calls: list[str], data: st.DataObject

@@ -29,6 +29,7 @@ from core.node.answers.token_log import (
 )
 from core.requests import Message
 from core.sampling_options import Sampling
+from tests.support.search import SEARCH
 
 SECRET = b"s" * 32
 PROMPT = [101, 70_001, 70_002, 70_003, 70_004, 102]
@@ -212,7 +213,7 @@ def put(log: TokenLog, records: Sequence[Record]) -> None:
                 log._write(record)
 
 
-@settings(max_examples=40)
+@settings(max_examples=40 * SEARCH)
 @given(records=st.lists(RECORDS, max_size=12), data=st.data())
 def test_any_cut_of_any_records_gives_what_is_before_it(records: list[Record], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:

@@ -28,6 +28,7 @@ from core.trust.roster import (
 from core.trust.roster.recovery_key import RecoveryKey, as_member
 from core.trust.roster.rotation import ask_rotation, decode_rotation
 from tests.support.macs import chain, mac, member_of, signed
+from tests.support.search import SEARCH
 
 A, B, C, D = (mac(n).device_id for n in range(4))
 THREE = chain(3)[-1]
@@ -182,7 +183,7 @@ def test_a_roster_full_of_revoked_keys_says_what_to_do() -> None:
 steps = st.lists(st.tuples(st.sampled_from(sorted(EVERY_CHANGE)), st.integers(0, 2), st.integers(0, 5)), max_size=12)
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * SEARCH)
 @given(steps)
 def test_no_order_of_changes_breaks_a_rule(order: list[tuple[str, int, int]]) -> None:
     """Macs on whom everything is tried: each step is refused, or is one that every other Mac takes."""

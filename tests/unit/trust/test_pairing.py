@@ -13,6 +13,7 @@ from core.errors import PairingError
 from core.trust.pairing import Comparison, Confirmed, Offer, PairingAnswer, Window
 from core.trust.roster.joining import Card, check_certificate, decide, decode_card, encode_card
 from tests.support.macs import certificate, mac
+from tests.support.search import SEARCH
 
 A, B = b"a" * 16, b"b" * 16
 
@@ -127,7 +128,7 @@ def test_a_changed_p3_breaks_the_commitment(position: int, bit: int) -> None:
         answer.check(bytes(p3))
 
 
-@settings(max_examples=30)
+@settings(max_examples=30 * SEARCH)
 @given(st.integers(0, 95), st.integers(0, 7))
 def test_a_changed_confirmation_is_refused(position: int, bit: int) -> None:
     a, b = meet()

@@ -30,6 +30,7 @@ from core.trust.roster import (
 )
 from core.trust.roster import chain as rules
 from tests.support.macs import CLUSTER_ID, bundle, chain, cluster, mac, member_of, signed
+from tests.support.search import SEARCH
 
 
 def test_the_bytes_are_those_of_the_specification() -> None:
@@ -197,7 +198,7 @@ def test_size_is_bounded() -> None:
         decode(encode(many))
 
 
-@settings(max_examples=60)
+@settings(max_examples=60 * SEARCH)
 @given(st.lists(st.integers(0, 9), max_size=20))
 def test_roster_acceptance_is_monotone(order: list[int]) -> None:
     forked = add(chain(2)[0], mac(0), member_of(mac(2), 2))

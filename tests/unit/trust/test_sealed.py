@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from core.errors import SealError
 from core.trust.sealed import CHUNK, HEADER_BYTES, SEALED_CHUNK, forget, read_sealed, write_sealed
 from tests.support.macs import mac
+from tests.support.search import SEARCH
 
 SECRET = b"s" * 32
 
@@ -55,7 +56,7 @@ def test_what_was_sealed_is_read(path: Path, size: int) -> None:
     assert [p.name for p in path.parent.iterdir()] == [path.name]
 
 
-@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=30 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.integers(0, CHUNK + 5), max_size=6))
 def test_how_the_data_comes_in_pieces_does_not_matter(path: Path, lengths: list[int]) -> None:
     pieces = [bytes([n % 251]) * length for n, length in enumerate(lengths)]
@@ -116,7 +117,7 @@ def test_a_splice_of_two_files_of_one_mac_is_refused(path: Path, tmp_path: Path)
             opened(private(path, one[:at] + two[at:]))
 
 
-@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=150 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(0, 10**9), st.integers(0, 7))
 def test_one_flipped_bit_is_never_accepted(path: Path, position: int, bit: int) -> None:
     damaged = bytearray(seal(path, plain(1.01)))
