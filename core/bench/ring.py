@@ -23,6 +23,7 @@ from core.errors import error_from
 from core.events import Plan, Sight, Stage, Topology
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.models.files.layout import read_layout
+from core.plan.topology import TOPOLOGIES
 from core.sampling_options import Sampling
 from core.settings import PREFILL_CHUNK
 from core.worker.messages import (
@@ -294,8 +295,10 @@ def worker_ring(
 def plan_of(model: str, layers: int, cuts: Sequence[int], macs: BenchMacs, topology: Topology) -> Plan:
     """A plan of `layers` layers over `macs`, cut before `cuts`, with an unmeasured model."""
     owners = list(pairwise((0, *cuts, layers)))
-    if topology == "reverse":  # the ring begins with the head, which has the last layers
-        owners = [owners[-1], *owners[:-1]]
+    topology = topology if cuts else "single"
+    row, last = TOPOLOGIES[topology], owners[-1]
+    owners.insert(0, owners.pop(row.head(len(owners))))  # the ring begins with the head
+    output = owners.index(last) if row.last_outputs else 0
     stages = tuple(
         Stage(
             device_id=mac.text_id,
@@ -312,11 +315,11 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: BenchMacs, topol
         plan_gen=1,
         model=model,
         fingerprint="",
-        topology=topology if cuts else "single",
+        topology=topology,
         layers=layers,
         context=CONTEXT,
         chunk=PREFILL_CHUNK,
         window=len(stages) + 1,
         stages=stages,
-        output=stages[-1 if topology == "forward" else 0].device_id,
+        output=stages[output].device_id,
     )

@@ -27,12 +27,13 @@ from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, mak
 from core.bench.ring import RingAnswer, WorkerRing, worker_ring
 from core.events import Sight, Topology
 from core.plan.stage_roles import sights
+from core.plan.topology import TOPOLOGIES
 
 DEFAULT: Final = ModelSize(8, 768, "bfloat16")
 TOKENS: Final = 24
 PROMPT_TOKENS: Final = 256
 WARM_UP_TOKENS: Final = 3
-WAYS: Final[tuple[Topology, ...]] = ("private", "forward", "reverse", "single")
+WAYS: Final = tuple(TOPOLOGIES)
 
 
 class TopologyRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,7 +110,7 @@ def rings(sizes: ModelSize, tokens: int, prompt: int) -> Iterator[TopologyRings]
         model = make(Path(folder), sizes)
         made: dict[Topology, WorkerRing] = {}
         for way in WAYS:
-            cuts = () if way == "single" else (sizes.cut,)
+            cuts = (sizes.cut,) if TOPOLOGIES[way].several else ()
             made[way] = stack.enter_context(worker_ring(model, cuts, topology=way, draft=0, **STEADY))
         for ring in made.values():
             ask(ring, [FIRST_TOKEN], WARM_UP_TOKENS)

@@ -6,7 +6,7 @@ from typing import Final
 
 from core.events import Plan
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.stage_roles import departing, duty
+from core.plan.stage_roles import departing, role_of
 
 TOKEN_BYTES: Final = 4
 
@@ -17,7 +17,7 @@ def hop_bytes(plan: Plan, profile: SplitProfile | None) -> tuple[int, ...]:
     """
     if len(plan.stages) == 1 or profile is None or not profile.boundary_bytes:
         return ()
-    does = [departing(plan), *(duty(plan, index) for index in range(1, len(plan.stages)))]
+    does = [departing(plan), *(role_of(plan, index) for index in range(1, len(plan.stages)))]
     return tuple(
         profile.boundary_bytes[stage.stop - 1] if done.runs and not done.outputs else TOKEN_BYTES
         for stage, done in zip(plan.stages, does, strict=True)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from core.events import Plan, Sight
 from core.models.slicing.split_profile import SplitProfile
-from core.plan.stage_roles import duty, sights
+from core.plan.stage_roles import role_of, sights
 
 EVERY_MAC_SEES = (
     "Every Mac of this split could tell the prompt's tokens: layers of this model read values made from one token each."
@@ -88,7 +88,7 @@ def _readable(plan: Plan, index: int) -> list[Sight]:
 def _sight_notes(plan: Plan) -> list[str]:
     """Which Macs beside the head see what it says and is told."""
     return [
-        f"{stage.peer} sees {_listed(readable)}: it has the {'embedding' if duty(plan, index).embeds else 'output'}."
+        f"{stage.peer} sees {_listed(readable)}: it has the {'embedding' if role_of(plan, index).embeds else 'output'}."
         for index, stage in enumerate(plan.stages)
         if index and (readable := _readable(plan, index))
     ]

@@ -13,7 +13,7 @@ from core.plan.cuts import nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
 from core.plan.sizes import Sizes
 from core.plan.split import split_layers
-from core.plan.topology import Route, in_ring, parse_span, route
+from core.plan.topology import TOPOLOGIES, Arrangement, Route, in_ring, parse_span, route
 
 
 class Split(NamedTuple):
@@ -61,24 +61,25 @@ def by_budget(
     Without a `topology` it is private, or single where one Mac only can be used. Raises the errors of `split_layers`,
     and PlanError where a topology of several Macs was asked for then.
     """
-    kept = _kept(peers, topology, profile)
-    if len(kept) == 1 and topology not in (None, "single"):
+    row = TOPOLOGIES[topology or "private"]
+    kept = _kept(peers, row, profile)
+    if len(kept) == 1 and topology and row.several:
         raise _alone(model, topology, profile)
     layers = sizes.layout.layers
-    owners = [*kept[1:], *kept[:1]] if topology == "reverse" else kept
-    output = len(owners) - 1 if topology in ("forward", "reverse") else 0
+    owners = [*kept[1:], *kept[:1]] if row.head_is_last else kept
+    output = row.output(len(kept))
     ideal = [part.start for part in split_layers(layers, [peer.budget_bytes for peer in owners])[1:]]
     cuts = nearest_cuts(ideal, profile.cuts, layers, sizes.overflow(owners, output)) if profile else ideal
     parts = [range(*edges) for edges in pairwise((0, *cuts, layers))]
     found = in_ring([parts[owners.index(peer)] for peer in kept], kept.index(owners[output]))
     assert found is not None
-    left_out = [] if topology == "single" else [peer.name for peer in peers if peer not in kept]
+    left_out = [peer.name for peer in peers if peer not in kept] if row.several else []
     return Split(kept, found, ideal, left_out)
 
 
-def _kept(peers: Sequence[Peer], topology: Topology | None, profile: SplitProfile | None) -> Sequence[Peer]:
+def _kept(peers: Sequence[Peer], row: Arrangement, profile: SplitProfile | None) -> Sequence[Peer]:
     """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`."""
-    if topology == "single":
+    if not row.several:
         return peers[:1]
     most = len(profile.cuts) if profile else len(peers)
     largest = sorted(range(1, len(peers)), key=lambda i: -peers[i].budget_bytes)[:most]

@@ -16,6 +16,7 @@ from core.events import Plan
 from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
 from core.plan.cost_curve import REACH, Curves, Kind, curve_name, seconds_for
+from core.plan.stage_roles import departing
 from core.requests import Forecast
 
 PROMPT_TOKENS: Final = 1000
@@ -154,7 +155,7 @@ def _prompt(work: Work, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes
     if stages is None:
         return None
     frames = [size * tokens for size in sizes]
-    if frames and work.plan.topology != "reverse":
+    if frames and departing(work.plan).runs:
         frames[-1] = (
             ACK_BYTES  # of a chunk that is not the last, nothing else comes back to a head with the first layers
         )

@@ -20,7 +20,7 @@ class StageRole(NamedTuple):
     outputs: bool
 
 
-def duty(plan: Plan, index: int) -> StageRole:
+def role_of(plan: Plan, index: int) -> StageRole:
     """What the Mac of stage `index` owns."""
     stage = plan.stages[index]
     return StageRole(stage.start == 0, True, stage.device_id == plan.output)
@@ -28,19 +28,19 @@ def duty(plan: Plan, index: int) -> StageRole:
 
 def departing(plan: Plan) -> StageRole:
     """What the head does before work leaves it."""
-    own = duty(plan, 0)
+    own = role_of(plan, 0)
     return StageRole(own.embeds, own.embeds, own.outputs and len(plan.stages) == 1)
 
 
 def arriving(plan: Plan) -> StageRole:
     """What the head does with work that comes back."""
-    own, before = duty(plan, 0), departing(plan)
+    own, before = role_of(plan, 0), departing(plan)
     return StageRole(False, not before.runs, own.outputs and not before.outputs)
 
 
 def sights(plan: Plan, index: int) -> tuple[Sight, ...]:
     """What the Mac of stage `index` can see. The head has the prompt and the answer, so it sees their token ids."""
-    own, alone = duty(plan, index), len(plan.stages) == 1
+    own, alone = role_of(plan, index), len(plan.stages) == 1
     seen: list[Sight] = []
     if index == 0 or own.embeds or own.outputs:
         seen.append("token ids")

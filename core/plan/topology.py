@@ -3,6 +3,9 @@
 A span is written `A:B`, layers A to B, both included, or `A:output`, from layer A to the last with norm and output
 head, as in ds4. The head's span decides: `0:B` begins a forward ring where another Mac has the output, else a private
 one; `A:output` ends a reverse one. The rules are those of ds4's distributed mode, but for `private`, which it lacks.
+
+`TOPOLOGIES` says all that makes one: another one is another row (and its name in `core.events`). What each of its Macs
+then does follows from who has which layers and the output: see `core.plan.stage_roles`.
 """
 
 from __future__ import annotations
@@ -17,6 +20,37 @@ from core.events import Plan, Topology
 
 _SPAN: Final = re.compile(r"([0-9]{1,6}):([0-9]{1,6}|output)")
 _WRITE_IT: Final = "Write it as 0:19, both layers included, or as 20:output."
+
+
+class Arrangement(NamedTuple):
+    """What makes a topology: on `several` Macs or on one, the head has the last layers or else the first ones, and the
+    output is where the last layers are or else on the head. `meaning` is for the person who chooses.
+    """
+
+    meaning: str
+    several: bool = True
+    head_is_last: bool = False
+    last_outputs: bool = False
+
+    def head(self, macs: int) -> int:
+        """Which of so many Macs, by the order of their layers, is the head."""
+        return macs - 1 if self.head_is_last else 0
+
+    def output(self, macs: int) -> int:
+        """Which of so many Macs, by the order of their layers, has the output."""
+        return macs - 1 if self.last_outputs else self.head(macs)
+
+
+TOPOLOGIES: Final[dict[Topology, Arrangement]] = {
+    "private": Arrangement(
+        "This Mac embeds, and the work comes back to it for the output: no token id and no logit leaves it."
+    ),
+    "forward": Arrangement(
+        "This Mac embeds; the last Mac of the ring has the output and chooses the tokens.", last_outputs=True
+    ),
+    "reverse": Arrangement("Another Mac embeds; this Mac has the last layers and the output.", head_is_last=True),
+    "single": Arrangement("This Mac does it all: nothing leaves it, and there are no hops.", several=False),
+}
 
 
 class LayerSpan(NamedTuple):
@@ -90,13 +124,14 @@ def is_ring(plan: Plan) -> bool:
 
 
 def _topology(parts: Sequence[range], output: int) -> Topology | None:
-    macs = range(len(parts))
-    first, last = min(macs, key=lambda mac: parts[mac].start), max(macs, key=lambda mac: parts[mac].start)
-    if len(parts) == 1:
-        return "single"
-    if first == 0:
-        return "private" if output == 0 else "forward" if output == last else None
-    return "reverse" if output == last == 0 else None
+    macs = sorted(range(len(parts)), key=lambda mac: parts[mac].start)
+    ends = (macs.index(0), macs.index(output))
+    fits = (
+        name
+        for name, row in TOPOLOGIES.items()
+        if row.several == (len(macs) > 1) and ends == (row.head(len(macs)), row.output(len(macs)))
+    )
+    return next(fits, None)
 
 
 def _check_within(span: LayerSpan, layers: int) -> None:

@@ -54,14 +54,14 @@ class Execution:
         with self.stage.meter.span("compose", step, 0):
             self._attempt(made(ops), lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
 
-    def forward(self, work: WorkFrame, duty: StageRole, arrays: Sequence[mx.array]) -> list[mx.array]:
-        """`arrays` are token ids [B, L] where the duty is to embed, else a boundary [B, L, ...]. Gives what leaves: a
-        boundary, or where the duty is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
+    def forward(self, work: WorkFrame, role: StageRole, arrays: Sequence[mx.array]) -> list[mx.array]:
+        """`arrays` are token ids [B, L] where the role is to embed, else a boundary [B, L, ...]. Gives what leaves: a
+        boundary, or where it is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
         and nothing of use where `work.quiet`.
         """
         if problem := self._tainted.get(work.handle):
             raise StageFailed(problem.what, problem.fix)
-        return self._attempt([work.handle], lambda: self._forward(work, duty, list(arrays)))
+        return self._attempt([work.handle], lambda: self._forward(work, role, list(arrays)))
 
     def exchange(self, handle: int, part: KvPart) -> KvPart:
         """Give or take a part of a cache, if it is one of this stage's; else it is handed on as it came."""
@@ -71,19 +71,19 @@ class Execution:
             raise StageFailed(problem.what, problem.fix)
         return self._attempt([handle], lambda: self._exchange.answer(handle, part))
 
-    def _forward(self, work: WorkFrame, duty: StageRole, arrays: list[mx.array]) -> list[mx.array]:
+    def _forward(self, work: WorkFrame, role: StageRole, arrays: list[mx.array]) -> list[mx.array]:
         stage, handle = self.stage, work.handle
-        stage.meter.saw("token ids" if duty.embeds else "activations")
+        stage.meter.saw("token ids" if role.embeds else "activations")
         layers = stage.meter.span("chunk" if work.quiet else "step", work.step, handle)
-        if duty == ALL:
+        if role == ALL:
             stage.meter.saw("logits")
             with layers:
                 return [stage.whole(handle, arrays[0], every=work.every)]
-        if duty.runs:
+        if role.runs:
             with layers:
-                arrays = stage.embed(handle, arrays[0]) if duty.embeds else stage.run(handle, arrays, work.position)
+                arrays = stage.embed(handle, arrays[0]) if role.embeds else stage.run(handle, arrays, work.position)
             stage.meter.saw("activations")
-        if duty.outputs and not work.quiet:
+        if role.outputs and not work.quiet:
             stage.meter.saw("logits")
             with stage.meter.span("output", work.step, handle):
                 return [stage.output(handle, arrays, every=work.every)]

@@ -14,7 +14,7 @@ from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
-from core.plan.stage_roles import arriving, duty
+from core.plan.stage_roles import arriving, role_of
 from core.settings import MAX_LANE_ROWS
 from core.worker.execution import Execution, made, tokens_in
 from core.worker.kv_parts import decode_part, encode_part
@@ -53,8 +53,8 @@ class Follower:
         self._execution = Execution(stage, plan.stages[index].peer)
         self._meter = stage.meter
         self._vocabulary = stage.layers.vocab_size
-        self._duty = duty(plan, index)
-        self._input = TOKEN_TYPES if self._duty.embeds else {FrameType.ACTIVATION}
+        self._role = role_of(plan, index)
+        self._input = TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
         self._answers_chunks = index == len(plan.stages) - 1 and not arriving(plan).runs
         self._choosers = RemoteSamplers(self._vocabulary, plan.context)
         self._replies: Replies[WorkFrame] = Replies()
@@ -147,12 +147,12 @@ class Follower:
 
     def _forward(self, work: WorkFrame) -> WorkFrame:
         arrays = decode_arrays(memoryview(work.payload[0]))
-        if self._duty.embeds:
+        if self._role.embeds:
             arrays = [tokens_in(arrays, self._vocabulary)]
-        out = self._execution.forward(work, self._duty, arrays)
+        out = self._execution.forward(work, self._role, arrays)
         if work.quiet and self._answers_chunks:
             return work._replace(kind=FrameType.ACK, askers=(), payload=())
-        if work.askers and self._duty.outputs:
+        if work.askers and self._role.outputs:
             self._meter.saw("token ids")
             with self._meter.span("output", work.step, work.handle):
                 chosen = self._choosers.choose(work.askers, out[0])

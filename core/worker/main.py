@@ -21,7 +21,7 @@ from core.link.channel import listen
 from core.models.files.catalog import fingerprint
 from core.models.slicing.loading import load_slice
 from core.models.slicing.slots import Slice
-from core.plan.stage_roles import duty
+from core.plan.stage_roles import role_of
 from core.trust.identity import open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower
@@ -151,7 +151,7 @@ class Worker:
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
-        owned = duty(plan, command.index)
+        owned = role_of(plan, command.index)
         layers = load_slice(
             directory,
             mine.start,
@@ -246,7 +246,7 @@ class Worker:
 
 def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
     """What a position may weigh that comes in: a hidden state, or to a head without the output also logits."""
-    if index == 0 and not duty(plan, 0).outputs:
+    if index == 0 and not role_of(plan, 0).outputs:
         return max(layers.incoming_bytes_per_token, LOGIT_BYTES * layers.vocab_size)
     return layers.incoming_bytes_per_token
 

@@ -13,7 +13,7 @@ from typing import Any
 from core.engine.requests import Request
 from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, StageFailed
 from core.events import Plan
-from core.plan.stage_roles import duty
+from core.plan.stage_roles import role_of
 from core.worker.messages import (
     Cancel,
     Connect,
@@ -134,7 +134,7 @@ class Worker:
             self._ring, self._run = self._engine.ring, next(NUMBERS)
         else:
             self._ring = Ring(plan.layers, 1, 1.0)
-        owned = duty(plan, command.index)
+        owned = role_of(plan, command.index)
         self._report(
             Loaded(
                 plan_gen=plan.plan_gen,

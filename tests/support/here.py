@@ -17,7 +17,7 @@ from core.link.channel import listen
 from core.link.rekey_limits import KEY_LIMITS
 from core.models.files.layout import read_layout
 from core.models.slicing.loading import load_slice
-from core.plan.stage_roles import duty
+from core.plan.stage_roles import role_of
 from core.worker.main import row_bytes
 from core.worker.messages import Connect, Join, Linked, Listening, Load, Loaded
 from core.worker.neighbours import Neighbours
@@ -48,7 +48,7 @@ def ring_model(model_dir: Path, cuts: Sequence[int], topology: Topology = "priva
             encoded = macs.cluster.encode()
             worker.send(Connect(plan=plan, cluster=encoded, next_host=HOST, next_port=ports[worker.index]))
         meter = StageMeter(0)
-        own = duty(plan, 0)
+        own = role_of(plan, 0)
         layers = load_slice(model_dir, plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs)
         neighbours = Neighbours(
             plan,

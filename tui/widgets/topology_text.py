@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from rich.cells import cell_len
 from textual.content import Content
 
-from core.events import Plan, Topology
+from core.events import Plan, Stage, Topology
+from core.plan.topology import TOPOLOGIES
 from core.requests import Forecast, PlanPreview
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, layer_range, plural
 
-_MEANING: Final[dict[Topology, str]] = {
-    "private": "This Mac embeds, and the work comes back to it for the output: no token id and no logit leaves it.",
-    "forward": "This Mac embeds; the last Mac of the ring has the output and chooses the tokens.",
-    "reverse": "Another Mac embeds; this Mac has the last layers and the output.",
-    "single": "This Mac does it all: nothing leaves it, and there are no hops.",
-}
 _NAME, _LAYERS, _SENDS = 12, 9, 13
 
 
@@ -61,7 +56,7 @@ def topology_content(
     topology: Topology, preview: PlanPreview | None, now: Now, others: Sequence[str], width: int
 ) -> Content:
     """All about one topology; `others` are the names of the Macs that are linked."""
-    lines = [Content(_MEANING[topology]), Content("")]
+    lines = [Content(TOPOLOGIES[topology].meaning), Content("")]
     if preview is None:
         return Content("\n").join([*lines, Content.styled("The node is planning it …", DIM)])
     if split := preview.plan or preview.draft:
@@ -85,7 +80,7 @@ def loading_words(plan: Plan, answers: int) -> str:
 def journey(plan: Plan) -> list[str]:
     """The Macs in the order in which a token meets them, with what each does."""
     head = plan.head
-    steps = [f"{stage.peer} {_does(plan, stage.start, stage.stop)}" for stage in plan.stages]
+    steps = [f"{stage.peer} {_does(plan, stage)}" for stage in plan.stages]
     if len(steps) == 1:
         return steps
     if head.start:
@@ -93,9 +88,10 @@ def journey(plan: Plan) -> list[str]:
     return [*steps, f"{head.peer} output" if plan.output == head.device_id else f"{head.peer} gets the token"]
 
 
-def _does(plan: Plan, start: int, stop: int) -> str:
-    is_last = stop == plan.layers and plan.topology != "private"
-    return ", ".join([*(["embeds"] if start == 0 else []), layer_range(start, stop), *(["output"] if is_last else [])])
+def _does(plan: Plan, stage: Stage) -> str:
+    outputs = stage.stop == plan.layers and stage.device_id == plan.output
+    embeds = ["embeds"] if stage.start == 0 else []
+    return ", ".join([*embeds, layer_range(stage.start, stage.stop), *(["output"] if outputs else [])])
 
 
 def _ring_lines(plan: Plan, width: int) -> list[Content]:

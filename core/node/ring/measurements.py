@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from core.events import HopSample, Plan, Progress, RequestDone, StageState, StageStatus, TokenEvent
 from core.plan.cost_curve import curve_name
+from core.plan.stage_roles import departing
 
 LEAST_TOKENS: Final = 4
 _READ: Final[tuple[StageStatus, ...]] = ("linking", "ready")
@@ -134,7 +135,7 @@ class AnswerMeasurement:
         for stage, weights, hop, step in zip(plan.stages, self._loaded.reads, first.hops, steps, strict=True):
             computed_s = hop.compute_s - tokens * step.computed_s
             # a head that has the last layers computes when the work is back, behind its own sample
-            if computed_s > 0 and (stage is not plan.head or plan.topology != "reverse"):
+            if computed_s > 0 and (stage is not plan.head or departing(plan).runs):
                 found.append(
                     Measured(curve_name("prompt", stage.device_id), weights * read / chunks, computed_s / chunks)
                 )
@@ -162,7 +163,7 @@ class AnswerMeasurement:
         """From where tokens are counted: the first round that holds the whole prompt and nothing behind it."""
         first = self._rounds[0] if self._rounds else None
         is_read = first is not None and first.chunks > 0 and first.chunks == self._chunks
-        if first and not first.tokens and is_read and self._loaded.plan.topology != "reverse":
+        if first and not first.tokens and is_read and departing(self._loaded.plan).runs:
             return first
         return next((each for each in self._rounds if each.tokens), None)
 

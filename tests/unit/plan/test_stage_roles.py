@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.events import Topology
-from core.plan.stage_roles import StageRole, arriving, departing, duty, sights
+from core.plan.stage_roles import StageRole, arriving, departing, role_of, sights
 from tests.support.linked import plan_between
 
 NOTHING = StageRole(False, False, False)
@@ -25,7 +25,7 @@ def test_the_head_and_the_others_share_the_work(
 ) -> None:
     plan = plan_between(3, topology)
     assert (departing(plan), arriving(plan)) == (before, behind)
-    assert tuple(duty(plan, index) for index in (1, 2)) == others
+    assert tuple(role_of(plan, index) for index in (1, 2)) == others
     done = [before, *others, behind]
     assert [each.embeds for each in done].count(True) == 1
     assert [each.outputs for each in done].count(True) == 1
