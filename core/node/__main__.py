@@ -16,7 +16,8 @@ from pathlib import Path
 from core.errors import MaclusterError
 from core.mac.memory import default_budget, physical_bytes
 from core.node.options import add_options
-from core.node.service import Node, NodeConfig
+from core.node.parts import NodeConfig
+from core.node.service import Node
 from core.settings import GB, Home, default_home, hub_cache
 from core.text import clean_name
 

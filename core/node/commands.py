@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 from core.address import checked_place
-from core.errors import TrustError, UsageError
+from core.errors import UsageError
 from core.node.answers.answers import Answers
 from core.node.pairing.pairing_flow import PairingFlow
 from core.node.peers.check import Check
-from core.node.peers.discovery import Sighting
 from core.node.peers.peer_table import PeerTable
+from core.node.peers.search import Search
 from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.planning import Planning
@@ -32,8 +32,6 @@ from core.requests import (
     SpeedResult,
     UnfinishedAnswer,
 )
-from core.text import clean_name
-from core.trust.identity import parse_text_id
 
 
 class Commands:
@@ -42,23 +40,21 @@ class Commands:
     def __init__(
         self,
         planning: Planning,
-        rescue: RecoveryDriver,
+        recovery: RecoveryDriver,
         peers: PeerTable,
         answers: Answers,
-        introductions: PairingFlow,
+        pairing: PairingFlow,
         speed: SpeedTests,
-        know: Callable[[Sighting], None],
-        look_again: Callable[[], Awaitable[None]],
+        search: Search,
         check: Check,
     ) -> None:
         self._planning = planning
-        self._rescue = rescue
+        self._recovery = recovery
         self._peers = peers
         self._answers = answers
-        self._introductions = introductions
+        self._pairing = pairing
         self._speed = speed
-        self._know = know
-        self._look_again = look_again
+        self._search = search
         self._check = check
 
     async def models(self) -> list[ModelChoice]:
@@ -74,16 +70,16 @@ class Commands:
 
         Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
         """
-        await self._rescue.load(request)
+        await self._recovery.load(request)
         return await self._planning.preview(request)
 
     async def unload(self) -> None:
         """Free the memory on every Mac; a load that is running is cancelled."""
-        await self._rescue.unload()
+        await self._recovery.unload()
 
     async def recover(self, order: RecoveryOrder) -> Done:
         """What the person wants of a plan that lost a Mac. Raises UsageError where that is not to be chosen now."""
-        self._rescue.choose(order.choice)
+        self._recovery.choose(order.choice)
         return Done()
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
@@ -116,22 +112,13 @@ class Commands:
 
     def know(self, address: Address) -> None:
         """A Mac's address, given by hand. Raises UsageError for a device id that is none."""
-        name = clean_name(address.device_id[:8])
-        try:
-            parse_text_id(address.device_id)
-        except TrustError:
-            name = None
-        if name is None or self._peers.is_own(address.device_id):
-            raise UsageError(
-                f"{address.device_id!r} is no other Mac's device id.", "`macluster status --json` shows it on that Mac."
-            )
-        self._know(Sighting(device_id=address.device_id, name=name, host=address.host, port=address.port))
+        self._search.add(address)
 
     async def rescan(self) -> None:
         """Look for all Macs now. Raises UsageError where this node runs without Bonjour, NodeError where that cannot be
         had; whoever is known by address is looked for nevertheless.
         """
-        await self._look_again()
+        await self._search.look_again()
 
     def check(self) -> AsyncIterator[Finding]:
         """What is found about this node, its network and its machine, each as soon as it is."""
@@ -139,7 +126,7 @@ class Commands:
 
     async def open_pairing(self) -> PairingWindow:
         """Open this Mac's pairing window."""
-        return PairingWindow(port=await self._introductions.open())
+        return PairingWindow(port=await self._pairing.open())
 
     def pair_with(self, device_id: str) -> None:
         """Begin to pair with a Mac that was seen. Raises UsageError for any other."""
@@ -149,16 +136,16 @@ class Commands:
                 f"No other Mac with the device id {device_id!r} was seen.",
                 "`macluster peers` lists those that were; where Bonjour is off, use `macluster pair HOST:PORT`.",
             )
-        self._introductions.pair_with(device_id, peer.name)
+        self._pairing.pair_with(device_id, peer.name)
 
     async def offer_pairing(self, offer: PairingOffer) -> None:
         """Begin to pair with the Mac whose window is open there. Raises UsageError for a place that is none."""
-        await self._introductions.offer(checked_place(offer.host, offer.port))
+        await self._pairing.offer(checked_place(offer.host, offer.port))
 
     async def stop_pairing(self) -> None:
         """Close this Mac's window and break off a pairing."""
-        await self._introductions.stop()
+        await self._pairing.stop()
 
     def type_digits(self, digits: str) -> None:
         """The digits read on the other Mac."""
-        self._introductions.type(digits)
+        self._pairing.type(digits)

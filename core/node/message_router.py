@@ -1,16 +1,13 @@
-"""Who hears what: messages of other Macs, links that end, reports of the worker."""
+"""Who gets what: messages of other Macs, links that change or end, reports of the worker, and what a roster ends."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from core.errors import LinkLost, Problem, WorkerDied
+from core.errors import Problem
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
-    AnyMessage,
     Bye,
     Checked,
     CopyAsk,
@@ -36,15 +33,22 @@ from core.node.base.messages import (
     SpeedStop,
     StageLost,
 )
+from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
+from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
+from core.node.peers.contact import ContactChanged
+from core.node.peers.mesh import LinkEnded, PeerMessage
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.hop_samples import hop_samples
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
+from core.node.ring.supervisor import WorkerEnded, WorkerReported
+from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted
 from core.node.trust.trust_commands import TrustCommands
+from core.trust.roster import RosterStore
 from core.worker.messages import (
     AnswerDone,
     Batching,
@@ -56,7 +60,6 @@ from core.worker.messages import (
     Loading,
     Prefilled,
     Proved,
-    Report,
     Samples,
     SessionFailed,
     SessionLoaded,
@@ -74,93 +77,113 @@ class MessageRouter:
 
     def __init__(
         self,
+        signals: Signals,
         *,
-        cluster: PlanLeader,
+        store: RosterStore,
+        peers: PeerTable,
+        speed: SpeedTests,
+        trust: TrustCommands,
+        inventory: ModelInventory,
+        transfers: Transfers,
         member: PlanMember,
+        leader: PlanLeader,
         answers: Answers,
         sessions: SavedSessions,
-        rescue: RecoveryDriver,
-        trusting: TrustCommands,
-        speed: SpeedTests,
-        transfers: Transfers,
-        peers: PeerTable,
+        recovery: RecoveryDriver,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
-        is_forked: Callable[[], bool],
     ) -> None:
-        self._cluster, self._member, self._answers, self._trusting = cluster, member, answers, trusting
-        self._rescue = rescue
-        self._sessions, self._speed, self._transfers = sessions, speed, transfers
-        self._peers, self._bus, self._journal, self._tasks = peers, bus, journal, tasks
-        self._is_forked = is_forked
+        self._store, self._peers, self._speed, self._trust = store, peers, speed, trust
+        self._inventory, self._transfers = inventory, transfers
+        self._member, self._leader = member, leader
+        self._answers, self._sessions, self._recovery = answers, sessions, recovery
+        self._bus, self._journal, self._tasks = bus, journal, tasks
+        signals.on_awaited(PeerMessage, self._message)
+        signals.on(ContactChanged, self._contact_changed)
+        signals.on_awaited(LinkEnded, self._link_ended)
+        signals.on(WorkerReported, self._worker_reported)
+        signals.on(WorkerEnded, self._worker_ended)
+        signals.on(PlanDistrusted, self._distrusted)
+        signals.on(MacsRevoked, self._revoked)
 
-    async def message(self, device_id: str, message: AnyMessage) -> None:
-        """Another Mac says something."""
+    async def _message(self, said: PeerMessage) -> None:
+        device_id, message = said.device_id, said.message
         match message:
             case PrepareStage():
                 self._tasks.spawn("Preparing a stage", self._member.prepare(device_id, message))
             case LinkUp():
                 await self._member.link(device_id, message)
             case Release():
-                self._tasks.spawn(
-                    "Releasing a plan", self._member.release_for(device_id, message)
-                )  # ending a worker takes up to 2 s
+                # beside the rest: ending a worker takes up to 2 s
+                self._tasks.spawn("Releasing a plan", self._member.release_for(device_id, message))
             case Prepared() | Checked() | Reported() | StageLost():
-                await self._cluster.handle_message(device_id, message)
+                await self._leader.handle_message(device_id, message)
             case Bye():
                 self._tasks.spawn("Releasing a plan", self._member.head_left(device_id))
             case KeyChange() | KeyRefused():
-                self._tasks.spawn("A message about a key", self._trusting.handle_message(device_id, message))
+                self._tasks.spawn("A message about a key", self._trust.handle_message(device_id, message))
             case Holds() | HoldsAsk():
                 await self._transfers.handle_message(device_id, message)
             case LinkProbe() | Probed() | SpeedAsk() | SpeedMoved() | SpeedResultSent() | SpeedStop() if (
-                not self._is_forked()
+                not self._store.forked
             ):
                 await self._speed.handle_message(device_id, message)
             case FilesAsk() | FilesSent() | PartAsk() | PartSent() | CopyAsk() | CopyProgress() if (
-                not self._is_forked()
+                not self._store.forked
             ):
                 await self._transfers.handle_message(device_id, message)
             case _:
                 return
 
-    async def down(self, device_id: str, error: LinkLost) -> None:
-        """The control link of another Mac ended."""
+    def _contact_changed(self, contact: ContactChanged) -> None:
+        self._peers.refresh(contact.device_id)
+        self._recovery.changed(contact.device_id)
+        self._tasks.spawn("Telling what this Mac holds", self._inventory.greet(contact.device_id))
+
+    async def _link_ended(self, ended: LinkEnded) -> None:
+        device_id, why = ended.device_id, ended.error.what
         peer = self._peers.find(device_id)
         name = peer.name if peer else device_id[:8]
-        self._journal.warn(f"{name} is gone: {error.what}")
-        self._peers.went(device_id, error.what)
-        problem = Problem(kind="LinkLost", what=f"{name} is gone: {error.what}", fix="Load the model again without it.")
-        self._rescue.gone(device_id)
+        self._journal.warn(f"{name} is gone: {why}")
+        self._peers.went(device_id, why)
+        problem = Problem(kind="LinkLost", what=f"{name} is gone: {why}", fix="Load the model again without it.")
+        self._recovery.gone(device_id)
         self._speed.gone(device_id)
         self._transfers.gone(device_id)
-        await self._cluster.lost(device_id, problem)
-        self._member.head_lost(device_id, error.what)
+        await self._leader.lost(device_id, problem)
+        self._member.head_lost(device_id, why)
 
-    def report(self, report: Report) -> None:
-        """This Mac's worker says something."""
-        match report:
+    def _worker_reported(self, said: WorkerReported) -> None:
+        match report := said.report:
             case Token() | Prefilled() | AnswerDone():
                 self._answers.handle_report(report)
-                self._rescue.handle_report(report)
+                self._recovery.handle_report(report)
             case Batching(batch=batch):
                 self._answers.counted(batch)
             case SessionSaved() | SessionLoaded() | SessionFailed():
                 self._sessions.handle_report(report)
-            case Samples(stages=stages) if self._cluster.plan and len(stages) == len(self._cluster.plan.stages):
-                for hop in hop_samples(self._cluster.plan, stages, self._peers.rtt):
+            case Samples(stages=stages) if self._leader.plan and len(stages) == len(self._leader.plan.stages):
+                for hop in hop_samples(self._leader.plan, stages, self._peers.rtt):
                     self._bus.publish(hop)
             case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
                 self._tasks.spawn("A report of the worker", self._member.reported(report))
             case Proved() | Unproved():
-                self._tasks.spawn("The proof of the ring", self._cluster.proved(report))
+                self._tasks.spawn("The proof of the ring", self._leader.proved(report))
             case Listening():
                 self._tasks.spawn("Forgetting unfinished sessions", self._sessions.forget_unfinished())
             case Samples() | Traced():
                 return
 
-    def died(self, error: WorkerDied) -> None:
-        """This Mac's worker ended unexpectedly."""
-        self._journal.error(error.what)
-        self._tasks.spawn("The end of the worker", self._member.worker_died(error.problem))
+    def _worker_ended(self, ended: WorkerEnded) -> None:
+        self._journal.error(ended.error.what)
+        self._tasks.spawn("The end of the worker", self._member.worker_died(ended.error.problem))
+
+    def _distrusted(self, plan: PlanDistrusted) -> None:
+        """Whoever does not have that plan does nothing."""
+        self._tasks.spawn("The end of a plan", self._leader.lost(plan.device_id, plan.problem))
+        self._tasks.spawn("Leaving a plan", self._member.distrust(plan.problem))
+
+    def _revoked(self, revoked: MacsRevoked) -> None:
+        self._tasks.spawn("Forgetting shared answers", self._answers.forget_shared(revoked.device_ids))
+        self._tasks.spawn("Forgetting shared sessions", self._sessions.forget_shared(revoked.device_ids))

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from core.errors import NotPaired, RosterFork, TrustError
 from core.events import Level, Plan, TrustChanged
 from core.trust.identity import parse_text_id, text_id
+from core.trust.known_faults import KnownFaults
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import Fork, Member, Roster, RosterStore
 from core.trust.seen import SeenMacs
@@ -32,28 +33,17 @@ class Fault(NamedTuple):
 
 
 class TrustAssessment:
-    """Judges Macs by their text ids. `wrong_key` says which other key answered where that Mac was looked for, and
-    `other_model` what in its files is not the plan's; both "" if nothing. `folder` is this Mac's state folder.
-    """
+    """Judges Macs by their text ids. `folder` is this Mac's state folder."""
 
-    def __init__(
-        self,
-        store: RosterStore,
-        seen: SeenMacs,
-        own_id: str,
-        folder: Path,
-        *,
-        wrong_key: Callable[[str], str] = lambda _: "",
-        other_model: Callable[[str], str] = lambda _: "",
-    ) -> None:
-        self._store, self._seen, self._own_id, self._folder = store, seen, own_id, folder
-        self._wrong_key, self._other_model = wrong_key, other_model
+    def __init__(self, store: RosterStore, seen: SeenMacs, faults: KnownFaults, own_id: str, folder: Path) -> None:
+        self._store, self._seen, self._faults, self._own_id, self._folder = store, seen, faults, own_id, folder
 
     def of(self, device_id: str) -> Verdict:
         """One Mac, by everything that is known."""
         if device_id == self._own_id:
             return self._judge(device_id)
-        return self._judge(device_id, self._wrong_key(device_id), self._other_model(device_id))
+        faults = self._faults
+        return self._judge(device_id, faults.wrong_key.get(device_id, ""), faults.other_model.get(device_id, ""))
 
     def of_all(self, macs: Iterable[tuple[str, str]]) -> TrustChanged:
         """Several Macs, (device id, name) each: they are trusted as far as the weakest, the last one if several are."""
@@ -75,6 +65,11 @@ class TrustAssessment:
             if not carries_prompts(verdict.level):
                 return Fault(stage.device_id, NotPaired(verdict.reason, WITHOUT_IT))
         return None
+
+    def check(self, plan: Plan | None = None) -> None:
+        """Raises NotPaired or RosterFork where this Mac, or one of `plan`, must see no prompt."""
+        if fault := self.fault(plan):
+            raise fault.error
 
     def listed_name(self, device_id: str) -> str:
         """The name that a roster gives it, or gave it last; "" for a stranger."""

@@ -34,12 +34,14 @@ from core.node.base.messages import (
     from_frame,
     to_frame,
 )
+from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.disks import model_copies
 from core.node.disks.model_copies import MAX_BEGUN, WINDOW
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
+from core.node.peers.mesh import PeerMessage
 from tests.support.copies import Pair, held_model_named, pair
 from tests.support.node_messages import FOUND
 from tests.support.plans import mac_id
@@ -235,7 +237,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     link.heard.set()
     made, tasks = transfers(tmp_path, pair, link, bus)
     model = held_model_named("evil")
-    made._holdings._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
+    made._inventory._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
     pair.asker.other = None  # whoever asks it for the files finds nobody
     for _ in range(FLOOD):
         await made.handle_message(OTHER, CopyAsk(fingerprint=model.fingerprint))
@@ -272,11 +274,13 @@ async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: An
     async def note(_: str, said: AnyMessage) -> None:
         heard.append(said)
 
-    board = MessageRouter.__new__(MessageRouter)
-    board._speed = board._transfers = SimpleNamespace(handle_message=note)  # type: ignore[assignment]
+    signals, store, both = Signals(), SimpleNamespace(), SimpleNamespace(handle_message=note)
+    others = ("peers", "trust", "inventory", "member", "leader", "answers", "sessions", "recovery")
+    nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal", "tasks"))
+    MessageRouter(signals, store=store, speed=both, transfers=both, **nobody)  # type: ignore[arg-type]
     for is_forked, count in ((True, 0), (False, 1)):
-        board._is_forked = lambda is_forked=is_forked: is_forked  # type: ignore[misc]
-        await board.message(OTHER, message)
+        store.forked = is_forked
+        await signals.deliver(PeerMessage(OTHER, message))
         assert len(heard) == count
 
 

@@ -17,7 +17,8 @@ import pytest
 from core.address import Place
 from core.events import AnyEvent, Peer, PeerGone, PeerSeen
 from core.link.control import serve_control
-from core.node.peers.discovery import Discovery, Sighting
+from core.node.base.signals import Signals
+from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
 from core.node.peers.sightings import MAX_RECORDS
 from core.trust.identity import text_id
 from core.trust.levels import carries_prompts
@@ -51,20 +52,13 @@ class Browser:
 
     def __init__(self, device_id: str, name: str = "browser") -> None:
         self.seen: list[Sighting] = []
-        self.vanished: list[str] = []
-        self.conflicts = 0
-        self.discovery = Discovery(
-            device_id,
-            name,
-            HOST,
-            tasks_of(),
-            self.seen.append,
-            on_vanish=self.vanished.append,
-            on_conflict=self._conflict,
-        )
-
-    def _conflict(self) -> None:
-        self.conflicts += 1
+        self.vanished: list[AdvertisementEnded] = []
+        self.contests: list[IdContested] = []
+        signals = Signals()
+        signals.on(Sighting, self.seen.append)
+        signals.on(AdvertisementEnded, self.vanished.append)
+        signals.on(IdContested, self.contests.append)
+        self.discovery = Discovery(device_id, name, HOST, signals, tasks_of())
 
     def places(self, device_id: str) -> set[Place]:
         return {place for s in self.seen if s.device_id == device_id for place in s.places}
@@ -87,8 +81,8 @@ async def test_who_advertises_this_macs_id_first_cannot_silence_it() -> None:
         honest = await started(stack, own, 7002)
         await until(lambda: browser.places(own) == {Place(HOST, 6666), Place(HOST, 7002)})
         await until(lambda: Place(HOST, 7001) in honest.places(other))
-        await until(lambda: honest.conflicts == 1)
-        assert browser.conflicts == 0
+        await until(lambda: len(honest.contests) == 1)
+        assert not browser.contests
         assert not honest.places(own), "its own id is no other Mac"
 
 

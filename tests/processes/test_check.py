@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 from core.errors import UsageError
-from core.node.peers.discovery import Discovery
+from core.node.base.signals import Signals
+from core.node.peers.discovery import Discovery, Sighting
 from core.requests import Finding
 from core.settings import Home
 from tests.support.macs import mac
@@ -73,7 +74,9 @@ async def test_looking_again_finds_what_was_found_before() -> None:
     """Whoever was lost from the table, for whatever reason, is told of again."""
     seen: asyncio.Queue[str] = asyncio.Queue()
     own, other = (mac(number).text_id for number in (0, 1))
-    discovery = Discovery(own, "studio", HOST, tasks_of(), lambda sighting: seen.put_nowait(sighting.device_id))
+    signals = Signals()
+    signals.on(Sighting, lambda sighting: seen.put_nowait(sighting.device_id))
+    discovery = Discovery(own, "studio", HOST, signals, tasks_of())
 
     async def sighted() -> None:
         async with asyncio.timeout(SEEN_S):

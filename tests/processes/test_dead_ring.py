@@ -24,8 +24,10 @@ from core.bench.ring import worker_ring
 from core.errors import WorkerDied
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signals
 from core.node.ring import supervisor
-from core.node.ring.supervisor import Supervisor
+from core.node.ring.supervisor import Supervisor, WorkerEnded
 from core.requests import ChatRequest, LoadRequest, Message
 from core.settings import Home
 from tests.support.cluster import Make, ask, finish, running_demo
@@ -139,11 +141,13 @@ def test_a_worker_ends_with_its_node_whatever_it_was_at(made: Make, scratch: Pat
 async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     identity, ends = make_macs(scratch, 1).identities[0], list[WorkerDied]()
     journal = Journal(scratch / "log", "mac", Bus())
-    keeper = Supervisor(identity, LOCAL, journal, tasks_of(journal), lambda _: None, ends.append)
+    worker, signals = OwnWorker(), Signals()
+    signals.on(WorkerEnded, lambda ended: ends.append(ended.error))
+    keeper = Supervisor(identity, LOCAL, worker, signals, journal, tasks_of(journal))
     keeper.start()
     try:
         deadline = time.monotonic() + GONE_S
-        while (hung := keeper.pid) is None:
+        while (hung := worker.pid) is None:
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
         os.kill(hung, signal.SIGSTOP)
@@ -152,7 +156,7 @@ async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, mo
             await keeper.ready()
         monkeypatch.undo()
         assert await keeper.ready() > 0
-        assert keeper.pid not in (hung, None)
+        assert worker.pid not in (hung, None)
         assert len(ends) == 1
     finally:
         await keeper.stop()

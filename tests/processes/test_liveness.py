@@ -23,7 +23,9 @@ from core.link.liveness import stuck_stage
 from core.models.files.layout import read_layout
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.ring.supervisor import Supervisor
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signals
+from core.node.ring.supervisor import Supervisor, WorkerReported
 from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
 from core.worker.telemetry import TELL_EVERY_S
 from tests.support.cluster import Make, running_demo
@@ -222,26 +224,29 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
     reports: list[Report] = []
     journal = Journal(tmp_path / "log", "me", Bus())
     tasks = tasks_of(journal)
-    pair = [Supervisor(mac, HOST, journal, tasks, reports.append, lambda _: None) for mac in macs.identities]
+    workers, signals = [OwnWorker(), OwnWorker()], Signals()
+    signals.on(WorkerReported, lambda said: reports.append(said.report))
+    each = zip(macs.identities, workers, strict=True)
+    pair = [Supervisor(mac, HOST, worker, signals, journal, tasks) for mac, worker in each]
     try:
         for supervisor in pair:
             supervisor.start()
         ports = [await supervisor.ready() for supervisor in pair]
         for index, supervisor in enumerate(pair):
             supervisor.send(Load(plan=plan, index=index, directory=str(model)))
-        await until(lambda: all(supervisor.has_model for supervisor in pair))
-        assert [supervisor.step for supervisor in pair] == [0, 0]
+        await until(lambda: all(worker.has_model for worker in workers))
+        assert [worker.step for worker in workers] == [0, 0]
         for supervisor, port in zip(pair, reversed(ports), strict=True):
             cluster = macs.cluster.encode()
             supervisor.send(Connect(plan=plan, cluster=cluster, next_host=HOST, next_port=port))
         await until(lambda: sum(isinstance(report, Linked) for report in reports) == 2)
         pair[0].send(a_request([5, 6, 7], max_tokens=TOKENS))
         await until(lambda: any(isinstance(report, AnswerDone) for report in reports))
-        await until(lambda: pair[0].step == pair[1].step > 0)
+        await until(lambda: workers[0].step == workers[1].step > 0)
         assert not any(isinstance(report, Worked) for report in reports), "nobody else needs to know"
-        os.kill(pair[1].pid or 0, signal.SIGKILL)
-        await until(lambda: (pair[1].step, pair[1].has_model) == (0, False))
-        assert pair[0].has_model
+        os.kill(workers[1].pid or 0, signal.SIGKILL)
+        await until(lambda: (workers[1].step, workers[1].has_model) == (0, False))
+        assert workers[0].has_model
     finally:
         for supervisor in pair:
             await supervisor.stop()

@@ -13,12 +13,15 @@ from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
 from core.node.peers.addresses import AddressBook
+from core.node.peers.own_mac import OwnMac
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
@@ -29,7 +32,9 @@ from core.node.ring.planning import Planning
 from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.trust.roster_enforcement import RosterEnforcement
-from core.settings import GB
+from core.node.trust.trust_commands import TrustCommands
+from core.settings import GB, Home
+from core.trust.known_faults import KnownFaults
 from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.simulator.disk import Disk
@@ -62,138 +67,102 @@ class _Journal(Journal):
 
 
 class Node:
-    """One life of a Mac's node, as `core.node.service` puts it together."""
-
-    cluster: PlanLeader
-    following: RosterEnforcement
-    switchboard: MessageRouter
+    """One life of a Mac's node: the real parts, joined as in `core.node.parts`, over a simulated network, disk and
+    worker.
+    """
 
     def __init__(self, home: Mac, network: Network) -> None:
         self.home = home
         self.process = Process(network.loop, f"{home.name} node")
-        own, store, own_id = home.identity, home.store, home.device_id
-        self.bus = _Bus(lambda event: home.watch(self, event))
-        self.journal = _Journal(home.note, home.name, self.bus)
-        self.tasks = Tasks(self.journal, asyncio.Event())
-        sightings, models, seen = Sightings(lambda _: True), Models(), SeenMacs(NOWHERE)
-        self.book = AddressBook(sightings)
-        self.standing = TrustAssessment(
-            store, seen, own_id, NOWHERE, other_model=lambda mac: self.cluster.mismatch(mac)
+        identity, store, own_id, models = home.identity, home.store, home.device_id, cast(Any, Models())
+        seen, faults = SeenMacs(NOWHERE), KnownFaults()
+        assessment = TrustAssessment(store, seen, faults, own_id, NOWHERE)
+
+        # base
+        self.bus = bus = _Bus(lambda event: home.watch(self, event))
+        signals = Signals()
+        journal = _Journal(home.note, home.name, bus)
+        self.tasks = tasks = Tasks(journal, asyncio.Event())
+        self.worker = worker = OwnWorker()
+
+        # peers
+        sightings = Sightings(lambda _: True)
+        book = AddressBook(sightings)
+        own = OwnMac(_own_peer(home), assessment, worker)
+        self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals)
+        self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
+        speed = SpeedTests(own_id, mesh, bus, tasks)
+
+        # trust
+        self.enforcement = enforcement = RosterEnforcement(
+            identity.device_id, store, assessment, book, mesh, peers, worker, signals, journal
         )
-        here = Peer(
-            device_id=own_id,
-            name=home.name,
-            budget_bytes=home.budget_gb * GB,
-            state="connected",
-            trust="paired",
-            is_self=True,
-            found_by="self",
+        trust = TrustCommands(identity, Home(NOWHERE), store, assessment, enforcement, mesh, worker, bus, journal)
+
+        # disks
+        inventory = ModelInventory(own_id, models, mesh, bus)
+        copies = ModelCopies(models, mesh, NOWHERE)
+        transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, bus=bus, journal=journal, tasks=tasks)
+
+        # ring
+        self.supervisor = supervisor = Supervisor(identity, "", worker, signals, journal, tasks)
+        self.member = member = PlanMember(
+            own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, KEY_LIMITS
         )
-        self.peers = PeerTable(own, store, self.standing, seen, sightings, self.book, self.bus, here)
-        self.mesh = cast(Any, Mesh)(
-            own_id,
-            self.process,
-            network,
-            store,
-            status=self.peers.status,
-            on_change=self._on_change,
-            on_roster=lambda: self.following.follow(),
-            on_message=lambda device_id, message: self.switchboard.message(device_id, message),
-            on_down=lambda device_id, error: self.switchboard.down(device_id, error),
+        self.leader = leader = PlanLeader(own_id, mesh, member, faults, signals, bus, journal, tasks)
+        throughput = ThroughputHistory(NOWHERE)
+        planning = Planning(models, models, models, peers, leader, throughput, assessment)
+
+        # answers and their recovery
+        self.answers = answers = Answers(leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"")
+        sessions = SavedSessions(leader, supervisor, answers, journal, NOWHERE, b"")
+        self.recovery = recovery = RecoveryDriver(
+            planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks
         )
-        self.supervisor = Supervisor(
-            own,
-            "",
-            self.journal,
-            self.tasks,
-            on_report=lambda report: self.switchboard.report(report),
-            on_death=lambda error: self.switchboard.died(error),
+
+        MessageRouter(
+            signals,
+            store=store,
+            peers=peers,
+            speed=speed,
+            trust=trust,
+            inventory=inventory,
+            transfers=transfers,
+            member=member,
+            leader=leader,
+            answers=answers,
+            sessions=sessions,
+            recovery=recovery,
+            bus=bus,
+            journal=journal,
+            tasks=tasks,
         )
-        self.member = PlanMember(
-            own_id,
-            self.mesh,
-            self.supervisor,
-            models,  # type: ignore[arg-type]
-            self.journal,
-            self.tasks,
-            cluster=lambda: b"",
-            check_trust=lambda plan: self.following.check(plan),
-            key_limits=KEY_LIMITS,
-        )
-        self.cluster = PlanLeader(own_id, self.mesh, self.member, self.bus, self.journal, self.tasks)
-        self.answers = Answers(self.cluster, self.supervisor, self.bus, self.journal, self.tasks, home.disk, b"")  # type: ignore[arg-type]
-        self.sessions = SavedSessions(self.cluster, self.supervisor, self.answers, self.journal, NOWHERE, b"")
-        self.planning = Planning(
-            models,  # type: ignore[arg-type]
-            models,  # type: ignore[arg-type]
-            self.peers,
-            self.cluster,
-            models,  # type: ignore[arg-type]
-            ThroughputHistory(NOWHERE),
-            lambda plan: self.following.check(plan),
-        )
-        self.rescue = RecoveryDriver(
-            self.planning, self.peers, self.cluster, self.answers, self.sessions, self.bus, self.journal, self.tasks
-        )
-        self.following = RosterEnforcement(
-            own.device_id,
-            store,
-            self.standing,
-            book=self.book,
-            mesh=self.mesh,
-            peers=self.peers,
-            cluster=self.cluster,
-            member=self.member,
-            answers=self.answers,
-            sessions=self.sessions,
-            journal=self.journal,
-            tasks=self.tasks,
-            restart=lambda: None,
-        )
-        self.switchboard = MessageRouter(
-            cluster=self.cluster,
-            member=self.member,
-            answers=self.answers,
-            sessions=self.sessions,
-            rescue=self.rescue,
-            trusting=None,  # type: ignore[arg-type]
-            speed=SpeedTests(own_id, self.mesh, self.bus, self.tasks),
-            transfers=Transfers(
-                own_id,
-                ModelInventory(own_id, models, self.mesh, self.bus),  # type: ignore[arg-type]
-                ModelCopies(models, self.mesh, NOWHERE),  # type: ignore[arg-type]
-                self.mesh,
-                NOWHERE,
-                bus=self.bus,
-                journal=self.journal,
-                tasks=self.tasks,
-            ),
-            peers=self.peers,
-            bus=self.bus,
-            journal=self.journal,
-            tasks=self.tasks,
-            is_forked=lambda: False,
-        )
-        self.cluster.listen(self.rescue)
-        self.member.when_own(tell=self.cluster.handle_message, unlinked=lambda report: self.switchboard.report(report))
         self.process.soon(self._start)
 
     def _start(self) -> None:
-        self.peers.attach(self.mesh, self.supervisor, self.member, self.home.device_id)
+        self.peers.refresh_own()
         self.mesh.start()
         self.supervisor.start()
         if self.home.number == 0:  # nobody else leads a plan here
-            self.tasks.essential("The watch over answers", self.rescue.watch)
+            self.tasks.essential("The watch over answers", self.recovery.watch)
             self.tasks.essential("The watch over trust", self._watch)
 
     async def _watch(self) -> None:
         while True:
-            self.following.enforce()
+            self.enforcement.enforce()
             await asyncio.sleep(4.0)
 
-    def _on_change(self, device_id: str) -> None:
-        self.peers.refresh(device_id)
-        self.rescue.changed(device_id)
+
+def _own_peer(home: Mac) -> Peer:
+    return Peer(
+        device_id=home.device_id,
+        name=home.name,
+        budget_bytes=home.budget_gb * GB,
+        state="connected",
+        trust="paired",
+        is_self=True,
+        found_by="self",
+    )
 
 
 class Mac:
@@ -232,8 +201,8 @@ class Mac:
 
     @property
     def is_over(self) -> bool:
-        """Whether it leads no plan, and none is being rescued."""
-        return self.is_up and self.state in ("running", "parked") and self.node.cluster.plan is None
+        """Whether it leads no plan, and none is being recovered."""
+        return self.is_up and self.state in ("running", "parked") and self.node.leader.plan is None
 
     def boot(self) -> None:
         """The node starts anew."""

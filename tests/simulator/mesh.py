@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Coroutine
 from types import SimpleNamespace
 from typing import Any
 
 from core.errors import LinkLost, MaclusterError, RosterFork
 from core.link.liveness import Dead, Liveness, Slept
 from core.node.base.messages import AnyMessage, Status
+from core.node.base.signals import Signals
+from core.node.peers.contact import ContactChanged
+from core.node.peers.mesh import LinkEnded, PeerMessage, RosterArrived
+from core.node.peers.own_mac import OwnMac
 from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import RosterStore
@@ -45,22 +48,18 @@ class Mesh:
         process: Process,
         network: Network,
         store: RosterStore,
-        *,
-        status: Callable[[], Status],
-        on_change: Callable[[str], None],
-        on_roster: Callable[[], Coroutine[Any, Any, None]],
-        on_message: Callable[[str, AnyMessage], Coroutine[Any, Any, None]],
-        on_down: Callable[[str, LinkLost], Coroutine[Any, Any, None]],
+        own: OwnMac,
+        signals: Signals,
     ) -> None:
         self.device_id, self.process, self.network, self._store = device_id, process, network, store
-        self._status, self._on_change, self._on_roster = status, on_change, on_roster
-        self._on_message, self._on_down = on_message, on_down
+        self._own, self._signals = own, signals
+        self.address = device_id
         self._liveness = Liveness()
         self._tries: dict[str, int] = {}
         self._reaching: set[str] = set()
         self._dialled: dict[str, Contact] = {}
         self.contacts: dict[str, Contact] = {}
-        self.dialling = SimpleNamespace(problem=lambda _: "", wrong_key=lambda _: "")
+        self.dialling = SimpleNamespace(problem=lambda _: "")
         network.meshes[device_id] = self
         self._beat_at: Any = None
 
@@ -163,7 +162,7 @@ class Mesh:
         self._plan_beat()
         if contact.other and contact.other.own._store.current is not self._store.current:
             self._put(contact, self._store.bundle())
-        self._put(contact, self._status())
+        self._put(contact, self._own.status(dict.fromkeys(self.contacts, contact.rtt_s)))
         self._read(contact)
 
     def _arrived(self, contact: Contact, word: object) -> None:
@@ -198,19 +197,22 @@ class Mesh:
                 await self._adopt(contact, word)
             case Status():
                 contact.status = word
-                self._on_change(contact.device_id)
+                self._changed(contact.device_id)
             case EOFError():
                 self._end(contact, "The control link ended.")
             case _:
-                await self._on_message(contact.device_id, word)
+                await self._signals.deliver(PeerMessage(contact.device_id, word))
 
     async def _adopt(self, contact: Contact, bundle: bytes) -> None:
         try:
             if self._store.adopt(bundle):
-                await self._on_roster()
+                await self._signals.deliver(RosterArrived())
         except RosterFork:
-            await self._on_roster()
-        self._on_change(contact.device_id)
+            await self._signals.deliver(RosterArrived())
+        self._changed(contact.device_id)
+
+    def _changed(self, device_id: str) -> None:
+        self._signals.emit(ContactChanged(device_id))
 
     def _close(self, contact: Contact) -> None:
         other = contact.other
@@ -224,8 +226,8 @@ class Mesh:
         if self.contacts.get(contact.device_id) is contact:
             del self.contacts[contact.device_id]
             self._liveness.remove(contact.device_id)
-            self._on_change(contact.device_id)
-            self.process.spawn(self._on_down, contact.device_id, LinkLost(what))
+            self._changed(contact.device_id)
+            self.process.spawn(self._signals.deliver, LinkEnded(contact.device_id, LinkLost(what)))
             self._reach(contact.device_id, REDIAL_S[0])
 
     def hang_up(self) -> None:
@@ -246,7 +248,7 @@ class Mesh:
             if isinstance(change, Dead):
                 self._end(self.contacts[change.device_id], f"No sign of life for {change.silence_s:.1f} s.")
             elif not isinstance(change, Slept):
-                self._on_change(change.device_id)
+                self._changed(change.device_id)
         for device_id in self._liveness.watched:
             self._put(self.contacts[device_id], None)
         self._plan_beat()

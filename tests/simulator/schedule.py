@@ -87,7 +87,7 @@ class Schedule:
             person.go_on_with_all()
             loop.run_for(1.0)
             self._settle()
-        if self._head.node.cluster.ready and self._head.state == "running":
+        if self._head.node.leader.ready and self._head.state == "running":
             person.ask()
             self._settle()
         self._watching.check_answers()
@@ -98,6 +98,6 @@ class Schedule:
         head = self._head
         if not head.is_up or head.state in ("wait", "parked"):
             return True
-        is_shown = (head.node.bus.now.plan_status == "ready") == head.node.cluster.ready
-        is_idle = not head.node.answers.under_way and not head.node.cluster.is_loading
+        is_shown = (head.node.bus.now.plan_status == "ready") == head.node.leader.ready
+        is_idle = not head.node.answers.under_way and not head.node.leader.is_loading
         return head.state == "running" and is_shown and is_idle

@@ -109,7 +109,7 @@ class Watching:
 
     def _check_links(self, node: Node, plan_gen: int) -> None:
         """Ready is a ring of which every Mac has linked under this generation."""
-        stages = node.cluster.plan.stages if node.cluster.plan else ()
+        stages = node.leader.plan.stages if node.leader.plan else ()
         if len(stages) > 1:
             linked = self.world.network.linked
             assert all((stage.device_id, plan_gen) in linked for stage in stages), "a ring is ready that is not linked"
@@ -122,10 +122,10 @@ class Watching:
             self._check_wait(head.node)
 
     def _check_wait(self, node: Node) -> None:
-        machine: Any = node.rescue._machine
+        machine: Any = node.recovery._machine
         if machine._is_patient and machine._gone:
             return
-        request: LoadRequest = node.rescue._request
+        request: LoadRequest = node.recovery._request
         macs = [peer for peer in node.peers.linked() if peer.device_id not in machine._barred]
         try:
             make_plan(
@@ -168,7 +168,7 @@ class Watching:
         self.world.loop.run_for(grace_s + 2.0)
         node = self.world.head.node
         if node.bus.now.recovery is None:
-            serving = {stage.device_id for stage in node.cluster.plan.stages} if node.cluster.plan else set()
-            members = {home.device_id: home.node.member for home in self.world.macs if home.is_up}
-            holding = {mac for mac, own in members.items() if own.plan and (grace_s or not own._letting_go)}
+            serving = {stage.device_id for stage in node.leader.plan.stages} if node.leader.plan else set()
+            nodes = {home.device_id: home.node for home in self.world.macs if home.is_up}
+            holding = {mac for mac, own in nodes.items() if own.worker.plan and (grace_s or not own.member._letting_go)}
             assert holding <= serving, "a Mac keeps the layers of a plan that is over"

@@ -16,7 +16,7 @@ import pytest
 from core.engine import sessions as session_files
 from core.events import AnyEvent
 from core.node.answers import answer_record, answers, running_answer
-from core.node.peers import peer_table
+from core.node.peers import own_mac, peer_table
 from core.node.recovery import recovery_driver
 from core.node.ring import plan_leader
 from core.node.trust import roster_enforcement
@@ -110,8 +110,8 @@ def simulated(world: World) -> Iterator[None]:
             patch.setattr(module, "monotonic", world.loop.time)
         patch.setattr(recovery_driver, "TICK_S", 0.5)
         patch.setattr(session_files, "forget_unfinished", lambda folder: None)
-        patch.setattr(peer_table, "used_bytes", lambda: 0)
-        patch.setattr(peer_table, "rss_bytes", lambda pid: 0)
+        patch.setattr(own_mac, "used_bytes", lambda: 0)
+        patch.setattr(own_mac, "rss_bytes", lambda pid: 0)
         patch.setattr(answers, "TokenLog", disk.Log)
         patch.setattr(answers, "unfinished", disk.unfinished)
         patch.setattr(answers, "forget_old", disk.forget_old)

@@ -23,10 +23,12 @@ from core.node.answers.answers import Answers
 from core.node.answers.token_log import AnswerRecord, Written, read_token_log
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.signals import Signals
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
+from core.trust.known_faults import KnownFaults
 from core.worker.messages import (
     LENGTH,
     AnswerDone,
@@ -80,13 +82,13 @@ class Desk:
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
-        self.cluster = PlanLeader(mac_id(0), None, None, self.bus, journal, None)  # type: ignore[arg-type]
-        self.answers = Answers(self.cluster, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET)  # type: ignore[arg-type]
+        self.leader = PlanLeader(mac_id(0), None, None, KnownFaults(), Signals(), self.bus, journal, tasks)  # type: ignore[arg-type]
+        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> Desk:
-        formation = self.cluster._formation = PlanLifecycle(replace(plan_of(2), context=context, rows=ROWS))
-        formation.phase = "ready"
+        lifecycle = self.leader._lifecycle = PlanLifecycle(replace(plan_of(2), context=context, rows=ROWS))
+        lifecycle.phase = "ready"
         await self.answers.use(self.model)
         return self
 

@@ -11,10 +11,12 @@ from typing import Final
 from core.address import Place
 from core.bench.ring import HOST
 from core.link.rekey_limits import KeyUse
-from core.node.service import Node, NodeConfig
+from core.node.parts import NodeConfig
+from core.node.ring.supervisor import WorkerReported
+from core.node.service import Node
 from core.requests import LoadRequest
 from core.settings import GB, Home
-from core.worker.messages import Report, Samples
+from core.worker.messages import Samples
 from tests.support.macs import bundle, chain, mac
 from tests.support.nodes import own_port, paired_home
 from tui.cli.watch import Watch
@@ -30,20 +32,20 @@ class Attentive(Node):
     def __init__(self, config: NodeConfig) -> None:
         self.samples: list[Samples] = []
         super().__init__(config)
+        self.parts.signals.on(WorkerReported, self._remember_samples)
 
-    def _on_report(self, report: Report) -> None:
-        if isinstance(report, Samples):
-            self.samples.append(report)
-        super()._on_report(report)
+    def _remember_samples(self, said: WorkerReported) -> None:
+        if isinstance(said.report, Samples):
+            self.samples.append(said.report)
 
     async def learn(self, epochs: int) -> None:
         """A roster of so many epochs, signed elsewhere; it is passed on to the others."""
-        self._store.adopt(bundle(chain(epochs), *(mac(n).certificate_der for n in range(epochs))))
-        await self._mesh.roster_changed()
+        self.parts.store.adopt(bundle(chain(epochs), *(mac(n).certificate_der for n in range(epochs))))
+        await self.parts.mesh.roster_changed()
 
     @property
     def epoch(self) -> int:
-        return self._store.cluster().roster.epoch
+        return self.parts.store.cluster().roster.epoch
 
 
 @asynccontextmanager

@@ -6,15 +6,21 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from core.errors import LinkLost
+from core.events import Peer
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import AnyMessage, Status
+from core.node.base.messages import AnyMessage
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
-from core.node.peers.mesh import Mesh
+from core.node.peers.mesh import LinkEnded, Mesh, PeerMessage
+from core.node.peers.own_mac import OwnMac
 from core.node.peers.sightings import Sightings
+from core.trust.known_faults import KnownFaults
 from core.trust.roster import RosterStore
+from core.trust.seen import SeenMacs
+from core.trust.trust_assessment import TrustAssessment
 from tests.support.macs import bundle, chain, mac
 from tests.support.tasks import tasks_of
 
@@ -23,53 +29,45 @@ SIZE = 3
 LOW, MIDDLE, HIGH = sorted(range(SIZE), key=lambda n: mac(n).text_id)
 
 
-class Post:
-    """A mesh of one Mac, and what it told."""
+class MeshDesk:
+    """The control links of one Mac of `tests.support.macs`, without the rest of its node, and what they are made of."""
 
-    def __init__(self, folder: Path, number: int, key_limits: KeyUse = KEY_LIMITS) -> None:
-        self.bus = Bus()
-        self.store = RosterStore(folder / f"{number}-rosters")
-        self.store.adopt(bundle(chain(SIZE), *(mac(n).certificate_der for n in range(SIZE))))
-        self.book = AddressBook(Sightings(lambda _: True))
-        self.ends: list[tuple[str, str]] = []
-        self.heard: list[AnyMessage] = []
-        status = Status(
-            name="m",
-            chip="",
-            memory_bytes=1,
-            budget_bytes=1,
-            used_bytes=1,
-            worker_pid=1,
-            worker_rss_bytes=1,
-            rtts={},
-            has_model=True,
-            step=100 + number,
-        )
+    def __init__(self, folder: Path, number: int, store: RosterStore, key_limits: KeyUse = KEY_LIMITS) -> None:
+        self.store = store
+        self.bus, self.signals, self.faults, self.worker = Bus(), Signals(), KnownFaults(), OwnWorker()
+        self.sightings = Sightings(lambda _: True)
+        self.book = AddressBook(self.sightings)
+        self.seen = SeenMacs(folder / f"{number}-seen.json")
+        own_id = mac(number).text_id
+        self.assessment = TrustAssessment(store, self.seen, self.faults, own_id, folder)
+        known = Peer(device_id=own_id, name="m", state="connected", trust="paired", is_self=True)
+        self.own = OwnMac(known, self.assessment, self.worker)
         journal = Journal(folder / f"{number}-log", "m", self.bus)
         self.tasks = tasks_of(journal)
         self.mesh = Mesh(
-            mac(number),
-            self.store,
-            self.book,
-            journal,
-            self.tasks,
-            status=lambda: status,
-            on_change=lambda _: None,
-            on_roster=self._nothing,
-            on_message=self._hear,
-            on_down=self._down,
-            key_limits=key_limits,
+            mac(number), store, self.book, self.faults, self.own, self.signals, journal, self.tasks, key_limits
         )
+
+
+class Post(MeshDesk):
+    """A mesh of one Mac of three, and what it told."""
+
+    def __init__(self, folder: Path, number: int, key_limits: KeyUse = KEY_LIMITS) -> None:
+        store = RosterStore(folder / f"{number}-rosters")
+        store.adopt(bundle(chain(SIZE), *(mac(n).certificate_der for n in range(SIZE))))
+        super().__init__(folder, number, store, key_limits)
+        self.worker.has_model, self.worker.step = True, 100 + number
+        self.ends: list[tuple[str, str]] = []
+        self.heard: list[AnyMessage] = []
+        self.signals.on_awaited(PeerMessage, self._hear)
+        self.signals.on_awaited(LinkEnded, self._down)
         self.port = 0
 
-    async def _nothing(self) -> None:
-        return
+    async def _hear(self, said: PeerMessage) -> None:
+        self.heard.append(said.message)
 
-    async def _hear(self, device_id: str, message: AnyMessage) -> None:
-        self.heard.append(message)
-
-    async def _down(self, device_id: str, error: LinkLost) -> None:
-        self.ends.append((device_id, error.what))
+    async def _down(self, ended: LinkEnded) -> None:
+        self.ends.append((ended.device_id, ended.error.what))
 
     @property
     def accepted(self) -> int:

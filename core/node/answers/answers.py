@@ -54,7 +54,7 @@ class Answers:
 
     def __init__(
         self,
-        cluster: PlanLeader,
+        leader: PlanLeader,
         supervisor: Supervisor,
         bus: Bus,
         journal: Journal,
@@ -62,7 +62,7 @@ class Answers:
         folder: Path,
         secret: bytes,
     ) -> None:
-        self._cluster = cluster
+        self._leader = leader
         self._supervisor = supervisor
         self._bus = bus
         self._journal, self._tasks = journal, tasks
@@ -148,8 +148,8 @@ class Answers:
 
     def send(self) -> None:
         """The ring may be ready now: hand over what waits for that."""
-        plan = self._cluster.plan
-        if plan is None or not self._cluster.ready:
+        plan = self._leader.plan
+        if plan is None or not self._leader.ready:
             return
         macs = frozenset(stage.device_id for stage in plan.stages)
         for running in [one for one in self._running.values() if not one.is_handed_over]:
@@ -183,7 +183,7 @@ class Answers:
         return [one for one in ended if one.opening.keep]
 
     def _loaded(self) -> tuple[Plan, asyncio.Future[Tokens]]:
-        plan, reading, recovery = self._cluster.plan, self._tokens, self._bus.now.recovery
+        plan, reading, recovery = self._leader.plan, self._tokens, self._bus.now.recovery
         if plan and reading:
             return plan, reading
         if recovery:
@@ -192,7 +192,7 @@ class Answers:
 
     def _loaded_for(self, opening: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokens]]:
         load = f"Load it: `macluster load {opening.model}`."
-        if self._cluster.plan is None and self._bus.now.recovery is None:
+        if self._leader.plan is None and self._bus.now.recovery is None:
             raise NotLoaded(f"{opening.model}, which began that answer, is not loaded.", load)
         plan, reading = self._loaded()
         if plan.fingerprint != opening.fingerprint:
@@ -247,12 +247,12 @@ class Answers:
 
     def counted(self, batch: Batch) -> None:
         """The head's worker says how far it is with all of them."""
-        if self._cluster.ready:
+        if self._leader.ready:
             self._bus.publish(batch_now(batch, self._running))
 
     def _write(self, running: RunningAnswer, report: Token) -> None:
         """A token that cannot be written is not shown: it ends the answer, as a stop text does."""
-        self._cluster.served()
+        self._leader.served()
         try:
             text = running.write(report.token)
         except OSError as error:

@@ -23,14 +23,14 @@ class SavedSessions:
 
     def __init__(
         self,
-        cluster: PlanLeader,
+        leader: PlanLeader,
         supervisor: Supervisor,
         answers: Answers,
         journal: Journal,
         folder: Path,
         secret: bytes,
     ) -> None:
-        self._cluster, self._supervisor, self._answers, self._journal = cluster, supervisor, answers, journal
+        self._leader, self._supervisor, self._answers, self._journal = leader, supervisor, answers, journal
         self._folder, self._secret = folder, secret
         self._waiting: asyncio.Future[None] | None = None
 
@@ -103,7 +103,7 @@ class SavedSessions:
             self._waiting.set_exception(error_from(problem))
 
     async def _send(self, order: SaveSession | LoadSession) -> None:
-        if not self._cluster.ready:
+        if not self._leader.ready:
             raise NotLoaded("No model is ready.")
         if self._waiting:
             raise Busy("Another session is being saved or loaded.")

@@ -37,7 +37,7 @@ class Transfers:
     def __init__(
         self,
         device_id: str,
-        holdings: ModelInventory,
+        inventory: ModelInventory,
         copying: ModelCopies,
         links: Links,
         hub: Path,
@@ -46,7 +46,7 @@ class Transfers:
         journal: Journal,
         tasks: Tasks,
     ) -> None:
-        self._device_id, self._holdings, self._copying, self._links = device_id, holdings, copying, links
+        self._device_id, self._inventory, self._copying, self._links = device_id, inventory, copying, links
         self._hub = hub
         self._bus, self._journal, self._tasks = bus, journal, tasks
         self._running: asyncio.Task[None] | None = None
@@ -61,7 +61,7 @@ class Transfers:
 
     async def copy(self, wanted: CopyRequest) -> Done:
         """Begin to copy a model to the disks of Macs. Raises ModelNotFound, NotPaired, Busy."""
-        model, holders = self._holdings.find(wanted.fingerprint), self._holdings.holders(wanted.fingerprint)
+        model, holders = self._inventory.find(wanted.fingerprint), self._inventory.holders(wanted.fingerprint)
         if model is None:
             raise ModelNotFound("No linked Mac has that model any more.")
         for mac in wanted.to:
@@ -96,7 +96,7 @@ class Transfers:
         """Another Mac says something about models and their files."""
         match message:
             case Holds() | HoldsAsk():
-                self._tasks.spawn("A message about models", self._holdings.handle_message(device_id, message))
+                self._tasks.spawn("A message about models", self._inventory.handle_message(device_id, message))
             case CopyAsk():
                 await self._copy_for(device_id, message)
             case CopyProgress(transfer=transfer):
@@ -125,9 +125,9 @@ class Transfers:
             if self._running and self._asked_by == device_id:
                 self._running.cancel()
             return
-        model = self._holdings.find(asked.fingerprint)
+        model = self._inventory.find(asked.fingerprint)
         problem: MaclusterError | None = None
-        if model is None or device_id not in self._holdings.holders(asked.fingerprint):
+        if model is None or device_id not in self._inventory.holders(asked.fingerprint):
             problem = ModelNotFound("That Mac has told of no such model.")
         elif monotonic() < self._failed_at + ASKED_REST_S:
             problem = Busy("Copying to that Mac has failed a moment ago.", "Try again in a few seconds.")
@@ -170,7 +170,7 @@ class Transfers:
             )
         else:
             self._journal.info(f"{meter.now.model} is on this Mac's disk.")
-            await self._holdings.look()
+            await self._inventory.look()
             meter.end("done")
         finally:
             self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import asynccontextmanager, suppress
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import msgspec
 
@@ -16,47 +16,44 @@ from core.address import Place
 from core.errors import Busy, MaclusterError, PairingError, UsageError
 from core.events import PairingChanged
 from core.node.base.bus import Bus
+from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.pairing.pairing_backoff import PairingBackoff
 from core.node.pairing.pairing_session import offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
-from core.trust.identity import Identity
+from core.node.peers.addresses import AddressBook
+from core.node.peers.discovery import Discovery, addresses_of
+from core.node.peers.sightings import Sightings
+from core.node.trust.roster_enforcement import RosterEnforcement
+from core.settings import CONTROL_PORT
+from core.trust.identity import Identity, text_id
 from core.trust.pairing import WINDOW_S, PairingView
 from core.trust.roster import Member, RosterStore
 
 LOOK_S: Final = 0.25
 
 
-class Network(NamedTuple):
-    """How Macs find each other's windows. `listen` is the address to listen on, `shown` what others are to be told of
-    it; `announce` advertises a port, or (None) that the window is closed; `windows`: where a Mac's is said to be.
-    """
-
-    listen: str
-    shown: Callable[[], str]
-    announce: Callable[[int | None], Awaitable[None]]
-    windows: Callable[[str], tuple[Place, ...]]
-
-
 class PairingFlow:
-    """One pairing at a time; `on_paired` gets the new member and the host that it came from, once the roster
-    with it is in force.
-    """
+    """One pairing at a time. Windows listen on `host`, are advertised by `discovery`, and found among `sightings`."""
 
     def __init__(
         self,
         identity: Identity,
         name: str,
+        host: str,
         store: RosterStore,
+        sightings: Sightings,
+        discovery: Discovery,
+        book: AddressBook,
+        enforcement: RosterEnforcement,
         bus: Bus,
+        journal: Journal,
         tasks: Tasks,
-        network: Network,
-        on_paired: Callable[[Member, str], Awaitable[None]],
     ) -> None:
-        self._identity, self._name, self._store = identity, name, store
-        self._bus, self._tasks = bus, tasks
-        self._network = network
-        self._on_paired = on_paired
+        self._identity, self._name, self._host, self._store = identity, name, host, store
+        self._sightings, self._discovery, self._book = sightings, discovery, book
+        self._enforcement = enforcement
+        self._bus, self._journal, self._tasks = bus, journal, tasks
         self._task: asyncio.Task[None] | None = None
         self._typed: asyncio.Future[str] | None = None
         self._now = PairingChanged(state="stopped")
@@ -131,8 +128,17 @@ class PairingFlow:
             self._publish(state="failed", digits="", problem=problem)
             return
         self._can_be_stopped = False  # it is in the roster now
-        await self._on_paired(member, self._now.address)
+        await self._admit(member, self._now.address)
         self._publish(state="paired", peer=member.name, digits="")
+
+    async def _admit(self, member: Member, host: str) -> None:
+        """The roster with the new member is in force; it came from `host`."""
+        device_id = text_id(member.device_id)
+        if not self._book.of(device_id):  # without Bonjour: its node listens where nodes do, most likely
+            self._book.by_hand(device_id, Place(host, CONTROL_PORT))
+        epoch = self._store.cluster().roster.epoch
+        self._journal.info(f"Paired with {member.name}; the roster is at epoch {epoch}.")
+        await self._enforcement.follow()
 
     def _defect(self) -> None:
         problem = PairingError("A defect of macluster on this Mac ended it.", "The log of its node says where.").problem
@@ -141,13 +147,13 @@ class PairingFlow:
     async def _meet(self, device_id: str) -> Member:
         """Where the other window is open already, knock; else open this one, and look out for the other."""
         knocks = PairingBackoff(leads=self._identity.text_id < device_id)
-        for place in self._network.windows(device_id):
+        for place in self._sightings.windows(device_id):
             knocks.note(place, time.monotonic())
             if member := await self._try(place, device_id):
                 return member
         async with self._opened(await self._listen(device_id)) as window:
             while not (await asyncio.wait({window.result}, timeout=LOOK_S))[0]:
-                place_due = knocks.due(self._network.windows(device_id), time.monotonic())
+                place_due = knocks.due(self._sightings.windows(device_id), time.monotonic())
                 if place_due is None or window.is_busy:
                     continue
                 knocks.note(place_due, time.monotonic())
@@ -184,7 +190,7 @@ class PairingFlow:
 
     async def _listen(self, chosen: str | None) -> PairingServer:
         return await serve_pairing(
-            self._network.listen,
+            self._host,
             0,
             identity=self._identity,
             name=self._name,
@@ -197,15 +203,17 @@ class PairingFlow:
     async def _opened(self, window: PairingServer) -> AsyncIterator[PairingServer]:
         """The window is advertised for as long as it is open."""
         try:
-            self._publish(address=str(Place(self._network.shown(), window.port)), closes_at=time.time() + WINDOW_S)
+            self._publish(
+                address=str(Place(addresses_of(self._host)[0], window.port)), closes_at=time.time() + WINDOW_S
+            )
             with suppress(OSError):  # a person can still tell the address
-                await self._network.announce(window.port)
+                await self._discovery.announce(window.port)
             yield window
         finally:
             window.close()
             await window.wait_closed()
             with suppress(OSError):
-                await self._network.announce(None)
+                await self._discovery.announce(None)
 
     async def _confirm(self, view: PairingView) -> str:
         self.attempts += 1

@@ -10,8 +10,15 @@ from typing import Final
 from core.link.control import ControlLink
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.messages import Status
+from core.node.base.signals import Signal
 
 RTT_SAMPLES: Final = 16
+
+
+class ContactChanged(Signal, frozen=True):
+    """Whether that Mac is linked, what it told, or why it cannot be reached, changed."""
+
+    device_id: str
 
 
 class Contact:

@@ -12,9 +12,12 @@ from core.address import Place
 from core.errors import HandshakeError, MaclusterError, WrongKey
 from core.link.control import ControlLink, dial_control
 from core.node.base.journal import Journal
+from core.node.base.signals import Signals
 from core.node.base.tasks import Loop, Tasks
 from core.node.peers.addresses import AddressBook
+from core.node.peers.contact import ContactChanged
 from core.trust.identity import Identity, parse_text_id, text_id
+from core.trust.known_faults import KnownFaults
 from core.trust.roster import Member, RosterStore
 
 DIAL_S: Final = 5.0
@@ -28,8 +31,8 @@ class Dialling:
     """Dials each Mac at one place after the other until it is linked. The Mac with the lower device id dials; the
     other one waits a moment first, so that two links do not cross.
 
-    `is_linked` says whom nobody needs to dial; `on_link` takes a link that proved itself, and may close it;
-    `on_change` hears of every device id for which `problem` changed.
+    `is_linked` says whom nobody needs to dial; `on_link` takes a link that proved itself, and may close it. Emits
+    ContactChanged for every Mac of which `problem`, or what is known of its key, changed.
     """
 
     def __init__(
@@ -37,20 +40,20 @@ class Dialling:
         identity: Identity,
         store: RosterStore,
         book: AddressBook,
+        faults: KnownFaults,
+        signals: Signals,
         journal: Journal,
         tasks: Tasks,
         *,
         is_linked: Callable[[str], bool],
         on_link: Callable[[ControlLink], None],
-        on_change: Callable[[str], None],
     ) -> None:
-        self._identity, self._store, self._book, self._journal = identity, store, book, journal
-        self._tasks = tasks
-        self._is_linked, self._on_link, self._on_change = is_linked, on_link, on_change
+        self._identity, self._store, self._book, self._faults = identity, store, book, faults
+        self._signals, self._journal, self._tasks = signals, journal, tasks
+        self._is_linked, self._on_link = is_linked, on_link
         self._running: dict[str | Place, asyncio.Task[None]] = {}
         self._short: dict[str, int] = {}
         self._problems: dict[str, str] = {}
-        self._wrong_keys: dict[str, str] = {}
         self._news = asyncio.Event()
 
     async def stop(self) -> None:
@@ -63,10 +66,6 @@ class Dialling:
     def problem(self, device_id: str) -> str:
         """Why the last round of dialling did not reach that Mac; "" where it is linked or was not looked for."""
         return self._problems.get(device_id, "")
-
-    def wrong_key(self, device_id: str) -> str:
-        """Where the last round of dialling met another key than that Mac's, and which; "" where it met none."""
-        return self._wrong_keys.get(device_id, "")
 
     def reach(self, device_id: str) -> None:
         """Dial a paired Mac in the background until it is linked."""
@@ -92,7 +91,7 @@ class Dialling:
     def linked(self, device_id: str) -> None:
         """It is linked, whoever dialled."""
         self._problems.pop(device_id, None)
-        self._wrong_keys.pop(device_id, None)
+        self._faults.wrong_key.pop(device_id, None)
 
     def ended(self, device_id: str, *, at_once: bool) -> None:
         """A link ended: dial again, but not in a hot loop if they all end at once."""
@@ -147,8 +146,8 @@ class Dialling:
             else:
                 return
         if not self._is_linked(device_id):
-            is_news = key != self._wrong_keys.get(device_id, "")
-            self._wrong_keys[device_id] = key
+            is_news = key != self._faults.wrong_key.get(device_id, "")
+            self._faults.wrong_key[device_id] = key
             self._complain(device_id, wrong or silent, is_news)
 
     def _complain(self, device_id: str, problem: str, is_news: bool) -> None:
@@ -159,7 +158,7 @@ class Dialling:
             self._problems[device_id] = problem
             is_news = True
         if is_news:
-            self._on_change(device_id)
+            self._signals.emit(ContactChanged(device_id))
 
     async def _renew(self, device_id: str, on_link: Callable[[ControlLink], None]) -> None:
         problem = ""

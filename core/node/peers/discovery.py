@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Final
 
-import msgspec
 from zeroconf import (  # type: ignore[attr-defined]  # the records are not in its __all__
     DNSAddress,
     DNSService,
@@ -23,6 +22,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from core.address import Place
 from core.errors import TrustError
+from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.sightings import MAX_RECORDS
 from core.settings import VERSION
@@ -38,8 +38,9 @@ AT_ONCE: Final = 32
 ROUND_S: Final = 0.25
 
 
-class Sighting(msgspec.Struct, frozen=True, kw_only=True):
-    """What an advertisement claims; nothing in it is proven. `more_hosts`: further addresses with the same port.
+class Sighting(Signal, frozen=True, kw_only=True):
+    """A Mac is advertised, with these claims; nothing in them is proven. `more_hosts`: further addresses with the same
+    port.
 
     `pairing_port`: where its pairing window listens, while that is open.
     """
@@ -63,11 +64,20 @@ class Sighting(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(Place(host, port) for host in (self.host, *self.more_hosts)) if port else ()
 
 
-class Discovery:
-    """Advertises this node and browses for others, on `host`'s interface if it is loopback, else on all.
+class AdvertisementEnded(Signal, frozen=True):
+    """A Mac's advertisement was taken back, or ran out."""
 
-    `on_vanish`: an advertisement was taken back, or ran out. `on_conflict`: another host advertises this Mac's id;
-    said once.
+    device_id: str
+
+
+class IdContested(Signal, frozen=True):
+    """Another host advertises this Mac's id; said once."""
+
+
+class Discovery:
+    """Advertises this node and browses for others, on `host`'s interface if it is loopback, else on all. Emits
+    Sighting, AdvertisementEnded and IdContested.
+
     `is_member`: who comes first when there are more names than can be looked at. `is_on`: this node is advertised, and
     browses; `hears_itself`: its own advertisement came back.
     """
@@ -77,18 +87,14 @@ class Discovery:
         device_id: str,
         name: str,
         host: str,
+        signals: Signals,
         tasks: Tasks,
-        on_sight: Callable[[Sighting], None],
-        *,
-        on_vanish: Callable[[str], None] = lambda _: None,
-        on_conflict: Callable[[], None] = lambda: None,
         is_member: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._device_id = device_id
         self._name = name
         self._host = host
-        self._tasks = tasks
-        self._on_sight, self._on_vanish, self._on_conflict = on_sight, on_vanish, on_conflict
+        self._signals, self._tasks = signals, tasks
         self._is_member = is_member
         self._zeroconf: AsyncZeroconf | None = None
         self._service: AsyncServiceInfo | None = None
@@ -175,7 +181,7 @@ class Discovery:
         elif state_change is ServiceStateChange.Removed:
             self._due.pop(device_id, None)
             if device_id != self._device_id:
-                self._on_vanish(device_id)
+                self._signals.emit(AdvertisementEnded(device_id))
         else:
             self._due[device_id] = None
             if len(self._due) > MAX_RECORDS:
@@ -207,12 +213,12 @@ class Discovery:
             if sighting is None or sighting.device_id != device_id:
                 self.refused += 1
             elif device_id != self._device_id:
-                self._on_sight(sighting)
+                self._signals.emit(sighting)
             elif self._is_own(sighting):
                 self.hears_itself = True
             elif not self._is_contested:
                 self._is_contested = True
-                self._on_conflict()
+                self._signals.emit(IdContested())
 
     def _is_own(self, sighting: Sighting) -> bool:
         own = self._service

@@ -1,9 +1,12 @@
-"""Control links to every paired Mac: who is there, how far away, and messages to and from them."""
+"""Control links to every paired Mac: who is there, how far away, and messages to and from them.
+
+Messages, ends of links and new rosters are awaited before the next thing of that link is looked at.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Coroutine
 from contextlib import suppress
 from time import monotonic
 from typing import Any
@@ -16,12 +19,15 @@ from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected,
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.journal import Journal
-from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Status, from_frame, to_frame
+from core.node.base.messages import AnyMessage, Bye, Ping, Pong, from_frame, to_frame
+from core.node.base.signals import AwaitedSignal, Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.addresses import AddressBook
-from core.node.peers.contact import Contact
+from core.node.peers.contact import Contact, ContactChanged
 from core.node.peers.dialling import Dialling
+from core.node.peers.own_mac import OwnMac
 from core.trust.identity import Identity, text_id
+from core.trust.known_faults import KnownFaults
 from core.trust.levels import carries_prompts
 from core.trust.roster import RosterStore
 
@@ -30,34 +36,48 @@ RESUME_S = 5.0
 RENEW_S = (1.0, 5.0, 30.0, 120.0, 600.0)
 
 
+class PeerMessage(AwaitedSignal, frozen=True):
+    """A linked Mac says something."""
+
+    device_id: str
+    message: AnyMessage
+
+
+class LinkEnded(AwaitedSignal, frozen=True):
+    """The control link of a Mac is gone."""
+
+    device_id: str
+    error: LinkLost
+
+
+class RosterArrived(AwaitedSignal, frozen=True):
+    """A roster of another Mac is in force here, or it forked."""
+
+
 class Mesh:
-    """One link to each paired Mac that can be reached, whichever of the two dialled."""
+    """One link to each paired Mac that can be reached, whichever of the two dialled. `address`: where others reach this
+    one, "" until it listens on `port`.
+    """
 
     def __init__(
         self,
         identity: Identity,
         store: RosterStore,
         book: AddressBook,
+        faults: KnownFaults,
+        own: OwnMac,
+        signals: Signals,
         journal: Journal,
         tasks: Tasks,
-        *,
-        status: Callable[[], Status],
-        on_change: Callable[[str], None],
-        on_roster: Callable[[], Awaitable[None]],
-        on_message: Callable[[str, AnyMessage], Awaitable[None]],
-        on_down: Callable[[str, LinkLost], Coroutine[Any, Any, None]],
         key_limits: KeyUse = KEY_LIMITS,
     ) -> None:
         self._identity = identity
         self._store = store
-        self._journal = journal
-        self._tasks = tasks
-        self._status = status
-        self._on_change = on_change
-        self._on_roster = on_roster
-        self._on_message = on_message
-        self._on_down = on_down
+        self._own = own
+        self._signals = signals
+        self._journal, self._tasks = journal, tasks
         self._key_limits = key_limits
+        self.address, self.port = "", 0
         self._running: set[asyncio.Task[None]] = set()
         self._open: set[asyncio.Task[None]] = set()
         self._server: ControlServer | None = None
@@ -68,11 +88,12 @@ class Mesh:
             identity,
             store,
             book,
+            faults,
+            signals,
             journal,
             tasks,
             is_linked=self.contacts.__contains__,
-            on_link=lambda link: self._add(self._line(link, dialled=True)),
-            on_change=on_change,
+            on_link=self._reached,
         )
 
     async def start(self, host: str, port: int) -> int:
@@ -80,10 +101,12 @@ class Mesh:
         self._server = await serve_control(
             host, port, identity=self._identity, cluster=self._store.cluster, on_link=self._accepted
         )
+        self.port = int(self._server.sockets[0].getsockname()[1])
+        self.address = f"{host}:{self.port}"
         self._hold(self._tasks.essential("The listener for links", self._server.serve_forever))
         self._hold(self._tasks.essential("The watch over links", self._beat))
         self.dialling.roster_changed()
-        return int(self._server.sockets[0].getsockname()[1])
+        return self.port
 
     async def stop(self, reason: str) -> None:
         """Say goodbye, close every link and wait until it is gone: a second where the other end does not answer."""
@@ -126,7 +149,7 @@ class Mesh:
         return self._liveness.is_suspect(device_id)
 
     async def send(self, device_id: str, message: AnyMessage) -> bool:
-        """Send a message; False if that Mac is not linked (its going down is told by `on_down`)."""
+        """Send a message; False if that Mac is not linked (its going down is told by LinkEnded)."""
         contact = self.contacts.get(device_id)
         return contact is not None and await self._send_raw(contact, *to_frame(message))
 
@@ -155,6 +178,9 @@ class Mesh:
 
     async def _accepted(self, link: ControlLink) -> None:
         self._add(self._line(link, dialled=False))
+
+    def _reached(self, link: ControlLink) -> None:
+        self._add(self._line(link, dialled=True))
 
     def _line(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
         """A new link, from here on waited for at the end."""
@@ -235,9 +261,9 @@ class Mesh:
             if aside:
                 what = "It linked anew."
                 self._add(aside)
-            self._on_change(device_id)
+            self._changed(device_id)
             try:
-                await self._on_down(device_id, LinkLost(contact.goodbye or what))
+                await self._signals.deliver(LinkEnded(device_id, LinkLost(contact.goodbye or what)))
             finally:
                 self.dialling.ended(device_id, at_once=monotonic() - contact.since < SHORT_S)
 
@@ -248,29 +274,29 @@ class Mesh:
         message = from_frame(kind, body)
         match message:
             case Ping(sent=sent):
-                await contact.link.send(*to_frame(Pong(sent=sent, status=self._status())))
+                await contact.link.send(*to_frame(Pong(sent=sent, status=self._own.status(self._rtts()))))
             case Pong(sent=sent, status=status):
                 contact.timed(monotonic() - sent)
                 contact.status = status
-                self._on_change(device_id)
+                self._changed(device_id)
             case Bye(reason=reason):
                 contact.goodbye = reason
-                await self._on_message(device_id, message)
+                await self._signals.deliver(PeerMessage(device_id, message))
             case _:
-                await self._on_message(device_id, message)
+                await self._signals.deliver(PeerMessage(device_id, message))
 
     async def _handle_roster(self, device_id: str, contact: Contact, body: bytes) -> None:
         try:
             if self._store.adopt(body):
-                await self._on_roster()
+                await self._signals.deliver(RosterArrived())
             elif self._is_behind(contact):
                 await self._send_roster(contact)
         except RosterFork as error:
             if contact.dispute != error.what:  # said once; the link stays, for what a person decides travels over it
                 contact.dispute = error.what
                 self._journal.error(f"{contact.link.peer_name} ({device_id[:8]}): {error.what}")
-                await self._on_roster()
-        self._on_change(device_id)
+                await self._signals.deliver(RosterArrived())
+        self._changed(device_id)
 
     async def _beat(self) -> None:
         """Ping every link; close those that are silent."""
@@ -297,7 +323,7 @@ class Mesh:
                 # beside the rest: TLS would wait for its goodbye
                 self._spawn("The end of a link", self._ended(device_id, self.contacts[device_id], what))
             case Suspected(device_id=device_id) | Well(device_id=device_id):
-                self._on_change(device_id)
+                self._changed(device_id)
 
     def _renew(self, device_id: str, contact: Contact, now: float) -> None:
         """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""
@@ -312,6 +338,12 @@ class Mesh:
             contact.renew_at = now + RENEW_S[min(contact.attempts, len(RENEW_S) - 1)]
             contact.attempts += 1
             self.dialling.renew(device_id, self._renewed)
+
+    def _changed(self, device_id: str) -> None:
+        self._signals.emit(ContactChanged(device_id))
+
+    def _rtts(self) -> dict[str, float]:
+        return {device_id: c.rtt_s for device_id, c in self.contacts.items() if c.rtt_s is not None}
 
     async def _ping(self, contact: Contact, now: float) -> None:
         """While the rosters differ a link carries nothing else, and the roster is the sign of life."""

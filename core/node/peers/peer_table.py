@@ -8,17 +8,15 @@ from time import monotonic
 import msgspec
 
 from core.events import Peer, PeerChanged, PeerGone, PeerSeen, PeerState, Plan
-from core.mac.memory import rss_bytes, used_bytes
 from core.node.base.bus import Bus
-from core.node.base.messages import Status
+from core.node.base.own_worker import OwnWorker
 from core.node.peers.addresses import AddressBook
 from core.node.peers.contact import Contact
 from core.node.peers.discovery import Sighting
 from core.node.peers.mesh import Mesh
+from core.node.peers.own_mac import OwnMac
 from core.node.peers.sightings import Sightings
-from core.node.ring.plan_member import PlanMember
-from core.node.ring.supervisor import Supervisor
-from core.trust.identity import Identity, parse_text_id
+from core.trust.identity import parse_text_id
 from core.trust.levels import carries_prompts, weakest
 from core.trust.roster import RosterStore
 from core.trust.seen import SeenMacs
@@ -30,65 +28,40 @@ class PeerTable:
 
     def __init__(
         self,
-        identity: Identity,
+        own: OwnMac,
+        worker: OwnWorker,
         store: RosterStore,
-        standing: TrustAssessment,
+        assessment: TrustAssessment,
         seen: SeenMacs,
         sightings: Sightings,
         book: AddressBook,
+        mesh: Mesh,
         bus: Bus,
-        own: Peer,
     ) -> None:
-        self._identity = identity
+        self._own = own
+        self._worker = worker
         self._store = store
-        self._standing = standing
+        self._assessment = assessment
         self._seen = seen
         self._sightings = sightings
         self._book = book
+        self._mesh = mesh
         self._bus = bus
-        self._own = own
         self._linked_once: set[str] = set()
-        self._mesh: Mesh | None = None
-        self._supervisor: Supervisor | None = None
-        self._member: PlanMember | None = None
         bus.publish(PeerSeen(peer=self._own_now()))
-
-    def attach(self, mesh: Mesh, supervisor: Supervisor, member: PlanMember, address: str) -> None:
-        """Where links, the worker and the plan that it serves are to be asked about; this Mac's own address."""
-        self._mesh, self._supervisor, self._member = mesh, supervisor, member
-        self._own = _with(self._own, address=address)
-        self.refresh_own()
-
-    def status(self) -> Status:
-        """How this Mac is, for the others."""
-        own = self._own_now()
-        contacts = self._mesh.contacts if self._mesh else {}
-        return Status(
-            name=own.name,
-            chip=own.chip,
-            memory_bytes=own.memory_bytes,
-            budget_bytes=own.budget_bytes,
-            used_bytes=own.used_bytes,
-            worker_pid=own.worker_pid,
-            worker_rss_bytes=own.worker_rss_bytes,
-            rtts={d: c.rtt_s for d, c in contacts.items() if c.rtt_s is not None},
-            has_model=self._supervisor is not None and self._supervisor.has_model,
-            step=self._supervisor.step if self._supervisor else 0,
-        )
 
     def steps(self, plan: Plan) -> list[int] | None:
         """The last step that each stage of `plan` has finished, as its Mac told last, in ring order; None where a Mac
         is not linked or has not told yet.
         """
-        contacts = self._mesh.contacts if self._mesh else {}
-        told = {device_id: contact.status.step for device_id, contact in contacts.items() if contact.status}
-        told[self._identity.text_id] = self._supervisor.step if self._supervisor else 0
+        told = {device_id: contact.status.step for device_id, contact in self._mesh.contacts.items() if contact.status}
+        told[self._own.device_id] = self._worker.step
         macs = [stage.device_id for stage in plan.stages]
         return [told[mac] for mac in macs] if told.keys() >= set(macs) else None
 
     def is_own(self, device_id: str) -> bool:
         """Whether this is this Mac's own id."""
-        return device_id == self._identity.text_id
+        return device_id == self._own.device_id
 
     def sighted(self, sighting: Sighting) -> bool:
         """A Mac was advertised; whether this contests another advertisement, said once."""
@@ -113,11 +86,12 @@ class PeerTable:
         known = self.find(device_id)
         if known:
             self._bus.publish(PeerGone(device_id=device_id, reason=reason))
-            self._bus.publish(PeerSeen(peer=_with(known, state="lost", rtt_s=None, worker_pid=None)))
+            lost = msgspec.structs.replace(known, state="lost", rtt_s=None, worker_pid=None)
+            self._bus.publish(PeerSeen(peer=lost))
 
     def refresh(self, device_id: str) -> None:
         """Publish a Mac anew if anything about it changed."""
-        if self._mesh and device_id in self._mesh.contacts:
+        if device_id in self._mesh.contacts:
             self._linked_once.add(device_id)
             self._met(device_id)
         peer = self._peer(device_id)
@@ -146,11 +120,11 @@ class PeerTable:
         """
         now = self._bus.now
         led = now.plan if now.plan_status in ("loading", "ready") else None
-        plan = led or (self._member.plan if self._member else None) or now.plan
-        linked = [self._identity.text_id, *(self._mesh.contacts if self._mesh else ())]
+        plan = led or self._worker.plan or now.plan
+        linked = [self._own.device_id, *self._mesh.contacts]
         names = {p.device_id: p.name for p in now.peers}
         macs = {s.device_id: s.peer for s in plan.stages} if plan else dict.fromkeys(linked, "")
-        changed = self._standing.of_all((i, names.get(i) or name or i[:8]) for i, name in macs.items())
+        changed = self._assessment.of_all((i, names.get(i) or name or i[:8]) for i, name in macs.items())
         if changed != now.trust:
             self._bus.publish(changed)
 
@@ -162,24 +136,15 @@ class PeerTable:
 
     def rtt(self, source: str, target: str) -> float | None:
         """Round trip between two Macs in seconds, measured by either of them."""
-        contacts = self._mesh.contacts if self._mesh else {}
-        if source == self._identity.text_id or target == self._identity.text_id:
-            contact = contacts.get(target if source == self._identity.text_id else source)
+        contacts = self._mesh.contacts
+        if self.is_own(source) or self.is_own(target):
+            contact = contacts.get(target if self.is_own(source) else source)
             return contact.rtt_s if contact else None
         contact = contacts.get(source)
         return contact.status.rtts.get(target) if contact and contact.status else None
 
     def _own_now(self) -> Peer:
-        pid = self._supervisor.pid if self._supervisor else None
-        rss = rss_bytes(pid) if pid else 0
-        return _with(
-            self._own,
-            name=self._standing.listed_name(self._own.device_id) or self._own.name,
-            trust=self._standing.of(self._own.device_id).level,
-            used_bytes=min(used_bytes(), self._own.memory_bytes),
-            worker_pid=pid,
-            worker_rss_bytes=rss,
-        )
+        return self._own.now(self._mesh.address)
 
     def _met(self, device_id: str) -> None:
         members = [m.device_id for m in self._store.current.macs] if self._store.current else []
@@ -194,22 +159,22 @@ class PeerTable:
             self._bus.publish(PeerGone(device_id=device_id, reason=reason))
 
     def _peer(self, device_id: str) -> Peer | None:
-        contact = self._mesh.contacts.get(device_id) if self._mesh else None
+        contact = self._mesh.contacts.get(device_id)
         member = self._store.current.member(parse_text_id(device_id)) if self._store.current else None
         status = contact.status if contact else None
         places = self._places(device_id, contact)
-        trust = self._standing.of(device_id).level
+        trust = self._assessment.of(device_id).level
         if contact is None:  # that an id was seen somewhere says nothing of who is there
             trust = weakest([trust, "seen"])
         if not places and status is None and trust != "blocked":
             return None
-        problem = self._mesh.dialling.problem(device_id) if self._mesh else ""
+        problem = self._mesh.dialling.problem(device_id)
         state: PeerState = "seen"
         if contact:
-            state = "suspect" if self._mesh and self._mesh.is_suspect(device_id) else "connected"
+            state = "suspect" if self._mesh.is_suspect(device_id) else "connected"
         elif member and (device_id in self._linked_once or problem):
             state = "lost"  # whatever Bonjour says: only a link shows that it lives
-        listed = self._standing.listed_name(device_id)
+        listed = self._assessment.listed_name(device_id)
         claimed = self._sightings.name(device_id) or (status.name if status else "") or device_id[:8]
         return Peer(
             device_id=device_id,
@@ -237,7 +202,3 @@ class PeerTable:
         host = contact.link.remote_host
         here = [str(place) for place in places if place.host == host] or [host]
         return [*here, *(str(place) for place in places if place.host != host)]
-
-
-def _with(peer: Peer, **changes: object) -> Peer:
-    return msgspec.structs.replace(peer, **changes)

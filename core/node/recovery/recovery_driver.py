@@ -15,6 +15,7 @@ from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.peer_table import PeerTable
 from core.node.recovery.recovery_actions import (
@@ -29,30 +30,33 @@ from core.node.recovery.recovery_actions import (
     ShowRecovery,
 )
 from core.node.recovery.recovery_states import RecoveryStates
-from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_leader import PlanLeader, PlanLost, RingBroke, RingReady, StageStirred
 from core.node.ring.planning import Planned, Planning
 from core.requests import LoadRequest
+from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import AnswerDone, Prefilled, Token
 
 TICK_S = 0.25
 
 
 class RecoveryDriver:
-    """The plan that a person loaded, through whatever happens to its Macs. `PlanLeader` tells it what becomes of it."""
+    """The plan that a person loaded, through whatever happens to its Macs."""
 
     def __init__(
         self,
         planning: Planning,
+        assessment: TrustAssessment,
         peers: PeerTable,
-        cluster: PlanLeader,
+        leader: PlanLeader,
         answers: Answers,
         sessions: SavedSessions,
+        signals: Signals,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
     ) -> None:
-        self._planning, self._peers = planning, peers
-        self._cluster, self._answers, self._sessions = cluster, answers, sessions
+        self._planning, self._assessment, self._peers = planning, assessment, peers
+        self._leader, self._answers, self._sessions = leader, answers, sessions
         self._bus, self._journal, self._tasks = bus, journal, tasks
         self._machine: RecoveryStates | None = None  # from the moment when the plan was ready
         self._request = LoadRequest(model="")
@@ -60,21 +64,25 @@ class RecoveryDriver:
         self._linked: set[str] = set()
         self._turn = asyncio.Lock()
         self._is_beginning = False
+        signals.on(RingReady, self._ready)
+        signals.on(StageStirred, self._stirred)
+        signals.on(RingBroke, self._broke)
+        signals.on(PlanLost, self._lost)
 
     async def load(self, request: LoadRequest) -> None:
-        """Begin to load a model over the Macs that are linked, in the place of what runs or waits to be rescued.
+        """Begin to load a model over the Macs that are linked, in the place of what runs or waits to be recovered.
         Raises NotPaired, RosterFork, PlanError, ModelError, Busy.
         """
         planned = await self._planning.plan(request)
-        if self._is_beginning or (self._cluster.is_loading and self._machine is None):
-            raise Busy(f"{self._cluster.plan.model if self._cluster.plan else 'A model'} is being loaded.")
+        if self._is_beginning or (self._leader.is_loading and self._machine is None):
+            raise Busy(f"{self._leader.plan.model if self._leader.plan else 'A model'} is being loaded.")
         self._is_beginning = True
         try:
             await self._drop("Another model is loaded.")
         finally:
             self._is_beginning = False
         self._request = request
-        await self._cluster.load(planned.plan, planned.directory, verify=planned.verify)
+        await self._leader.load(planned.plan, planned.directory, verify=planned.verify)
         try:
             await self._answers.use(planned.directory)
         except MaclusterError:
@@ -82,7 +90,7 @@ class RecoveryDriver:
             raise
 
     async def unload(self) -> None:
-        """Free the memory on every Mac; a load or a rescue that is under way is given up."""
+        """Free the memory on every Mac; a load or a recovery that is under way is given up."""
         await self._drop("The person unloaded it.")
 
     def choose(self, choice: RecoveryChoice) -> None:
@@ -107,7 +115,7 @@ class RecoveryDriver:
         is_new = is_linked and device_id not in self._linked
         (self._linked.add if is_linked else self._linked.discard)(device_id)
         if is_new:
-            self._tasks.spawn("Greeting a Mac that came", self._cluster.came(device_id))
+            self._tasks.spawn("Greeting a Mac that came", self._leader.came(device_id))
         if self._machine and peer and peer.state == "suspect":
             self._act(self._machine.suspected(device_id, monotonic()))
         elif self._machine and is_linked:
@@ -129,30 +137,27 @@ class RecoveryDriver:
             case Prefilled(request_id=request, done=done):
                 self._act(self._machine.read(request, done, monotonic()))
 
-    def ready(self) -> None:
-        """The ring computes."""
-        if self._machine is None and self._cluster.plan:
-            self._machine = RecoveryStates(self._cluster.plan)
+    def _ready(self, _: RingReady) -> None:
+        if self._machine is None and self._leader.plan:
+            self._machine = RecoveryStates(self._leader.plan)
         elif self._machine:
             self._act(self._machine.ready(self._answers.under_way, monotonic()))
         self._answers.send()
 
-    def stirred(self) -> None:
-        """A stage loads, links or is ready."""
+    def _stirred(self, _: StageStirred) -> None:
         if self._machine:
             self._machine.stirred(monotonic())
 
-    def broke(self, device_id: str, problem: Problem) -> None:
-        """A link of that Mac is made anew."""
+    def _broke(self, broke: RingBroke) -> None:
         if self._machine:
-            self._act(self._machine.broke(device_id, problem, monotonic()))
+            self._act(self._machine.broke(broke.device_id, broke.problem, monotonic()))
 
-    def lost(self, device_id: str, problem: Problem) -> None:
-        """The plan cannot run as it is. One that was never ready is not rescued: the person is there, and decides."""
+    def _lost(self, lost: PlanLost) -> None:
+        """A plan that was never ready is not recovered: the person is there, and decides."""
         if self._machine:
-            self._act(self._machine.lost(device_id, problem, self._answers.under_way, monotonic()))
+            self._act(self._machine.lost(lost.device_id, lost.problem, self._answers.under_way, monotonic()))
         else:
-            self._end(problem, problem)
+            self._end(lost.problem, lost.problem)
 
     async def _drop(self, reason: str) -> None:
         self._machine = None
@@ -160,7 +165,7 @@ class RecoveryDriver:
             self._bus.publish(Recovery(state="running", text=""))
         if loaded := self._bus.now.plan:
             self._end_answers(NotLoaded(f"{loaded.model} was unloaded: {reason}").problem)
-        await self._cluster.unload(reason)
+        await self._leader.unload(reason)
 
     def _end_answers(self, problem: Problem) -> None:
         self._answers.stop_all(problem)
@@ -185,9 +190,9 @@ class RecoveryDriver:
 
     def _end(self, problem: Problem, told: Problem) -> None:
         self._machine = None
-        self._cluster.fail(problem)
+        self._leader.fail(problem)
         self._end_answers(told)
-        self._tasks.spawn("Freeing a plan", self._cluster.free(problem.what))
+        self._tasks.spawn("Freeing a plan", self._leader.free(problem.what))
 
     def _show(self, told: Recovery) -> None:
         now, fresh = self._bus.now, told.text
@@ -215,7 +220,7 @@ class RecoveryDriver:
                 await self._relink(machine)
             case Free():
                 self._answers.suspend()
-                await self._cluster.free("It waits for a Mac that was lost.")
+                await self._leader.free("It waits for a Mac that was lost.")
 
     async def _seek(self, without: frozenset[str], machine: RecoveryStates) -> None:
         try:
@@ -229,12 +234,12 @@ class RecoveryDriver:
 
     async def _relink(self, machine: RecoveryStates) -> None:
         try:
-            self._planning.check(machine.plan)
+            self._assessment.check(machine.plan)
         except MaclusterError as error:
             self._act(machine.lost("", error.problem, self._answers.under_way, monotonic()))
         else:
-            await self._cluster.relink()
+            await self._leader.relink()
 
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan took its place meanwhile
-            await self._cluster.load(planned.plan, planned.directory)
+            await self._leader.load(planned.plan, planned.directory)

@@ -1,4 +1,4 @@
-"""The head's side of a plan: hands stages out, follows their reports, tells when the ring is ready or broken."""
+"""The head's side of a plan: hands stages out, follows their reports, emits when the ring is ready or broken."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 from collections.abc import Collection
 from pathlib import Path
 from time import monotonic
-from typing import Protocol
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
 from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
@@ -23,85 +22,97 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
+from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
-from core.node.ring.plan_member import PlanMember
+from core.node.ring.plan_member import OwnStageReported, PlanMember
+from core.trust.known_faults import KnownFaults
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading, Proved, Unproved
 
 PREPARE_S = 90.0
 
 
-class Listener(Protocol):
-    """Who hears what becomes of the plan."""
+class RingReady(Signal, frozen=True):
+    """The ring computes."""
 
-    def ready(self) -> None:
-        """The ring computes."""
 
-    def stirred(self) -> None:
-        """A stage loads, links or is ready."""
+class StageStirred(Signal, frozen=True):
+    """A stage loads, links or is ready."""
 
-    def broke(self, device_id: str, problem: Problem) -> None:
-        """A link of that Mac is made anew; it keeps what it holds."""
 
-    def lost(self, device_id: str, problem: Problem) -> None:
-        """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
+class RingBroke(Signal, frozen=True):
+    """A link of that Mac is made anew; it keeps what it holds."""
+
+    device_id: str
+    problem: Problem
+
+
+class PlanLost(Signal, frozen=True):
+    """The plan cannot run as it is, because of that Mac, or of none in particular ("")."""
+
+    device_id: str
+    problem: Problem
 
 
 class PlanLeader:
-    """The plan that this node leads, if it leads one."""
+    """The plan that this node leads, if it leads one. Emits what becomes of it, and writes down in `faults` which Mac
+    has other files; the next load asks anew.
+    """
 
     def __init__(
-        self, device_id: str, mesh: Mesh, member: PlanMember, bus: Bus, journal: Journal, tasks: Tasks
+        self,
+        device_id: str,
+        mesh: Mesh,
+        member: PlanMember,
+        faults: KnownFaults,
+        signals: Signals,
+        bus: Bus,
+        journal: Journal,
+        tasks: Tasks,
     ) -> None:
         self._device_id = device_id
         self._mesh = mesh
         self._member = member
+        self._faults = faults
+        self._signals = signals
         self._bus = bus
         self._journal, self._tasks = journal, tasks
-        self._formation: PlanLifecycle | None = None
+        self._lifecycle: PlanLifecycle | None = None
         self._started = 0.0
         self._first_gen = 0
         self._directory = Path()
         self._verify = False
-        self._listener: Listener | None = None
         self.last_gen = 0
-
-    def listen(self, listener: Listener) -> None:
-        """Tell `listener` what becomes of plans."""
-        self._listener = listener
+        signals.on_awaited(OwnStageReported, self._handle_own)
 
     @property
     def ready(self) -> bool:
         """Whether a request can run now."""
-        return self._formation is not None and self._formation.phase == "ready"
+        return self._lifecycle is not None and self._lifecycle.phase == "ready"
 
     @property
     def plan(self) -> Plan | None:
         """The plan that is loading or loaded."""
-        return self._formation.plan if self._formation and self._formation.phase != "failed" else None
-
-    def mismatch(self, device_id: str) -> str:
-        """What in the files of that Mac is not the plan's; "" if nothing is known. The next load asks anew."""
-        mismatch = self._formation.mismatch if self._formation else None
-        return mismatch.problem.what if mismatch and mismatch.device_id == device_id else ""
+        return self._lifecycle.plan if self._lifecycle and self._lifecycle.phase != "failed" else None
 
     def served(self) -> None:
         """A token came of the ring."""
-        if self._formation:
-            self._formation.served()
+        if self._lifecycle:
+            self._lifecycle.served()
 
     @property
     def is_loading(self) -> bool:
         """Whether a plan is on its way to being ready."""
-        return self._formation is not None and self._formation.phase in ("loading", "linking", "proving")
+        return self._lifecycle is not None and self._lifecycle.phase in ("loading", "linking", "proving")
 
     async def load(self, plan: Plan, directory: Path, *, verify: bool = False) -> None:
         """Hand out the stages of `plan` in the place of the one before; this Mac's model lies in `directory`. `verify`:
         compare what the ring computes with the whole model on this Mac. Raises NotLoaded if it is unloaded meanwhile.
         """
-        before, self._formation = self._formation, PlanLifecycle(plan)
-        formation = self._formation
+        before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
+        lifecycle = self._lifecycle
+        self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
         self._directory, self._verify = directory, verify
         if before:
@@ -110,37 +121,38 @@ class PlanLeader:
         self._bus.publish(PlanProposed(plan=plan))
         for index, stage in enumerate(plan.stages):
             await self._hand_out(plan, index, stage.device_id, directory)
-            if self._formation is not formation:
+            if self._lifecycle is not lifecycle:
                 raise NotLoaded(f"{plan.model} was unloaded while it was being loaded.")
-            if formation.phase == "failed":
+            if lifecycle.phase == "failed":
                 return
-        self._tasks.spawn("The check of stages", self._check_prepared(formation))
+        self._tasks.spawn("The check of stages", self._check_prepared(lifecycle))
 
     async def relink(self) -> None:
         """Every Mac of the ring is there again: link it anew."""
-        if self._formation:
-            await self._act(self._formation.resume())
+        if self._lifecycle:
+            await self._act(self._lifecycle.resume())
 
     async def free(self, reason: str) -> None:
         """Free the memory on every Mac of the plan, which runs no more. What is known of their files stays."""
-        if self._formation:
-            self._formation.abandon()
-            await self._release(self._formation.plan, reason)
+        if self._lifecycle:
+            self._lifecycle.abandon()
+            await self._release(self._lifecycle.plan, reason)
 
     def fail(self, problem: Problem) -> None:
         """The plan runs no more: say why. Its memory is freed by `free`."""
-        if self._formation:
-            self._formation.abandon()
-            plan = self._formation.plan
+        if self._lifecycle:
+            self._lifecycle.abandon()
+            plan = self._lifecycle.plan
             self._journal.error(f"{plan.model} runs no more: {problem.what}")
             self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
 
     async def unload(self, reason: str) -> None:
         """As a person wants it: free the memory, and say so."""
-        formation, self._formation = self._formation, None
-        if formation:
-            await self._release(formation.plan, reason)
-            self._bus.publish(PlanUnloaded(plan_gen=formation.plan.plan_gen))
+        lifecycle, self._lifecycle = self._lifecycle, None
+        self._faults.other_model.clear()
+        if lifecycle:
+            await self._release(lifecycle.plan, reason)
+            self._bus.publish(PlanUnloaded(plan_gen=lifecycle.plan.plan_gen))
 
     async def came(self, device_id: str) -> None:
         """A Mac is linked: what it may still hold of a plan that went on without it is not needed any more."""
@@ -150,79 +162,82 @@ class PlanLeader:
 
     async def handle_message(self, device_id: str, message: StageWord) -> None:
         """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
-        if self._formation is None or all(s.device_id != device_id for s in self._formation.plan.stages):
+        if self._lifecycle is None or all(s.device_id != device_id for s in self._lifecycle.plan.stages):
             return
         match message:
             case Prepared(plan_gen=gen, port=port) if self._knows(gen):
-                await self._act(self._formation_now().prepared(device_id, port))
+                await self._act(self._lifecycle_now().prepared(device_id, port))
             case Checked(plan_gen=gen, files=files) if self._knows(gen):
-                await self._act(self._formation_now().checked(device_id, files))
+                await self._act(self._lifecycle_now().checked(device_id, files))
             case Reported(plan_gen=gen, report=report) if self._knows(gen):
                 await self._act(self._handle_report(device_id, report))
             case StageLost(plan_gen=gen, problem=problem) if self._knows(gen):
                 await self._act(self._lost(device_id, problem))
 
+    async def _handle_own(self, own: OwnStageReported) -> None:
+        await self.handle_message(self._device_id, own.word)
+
     async def proved(self, report: Proved | Unproved) -> None:
         """How the proof went that this Mac's own worker ran."""
-        if self._formation is None:
+        if self._lifecycle is None:
             return
         match report:
             case Proved(plan_gen=gen):
-                await self._act(self._formation.proved(gen, proof_text(report)))
+                await self._act(self._lifecycle.proved(gen, proof_text(report)))
             case Unproved(plan_gen=gen, problem=problem):
-                await self._act(self._formation.disproved(gen, problem))
+                await self._act(self._lifecycle.disproved(gen, problem))
 
     async def lost(self, device_id: str, problem: Problem) -> None:
         """A Mac is gone, or its worker is."""
-        if self._formation:
-            await self._act(self._formation.lost(device_id, problem))
+        if self._lifecycle:
+            await self._act(self._lifecycle.lost(device_id, problem))
 
-    def _formation_now(self) -> PlanLifecycle:
-        assert self._formation is not None
-        return self._formation
+    def _lifecycle_now(self) -> PlanLifecycle:
+        assert self._lifecycle is not None
+        return self._lifecycle
 
     def _knows(self, plan_gen: int) -> bool:
-        return self._formation is not None and self._first_gen <= plan_gen <= self._formation.plan.plan_gen
+        return self._lifecycle is not None and self._first_gen <= plan_gen <= self._lifecycle.plan.plan_gen
 
     def _handle_report(self, device_id: str, report: StageReport) -> list[Action]:
-        formation = self._formation_now()
+        lifecycle = self._lifecycle_now()
         match report:
             case Loading(done_bytes=done, total_bytes=total):
-                return formation.loading(device_id, done, total)
+                return lifecycle.loading(device_id, done, total)
             case Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
                 return []  # the last words of a worker that was replaced
             case Loaded():
-                return formation.loaded(device_id, report)
+                return lifecycle.loaded(device_id, report)
             case Failed(problem=problem):
                 return self._lost(device_id, problem)
             case Linked(plan_gen=gen):
-                return formation.linked(device_id, gen)
+                return lifecycle.linked(device_id, gen)
             case LinkBroken(plan_gen=gen, problem=problem):
                 self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")
-                return formation.broken(device_id, gen, problem)
+                return lifecycle.broken(device_id, gen, problem)
 
     def _lost(self, device_id: str, problem: Problem) -> list[Action]:
         """A Mac says why it holds no layers: it does not say its own name."""
         what = f"{self._name(device_id)}: {problem.what}"
-        return self._formation_now().lost(device_id, Problem(kind=problem.kind, what=what, fix=problem.fix))
+        return self._lifecycle_now().lost(device_id, Problem(kind=problem.kind, what=what, fix=problem.fix))
 
     async def _hand_out(self, plan: Plan, index: int, device_id: str, directory: Path) -> None:
         try:
             if device_id == self._device_id:
                 port = await self._member.prepare_own(plan, index, directory)
                 if self._knows(plan.plan_gen):
-                    await self._act(self._formation_now().prepared(device_id, port))
+                    await self._act(self._lifecycle_now().prepared(device_id, port))
             elif not await self._mesh.send(device_id, PrepareStage(plan=plan, index=index)):
                 raise LinkLost(f"{plan.stages[index].peer} is not linked.")
         except MaclusterError as error:
             if self._knows(plan.plan_gen):
-                await self._act(self._formation_now().lost(device_id, error.problem))
+                await self._act(self._lifecycle_now().lost(device_id, error.problem))
 
-    async def _check_prepared(self, formation: PlanLifecycle) -> None:
+    async def _check_prepared(self, lifecycle: PlanLifecycle) -> None:
         """A Mac that has not even begun by then will not."""
         await asyncio.sleep(PREPARE_S)
-        if formation is self._formation and formation.phase == "loading":
-            for device_id in formation.unprepared():
+        if lifecycle is self._lifecycle and lifecycle.phase == "loading":
+            for device_id in lifecycle.unprepared():
                 problem = LinkTimeout(f"{self._name(device_id)} has not begun to load after {PREPARE_S:.0f} s.").problem
                 await self.lost(device_id, problem)
 
@@ -231,7 +246,7 @@ class PlanLeader:
             match action:
                 case ShowStage(state=state):
                     self._bus.publish(state)
-                    self._tell().stirred()
+                    self._signals.emit(StageStirred())
                 case ConnectRing(plan=plan, ports=ports):
                     self.last_gen = plan.plan_gen
                     await self._connect(plan, ports)
@@ -242,11 +257,13 @@ class PlanLeader:
                     macs = "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
                     self._journal.info(f"{plan.model} is ready on {macs}. {proof}")
                     self._bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=seconds, proof=proof))
-                    self._tell().ready()
+                    self._signals.emit(RingReady())
                 case Broke(device_id=device_id, problem=problem):
-                    self._tell().broke(device_id, problem)
+                    self._signals.emit(RingBroke(device_id, problem))
                 case GiveUp(device_id=device_id, problem=problem):
-                    self._tell().lost(device_id, problem)
+                    if other := self._lifecycle_now().mismatch:
+                        self._faults.other_model[other.device_id] = other.problem.what
+                    self._signals.emit(PlanLost(device_id, problem))
 
     async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
         for index in range(len(plan.stages)):
@@ -265,12 +282,8 @@ class PlanLeader:
         if self._device_id not in staying:
             await self._member.release(plan.plan_gen)
 
-    def _tell(self) -> Listener:
-        assert self._listener
-        return self._listener
-
     def _name(self, device_id: str) -> str:
-        return next((s.peer for s in self._formation_now().plan.stages if s.device_id == device_id), device_id[:8])
+        return next((s.peer for s in self._lifecycle_now().plan.stages if s.device_id == device_id), device_id[:8])
 
 
 def proof_text(proved: Proved) -> str:

@@ -5,7 +5,6 @@ tell the head.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
@@ -34,12 +33,16 @@ from core.node.base.messages import (
     StageWord,
     to_frame,
 )
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import AwaitedSignal, Signals
 from core.node.base.tasks import Tasks
 from core.node.disks.local_models import LocalModels
 from core.node.peers.mesh import Mesh
-from core.node.ring.supervisor import Supervisor
+from core.node.ring.supervisor import Supervisor, WorkerReported
 from core.plan.topology import is_ring
 from core.settings import MAX_CONTROL_BODY
+from core.trust.roster import RosterStore
+from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import Connect, LinkBroken, Load, Prove
 
 MAX_STAGES = 64
@@ -48,32 +51,40 @@ MEET_S = 2.0
 LOOK_S = 0.1
 
 
+class OwnStageReported(AwaitedSignal, frozen=True):
+    """This Mac's stage says something about a plan that this very Mac leads."""
+
+    word: StageWord
+
+
 class PlanMember:
-    """The plan that this Mac's worker serves; the head is another Mac, or this one."""
+    """The plan that this Mac's worker serves; the head is another Mac, or this one. It stands in `worker.plan`."""
 
     def __init__(
         self,
         device_id: str,
         mesh: Mesh,
         supervisor: Supervisor,
+        worker: OwnWorker,
         models: LocalModels,
+        store: RosterStore,
+        assessment: TrustAssessment,
+        signals: Signals,
         journal: Journal,
         tasks: Tasks,
-        *,
-        cluster: Callable[[], bytes],
-        check_trust: Callable[[Plan], None],
         key_limits: KeyUse,
     ) -> None:
         self._device_id = device_id
         self._mesh = mesh
         self._supervisor = supervisor
+        self._worker = worker
         self._models = models
+        self._store = store
+        self._assessment = assessment
+        self._signals = signals
         self._journal, self._tasks = journal, tasks
-        self._cluster = cluster
-        self._check_trust = check_trust
         self._key_limits = key_limits
         self._head: str | None = None
-        self._plan: Plan | None = None
         self._index = 0
         self._released: dict[str, int] = {}
         self._preparing: set[str] = set()
@@ -81,21 +92,6 @@ class PlanMember:
         self._checking: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
         self._linking: asyncio.Task[None] | None = None
-        self._tell_own: Callable[[str, StageWord], Awaitable[None]] | None = None
-        self._on_unlinked: Callable[[LinkBroken], None] = lambda _: None
-
-    def when_own(
-        self, *, tell: Callable[[str, StageWord], Awaitable[None]], unlinked: Callable[[LinkBroken], None]
-    ) -> None:
-        """`tell` hears about a plan that this very Mac leads, as a head hears another Mac; `unlinked` passes a report
-        on as the worker's are.
-        """
-        self._tell_own, self._on_unlinked = tell, unlinked
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan that the worker serves."""
-        return self._plan
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path) -> int:
         """Load a stage of a plan that this Mac leads; the worker's data port."""
@@ -117,7 +113,7 @@ class PlanMember:
         plan = order.plan
         try:
             check_order(plan, order.index, head, self._device_id)
-            self._check_trust(plan)
+            self._assessment.check(plan)
             directory = await self._models.find_same(plan.model, plan.fingerprint)
             self._check_free(head, plan)
             port = await self._prepare(head, plan, order.index, directory)
@@ -136,7 +132,7 @@ class PlanMember:
 
     async def link(self, head: str, order: LinkUp) -> None:
         """Link the ring for another Mac; one that does not hold that plan for it any more says so."""
-        if head == self._head and self._plan and same_plan(order.plan, self._plan):
+        if head == self._head and self._worker.plan and same_plan(order.plan, self._worker.plan):
             self._keep()
             self._link(order)
         elif any(stage.device_id == self._device_id for stage in order.plan.stages[1:]):
@@ -152,22 +148,22 @@ class PlanMember:
 
     async def release(self, plan_gen: int) -> None:
         """Free the worker's memory."""
-        if self._plan and plan_gen >= self._plan.plan_gen:
+        if self._worker.plan and plan_gen >= self._worker.plan.plan_gen:
             self._forget()
             await self._supervisor.replace()
 
     def head_lost(self, device_id: str, reason: str) -> None:
         """A Mac is gone; if it led our plan, the layers are kept for a while, as it may be back at once."""
         self._released.pop(device_id, None)
-        if self._plan and device_id == self._head:
+        if self._worker.plan and device_id == self._head:
             self._journal.warn(f"The head of the plan is gone: {reason}")
             self._keep()
-            self._letting_go = self._tasks.spawn("Letting go of a plan", self._let_go(self._plan))
+            self._letting_go = self._tasks.spawn("Letting go of a plan", self._let_go(self._worker.plan))
 
     async def head_left(self, device_id: str) -> None:
         """A node goes away on purpose: what it led is not waited for."""
-        if self._plan and device_id == self._head:
-            await self.release(self._plan.plan_gen)
+        if self._worker.plan and device_id == self._head:
+            await self.release(self._worker.plan.plan_gen)
 
     async def _let_go(self, plan: Plan) -> None:
         await asyncio.sleep(GRACE_S)
@@ -182,7 +178,7 @@ class PlanMember:
 
     async def distrust(self, problem: Problem) -> None:
         """A Mac of another Mac's plan must see no prompt any more: free the worker, and tell the head why."""
-        plan, head = self._plan, self._head
+        plan, head = self._worker.plan, self._head
         if plan and head and head != self._device_id:
             self._journal.warn(f"This Mac leaves the plan of {plan.head.peer}: {problem.what}")
             self._forget()
@@ -191,24 +187,24 @@ class PlanMember:
 
     async def reported(self, report: StageReport) -> None:
         """Pass a report of the worker on to the head."""
-        if self._plan and self._head:
-            await self._report(self._head, Reported(plan_gen=self._plan.plan_gen, report=report))
+        if self._worker.plan and self._head:
+            await self._report(self._head, Reported(plan_gen=self._worker.plan.plan_gen, report=report))
 
     async def worker_died(self, problem: Problem) -> None:
         """The worker is gone, and the layers with it."""
-        plan, head = self._plan, self._head
+        plan, head = self._worker.plan, self._head
         self._forget()
         if plan and head:
             await self._report(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
 
     async def _prepare(self, head: str, plan: Plan, index: int, directory: Path) -> int:
-        is_used = self._plan is not None
+        is_used = self._worker.plan is not None
         self._forget()
-        self._plan, self._head, self._index = plan, head, index
+        self._worker.plan, self._head, self._index = plan, head, index
         if is_used:
             await self._supervisor.replace()
         port = await self._supervisor.ready()
-        if self._plan is not plan:
+        if self._worker.plan is not plan:
             raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
         self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
         if len(plan.stages) > 1:
@@ -230,11 +226,11 @@ class PlanMember:
     async def _report(self, head: str, word: StageWord) -> None:
         if head != self._device_id:
             await self._mesh.send(head, word)
-        elif self._tell_own:
-            await self._tell_own(head, word)
+        else:
+            await self._signals.deliver(OwnStageReported(word))
 
     def _forget(self) -> None:
-        self._plan = self._head = None
+        self._worker.plan = self._head = None
         self._keep()
         if self._linking:
             self._linking.cancel()
@@ -245,13 +241,13 @@ class PlanMember:
 
     def _check_free(self, head: str, plan: Plan) -> None:
         """One head at a time, unless it is gone, and none that let go meanwhile."""
-        if self._plan and self._head != head and not self._letting_go:
+        if self._worker.plan and self._head != head and not self._letting_go:
             raise Busy("That Mac serves a plan of another Mac.", "Unload it there.")
         if plan.plan_gen <= self._released.get(head, -1):
             raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
 
     def _link(self, order: LinkUp) -> None:
-        self._plan = order.plan
+        self._worker.plan = order.plan
         if self._linking:
             self._linking.cancel()
         self._linking = self._tasks.spawn("Linking the ring", self._link_in_time(order))
@@ -264,13 +260,14 @@ class PlanMember:
         while (host := self._host_of(after.device_id)) is None:
             if loop.time() >= until:
                 what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
-                self._on_unlinked(LinkBroken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem))
+                broken = LinkBroken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem)
+                self._signals.emit(WorkerReported(broken))  # as if its worker had said so
                 return
             await asyncio.sleep(LOOK_S)
         self._supervisor.send(
             Connect(
                 plan=order.plan,
-                cluster=self._cluster(),
+                cluster=self._store.cluster().encode(),
                 next_host=host,
                 next_port=order.port,
                 key_limits=self._key_limits,

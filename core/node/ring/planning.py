@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,6 +29,7 @@ from core.plan.sizes import kv_bytes_of
 from core.plan.survival import how_to_go_on
 from core.requests import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
+from core.trust.trust_assessment import TrustAssessment
 
 GENERATIONS = 100
 
@@ -48,22 +49,22 @@ class Planning:
         self,
         models: LocalModels,
         profiles: SplitProfiles,
+        inventory: ModelInventory,
         peers: PeerTable,
-        cluster: PlanLeader,
-        holdings: ModelInventory,
-        paces: ThroughputHistory,
-        check_trust: Callable[[Plan | None], None],
+        leader: PlanLeader,
+        throughput: ThroughputHistory,
+        assessment: TrustAssessment,
     ) -> None:
-        self._models, self._profiles, self._peers, self._cluster = models, profiles, peers, cluster
-        self._holdings, self._paces = holdings, paces
-        self._check_trust = check_trust
+        self._models, self._profiles, self._inventory = models, profiles, inventory
+        self._peers, self._leader = peers, leader
+        self._throughput, self._assessment = throughput, assessment
         self._plan_gen = 0
 
     async def choices(self) -> list[ModelChoice]:
         """Every model on this Mac with how it would fit, as far as is known without examining it, or why it cannot."""
         found = await self._models.survey()
         here = [_unusable(one) if isinstance(one, BrokenModel) else await self._choice(one) for one in found]
-        elsewhere = self._holdings.elsewhere([choice.fingerprint for choice in here])
+        elsewhere = self._inventory.elsewhere([choice.fingerprint for choice in here])
         return [*here, *(self._absent(one) for one in elsewhere)]
 
     async def preview(self, request: PlanRequest, *, parts: bool = False) -> PlanPreview:
@@ -81,7 +82,7 @@ class Planning:
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
         planned = await self._plan(request, how_of(request), without=())
-        await self._holdings.check(planned.plan)
+        await self._inventory.check(planned.plan)
         return planned
 
     async def plan_on(self, request: LoadRequest, without: Collection[str]) -> Planned:
@@ -100,10 +101,6 @@ class Planning:
         work = work_of(plan, layout, sizes, layout.total_bytes + kv_bytes)
         return forecast(work, self._speeds(self._peers.linked()))
 
-    def check(self, plan: Plan) -> None:
-        """Raises NotPaired or RosterFork where a Mac of `plan` must see no prompt."""
-        self._check_trust(plan)
-
     def _macs(self, request: PlanRequest) -> list[Peer]:
         """The Macs that are linked and may hold layers, this one first; it has to. Raises UsageError."""
         own, *others = self._peers.linked()
@@ -113,12 +110,12 @@ class Planning:
         return [own, *(peer for peer in others if peer.device_id not in request.without)]
 
     async def _plan(self, request: LoadRequest, how: How, without: Collection[str]) -> Planned:
-        self._check_trust(None)
+        self._assessment.check()
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         profile = await self._profiles.of(entry)
         macs = self._macs(request)  # of now: examining a model takes seconds, and a Mac may have come or gone
-        self._plan_gen = max(self._plan_gen, self._cluster.last_gen) + GENERATIONS
+        self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
         plan = await asyncio.to_thread(
             make_plan,
             model=entry.name,
@@ -132,12 +129,12 @@ class Planning:
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
-        self._check_trust(plan)
-        self._paces.about(plan.fingerprint, layout)
+        self._assessment.check(plan)
+        self._throughput.about(plan.fingerprint, layout)
         return Planned(plan, Path(entry.path), verify)
 
     async def _choice(self, entry: ModelEntry) -> ModelChoice:
-        plan = self._cluster.plan
+        plan = self._leader.plan
         return ModelChoice(
             name=entry.name,
             path=entry.path,
@@ -147,7 +144,7 @@ class Planning:
             quantization=entry.quantization,
             context_max=entry.context_max,
             fingerprint=entry.fingerprint,
-            held_by=self._holdings.holders(entry.fingerprint),
+            held_by=self._inventory.holders(entry.fingerprint),
             loaded=plan is not None and plan.fingerprint == entry.fingerprint,
             preview=await self._preview(
                 entry,
@@ -169,7 +166,7 @@ class Planning:
             quantization=held.quantization,
             context_max=held.context_max,
             fingerprint=held.fingerprint,
-            held_by=self._holdings.holders(held.fingerprint),
+            held_by=self._inventory.holders(held.fingerprint),
             preview=PlanPreview(problem=problem, total_bytes=held.total_bytes),
         )
 
@@ -195,12 +192,12 @@ class Planning:
         work = work_of(split, layout, preview.hop_bytes, preview.total_bytes + preview.kv_bytes)
         return msgspec.structs.replace(
             preview,
-            missing_on=self._holdings.missing_on(split),
+            missing_on=self._inventory.missing_on(split),
             forecast=forecast(work, self._speeds(macs)),
         )
 
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
-        return MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._paces.curves)
+        return MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._throughput.curves)
 
 
 def _unusable(broken: BrokenModel) -> ModelChoice:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import PIPE, Process
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -14,6 +14,8 @@ import msgspec
 from core.errors import WorkerDied
 from core.node.base.back_off import BackOff
 from core.node.base.journal import Journal
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.trust.identity import Identity
 from core.worker.messages import LENGTH, Command, Join, Listening, Loaded, Report, Worked, pack, unpack_report
@@ -24,37 +26,34 @@ BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0
 
 
-class Supervisor:
-    """Keeps one worker process running. Reports come to `on_report`, an unwanted end to `on_death`.
+class WorkerReported(Signal, frozen=True):
+    """This Mac's worker says something."""
 
-    `has_model`: whether the worker holds a stage; `step`: the last step of work that it has finished, 0 for none.
-    """
+    report: Report
+
+
+class WorkerEnded(Signal, frozen=True):
+    """This Mac's worker ended unexpectedly; another one is started."""
+
+    error: WorkerDied
+
+
+class Supervisor:
+    """Keeps one worker process running. Emits WorkerReported and WorkerEnded, and writes down how `worker` is."""
 
     def __init__(
-        self,
-        identity: Identity,
-        host: str,
-        journal: Journal,
-        tasks: Tasks,
-        on_report: Callable[[Report], None],
-        on_death: Callable[[WorkerDied], None],
+        self, identity: Identity, host: str, worker: OwnWorker, signals: Signals, journal: Journal, tasks: Tasks
     ) -> None:
         self._identity = identity
         self._host = host
+        self._worker = worker
+        self._signals = signals
         self._journal, self._tasks = journal, tasks
-        self._on_report = on_report
-        self._on_death = on_death
         self._process: Process | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._wanted = False
-        self.port = self.step = 0
-        self.has_model = False
-
-    @property
-    def pid(self) -> int | None:
-        """Process id of the running worker."""
-        return self._process.pid if self._process and self._process.returncode is None else None
+        self._port = 0
 
     def start(self) -> None:
         """Keep a worker running from now on."""
@@ -69,10 +68,10 @@ class Supervisor:
             if self._process and self._process.returncode is None:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
-        return self.port
+        return self._port
 
     def send(self, command: Command) -> None:
-        """Write one command to the worker; lost if it has just ended, which `on_death` tells."""
+        """Write one command to the worker; lost if it has just ended, which WorkerEnded tells."""
         if self._process and self._process.stdin and not self._process.stdin.is_closing():
             self._process.stdin.write(pack(command))
 
@@ -89,6 +88,7 @@ class Supervisor:
 
     async def _end(self) -> None:
         process, self._process = self._process, None
+        self._worker.pid = None
         self._up.clear()
         if process is None or process.returncode is not None:
             return
@@ -110,7 +110,7 @@ class Supervisor:
                 continue
             wait_s = back_off.failed(clock())
             how = f"signal {-code}" if code < 0 else f"status {code}"
-            self._on_death(WorkerDied(f"its worker ended unexpectedly ({how})."))
+            self._signals.emit(WorkerEnded(WorkerDied(f"its worker ended unexpectedly ({how}).")))
             await asyncio.sleep(wait_s)
 
     async def _run_one(self) -> int:
@@ -123,7 +123,8 @@ class Supervisor:
             stderr=PIPE,
             env={**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"},
         )
-        self._process, self.step, self.has_model = process, 0, False
+        self._process = process
+        self._worker.pid, self._worker.step, self._worker.has_model = process.pid, 0, False
         assert process.stdin
         assert process.stdout
         assert process.stderr
@@ -141,6 +142,7 @@ class Supervisor:
         await self._tasks.spawn("The reader of the worker", _or_end(process, reports))
         self._up.clear()
         code = await process.wait()
+        self._worker.pid = None
         await lines
         return code
 
@@ -161,16 +163,16 @@ class Supervisor:
     def _heed(self, report: Report) -> None:
         match report:
             case Worked(step=step):
-                self.step = step
+                self._worker.step = step
                 return
             case Listening(port=port):
-                self.port = port
+                self._port = port
                 self._up.set()
             case Loaded():
-                self.has_model = True
+                self._worker.has_model = True
             case _:
                 pass
-        self._on_report(report)
+        self._signals.emit(WorkerReported(report))
 
     async def _copy_stderr(self, stderr: asyncio.StreamReader) -> None:
         while True:

@@ -1,81 +1,78 @@
 """What follows from a roster, whoever signed it: plans with a Mac that is not trusted any more end at once, its links
-are closed, everyone else is told, and what was kept of it is forgotten.
+are closed, everyone else is told, and what was kept of it is forgotten. Whoever has such plans and keeps such things
+subscribes to the signals.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 
+from core.errors import Problem
 from core.events import Plan
-from core.node.answers.answers import Answers
-from core.node.answers.sessions import SavedSessions
 from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signal, Signals
 from core.node.peers.addresses import AddressBook
-from core.node.peers.mesh import Mesh
+from core.node.peers.mesh import Mesh, RosterArrived
 from core.node.peers.peer_table import PeerTable
-from core.node.ring.plan_leader import PlanLeader
-from core.node.ring.plan_member import PlanMember
 from core.trust.identity import text_id
 from core.trust.roster import RosterStore
 from core.trust.trust_assessment import TrustAssessment, successor
 
 
+class PlanDistrusted(Signal, frozen=True):
+    """A Mac of the plan that this Mac's worker serves, that Mac or another one, must see no prompt any more."""
+
+    plan: Plan
+    device_id: str
+    problem: Problem
+
+
+class MacsRevoked(Signal, frozen=True):
+    """These Macs do not belong to the cluster any more, under no other key either."""
+
+    device_ids: frozenset[str]
+
+
+class KeyReplaced(Signal, frozen=True):
+    """The roster has another key of this Mac: its node is to start anew, with the key that its folder then holds."""
+
+
 class RosterEnforcement:
-    """`restart` starts this node anew, with the key that its folder then holds.
-    `news` is set by every roster, and waited for by whoever clears it.
-    """
+    """`news` is set by every roster, and waited for by whoever clears it."""
 
     def __init__(
         self,
         own_id: bytes,
         store: RosterStore,
-        standing: TrustAssessment,
-        *,
+        assessment: TrustAssessment,
         book: AddressBook,
         mesh: Mesh,
         peers: PeerTable,
-        cluster: PlanLeader,
-        member: PlanMember,
-        answers: Answers,
-        sessions: SavedSessions,
+        worker: OwnWorker,
+        signals: Signals,
         journal: Journal,
-        tasks: Tasks,
-        restart: Callable[[], None],
     ) -> None:
-        self._own_id, self._store, self._standing = own_id, store, standing
-        self._book, self._mesh, self._peers = book, mesh, peers
-        self._cluster, self._member, self._answers, self._sessions = cluster, member, answers, sessions
-        self._journal, self._tasks, self._restart = journal, tasks, restart
+        self._own_id, self._store, self._assessment = own_id, store, assessment
+        self._book, self._mesh, self._peers, self._worker = book, mesh, peers, worker
+        self._signals, self._journal = signals, journal
         self._epoch = store.current.epoch if store.current else 0
         self.news = asyncio.Event()
-
-    @property
-    def plan(self) -> Plan | None:
-        """The plan that this Mac leads, or else serves."""
-        return self._cluster.plan or self._member.plan
-
-    def check(self, plan: Plan | None = None) -> None:
-        """Raises NotPaired or RosterFork where this Mac, or one of `plan`, must see no prompt."""
-        if fault := self._standing.fault(plan):
-            raise fault.error
+        signals.on_awaited(RosterArrived, self._arrived)
 
     def enforce(self) -> None:
-        """Let no prompt go further than the roster allows: first the level, then the plans."""
+        """Let no prompt go further than the roster allows: first the level, then the plan."""
         self._peers.refresh_trust()
-        led, served = self._cluster.plan, self._member.plan
-        if led and (fault := self._standing.fault(led)):
-            self._tasks.spawn("The end of a plan", self._cluster.lost(fault.device_id, fault.error.problem))
-        elif served and (fault := self._standing.fault(served)):
-            self._tasks.spawn("Leaving a plan", self._member.distrust(fault.error.problem))
+        plan = self._worker.plan
+        if plan and (fault := self._assessment.fault(plan)):
+            self._signals.emit(PlanDistrusted(plan, fault.device_id, fault.error.problem))
 
     async def follow(self) -> None:
         """A new roster is in force, or a fork is known."""
         self.enforce()
-        gone = set()
+        gone = set[str]()
         for device_id in self._newly_revoked():
-            self._journal.warn(self._standing.of(text_id(device_id)).reason)
+            self._journal.warn(self._assessment.of(text_id(device_id)).reason)
             if heir := successor(self._store.history, device_id):
                 self._book.moved(text_id(device_id), text_id(heir))
             else:
@@ -83,11 +80,13 @@ class RosterEnforcement:
         await self._mesh.roster_changed()
         self._peers.refresh_all()
         if gone:
-            self._tasks.spawn("Forgetting shared answers", self._answers.forget_shared(gone))
-            self._tasks.spawn("Forgetting shared sessions", self._sessions.forget_shared(gone))
+            self._signals.emit(MacsRevoked(frozenset(gone)))
         self.news.set()
         if successor(self._store.history, self._own_id):
-            self._restart()
+            self._signals.emit(KeyReplaced())
+
+    async def _arrived(self, _: RosterArrived) -> None:
+        await self.follow()
 
     def _newly_revoked(self) -> list[bytes]:
         roster = self._store.cluster().roster

@@ -14,6 +14,7 @@ from core.events import TrustChanged
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import KeyChange, KeyRefused
+from core.node.base.own_worker import OwnWorker
 from core.node.peers.mesh import Mesh
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_view import trusted_macs
@@ -42,15 +43,16 @@ class TrustCommands:
         identity: Identity,
         home: Home,
         store: RosterStore,
-        standing: TrustAssessment,
-        following: RosterEnforcement,
+        assessment: TrustAssessment,
+        enforcement: RosterEnforcement,
         mesh: Mesh,
+        worker: OwnWorker,
         bus: Bus,
         journal: Journal,
     ) -> None:
         self._identity, self._home, self._store = identity, home, store
-        self._standing, self._following = standing, following
-        self._mesh, self._bus, self._journal = mesh, bus, journal
+        self._assessment, self._enforcement = assessment, enforcement
+        self._mesh, self._worker, self._bus, self._journal = mesh, worker, bus, journal
         self._asked = ""
         self._refused: MaclusterError | None = None
 
@@ -72,7 +74,7 @@ class TrustCommands:
             is_admin=bool(me and me.is_admin),
             has_recovery=bool(roster and roster.recovery),
             fork=(fork.ours.hash.hex(), fork.theirs.hash.hex()) if fork else None,
-            macs=trusted_macs(self._store, self._standing, self._bus.now.peers, self._following.plan, identity),
+            macs=trusted_macs(self._store, self._assessment, self._bus.now.peers, self._worker.plan, identity),
         )
 
     async def revoke(self, target: Target) -> TrustView:
@@ -116,13 +118,13 @@ class TrustCommands:
         self._journal.warn(f"A person decided that roster {chosen.hash.hex()[:8]} of epoch {chosen.epoch} counts.")
         if voucher(chosen) == self._identity.device_id:
             self._store.advance(affirm(chosen, self._identity))
-        await self._following.follow()
+        await self._enforcement.follow()
         return self.view()
 
     async def rotate(self) -> TrustView:
         """Give this Mac a new key: an admin puts it into the roster, whereupon the node starts anew with it."""
         roster = self._roster()
-        if self._following.plan:
+        if self._worker.plan:
             raise Busy("A model is loaded on this Mac.", "Unload it first, on the Mac that loaded it.")
         following = await asyncio.to_thread(prepare_rotation, self._home.identity)
         request = ask_rotation(roster, self._identity, following)
@@ -134,7 +136,7 @@ class TrustCommands:
         else:
             await self._ask_admin(roster, request, following.device_id)
         return self._view(
-            following, self._standing.of_all([(following.text_id, self._standing.name(following.text_id))])
+            following, self._assessment.of_all([(following.text_id, self._assessment.name(following.text_id))])
         )
 
     async def handle_message(self, device_id: str, message: KeyChange | KeyRefused) -> None:
@@ -142,7 +144,7 @@ class TrustCommands:
         if isinstance(message, KeyRefused):
             if device_id == self._asked:
                 self._refused = error_from(message.problem)
-                self._following.news.set()
+                self._enforcement.news.set()
             return
         try:
             request = b"".join(message.request)
@@ -150,7 +152,7 @@ class TrustCommands:
                 raise RosterError("A Mac may ask for a new key of its own only.")
             await self._admit_key(request)
         except MaclusterError as error:
-            self._journal.warn(f"{self._standing.name(device_id)} gets no new key: {error.what}")
+            self._journal.warn(f"{self._assessment.name(device_id)} gets no new key: {error.what}")
             await self._mesh.send(device_id, KeyRefused(problem=error.problem))
 
     async def _admit_key(self, request: bytes) -> None:
@@ -167,21 +169,18 @@ class TrustCommands:
             names = ", ".join(m.name for m in roster.admins)
             raise LinkLost("No admin's Mac is linked, and only an admin can put a new key in.", f"Start one: {names}.")
         self._asked, self._refused = admin, None
-        self._following.news.clear()
+        self._enforcement.news.clear()
         await self._mesh.send(admin, KeyChange(request=in_pieces(request)))
         try:
             async with asyncio.timeout(ROTATE_S):
-                while not self._lists(new_id) and not self._refused:
-                    await self._following.news.wait()
-                    self._following.news.clear()
+                while not self._store.lists(new_id) and not self._refused:
+                    await self._enforcement.news.wait()
+                    self._enforcement.news.clear()
         except TimeoutError:
-            what = f"{self._standing.name(admin)} did not put the new key in within {ROTATE_S:.0f} s."
+            what = f"{self._assessment.name(admin)} did not put the new key in within {ROTATE_S:.0f} s."
             raise LinkTimeout(what, "Try again; this Mac keeps its old key until then.") from None
-        if self._refused and not self._lists(new_id):
+        if self._refused and not self._store.lists(new_id):
             raise self._refused
-
-    def _lists(self, device_id: bytes) -> bool:
-        return bool(self._store.current and self._store.current.member(device_id))
 
     async def _change(self, change: Change, target: Target) -> TrustView:
         roster = self._roster()
@@ -191,11 +190,11 @@ class TrustCommands:
     async def _take(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
         self._store.advance(following, certificates)
         self._journal.info(f"The roster is at epoch {following.epoch}.")
-        await self._following.follow()
+        await self._enforcement.follow()
 
     def _roster(self) -> Roster:
         """The roster that may be changed here. Raises NotPaired, RosterFork."""
-        self._following.check()
+        self._assessment.check()
         return self._store.cluster().roster
 
     @staticmethod

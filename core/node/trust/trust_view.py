@@ -16,36 +16,38 @@ from core.trust.trust_assessment import TrustAssessment, last_entry
 
 
 def trusted_macs(
-    store: RosterStore, standing: TrustAssessment, peers: Iterable[Peer], plan: Plan | None, own: Identity
+    store: RosterStore, assessment: TrustAssessment, peers: Iterable[Peer], plan: Plan | None, own: Identity
 ) -> tuple[TrustedMac, ...]:
     """The members in the order of the roster, the strangers in sight, then those that were revoked."""
     roster = store.current
     listed = {text_id(m.device_id): m for m in roster.macs} if roster else {}
     gone = {text_id(r.device_id): last_entry(store.history, r.device_id) for r in roster.revoked} if roster else {}
-    members = [_row(i, standing, plan, own, m, "admin" if m.is_admin else "member") for i, m in listed.items()]
+    members = [_row(i, assessment, plan, own, m, "admin" if m.is_admin else "member") for i, m in listed.items()]
     strangers = [
-        _row(p.device_id, standing, plan, own, None, "member" if p.is_self else "stranger", p)
+        _row(p.device_id, assessment, plan, own, None, "member" if p.is_self else "stranger", p)
         for p in peers
         if p.device_id not in listed.keys() | gone.keys()
     ]
-    revoked = [_row(i, standing, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY]
+    revoked = [
+        _row(i, assessment, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY
+    ]
     return (*members, *strangers, *revoked)
 
 
 def _row(
     device_id: str,
-    standing: TrustAssessment,
+    assessment: TrustAssessment,
     plan: Plan | None,
     own: Identity,
     entry: Member | None,
     role: Literal["admin", "member", "stranger", "revoked"],
     peer: Peer | None = None,
 ) -> TrustedMac:
-    verdict, is_self = standing.of(device_id), device_id == own.text_id
+    verdict, is_self = assessment.of(device_id), device_id == own.text_id
     key = entry.public if entry else own.public if is_self else b""
     return TrustedMac(
         device_id=device_id,
-        name=peer.name if peer else standing.name(device_id),
+        name=peer.name if peer else assessment.name(device_id),
         level=verdict.level,
         reason=verdict.reason,
         role=role,

@@ -55,6 +55,10 @@ class RosterStore:
         self._rival, self._refused = self._read(_RIVAL), self._read(_REFUSED)
         self._adopted_at = self._path(self.current).stat().st_mtime if self.current else None
 
+    def lists(self, device_id: bytes) -> bool:
+        """Whether the newest roster has that member."""
+        return bool(self.current and self.current.member(device_id))
+
     @property
     def current(self) -> Roster | None:
         """The newest roster; None on a Mac that was never paired."""

@@ -230,19 +230,19 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: D
 
 
 async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(desk: Desk, tokens: Tokens) -> None:
-    formation = desk.cluster._formation
-    assert formation
+    lifecycle = desk.leader._lifecycle
+    assert lifecycle
     for number in range(2):
-        formation.prepared(mac_id(number), 4000 + number)
-    formation.phase = "ready"
+        lifecycle.prepared(mac_id(number), 4000 + number)
+    lifecycle.phase = "ready"
     one = await desk.ask()
     desk.writes(one, ids_of(tokens, TEXT))
-    formation.broken(mac_id(1), formation.plan.plan_gen, LOST)
-    assert not desk.cluster.ready
+    lifecycle.broken(mac_id(1), lifecycle.plan.plan_gen, LOST)
+    assert not desk.leader.ready
     accepted = await desk.answers.ask(ChatRequest(messages=(Message(role="user", content="hello"),), raw=True))
     assert desk.bus.now.running == (one.request_id, accepted.request_id)
     assert desk.asked == [one], "it waits until the ring stands"
-    formation.phase = "ready"
+    lifecycle.phase = "ready"
     desk.answers.send()
     two = desk.asked[1]
     assert (len(desk.asked), two.request_id) == (2, accepted.request_id)
@@ -257,15 +257,15 @@ async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(des
 
 
 async def test_only_what_went_through_the_ring_forgives_broken_links(desk: Desk) -> None:
-    formation = desk.cluster._formation
-    assert formation
-    formation._relinks = 2
+    lifecycle = desk.leader._lifecycle
+    assert lifecycle
+    lifecycle._relinks = 2
     one, two, three = [await desk.ask(), await desk.ask(), await desk.ask()]
     desk.answers.cancel(one.request_id)
     desk.ends(two, "error", LOST)
-    assert formation._relinks == 2
+    assert lifecycle._relinks == 2
     desk.writes(three, [5])
-    assert formation._relinks == 0
+    assert lifecycle._relinks == 0
 
 
 @pytest.mark.parametrize(
@@ -326,14 +326,14 @@ async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_m
 @pytest.mark.parametrize("kind", ["CachesLost", "NoAnswer", "LinkLost"])
 @pytest.mark.parametrize("is_ready", [pytest.param(True, id="ready"), pytest.param(False, id="not_ready")])
 async def test_what_a_worker_lost_it_is_handed_again_a_few_times(desk: Desk, kind: str, is_ready: bool) -> None:
-    formation = desk.cluster._formation
-    assert formation
+    lifecycle = desk.leader._lifecycle
+    assert lifecycle
     request = await desk.ask()
 
     def loses() -> None:
-        formation.phase = "ready" if is_ready else "linking"
+        lifecycle.phase = "ready" if is_ready else "linking"
         desk.ends(request, "error", lost(kind))
-        formation.phase = "ready"
+        lifecycle.phase = "ready"
         desk.answers.send()
 
     for _ in range(MAX_LOSSES):
@@ -364,21 +364,21 @@ async def test_an_answer_is_cancelled_in_any_state(desk: Desk, is_suspended: boo
 
 
 async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: Desk) -> None:
-    formation = desk.cluster._formation
-    assert formation
+    lifecycle = desk.leader._lifecycle
+    assert lifecycle
     one, two = await desk.ask(), await desk.ask()
     desk.answers.suspend()
-    plan = replace(formation.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
-    desk.cluster._formation = PlanLifecycle(plan)
-    desk.cluster._formation.phase = "ready"
+    plan = replace(lifecycle.plan, stages=tuple(plan_of(3).stages[i] for i in (0, 2)))
+    desk.leader._lifecycle = PlanLifecycle(plan)
+    desk.leader._lifecycle.phase = "ready"
     with files_up_to((desk.folder / "tokens" / f"{one.request_id}.mct").stat().st_size):
         desk.answers.send()
     assert len(desk.asked) == 2, "who cannot be written down sees nothing"
     assert {desk.done(r).finish_reason for r in (one, two)} == {"error"}
     three = await desk.ask()
     desk.answers.suspend()
-    desk.cluster._formation = PlanLifecycle(replace(plan, stages=plan_of(2).stages))
-    desk.cluster._formation.phase = "ready"
+    desk.leader._lifecycle = PlanLifecycle(replace(plan, stages=plan_of(2).stages))
+    desk.leader._lifecycle.phase = "ready"
     desk.answers.send()
     desk.answers.suspend()
     desk.answers.send()
@@ -390,7 +390,7 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
 
 
 async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: Desk) -> None:
-    desk.cluster._formation = None
+    desk.leader._lifecycle = None
     desk.bus.publish(Recovery(state="wait", text="mini is gone.", fix="Wake it up."))
     with pytest.raises(NotLoaded, match=r"mini is gone\. Wake it up\."):
         await desk.ask()
@@ -510,9 +510,9 @@ async def test_what_cannot_go_on_says_why_and_stays_unfinished(
     again = desk.crashes()
     if loaded is not None:
         await again.load()
-        formation = again.cluster._formation
-        assert formation
-        formation.plan = replace(formation.plan, **loaded)
+        lifecycle = again.leader._lifecycle
+        assert lifecycle
+        lifecycle.plan = replace(lifecycle.plan, **loaded)
     before = {path: path.read_bytes() for path in (desk.folder / "tokens").iterdir()}
     with pytest.raises(error, match=said) as refused:
         await again.goes_on()

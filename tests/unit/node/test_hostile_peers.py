@@ -16,8 +16,9 @@ from core.errors import ProtocolError, UsageError
 from core.events import Plan, Stage
 from core.link.frames import FrameType
 from core.node.base.messages import Checked, Pong, Prepared, Status, from_frame, to_frame
-from core.node.commands import Commands
+from core.node.base.signals import Signals
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
+from core.node.peers.search import Search
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
 from core.requests import Address
 from core.trust.identity import text_id
@@ -136,9 +137,9 @@ def test_another_mac_cannot_say_that_the_ring_is_proved(kind: str) -> None:
 
 @pytest.mark.parametrize("device_id", ["", "../../etc/passwd", "\x1b]52;c;aGk=\x07", "a" * 26 + "b"])
 def test_an_address_for_a_device_id_that_is_none_is_refused(device_id: str) -> None:
-    commands = Commands.__new__(Commands)
+    search = Search.__new__(Search)
     with pytest.raises(UsageError):
-        commands.know(Address(device_id=device_id, host="127.0.0.1", port=1))
+        search.add(Address(device_id=device_id, host="127.0.0.1", port=1))
 
 
 @pytest.mark.usefixtures("bonjour")
@@ -152,7 +153,9 @@ async def test_an_advertisement_speaks_for_the_device_id_of_its_own_name_only() 
         if sighting.device_id == honest:
             heard.set()
 
-    discovery = Discovery(own, "own", "127.0.0.1", tasks_of(), note)
+    signals = Signals()
+    signals.on(Sighting, note)
+    discovery = Discovery(own, "own", "127.0.0.1", signals, tasks_of())
     rogue = AsyncZeroconf(interfaces=["127.0.0.1"], ip_version=IPVersion.V4Only)
     try:
         await discovery.start(7001)

@@ -7,42 +7,26 @@ from pathlib import Path
 import msgspec
 
 from core.address import Place
-from core.events import Peer
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.peers.addresses import AddressBook
 from core.node.peers.peer_table import PeerTable
-from core.node.peers.sightings import Sightings
-from core.node.ring.supervisor import Supervisor
-from core.trust.seen import SeenMacs
-from core.trust.trust_assessment import TrustAssessment
 from tests.support.linked import plan_between
 from tests.support.macs import mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
-from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 
 
-def peers_of(post: Post, number: int, folder: Path, step: int) -> PeerTable:
-    """Of a Mac whose worker has finished `step`."""
-    own_id, bus, sightings = mac(number).text_id, Bus(), Sightings(lambda _: True)
-    seen = SeenMacs(folder / "seen.json")
-    standing = TrustAssessment(post.store, seen, own_id, folder)
-    own = Peer(device_id=own_id, name="me", state="connected", trust="paired", is_self=True)
-    peers = PeerTable(mac(number), post.store, standing, seen, sightings, AddressBook(sightings), bus, own)
-    journal = Journal(folder / "log", "me", bus)
-    supervisor = Supervisor(mac(number), HOST, journal, tasks_of(journal), lambda _: None, lambda _: None)
-    supervisor.step = step
-    peers.attach(post.mesh, supervisor, None, "")  # type: ignore[arg-type]  # no plan is served
-    return peers
+def peers_of(post: Post) -> PeerTable:
+    """As that Mac sees them."""
+    parts = (post.store, post.assessment, post.seen, post.sightings, post.book, post.mesh, post.bus)
+    return PeerTable(post.own, post.worker, *parts)
 
 
 async def test_the_steps_of_a_plan_are_told_by_every_mac_in_the_order_of_the_ring(tmp_path: Path) -> None:
     plan = plan_between(SIZE)
     two = msgspec.structs.replace(plan, stages=tuple(plan.stages[n] for n in (HIGH, LOW)))
     async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
-        peers = peers_of(low, LOW, tmp_path, 7)
-        assert (peers.status().step, peers.status().has_model) == (7, False)
+        low.worker.step, low.worker.has_model = 7, False
+        peers, told = peers_of(low), low.own.status({})
+        assert (told.step, told.has_model) == (7, False)
         assert peers.steps(two) is None, "the two are not linked"
         low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
         low.mesh.dialling.reach(mac(HIGH).text_id)

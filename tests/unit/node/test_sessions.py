@@ -41,7 +41,7 @@ class Keeper:
     def __init__(self, desk: Desk) -> None:
         self.desk, self.folder, self.line = desk, desk.folder / "sessions", Line()
         journal = Journal(desk.folder / "log", "me", desk.bus)
-        self.sessions = SavedSessions(desk.cluster, self.line, desk.answers, journal, self.folder, SECRET)  # type: ignore[arg-type]
+        self.sessions = SavedSessions(desk.leader, self.line, desk.answers, journal, self.folder, SECRET)  # type: ignore[arg-type]
 
     async def saving(self) -> asyncio.Task[SavedSession]:
         return await self._begun(asyncio.create_task(self.sessions.save(TRIP)))
@@ -141,7 +141,7 @@ async def test_nothing_goes_to_macs_that_are_not_trusted_or_not_ready(keeper: Ke
     with pytest.raises(NotPaired, match="mini is seen"):
         await keeper.sessions.load(TRIP)
     keeper.desk.bus.publish(TrustChanged(level="paired"))
-    keeper.desk.cluster._formation = None
+    keeper.desk.leader._lifecycle = None
     with pytest.raises(NotLoaded):
         await keeper.sessions.load(TRIP)
     assert not keeper.line.sent

@@ -22,6 +22,7 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks, place_of
 from core.node.disks.model_inventory import ModelInventory
+from core.node.parts import NodeConfig
 from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
@@ -29,7 +30,7 @@ from core.node.peers.mesh import Mesh
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.supervisor import Supervisor
-from core.node.service import Node, NodeConfig
+from core.node.service import Node
 from core.settings import GB
 from core.text import clean_text
 from tests.support.nodes import HOST, paired_home

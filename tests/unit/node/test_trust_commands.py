@@ -22,7 +22,8 @@ from core.node.answers.answers import Answers
 from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_old, forget_shared
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import KeyChange, Status, from_frame, to_frame
+from core.node.base.messages import KeyChange, from_frame, to_frame
+from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
@@ -32,6 +33,7 @@ from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.node.trust.trust_commands import in_pieces, voucher
 from core.node.trust.trust_view import trusted_macs
 from core.plan.notes import EVERY_MAC_SEES, sees
+from core.trust.known_faults import KnownFaults
 from core.trust.levels import LEVELS
 from core.trust.name_matching import pick
 from core.trust.roster import Cluster, Roster, RosterStore, encode
@@ -45,8 +47,8 @@ from tests.support.dialler import OTHER as OTHER_AT
 from tests.support.dialler import PEER as PEER_AT
 from tests.support.dialler import another_cluster, at_desk, home_of
 from tests.support.macs import bundle, certificate, chain, cluster, mac
+from tests.support.meshes import MeshDesk
 from tests.support.plans import held, mac_id, plan_of
-from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 from tui.cli import trust as commands
 
@@ -61,16 +63,8 @@ class Desk:
     def __init__(self, folder: Path) -> None:
         self.store = RosterStore(folder / "rosters")
         self.seen = SeenMacs(folder / "seen.json")
-        self.wrong: dict[str, str] = {}
-        self.other: dict[str, str] = {}
-        self.standing = TrustAssessment(
-            self.store,
-            self.seen,
-            ME,
-            folder,
-            wrong_key=lambda i: self.wrong.get(i, ""),
-            other_model=lambda i: self.other.get(i, ""),
-        )
+        self.faults = KnownFaults()
+        self.assessment = TrustAssessment(self.store, self.seen, self.faults, ME, folder)
 
     def adopt(self, *rosters: Roster) -> Desk:
         self.store.adopt(bundle(rosters, *(mac(n).certificate_der for n in range(3))))
@@ -102,10 +96,10 @@ def plan(*macs: str, notes: tuple[str, ...] = ()) -> Plan:
 
 
 def test_a_mac_that_was_never_paired_trusts_itself_and_nobody_else(desk: Desk) -> None:
-    assert desk.standing.of(ME) == Verdict("paired")
-    assert desk.standing.of(PEER).level == "unpaired"
-    assert desk.standing.fault(plan(ME)) is None
-    fault = desk.standing.fault(plan(ME, PEER))
+    assert desk.assessment.of(ME) == Verdict("paired")
+    assert desk.assessment.of(PEER).level == "unpaired"
+    assert desk.assessment.fault(plan(ME)) is None
+    fault = desk.assessment.fault(plan(ME, PEER))
     assert fault
     assert (fault.device_id, type(fault.error)) == (PEER, NotPaired)
 
@@ -115,24 +109,24 @@ def test_a_stranger_that_was_met_before_is_seen_and_no_more(tmp_path: Path) -> N
     desk.seen.note(mac(3).device_id, 1.0)
     desk.seen.save()
     again = Desk(tmp_path)
-    assert again.standing.of(STRANGER) == Verdict("seen", f"{STRANGER[:8]} is not paired.")
-    assert again.standing.fault(plan(ME, STRANGER))
+    assert again.assessment.of(STRANGER) == Verdict("seen", f"{STRANGER[:8]} is not paired.")
+    assert again.assessment.fault(plan(ME, STRANGER))
 
 
 def test_who_revoked_a_mac_and_when_is_told(paired: Desk) -> None:
     paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
-    name = paired.standing.name(PEER)
-    assert paired.standing.of(PEER) == Verdict("blocked", f"{name} was revoked by founder in epoch 4.")
-    fault = paired.standing.fault(plan(ME, THIRD, PEER))
+    name = paired.assessment.name(PEER)
+    assert paired.assessment.of(PEER) == Verdict("blocked", f"{name} was revoked by founder in epoch 4.")
+    fault = paired.assessment.fault(plan(ME, THIRD, PEER))
     assert fault
     assert (fault.device_id, fault.error.fix) == (PEER, "Load the model again without it.")
-    assert paired.standing.fault(plan(ME, THIRD)) is None
+    assert paired.assessment.fault(plan(ME, THIRD)) is None
 
 
 def test_a_mac_that_was_revoked_itself_says_so_and_how_it_comes_back(tmp_path: Path, paired: Desk) -> None:
     second = promote(ROSTERS[-1], mac(0), mac(1).device_id)
     paired.adopt(second, revoke(second, mac(1), mac(0).device_id))
-    fault = paired.standing.fault(plan(ME))
+    fault = paired.assessment.fault(plan(ME))
     assert fault
     assert fault.error.what.startswith("This Mac was revoked by mac ")
     assert str(tmp_path) in fault.error.fix
@@ -142,9 +136,9 @@ def test_a_new_key_is_no_revocation(paired: Desk) -> None:
     request = decode_rotation(ask_rotation(ROSTERS[-1], mac(1), mac(3)))
     paired.adopt(rotate(ROSTERS[-1], mac(0), request))
     assert successor(paired.store.history, mac(1).device_id) == mac(3).device_id
-    assert "changed its key in epoch 4" in paired.standing.of(PEER).reason
-    assert paired.standing.of(STRANGER).level == "paired"
-    assert paired.standing.name(STRANGER) == paired.standing.name(PEER)
+    assert "changed its key in epoch 4" in paired.assessment.of(PEER).reason
+    assert paired.assessment.of(STRANGER).level == "paired"
+    assert paired.assessment.name(STRANGER) == paired.assessment.name(PEER)
 
 
 def test_a_mac_that_was_replaced_by_another_one_did_not_change_its_key(paired: Desk) -> None:
@@ -160,17 +154,17 @@ def test_a_fork_blocks_every_member_and_names_both_sides(paired: Desk) -> None:
     paired.adopt(base)
     paired.fork(ours, theirs)
     for device_id in (ME, PEER, THIRD):
-        verdict = paired.standing.of(device_id)
+        verdict = paired.assessment.of(device_id)
         assert verdict.level == "blocked"
         assert f"founder signed {ours.hash.hex()[:8]}, which this Mac holds" in verdict.reason
         assert theirs.hash.hex()[:8] in verdict.reason
-    fault = paired.standing.fault(plan(ME))
+    fault = paired.assessment.fault(plan(ME))
     assert fault
     assert (type(fault.error), "macluster trust resolve" in fault.error.fix) == (RosterFork, True)
     assert voucher(ours) == mac(0).device_id
     assert voucher(theirs) == mac(1).device_id, "one admin only vouches for a side, or it forks again"
     paired.store.resolve(ours.hash)
-    assert paired.standing.fault(plan(ME)) is None
+    assert paired.assessment.fault(plan(ME)) is None
     paired.store.advance(affirm(ours, mac(0)))
 
 
@@ -182,18 +176,18 @@ def test_somebody_vouches_for_a_roster_that_the_words_signed() -> None:
 
 
 def test_another_key_and_another_model_block_a_mac_with_the_reason(paired: Desk) -> None:
-    paired.wrong[PEER] = "At 10.0.0.9:4717: another Mac answered."
-    paired.other[THIRD] = "model.safetensors of toy on third is not the same file as on me."
-    assert paired.standing.of(PEER) == Verdict("blocked", paired.wrong[PEER])
-    assert paired.standing.of(THIRD) == Verdict("blocked", paired.other[THIRD])
-    assert paired.standing.fault(plan(ME, PEER, THIRD)) is None, "only a roster takes a plan down"
+    paired.faults.wrong_key[PEER] = "At 10.0.0.9:4717: another Mac answered."
+    paired.faults.other_model[THIRD] = "model.safetensors of toy on third is not the same file as on me."
+    assert paired.assessment.of(PEER) == Verdict("blocked", paired.faults.wrong_key[PEER])
+    assert paired.assessment.of(THIRD) == Verdict("blocked", paired.faults.other_model[THIRD])
+    assert paired.assessment.fault(plan(ME, PEER, THIRD)) is None, "only a roster takes a plan down"
 
 
 def test_the_weakest_mac_is_named_and_why(paired: Desk) -> None:
-    assert paired.standing.of_all([(ME, "me"), (PEER, "peer")]) == TrustChanged(level="paired", weakest="peer")
-    told = paired.standing.of_all([(ME, "me"), (STRANGER, "new"), (PEER, "peer")])
+    assert paired.assessment.of_all([(ME, "me"), (PEER, "peer")]) == TrustChanged(level="paired", weakest="peer")
+    told = paired.assessment.of_all([(ME, "me"), (STRANGER, "new"), (PEER, "peer")])
     assert (told.level, told.weakest, told.reason) == ("unpaired", "new", f"{STRANGER[:8]} is not paired.")
-    assert paired.standing.of_all([]) == TrustChanged(level="unpaired")
+    assert paired.assessment.of_all([]) == TrustChanged(level="unpaired")
 
 
 def test_a_plan_fails_over_the_mac_whose_files_are_others() -> None:
@@ -226,9 +220,9 @@ def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_b
     tmp_path: Path, paired: Desk
 ) -> None:
     """T3: whoever takes a member's name and id on the Wi-Fi gains nothing by it."""
-    sightings, bus = Sightings(lambda _: True), Bus()
-    own = Peer(device_id=ME, name="me", state="connected", trust="paired", is_self=True)
-    peers = PeerTable(mac(0), paired.store, paired.standing, paired.seen, sightings, AddressBook(sightings), bus, own)
+    desk = MeshDesk(tmp_path, 0, paired.store)
+    sightings, bus, here = desk.sightings, desk.bus, (paired.store, paired.assessment, paired.seen)
+    peers = PeerTable(desk.own, desk.worker, *here, sightings, desk.book, desk.mesh, bus)
     for device_id in (PEER, THIRD):
         sightings.saw(device_id, "claimed", (Place(HOST, 1),))
         peers.refresh(device_id)
@@ -236,7 +230,7 @@ def test_an_advertisement_of_a_members_id_is_at_most_seen_and_a_revoked_one_is_b
     assert all(p.name != "claimed" for p in bus.now.peers)
     assert peers.linked() == [p for p in bus.now.peers if p.is_self]
     paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
-    paired.wrong[THIRD] = "At 127.0.0.1:1: another key."
+    paired.faults.wrong_key[THIRD] = "At 127.0.0.1:1: another key."
     peers.refresh_all()
     assert {p.trust for p in bus.now.peers if not p.is_self} == {"blocked"}
 
@@ -247,11 +241,11 @@ async def test_another_key_at_a_members_place_is_told_until_the_right_one_answer
         async with home_of(OTHER_AT, another_cluster) as (wrong, _):
             desk.sightings.saw(mac(PEER_AT).text_id, "studio", (wrong,))
             desk.dialling.reach(mac(PEER_AT).text_id)
-            await until(lambda: bool(desk.dialling.wrong_key(mac(PEER_AT).text_id)))
-            assert str(wrong) in desk.dialling.wrong_key(mac(PEER_AT).text_id)
+            await until(lambda: bool(desk.faults.wrong_key.get(mac(PEER_AT).text_id)))
+            assert str(wrong) in desk.faults.wrong_key[mac(PEER_AT).text_id]
         desk.book.by_hand(mac(PEER_AT).text_id, right)
         await until(lambda: mac(PEER_AT).text_id in desk.links)
-        assert desk.dialling.wrong_key(mac(PEER_AT).text_id) == ""
+        assert mac(PEER_AT).text_id not in desk.faults.wrong_key
 
 
 async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
@@ -271,8 +265,8 @@ async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
 def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: Desk) -> None:
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
-    leading = Leading(ME, mesh_of(tmp_path, paired.store), None, bus, journal, None)  # type: ignore[arg-type]
-    leading._formation = PlanLifecycle(plan(ME, PEER))
+    leading = Leading(ME, mesh_of(tmp_path, paired.store), None, KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
+    leading._lifecycle = PlanLifecycle(plan(ME, PEER))
     answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32)  # type: ignore[arg-type]
     answers._tokens = asyncio.Future(loop=asyncio.new_event_loop())
     try:
@@ -300,28 +294,8 @@ def test_the_addresses_of_a_mac_outlive_its_key(tmp_path: Path) -> None:
 # ---- links
 
 
-async def nothing(*_: object) -> None:
-    return
-
-
 def mesh_of(folder: Path, store: RosterStore) -> Mesh:
-    bus, sightings = Bus(), Sightings(lambda _: True)
-    status = Status(
-        name="me", chip="", memory_bytes=1, budget_bytes=1, used_bytes=1, worker_pid=1, worker_rss_bytes=1, rtts={}
-    )
-    journal = Journal(folder / "log", "me", bus)
-    return Mesh(
-        mac(0),
-        store,
-        AddressBook(sightings),
-        journal,
-        tasks_of(journal),
-        status=lambda: status,
-        on_change=lambda _: None,
-        on_roster=nothing,
-        on_message=nothing,
-        on_down=nothing,
-    )
+    return MeshDesk(folder, 0, store).mesh
 
 
 @pytest.fixture
@@ -433,7 +407,7 @@ def test_the_view_has_members_strangers_and_those_that_were_put_out_but_no_recov
     paired.adopt(with_key)
     paired.adopt(revoke(with_key, mac(0), mac(2).device_id))
     stranger = Peer(device_id=STRANGER, name="new here", trust="unpaired")
-    rows = trusted_macs(paired.store, paired.standing, [stranger], plan(ME, PEER), mac(0))
+    rows = trusted_macs(paired.store, paired.assessment, [stranger], plan(ME, PEER), mac(0))
     assert [(m.device_id, m.role, m.level) for m in rows] == [
         (ME, "admin", "paired"),
         (PEER, "member", "paired"),

@@ -121,11 +121,11 @@ async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
 async def served(desk: Desk) -> AsyncIterator[Desk]:
     """It answers, with the model loaded."""
     await desk.load()
-    plan = desk.cluster.plan
+    plan = desk.leader.plan
     assert plan
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    rest: Any = dict.fromkeys(("planning", "rescue", "peers", "introductions", "speed", "know", "look_again", "check"))
+    rest: Any = dict.fromkeys(("planning", "recovery", "peers", "pairing", "speed", "search", "check"))
     parts = (
         SavedSessions.__new__(SavedSessions),
         Conversations.__new__(Conversations),

@@ -1,0 +1,17 @@
+"""This Mac's worker as others want to know it; the supervisor and the plan's member write it down."""
+
+from __future__ import annotations
+
+from core.events import Plan
+
+
+class OwnWorker:
+    """`pid`: its process, None while none runs. `has_model`: whether it holds a stage; `step`: the last step of work
+    that it has finished, 0 for none. `plan`: what it serves, whoever leads it.
+    """
+
+    def __init__(self) -> None:
+        self.pid: int | None = None
+        self.has_model = False
+        self.step = 0
+        self.plan: Plan | None = None

@@ -1,0 +1,195 @@
+"""What a node is made of, and the one place where its parts are made and joined: each gets those that it works with, so
+that lower rooms come first. Who is told by signals subscribes as it is made.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from core.address import Place
+from core.events import Peer
+from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.mac.chip import chip_name
+from core.mac.memory import physical_bytes
+from core.node.answers.answers import Answers
+from core.node.answers.sessions import SavedSessions
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signals
+from core.node.base.tasks import Tasks
+from core.node.commands import Commands
+from core.node.disks.conversations import Conversations
+from core.node.disks.local_models import LocalModels
+from core.node.disks.model_copies import ModelCopies
+from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.transfers import Transfers
+from core.node.local_api import LocalApi
+from core.node.message_router import MessageRouter
+from core.node.pairing.pairing_flow import PairingFlow
+from core.node.peers.addresses import AddressBook, read_proven, write_proven
+from core.node.peers.check import Check
+from core.node.peers.discovery import Discovery
+from core.node.peers.mesh import Mesh
+from core.node.peers.own_mac import OwnMac
+from core.node.peers.peer_table import PeerTable
+from core.node.peers.search import Search
+from core.node.peers.sightings import Sightings
+from core.node.peers.speed_test import SpeedTests
+from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.plan_advisor import PlanAdvisor
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import PlanMember
+from core.node.ring.planning import Planning
+from core.node.ring.split_profiles import SplitProfiles
+from core.node.ring.supervisor import Supervisor
+from core.node.ring.throughput_history import ThroughputHistory
+from core.node.trust.roster_enforcement import RosterEnforcement
+from core.node.trust.trust_commands import TrustCommands
+from core.settings import Home, hub_cache
+from core.trust.files import private_folder
+from core.trust.identity import Identity, parse_text_id
+from core.trust.known_faults import KnownFaults
+from core.trust.roster import RosterStore
+from core.trust.roster.rotation import settle_rotation
+from core.trust.seen import SeenMacs
+from core.trust.trust_assessment import TrustAssessment
+
+
+class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
+    places of other Macs, whichever they are; `key_limits` is what a key of a link may carry.
+    """
+
+    home: Home
+    name: str
+    host: str
+    port: int
+    budget_bytes: int
+    memory_bytes: int = 0
+    chip: str = ""
+    model_roots: tuple[Path, ...] = ()
+    multicast: bool = True
+    peers: tuple[Place, ...] = ()
+    key_limits: KeyUse = KEY_LIMITS
+
+
+class Parts:
+    """Nothing runs yet, and nothing is missing. `stopping` is set where a part fails that the node cannot do without.
+    Raises TrustError where this Mac's folder is damaged.
+    """
+
+    def __init__(self, config: NodeConfig, stopping: asyncio.Event) -> None:
+        home, host = config.home, config.host
+        private_folder(home.root)
+
+        self.store = store = RosterStore(home.rosters)
+        self.identity = identity = settle_rotation(home.identity, store.lists)
+        self.seen = seen = SeenMacs(home.seen)
+        own_id, faults = identity.text_id, KnownFaults()
+        assessment = TrustAssessment(store, seen, faults, own_id, home.root)
+        name = assessment.listed_name(own_id) or config.name
+
+        # base
+        self.bus = bus = Bus()
+        self.signals = signals = Signals()
+        self.journal = journal = Journal(home.log, config.name, bus)
+        self.tasks = tasks = Tasks(journal, stopping)
+        worker = OwnWorker()
+
+        # peers
+        def is_member(device_id: str) -> bool:
+            return store.lists(parse_text_id(device_id))
+
+        self.sightings = sightings = Sightings(is_member)
+        remember = partial(write_proven, home.addresses)
+        book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember)
+        own = OwnMac(_own_peer(config, identity), assessment, worker)
+        self.mesh = mesh = Mesh(identity, store, book, faults, own, signals, journal, tasks, config.key_limits)
+        self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
+        self.speed = speed = SpeedTests(own_id, mesh, bus, tasks)
+        self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member)
+        self.search = search = Search(discovery, book, mesh, peers, signals, journal, multicast=config.multicast)
+        check = Check(
+            home, host, config.budget_bytes, identity.storage, bus, discovery, tasks, multicast=config.multicast
+        )
+
+        # trust and pairing
+        self.enforcement = enforcement = RosterEnforcement(
+            identity.device_id, store, assessment, book, mesh, peers, worker, signals, journal
+        )
+        trust = TrustCommands(identity, home, store, assessment, enforcement, mesh, worker, bus, journal)
+        self.pairing = pairing = PairingFlow(
+            identity, name, host, store, sightings, discovery, book, enforcement, bus, journal, tasks
+        )
+
+        # disks
+        models = LocalModels([home.models, *config.model_roots], home.hashes)
+        self.inventory = inventory = ModelInventory(own_id, models, mesh, bus)
+        copies = ModelCopies(models, mesh, home.models)
+        hub = hub_cache() if hub_cache() in config.model_roots else home.models
+        self.transfers = transfers = Transfers(
+            own_id, inventory, copies, mesh, hub, bus=bus, journal=journal, tasks=tasks
+        )
+        conversations = Conversations(home.conversations, identity.secret("conversation"))
+
+        # ring
+        self.supervisor = supervisor = Supervisor(identity, host, worker, signals, journal, tasks)
+        member = PlanMember(
+            own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, config.key_limits
+        )
+        leader = PlanLeader(own_id, mesh, member, faults, signals, bus, journal, tasks)
+        throughput = ThroughputHistory(home.paces)
+        profiles = SplitProfiles(home.split_profiles)
+        planning = Planning(models, profiles, inventory, peers, leader, throughput, assessment)
+        self.advisor = PlanAdvisor(bus, throughput, planning, leader)
+
+        # answers and their recovery
+        self.answers = answers = Answers(
+            leader, supervisor, bus, journal, tasks, home.tokens, identity.secret("token log")
+        )
+        self.sessions = sessions = SavedSessions(
+            leader, supervisor, answers, journal, home.sessions, identity.secret("session")
+        )
+        self.recovery = recovery = RecoveryDriver(
+            planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks
+        )
+
+        # what comes in: from a person, from other Macs and from the worker
+        commands = Commands(planning, recovery, peers, answers, pairing, speed, search, check)
+        self.local_api = LocalApi(commands, sessions, conversations, trust, transfers, bus)
+        MessageRouter(
+            signals,
+            store=store,
+            peers=peers,
+            speed=speed,
+            trust=trust,
+            inventory=inventory,
+            transfers=transfers,
+            member=member,
+            leader=leader,
+            answers=answers,
+            sessions=sessions,
+            recovery=recovery,
+            bus=bus,
+            journal=journal,
+            tasks=tasks,
+        )
+
+
+def _own_peer(config: NodeConfig, identity: Identity) -> Peer:
+    return Peer(
+        device_id=identity.text_id,
+        name=config.name,
+        chip=config.chip or chip_name(),
+        memory_bytes=config.memory_bytes or physical_bytes(),
+        budget_bytes=config.budget_bytes,
+        state="connected",
+        trust="paired",
+        is_self=True,
+        found_by="self",
+    )

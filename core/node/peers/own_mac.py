@@ -1,0 +1,50 @@
+"""How this Mac is: for readers here, and for the other Macs, which are told with every beat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from core.events import Peer
+from core.mac.memory import rss_bytes, used_bytes
+from core.node.base.messages import Status
+from core.node.base.own_worker import OwnWorker
+from core.trust.trust_assessment import TrustAssessment
+
+
+class OwnMac:
+    """`known` is what stays the same as long as the node runs."""
+
+    def __init__(self, known: Peer, assessment: TrustAssessment, worker: OwnWorker) -> None:
+        self._known, self._assessment, self._worker = known, assessment, worker
+        self.device_id = known.device_id
+
+    def now(self, address: str = "") -> Peer:
+        """As a reader sees it; `address` is where it listens."""
+        pid = self._worker.pid
+        return msgspec.structs.replace(
+            self._known,
+            name=self._assessment.listed_name(self.device_id) or self._known.name,
+            trust=self._assessment.of(self.device_id).level,
+            address=address,
+            used_bytes=min(used_bytes(), self._known.memory_bytes),
+            worker_pid=pid,
+            worker_rss_bytes=rss_bytes(pid) if pid else 0,
+        )
+
+    def status(self, rtts: Mapping[str, float]) -> Status:
+        """As the others are told; `rtts`: the round trip to each Mac that is linked, in seconds."""
+        own = self.now()
+        return Status(
+            name=own.name,
+            chip=own.chip,
+            memory_bytes=own.memory_bytes,
+            budget_bytes=own.budget_bytes,
+            used_bytes=own.used_bytes,
+            worker_pid=own.worker_pid,
+            worker_rss_bytes=own.worker_rss_bytes,
+            rtts=dict(rtts),
+            has_model=self._worker.has_model,
+            step=self._worker.step,
+        )

@@ -1,0 +1,84 @@
+"""Looks for other Macs, and dials those that are paired: by Bonjour, and at the addresses that a person gives."""
+
+from __future__ import annotations
+
+from core.address import checked_place
+from core.errors import NodeError, TrustError, UsageError
+from core.node.base.journal import Journal
+from core.node.base.signals import Signals
+from core.node.peers.addresses import AddressBook
+from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
+from core.node.peers.mesh import Mesh
+from core.node.peers.peer_table import PeerTable
+from core.requests import Address
+from core.trust.identity import parse_text_id
+
+
+class Search:
+    """`multicast`: whether this node is to use Bonjour."""
+
+    def __init__(
+        self,
+        discovery: Discovery,
+        book: AddressBook,
+        mesh: Mesh,
+        peers: PeerTable,
+        signals: Signals,
+        journal: Journal,
+        *,
+        multicast: bool,
+    ) -> None:
+        self._discovery, self._book, self._mesh, self._peers = discovery, book, mesh, peers
+        self._journal, self._multicast = journal, multicast
+        signals.on(Sighting, self._sighted)
+        signals.on(AdvertisementEnded, self._ended)
+        signals.on(IdContested, self._contested)
+
+    async def advertise(self) -> None:
+        """Begin with Bonjour; where it cannot be had the log says so."""
+        if not self._multicast:
+            return
+        try:
+            await self._discovery.start(self._mesh.port)
+        except OSError as error:
+            self._journal.warn(f"Bonjour is not to be had here ({error}); give addresses by hand.")
+
+    async def look_again(self) -> None:
+        """Look for all Macs now: at every known address, and by Bonjour anew. Raises UsageError where this node runs
+        without Bonjour, NodeError where that cannot be had; whoever is known by address is looked for nevertheless.
+        """
+        self._mesh.dialling.roster_changed()
+        if not self._multicast:
+            raise UsageError("This node runs without Bonjour.", "Known addresses are looked at; add others by hand.")
+        try:
+            await self._discovery.look_again(self._mesh.port)
+        except OSError as error:
+            raise NodeError(f"Bonjour is not to be had here ({error}).", "Add Macs by address.") from error
+
+    def add(self, address: Address) -> None:
+        """A Mac's address, given by hand. Raises UsageError for a device id that is none, or a host that is none."""
+        device_id = address.device_id
+        try:
+            parse_text_id(device_id)
+            is_other = not self._peers.is_own(device_id)
+        except TrustError:
+            is_other = False
+        if not is_other:
+            raise UsageError(
+                f"{device_id!r} is no other Mac's device id.", "`macluster status --json` shows it on that Mac."
+            )
+        self._book.by_hand(device_id, checked_place(address.host, address.port))
+        self._peers.refresh(device_id)
+        self._mesh.dialling.reach(device_id)
+
+    def _sighted(self, sighting: Sighting) -> None:
+        if self._peers.sighted(sighting):
+            who = f"{sighting.name} ({sighting.device_id[:8]})"
+            self._journal.warn(f"{who} is advertised at {sighting.host} and elsewhere: its key decides which it is.")
+        self._mesh.dialling.reach(sighting.device_id)
+
+    def _ended(self, ended: AdvertisementEnded) -> None:
+        self._peers.vanished(ended.device_id)
+
+    def _contested(self, _: IdContested) -> None:
+        self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but others may need longer.")
