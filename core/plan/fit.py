@@ -73,7 +73,7 @@ def _draft(
     if kv_bits and profile and profile.whole_bits:
         what = f"The caches of {model} cannot be kept in {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Keep them as they are: without --kv-bits, or K in the list of models.")
-    sizes = Sizes(layout, context, kv_bits)
+    sizes = Sizes(layout, profile, context, kv_bits)
     if layers:
         split = as_given(model, layers, peers, topology, layout.layers, profile)
     else:

@@ -12,7 +12,7 @@ from core.plan.fit import draft_plan, shortage
 from core.plan.hops import hop_bytes
 from core.plan.notes import sees
 from core.plan.plan_inputs import how_of
-from core.plan.sizes import kv_bytes_of
+from core.plan.sizes import Sizes
 from core.requests import PlanPreview, PlanRequest
 
 
@@ -47,7 +47,7 @@ def preview_of(
         problem=problem.problem if problem else None,
         layer_bytes=max(layout.layer_bytes),
         total_bytes=layout.total_bytes,
-        kv_bytes=kv_bytes_of(layout, range(layout.layers), request.context, request.kv_bits),
+        kv_bytes=Sizes(layout, profile, request.context, request.kv_bits).kv_bytes(range(layout.layers)),
         cuts=profile.cuts if profile else None,
         hop_bytes=hop_bytes(plan, profile) if plan else (),
         sees=tuple(sees(plan, stage.device_id) for stage in plan.stages) if plan else (),

@@ -7,6 +7,8 @@ from itertools import accumulate
 from typing import NamedTuple, Protocol
 
 from core.events import Peer, Stage
+from core.models.files.cache_size import CacheSize
+from core.models.slicing.split_profile import SplitProfile
 from core.plan.cuts import Overflow
 
 
@@ -20,20 +22,18 @@ class Bytes(Protocol):
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
         """Weights of [start, stop) in bytes."""
 
-    def kv_bytes(self, start: int, stop: int, context: int) -> int:
-        """Caches of [start, stop) at `context` tokens, in bytes."""
-
-
-def kv_bytes_of(layout: Bytes, part: range, context: int, kv_bits: int | None) -> int:
-    """Bytes of the caches of the layers in `part`; quantised ones keep a scale and a bias of 16 bits a group of 64."""
-    whole = layout.kv_bytes(part.start, part.stop, context)
-    return -(-whole * (2 * kv_bits + 1) // 32) if kv_bits else whole
+    @property
+    def caches(self) -> Sequence[CacheSize]:
+        """Roughly the size of each layer's cache."""
 
 
 class Sizes(NamedTuple):
-    """A model with caches of `context` tokens, in `kv_bits` if those are given."""
+    """A model with caches of `context` tokens, in `kv_bits` if those are given: of the size that examining it measured,
+    or of a rough one before.
+    """
 
     layout: Bytes
+    profile: SplitProfile | None
     context: int
     kv_bits: int | None
 
@@ -45,9 +45,14 @@ class Sizes(NamedTuple):
             start=part.start,
             stop=part.stop,
             weight_bytes=self.layout.stage_bytes(part.start, part.stop, embed=part.start == 0, output=output),
-            kv_bytes=kv_bytes_of(self.layout, part, self.context, self.kv_bits),
+            kv_bytes=self.kv_bytes(part),
             budget_bytes=peer.budget_bytes,
         )
+
+    def kv_bytes(self, part: range) -> int:
+        """Bytes of the caches of the layers in `part`."""
+        caches = (self.profile or self.layout).caches
+        return sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part)
 
     def overflow(self, owners: Sequence[Peer], output: int) -> Overflow:
         """Bytes that do not fit, from running sums, since it is asked for every pair of cuts. `owners` are in the order
@@ -55,7 +60,7 @@ class Sizes(NamedTuple):
         """
         layout = self.layout
         inner = [layout.stage_bytes(i, i + 1, embed=False, output=False) for i in range(layout.layers)]
-        kept = [kv_bytes_of(layout, range(i, i + 1), self.context, self.kv_bits) for i in range(layout.layers)]
+        kept = [self.kv_bytes(range(i, i + 1)) for i in range(layout.layers)]
         sums = [0, *accumulate(weights + kv for weights, kv in zip(inner, kept, strict=True))]
         ends = [layout.stage_bytes(0, 1, embed=i == 0, output=i == output) - inner[0] for i in range(len(owners))]
 

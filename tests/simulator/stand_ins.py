@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, Final
 
 from core.events import Plan
+from core.models.files.cache_size import CacheSize
 from core.models.files.catalog import ModelEntry
 from core.requests import Message
 from core.settings import GB
@@ -24,15 +25,13 @@ class Layout:
 
     layers = LAYERS
     total_bytes = 0
+    caches = (CacheSize(),) * LAYERS
 
     def __init__(self, model: str) -> None:
         self._layer_bytes = LAYER_BYTES[model]
 
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
         return (stop - start + embed + output) * self._layer_bytes
-
-    def kv_bytes(self, start: int, stop: int, context: int) -> int:
-        return 0
 
 
 class Models:

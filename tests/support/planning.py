@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from core.events import Peer, Plan, Stage
+from core.models.files.cache_size import CacheSize
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import make_plan
 from core.settings import GB
@@ -14,12 +15,10 @@ class FlatLayout:
     """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context."""
 
     layers = 10
+    caches = (CacheSize(fixed_bytes=GB // 10),) * 10
 
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
         return (stop - start + 2 * embed + 3 * output) * GB
-
-    def kv_bytes(self, start: int, stop: int, context: int) -> int:
-        return (stop - start) * GB // 10
 
 
 def peer(name: str, gigabytes: int) -> Peer:
@@ -27,7 +26,7 @@ def peer(name: str, gigabytes: int) -> Peer:
 
 
 def profile(*cuts: int, layers: int = 10, **more: Any) -> SplitProfile:
-    return SplitProfile(layers=layers, cuts=cuts, **more)
+    return SplitProfile(layers=layers, cuts=cuts, **{"caches": FlatLayout.caches[:1] * layers} | more)
 
 
 def planned(macs: list[Peer], found: SplitProfile, **how: Any) -> Plan:

@@ -11,6 +11,7 @@ MAX_COUNT: Final = 10_000
 MAX_SIZE: Final = 1 << 27
 
 _COUNT: Final = re.compile(r"(layers?|blocks?|loops?|experts?|heads?|groups?|^loop_num)$")
+_NUMBER: Final = re.compile(r"_(heads|window)$")
 _SIZE: Final = re.compile(r"(_size|_dims?|_rank|_inner|_embd|_model|_vocab|_state|_width)$")
 
 
@@ -23,6 +24,8 @@ def check_settings(config: dict[str, Any], name: str) -> None:
             open_values.extend(v for v in value if isinstance(v, dict | list))
             continue
         for key, setting in value.items():
+            if isinstance(setting, dict | str) and _NUMBER.search(key):
+                raise BadModel(f"config.json in {name} has {key!r} = {str(setting)!r:.60}, which makes no sense.")
             if isinstance(setting, dict | list):
                 open_values.append(setting)
             elif isinstance(setting, int | float) and not _makes_sense(key, setting):

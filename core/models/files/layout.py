@@ -1,4 +1,4 @@
-"""How many bytes each layer of a model weighs, and how many its KV cache takes: what a plan needs, without mlx."""
+"""How many bytes each layer of a model weighs: what a plan needs, without mlx."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from core.errors import BadModel
 from core.events import Value
+from core.models.files.cache_size import CacheSize, rough_size
 from core.models.files.folder import read_config, text_config
-from core.models.files.kv import kv_of
 from core.models.files.safetensors import Tensor, read_tensors
 
 _LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\.")
@@ -32,8 +32,7 @@ class Layout(Value, frozen=True, kw_only=True):
 
     `embed_bytes`: what is read before layer 0. `output_bytes`: final norm and head, without the embedding of a `tied`
     model. `token_bytes[i]`: what one token needs of layer i, where it passes but a few of the experts.
-    `kv_bytes_per_token[i]`: cache of layer i for one token of one row. `kv_caps[i]`: tokens after which the cache of
-    layer i grows no more (0: never).
+    `caches[i]`: roughly the size of layer i's cache, for a model that was not examined yet.
     """
 
     layers: int
@@ -42,8 +41,7 @@ class Layout(Value, frozen=True, kw_only=True):
     embed_bytes: int
     output_bytes: int
     tied: bool
-    kv_bytes_per_token: tuple[int, ...]
-    kv_caps: tuple[int, ...]
+    caches: tuple[CacheSize, ...]
 
     @property
     def total_bytes(self) -> int:
@@ -59,11 +57,6 @@ class Layout(Value, frozen=True, kw_only=True):
     def read_bytes(self, start: int, stop: int, *, output: bool) -> int:
         """Bytes of weights that one token needs of a stage [start, stop): of the embedding it is a single row."""
         return sum(self.token_bytes[start:stop]) + output * (self.output_bytes + self.tied * self.embed_bytes)
-
-    def kv_bytes(self, start: int, stop: int, context: int) -> int:
-        """Bytes of the caches of layers [start, stop) for one row of `context` tokens."""
-        pairs = zip(self.kv_bytes_per_token[start:stop], self.kv_caps[start:stop], strict=True)
-        return sum(size * (min(context, cap) if cap else context) for size, cap in pairs)
 
 
 def read_layout(directory: Path) -> Layout:
@@ -85,8 +78,8 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     tied = text.get("tie_word_embeddings") is True or heads == 0
     norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
     try:
-        caches = kv_of(text, str(config["model_type"]), layers)
-    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        cache = rough_size(text)
+    except (TypeError, ValueError) as error:
         raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
     return Layout(
         layers=layers,
@@ -95,8 +88,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
         embed_bytes=sum(rest.values()) - heads - norms,
         output_bytes=norms + (0 if tied else heads),
         tied=tied,
-        kv_bytes_per_token=tuple(cache.bytes_per_token for cache in caches),
-        kv_caps=tuple(cache.cap for cache in caches),
+        caches=(cache,) * layers,
     )
 
 

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 import mlx.core as mx
 import mlx.nn as nn
-from mlx_lm.models.cache import CacheList, make_prompt_cache
+from mlx_lm.models.cache import make_prompt_cache
 
+from core.models.slicing.cache_state import parts
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import wrong_in_batches
 from core.models.slicing.slots import KV_GROUP
@@ -24,7 +25,7 @@ _ROWS: Final = 13
 
 def one_row(model: nn.Module, probe: ModelProbe) -> str:
     """Why rows cannot share a batch; empty where they can. Nothing is evaluated."""
-    kinds = {type(part).__name__: part for cache in make_prompt_cache(model) for part in _parts(cache)}
+    kinds = {type(part).__name__: part for cache in make_prompt_cache(model) for part in parts(cache)}
     for name, part in kinds.items():
         if not hasattr(part, "merge"):
             return f"mlx-lm cannot batch its cache ({name})"
@@ -51,12 +52,6 @@ def whole_bits(model: nn.Module) -> str:
     except (NotImplementedError, ValueError) as error:
         return str(error).strip().splitlines()[0] or type(error).__name__
     return "" if plain else "it keeps no keys and values"
-
-
-def _parts(cache: Any) -> list[Any]:
-    if isinstance(cache, CacheList):
-        return [part for inner in cache.caches for part in _parts(inner)]
-    return [cache]
 
 
 def _dry_run(model: nn.Module) -> None:

@@ -30,17 +30,18 @@ from core.models.slicing.boundary import leaves
 
 # more than any state of a fixed size remembers
 FEW: Final = 64
-_KEYS: Final = (KVCache, QuantizedKVCache, RotatingKVCache, ChunkedKVCache)
+KEYS: Final = (KVCache, QuantizedKVCache, RotatingKVCache, ChunkedKVCache)
+KNOWN: Final = (*KEYS, ArraysCache)
 
 
 def pack(cache: Any) -> list[Buffer]:
     """The bytes of a plain row's cache, in pieces that hold its arrays alive. Evaluates them."""
-    return encode_arrays([_as_sent(array) for array in _arrays(settled(cache))])
+    return encode_arrays([_as_sent(array) for array in arrays(settled(cache))])
 
 
 def dry_length(caches: Sequence[Any], tokens: int) -> int:
     """How many tokens a dry forward takes for `outline` to know what caches of this kind hold after `tokens` tokens."""
-    known = all(isinstance(part, (*_KEYS, ArraysCache)) for cache in caches for part in _parts(cache))
+    known = all(isinstance(part, KNOWN) for cache in caches for part in parts(cache))
     return min(tokens, FEW) if known else tokens
 
 
@@ -49,29 +50,29 @@ def outline(cache: Any, tokens: int) -> Any:
     layer behind a dry forward of `dry_length` tokens.
     """
     made = settled(cache)
-    for part in _parts(made):
-        _replace(part, [mx.zeros(array.shape, array.dtype) for array in _arrays(part)])
-        if isinstance(part, _KEYS) and not part.empty():
+    for part in parts(made):
+        _replace(part, [mx.zeros(array.shape, array.dtype) for array in arrays(part)])
+        if isinstance(part, KEYS) and not part.empty():
             _stretch(part, tokens)
     return made
 
 
 def fill(cache: Any, data: Buffer) -> None:
     """Put what was packed into `cache`, an `outline`. Raises SessionError where it does not belong there."""
-    holes = [_as_sent(array) for array in _arrays(cache)]
+    holes = [_as_sent(array) for array in arrays(cache)]
     try:
-        arrays = decode_arrays(memoryview(data))
+        sent = decode_arrays(memoryview(data))
     except ProtocolError as error:
         raise SessionError(f"A layer's keys and values do not decode: {error.what}") from error
-    found, expected = ([(array.dtype, array.shape) for array in each] for each in (arrays, holes))
+    found, expected = ([(array.dtype, array.shape) for array in each] for each in (sent, holes))
     if found != expected:
-        raise SessionError(f"A layer holds {_in_words(arrays)}, where this model holds {_in_words(holes)}.")
-    _replace(cache, [array.astype(hole.dtype) for array, hole in zip(arrays, _arrays(cache), strict=True)])
+        raise SessionError(f"A layer holds {_in_words(sent)}, where this model holds {_in_words(holes)}.")
+    _replace(cache, [array.astype(hole.dtype) for array, hole in zip(sent, arrays(cache), strict=True)])
 
 
 def packed_bytes(cache: Any) -> int:
     """How many bytes `fill` takes for `cache`, an `outline`."""
-    holes = [_as_sent(array) for array in _arrays(cache)]
+    holes = [_as_sent(array) for array in arrays(cache)]
     return 1 + sum(2 + 4 * hole.ndim + hole.nbytes for hole in holes)
 
 
@@ -80,7 +81,7 @@ def settled(cache: Any) -> Any:
     made = copy(cache)
     if isinstance(made, CacheList):
         made.caches = tuple(settled(part) for part in made.caches)
-    elif isinstance(made, _KEYS) and not made.empty():
+    elif isinstance(made, KEYS) and not made.empty():
         if isinstance(made, ChunkedKVCache):
             made.maybe_trim_front()
         if isinstance(made, RotatingKVCache):
@@ -107,27 +108,27 @@ def _stretch(cache: Any, tokens: int) -> None:
         held = min(tokens, cache.chunk_size)
         cache.start_position = tokens - held
     cache.offset = tokens
-    _replace(cache, [mx.zeros((*a.shape[:-2], held, a.shape[-1]), a.dtype) for a in _arrays(cache)])
+    _replace(cache, [mx.zeros((*a.shape[:-2], held, a.shape[-1]), a.dtype) for a in arrays(cache)])
 
 
-def _parts(cache: Any) -> Iterator[Any]:
+def parts(cache: Any) -> Iterator[Any]:
     """A cache that is not made of others, or those that it is made of."""
     if isinstance(cache, CacheList):
         for part in cache.caches:
-            yield from _parts(part)
+            yield from parts(part)
     else:
         yield cache
 
 
-def _arrays(cache: Any) -> list[mx.array]:
+def arrays(cache: Any) -> list[mx.array]:
     """What a cache holds, in the order of its attributes' names."""
-    return [array for part in _parts(cache) for name in sorted(vars(part)) for array in leaves(vars(part)[name])]
+    return [array for part in parts(cache) for name in sorted(vars(part)) for array in leaves(vars(part)[name])]
 
 
 def _replace(cache: Any, arrays: Sequence[mx.array]) -> None:
-    """Other arrays in the places of `_arrays`; lists that hold them become the cache's own."""
+    """Other arrays in the places of `arrays`; lists that hold them become the cache's own."""
     remaining = iter(arrays)
-    for part in _parts(cache):
+    for part in parts(cache):
         held = vars(part)
         for name in sorted(held):
             if leaves(held[name]):

@@ -17,7 +17,9 @@ from core.models.files.sandbox import answer
 from core.models.slicing.batching import one_row, whole_bits
 from core.models.slicing.cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, weightless
+from core.models.slicing.measured_caches import cache_sizes
 from core.models.slicing.split_profile import SplitProfile
+from core.settings import KV_BITS
 
 CPU_SECONDS: Final = 240
 MAX_LAYERS: Final = 1000
@@ -32,6 +34,7 @@ def examine(directory: Path) -> SplitProfile:
     cuts = tuple(sorted(legal_cuts(probe)))
     with weightless(model):
         alone, unquantised = one_row(model, probe), whole_bits(model)
+        caches = cache_sizes(model, probe, () if unquantised else KV_BITS)
     return SplitProfile(
         layers=probe.layers,
         cuts=cuts,
@@ -40,6 +43,7 @@ def examine(directory: Path) -> SplitProfile:
         one_row=alone,
         whole_bits=unquantised,
         boundary_bytes=tuple(b.bytes_per_token for b in probe.boundaries),
+        caches=caches,
     )
 
 

@@ -156,7 +156,7 @@ class Slice:
         Such rows cannot be merged. Raises UnsupportedModel where mlx-lm cannot quantise a cache of this family.
         """
         try:
-            own = {i: _quantised(caches[i], bits) for i in self._arrangement.own}
+            own = {i: quantised(caches[i], bits) for i in self._arrangement.own}
         except (NotImplementedError, ValueError) as error:
             raise UnsupportedModel(
                 f"mlx-lm cannot keep this model's cache in {bits} bits: {error}.", "Load it without --kv-bits."
@@ -300,7 +300,8 @@ def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, 
     swap_class(layer, __call__=call)
 
 
-def _quantised(cache: Any, bits: int) -> Any:
+def quantised(cache: Any, bits: int) -> Any:
+    """`cache` in `bits` bits, or as it is where mlx-lm's `kv_bits` leaves it alone."""
     return cache.to_quantized(group_size=KV_GROUP, bits=bits) if hasattr(cache, "to_quantized") else cache
 
 

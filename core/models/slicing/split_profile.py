@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from core.events import Value
+from core.models.files.cache_size import CacheSize
 
 
 class SplitProfile(Value, frozen=True, kw_only=True):
@@ -15,10 +16,12 @@ class SplitProfile(Value, frozen=True, kw_only=True):
     `one_row`: why rows cannot share a batch, as the end of a sentence; empty where they can.
     `whole_bits`: why its caches cannot be quantised; empty where they can.
     `boundary_bytes[i]`: bytes that cross a cut behind layer i for one token of one row; empty where nothing can be cut.
+    `caches[i]`: the size of layer i's cache.
     """
 
     layers: int
     cuts: tuple[int, ...]
+    caches: tuple[CacheSize, ...]
     unsplittable: str = ""
     reveals_tokens: bool = False
     one_row: str = ""

@@ -135,6 +135,7 @@ def _checked(profile: SplitProfile, entry: ModelEntry) -> SplitProfile:
     if profile.layers != entry.layers:
         raise UnsupportedModel(f"{entry.name} has {entry.layers} layers in its files, mlx-lm runs {profile.layers}.")
     edges = (0, *profile.cuts, profile.layers)
-    if any(a >= b for a, b in pairwise(edges)) or len(profile.boundary_bytes) not in (0, profile.layers):
+    counts = (len(profile.caches), len(profile.boundary_bytes) or profile.layers)
+    if any(a >= b for a, b in pairwise(edges)) or counts != (profile.layers,) * 2:
         raise UnsupportedModel(f"What examining {entry.name} found makes no sense.")
     return profile

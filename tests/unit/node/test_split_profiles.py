@@ -62,7 +62,14 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "other layers": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "layers": 5})),
     "disordered cuts": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "cuts": [3, 2]})),
     "cuts at the ends": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "cuts": [0, 4]})),
+    "caches of fewer layers": lambda f: f.write_text(json.dumps({**json.loads(f.read_text()), "caches": []})),
+    "a negative cache": lambda f: f.write_text(f.read_text().replace('"window":0', '"window":-1')),
+    "of before caches were measured": lambda f: f.write_text(without(json.loads(f.read_text()), "caches")),
 }
+
+
+def without(profile: dict[str, object], field: str) -> str:
+    return json.dumps({name: value for name, value in profile.items() if name != field})
 
 
 async def test_a_damaged_memory_counts_for_nothing_and_is_asked_anew(entry: ModelEntry, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from core.events import (
     StageState,
     TokenEvent,
 )
+from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.node.ring.measurements import LEAST_TOKENS
 from core.node.ring.throughput_history import MOST_CURVES, ThroughputHistory, read_curves, write_curves
@@ -38,8 +39,7 @@ LAYOUT = Layout(
     embed_bytes=0,
     output_bytes=0,
     tied=False,
-    kv_bytes_per_token=(0,) * RING.layers,
-    kv_caps=(0,) * RING.layers,
+    caches=(CacheSize(),) * RING.layers,
 )
 READS = {s.device_id: 1000 * (s.stop - s.start) for s in RING.stages}
 COMPUTE_S = {A: 0.010, B: 0.030}

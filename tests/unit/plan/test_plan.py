@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.errors import BadBudget, DoesNotFit, NoPeers, TooManyPeers, UnsupportedModel
+from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.plan.cuts import nearest_cuts
 from core.plan.fit import make_plan, with_verification
@@ -159,9 +160,10 @@ def test_a_plan_says_who_could_read_the_tokens_and_that_rows_run_alone() -> None
 def test_quantised_caches_take_less_run_one_row_and_are_refused_where_mlx_lm_has_none() -> None:
     peers = [peer("a", 12), peer("b", 12)]
     wish: Any = {"model": "m", "fingerprint": "f", "layout": FlatLayout(), "peers": peers, "context": 4, "plan_gen": 1}
-    plan = make_plan(**wish, profile=profile(*range(1, 10)), kv_bits=8)
-    whole = make_plan(**wish, profile=profile(*range(1, 10)))
-    assert [s.kv_bytes for s in plan.stages] == [-(-s.kv_bytes * 17 // 32) for s in whole.stages]
+    found = profile(*range(1, 10), caches=(CacheSize(bytes_per_token=3200, quantised={8: 1700}),) * 10)
+    plan = make_plan(**wish, profile=found, kv_bits=8)
+    whole = make_plan(**wish, profile=found)
+    assert [s.kv_bytes for s in plan.stages] == [s.kv_bytes * 17 // 32 for s in whole.stages]
     assert (plan.kv_bits, plan.batched, whole.batched) == (8, False, True)
     assert "quantised" in plan.notes[-1]
     with pytest.raises(UnsupportedModel, match="4 bits: no") as caught:
@@ -194,8 +196,7 @@ def test_a_preview_has_the_split_that_does_not_fit_and_what_each_hop_carries() -
         embed_bytes=GB,
         output_bytes=GB,
         tied=False,
-        kv_bytes_per_token=(1000,) * 4,
-        kv_caps=(0,) * 4,
+        caches=(CacheSize(bytes_per_token=1000),) * 4,
     )
     found = profile(1, 2, 3, layers=4, boundary_bytes=(10, 20, 30, 40))
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.events import Peer, Plan
+from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
 from core.plan.cost_curve import ALIKE, MOST_POINTS, Curve, Curves, Point, curve_name, learned, seconds_for
@@ -25,8 +26,7 @@ LAYOUT = Layout(
     embed_bytes=GB,
     output_bytes=GB,
     tied=False,
-    kv_bytes_per_token=(1000,) * 10,
-    kv_caps=(0,) * 10,
+    caches=(CacheSize(bytes_per_token=1000),) * 10,
 )
 SIZE = 10_000
 WHOLE = 12 * GB

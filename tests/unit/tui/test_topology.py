@@ -8,6 +8,7 @@ import pytest
 
 from core.errors import Problem
 from core.events import Peer, Plan, Topology
+from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.preview import preview_of
@@ -24,10 +25,9 @@ LAYOUT = Layout(
     embed_bytes=0,
     output_bytes=0,
     tied=False,
-    kv_bytes_per_token=(0,) * 8,
-    kv_caps=(0,) * 8,
+    caches=(CacheSize(),) * 8,
 )
-PROFILE = SplitProfile(layers=8, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
+PROFILE = SplitProfile(layers=8, caches=LAYOUT.caches, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
 NAMES = ("studio", "mbp", "mini")
 TOLD = Forecast(stages_s=(0.03, 0.02), hops_s=(0.005, 0.005), prompt_s=3.0, load_s=40.0, measured=True)
 LOADED, NOTHING = Mark("●", "loaded", GOOD), Now(None, Mark("✗", "broken", BAD), 0)

@@ -1,0 +1,75 @@
+"""How many bytes each layer's cache takes, measured on real caches after a forward of which nothing is computed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import mlx.core as mx
+import mlx.nn as nn
+from mlx_lm.models.cache import make_prompt_cache
+
+from core.models.files.cache_size import CacheSize
+from core.models.slicing.cache_state import FEW, KEYS, KNOWN, arrays, parts, settled
+from core.models.slicing.probe import ModelProbe
+from core.models.slicing.slots import quantised
+from core.settings import PREFILL_CHUNK
+
+# a cache of no kind that is known tells by its growth between these what it keeps for ever: no window is longer than
+# the first, and groups of tokens that share an entry divide both
+_FAR: Final = (1024, 2048)
+
+
+def cache_sizes(model: nn.Module, probe: ModelProbe, kv_bits: Sequence[int]) -> tuple[CacheSize, ...]:
+    """The size of every layer's cache as it is, and in those `kv_bits` that mlx-lm can keep it in.
+
+    A cache that several layers share counts for the first of them, one that belongs to none for layer 0. Nothing is
+    evaluated; the model's weights may be stand-ins (`core.models.slicing.loading.weightless`).
+    """
+    caches = _filled(model, probe, FEW)
+    if all(isinstance(part, KNOWN) for layer in caches for cache in layer for part in parts(cache)):
+        return tuple(_of_known(layer, kv_bits) for layer in caches)
+    near, far = (_filled(model, probe, tokens) for tokens in _FAR)
+    return tuple(_by_growth(_nbytes(before), _nbytes(after)) for before, after in zip(near, far, strict=True))
+
+
+def _filled(model: nn.Module, probe: ModelProbe, tokens: int) -> list[list[Any]]:
+    """The caches of every layer behind a forward of `tokens` tokens."""
+    caches: list[Any] = make_prompt_cache(model)
+    model(mx.zeros((1, tokens), mx.int32), cache=caches)
+    layers: list[list[Any]] = [[] for _ in range(probe.layers)]
+    for index, cache in enumerate(caches):
+        layers[probe.cache_of.index(index) if index in probe.cache_of else 0].append(cache)
+    return layers
+
+
+def _of_known(caches: list[Any], kv_bits: Sequence[int]) -> CacheSize:
+    fixed = grows = windowed = window = 0
+    for part in (part for cache in caches for part in parts(settled(cache))):
+        if not isinstance(part, KEYS):
+            fixed += _nbytes([part])
+        elif held := arrays(part):
+            a_token = _nbytes([part]) // held[0].shape[2]
+            if longest := getattr(part, "max_size", None) or getattr(part, "chunk_size", None):
+                # a chunk of a prompt is appended whole before the window is trimmed
+                window, windowed = max(window, longest + PREFILL_CHUNK), windowed + a_token
+            else:
+                grows += a_token
+    packed = {bits: _of_known([quantised(cache, bits) for cache in caches], ()) for bits in kv_bits}
+    return CacheSize(
+        fixed_bytes=fixed,
+        bytes_per_token=grows,
+        window_bytes_per_token=windowed,
+        window=window,
+        quantised={bits: size.bytes_per_token for bits, size in packed.items()},
+    )
+
+
+def _by_growth(near: int, far: int) -> CacheSize:
+    tokens, more = _FAR[0], _FAR[1] - _FAR[0]
+    grows = -(-(far - near) // more)
+    return CacheSize(fixed_bytes=max(0, near - tokens * grows), bytes_per_token=grows)
+
+
+def _nbytes(caches: Iterable[Any]) -> int:
+    return sum(array.nbytes for cache in caches for array in arrays(cache))
