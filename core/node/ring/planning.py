@@ -25,7 +25,7 @@ from core.plan.hops import hop_bytes
 from core.plan.plan_inputs import How, how_of
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
-from core.plan.sizes import kv_bytes_of
+from core.plan.sizes import Sizes
 from core.plan.survival import how_to_go_on
 from core.requests import Forecast, LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from core.settings import DEFAULT_CONTEXT
@@ -96,9 +96,9 @@ class Planning:
         """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
         entry = await self._models.find(plan.model)
         layout = await self._models.layout(entry)
-        sizes = hop_bytes(plan, await asyncio.to_thread(self._profiles.known, entry))
-        kv_bytes = kv_bytes_of(layout, range(layout.layers), plan.context, plan.kv_bits)
-        work = work_of(plan, layout, sizes, layout.total_bytes + kv_bytes)
+        profile = await asyncio.to_thread(self._profiles.known, entry)
+        kv_bytes = Sizes(layout, profile, plan.context, plan.kv_bits).kv_bytes(range(layout.layers))
+        work = work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes + kv_bytes)
         return forecast(work, self._speeds(self._peers.linked()))
 
     def _macs(self, request: PlanRequest) -> list[Peer]:
