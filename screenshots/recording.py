@@ -29,9 +29,9 @@ class Recording(msgspec.Struct, frozen=True):
 
 
 def asked(method: str, path: str, body: Body | None) -> str:
-    """What was asked, as the key of its answer. What is written to disk has the time of writing in it."""
-    if path.endswith("/write"):
-        body = None
+    """What was asked, as the key of its answer. What is kept on disk has an id and the time of writing."""
+    if method == "PUT":
+        path, body = path.rpartition("/")[0], None
     return " ".join([method, path, msgspec.json.encode(body).decode() if body is not None else ""]).strip()
 
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, TypeVar
+from urllib.parse import quote
 
 import msgspec
 
@@ -118,7 +119,7 @@ class NodeClient:
 
     async def stop_transfers(self) -> None:
         """End what is being downloaded or copied; what is there is kept."""
-        await self._call("DELETE", "/v1/transfers", None, Done)
+        await self._call("POST", "/v1/transfers/stop", None, Done)
 
     async def plan(self, request: PreviewRequest) -> PlanPreview:
         """What `load` would do, without doing it; a model that nobody has examined yet takes seconds."""
@@ -138,11 +139,11 @@ class NodeClient:
 
     async def attend(self, request_id: str) -> None:
         """Until the answer ends. A process that ends before that, however, has cancelled its answer."""
-        await self._call("GET", f"/v1/chat/{request_id}", None, Done, timeout_s=None)
+        await self._call("GET", f"/v1/chat/{quote(request_id)}", None, Done, timeout_s=None)
 
     async def cancel(self, request_id: str) -> None:
         """Stop an answer; what is written stays."""
-        await self._call("DELETE", f"/v1/chat/{request_id}", None, Done)
+        await self._call("POST", f"/v1/chat/{quote(request_id)}/stop", None, Done)
 
     async def test_speed(self, wanted: SpeedRequest) -> SpeedResult:
         """Measure a hop; Progress events of the task "speed test" tell how far it is."""
@@ -150,7 +151,7 @@ class NodeClient:
 
     async def stop_speed_test(self) -> None:
         """End the test that runs; who waits for it is told so."""
-        await self._call("DELETE", "/v1/speedtest", None, Done)
+        await self._call("POST", "/v1/speedtest/stop", None, Done)
 
     async def choose(self, order: RecoveryOrder) -> None:
         """Say what becomes of a plan that lost a Mac; Recovery events follow."""
@@ -170,23 +171,23 @@ class NodeClient:
 
     async def session(self, wanted: SessionName) -> SavedSession:
         """One of them, with its words."""
-        return await self._call("POST", "/v1/sessions/show", wanted, SavedSession)
+        return await self._call("GET", _session(wanted), None, SavedSession)
 
     async def save_session(self, wanted: SessionName) -> SavedSession:
         """Save the conversation whose answer ended last; one of that name is replaced."""
-        return await self._call("POST", "/v1/sessions/save", wanted, SavedSession, timeout_s=None)
+        return await self._call("PUT", _session(wanted), None, SavedSession, timeout_s=None)
 
     async def load_session(self, wanted: SessionName) -> SavedSession:
         """Bring a saved conversation to the Macs of the plan; its words."""
-        return await self._call("POST", "/v1/sessions/load", wanted, SavedSession, timeout_s=None)
+        return await self._call("POST", f"{_session(wanted)}/load", None, SavedSession, timeout_s=None)
 
     async def stop_session(self) -> None:
         """End what is being saved or loaded; nothing of it is left."""
-        await self._call("DELETE", "/v1/sessions", None, Done)
+        await self._call("POST", "/v1/sessions/stop", None, Done)
 
     async def delete_session(self, wanted: SessionName) -> None:
         """Forget one, and its key."""
-        await self._call("POST", "/v1/sessions/delete", wanted, Done)
+        await self._call("DELETE", _session(wanted), None, Done)
 
     async def conversations(self) -> list[ConversationInfo]:
         """The kept conversations of this Mac, the newest first; damaged ones say why."""
@@ -194,19 +195,19 @@ class NodeClient:
 
     async def conversation(self, wanted: ConversationId) -> Conversation:
         """One of them, whole."""
-        return await self._call("POST", "/v1/conversations/read", wanted, Conversation)
+        return await self._call("GET", f"/v1/conversations/{wanted.id}", None, Conversation)
 
     async def keep_conversation(self, conversation: Conversation) -> ConversationInfo:
         """Keep it, in the place of the one of that id."""
-        return await self._call("POST", "/v1/conversations/write", conversation, ConversationInfo)
+        return await self._call("PUT", f"/v1/conversations/{conversation.id}", conversation, ConversationInfo)
 
     async def rename_conversation(self, wanted: ConversationTitle) -> ConversationInfo:
         """Give one another title."""
-        return await self._call("POST", "/v1/conversations/rename", wanted, ConversationInfo)
+        return await self._call("PATCH", f"/v1/conversations/{wanted.id}", wanted, ConversationInfo)
 
     async def delete_conversation(self, wanted: ConversationId) -> None:
         """Forget one, and its key."""
-        await self._call("POST", "/v1/conversations/delete", wanted, Done)
+        await self._call("DELETE", f"/v1/conversations/{wanted.id}", None, Done)
 
     async def know(self, address: Address) -> None:
         """Tell the node where another Mac is, for networks without multicast."""
@@ -246,7 +247,7 @@ class NodeClient:
 
     async def stop_pairing(self) -> None:
         """Close this Mac's window and break off a pairing; nothing of it is kept."""
-        await self._call("DELETE", "/v1/pairing", None, Done)
+        await self._call("POST", "/v1/pairing/stop", None, Done)
 
     async def trust(self) -> TrustView:
         """Who is trusted how far, and why."""
@@ -317,6 +318,14 @@ def check(request: Body) -> None:
         msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except msgspec.ValidationError as error:
         raise UsageError(f"This cannot be asked: {error}.") from error
+
+
+def _session(wanted: SessionName) -> str:
+    """Its path. Raises UsageError for a name that is none."""
+    if not wanted.name:
+        raise UsageError("A session has a name.", "Take at most 32 letters, digits and signs.")
+    name = quote(wanted.name, safe="").replace(".", "%2E")  # "..", too, is a name as far as the path goes
+    return f"/v1/sessions/{name}"
 
 
 def _problem_of(reply: httpx2.Response) -> Problem:

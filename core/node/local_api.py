@@ -1,25 +1,40 @@
-"""Commands and events of this node on a unix socket: HTTP with JSON bodies, events as server-sent events."""
+"""Commands and events of this node on a unix socket: HTTP with JSON bodies, events as server-sent events.
+
+`LocalApi._routes` is the table of all endpoints: its method and path, the type of what is asked, and the one function
+that answers it, which is a command of the part that it concerns. What is asked comes in the path and in the body, as
+one value. GET reads, PUT keeps, DELETE deletes; `POST .../stop` ends what is under way.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
+from inspect import isawaitable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from aiohttp import web
 
+from core.address import checked_place
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
+from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
-from core.node.commands import Commands
+from core.node.base.tasks import Tasks
 from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
+from core.node.pairing.pairing_flow import PairingFlow
+from core.node.peers.check import Check
+from core.node.peers.search import Search
+from core.node.peers.speed_test import SpeedTests
+from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.ring.planning import Planning
 from core.node.trust.trust_commands import TrustCommands
 from core.requests import (
     Address,
@@ -37,6 +52,7 @@ from core.requests import (
     LoadRequest,
     PairingOffer,
     PairWith,
+    PlanPreview,
     PreviewRequest,
     RecoveryOrder,
     RecoveryPhrase,
@@ -46,7 +62,8 @@ from core.requests import (
     Target,
 )
 
-MAX_REQUEST = 8 << 20
+MAX_REQUEST: Final = 8 << 20
+BEGUN: Final = 202
 
 _B = TypeVar("_B", bound=Body)
 _V = TypeVar("_V")
@@ -59,74 +76,36 @@ class LocalApi:
 
     def __init__(
         self,
-        commands: Commands,
+        *,
+        planning: Planning,
+        recovery: RecoveryDriver,
+        answers: Answers,
         sessions: SavedSessions,
         conversations: Conversations,
-        trusting: TrustCommands,
         transfers: Transfers,
+        speed: SpeedTests,
+        search: Search,
+        check: Check,
+        pairing: PairingFlow,
+        trust: TrustCommands,
         bus: Bus,
+        tasks: Tasks,
     ) -> None:
-        self._commands = commands
-        self._sessions = sessions
-        self._conversations = conversations
-        self._transfers = transfers
-        self._trusting = trusting
-        self._bus = bus
+        self._planning, self._recovery, self._answers = planning, recovery, answers
+        self._sessions, self._conversations, self._transfers = sessions, conversations, transfers
+        self._speed, self._search, self._check = speed, search, check
+        self._pairing, self._trust = pairing, trust
+        self._bus, self._tasks = bus, tasks
         self._runner: web.AppRunner | None = None
 
     async def start(self, socket: Path) -> None:
         """Listen on `socket`, a leftover of an ended node is replaced."""
         app = web.Application(client_max_size=MAX_REQUEST, middlewares=[_problems])
         app.on_response_prepare.append(self._say_trust)
-        app.add_routes(
-            [
-                web.get("/v1/events", self._events),
-                web.get("/v1/models", self._models),
-                web.post("/v1/downloads", _taking(DownloadRequest, self._transfers.download)),
-                web.post("/v1/copies", _taking(CopyRequest, self._transfers.copy)),
-                web.delete("/v1/transfers", self._stop_transfers),
-                web.post("/v1/plan", self._plan),
-                web.post("/v1/load", self._load),
-                web.post("/v1/unload", self._unload),
-                web.post("/v1/recovery", _taking(RecoveryOrder, self._commands.recover)),
-                web.post("/v1/chat", self._chat),
-                web.get("/v1/chat/{request_id}", self._attend),
-                web.delete("/v1/chat/{request_id}", self._cancel),
-                web.post("/v1/speedtest", _taking(SpeedRequest, self._commands.test_speed)),
-                web.delete("/v1/speedtest", self._stop_speed_test),
-                web.get("/v1/answers", self._unfinished),
-                web.post("/v1/answers/continue", self._go_on),
-                web.get("/v1/sessions", self._all_sessions),
-                web.post("/v1/sessions/show", _taking(SessionName, self._sessions.show)),
-                web.post("/v1/sessions/save", _taking(SessionName, self._sessions.save)),
-                web.post("/v1/sessions/load", _taking(SessionName, self._sessions.load)),
-                web.delete("/v1/sessions", self._stop_session),
-                web.post("/v1/sessions/delete", _taking(SessionName, self._sessions.delete)),
-                web.get("/v1/conversations", self._all_conversations),
-                web.post("/v1/conversations/read", _taking(ConversationId, self._conversations.read)),
-                web.post("/v1/conversations/write", _taking(Conversation, self._conversations.write)),
-                web.post("/v1/conversations/rename", _taking(ConversationTitle, self._conversations.rename)),
-                web.post("/v1/conversations/delete", _taking(ConversationId, self._conversations.delete)),
-                web.post("/v1/peers", self._know),
-                web.post("/v1/rescan", self._rescan),
-                web.get("/v1/check", self._check),
-                web.post("/v1/pairing", self._pair_with),
-                web.delete("/v1/pairing", self._stop_pairing),
-                web.post("/v1/pairing/open", self._open_pairing),
-                web.post("/v1/pairing/offer", self._offer_pairing),
-                web.post("/v1/pairing/digits", self._digits),
-                web.get("/v1/trust", self._trust),
-                web.post("/v1/trust/revoke", _taking(Target, self._trusting.revoke)),
-                web.post("/v1/trust/promote", _taking(Target, self._trusting.promote)),
-                web.post("/v1/trust/demote", _taking(Target, self._trusting.demote)),
-                web.post("/v1/trust/rename", _taking(Rename, self._trusting.rename)),
-                web.post("/v1/trust/rotate", self._rotate),
-                web.post("/v1/trust/recovery", self._new_recovery),
-                web.post("/v1/trust/recover", _taking(RecoveryPhrase, self._trusting.recover)),
-                web.post("/v1/trust/resolve", _taking(ForkChoice, self._trusting.resolve)),
-            ]
-        )
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0)
+        app.add_routes(self._routes())
+        logger = logging.Logger("local_api")
+        logger.addHandler(_Defects(self._tasks))
+        self._runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=1.0)
         await self._runner.setup()
         await asyncio.to_thread(socket.unlink, missing_ok=True)
         before = os.umask(0o177)
@@ -141,108 +120,119 @@ class LocalApi:
         if self._runner:
             await self._runner.cleanup()
 
+    def _routes(self) -> list[web.RouteDef]:
+        planning, recovery, answers, transfers = self._planning, self._recovery, self._answers, self._transfers
+        sessions, conversations, speed, search = self._sessions, self._conversations, self._speed, self._search
+        pairing, trust = self._pairing, self._trust
+        return [
+            web.get("/v1/events", self._events),
+            _plain("GET", "/v1/models", planning.choices),
+            _taking("POST", "/v1/plan", PreviewRequest, lambda asked: planning.preview(asked, parts=asked.parts)),
+            _taking("POST", "/v1/load", LoadRequest, self._load, BEGUN),
+            _plain("POST", "/v1/unload", recovery.unload),
+            _taking("POST", "/v1/recovery", RecoveryOrder, lambda order: recovery.choose(order.choice)),
+            _taking("POST", "/v1/downloads", DownloadRequest, transfers.download, BEGUN),
+            _taking("POST", "/v1/copies", CopyRequest, transfers.copy, BEGUN),
+            _plain("POST", "/v1/transfers/stop", transfers.stop),
+            _taking("POST", "/v1/chat", ChatRequest, answers.ask, BEGUN),
+            web.get("/v1/chat/{request_id}", self._attend),
+            _taking("POST", "/v1/chat/{request_id}/stop", AnswerId, lambda which: answers.cancel(which.request_id)),
+            _plain("GET", "/v1/answers", answers.unfinished),
+            _taking("POST", "/v1/answers/continue", AnswerId, answers.go_on, BEGUN),
+            _plain("GET", "/v1/sessions", sessions.all),
+            _taking("GET", "/v1/sessions/{name}", SessionName, sessions.show),
+            _taking("PUT", "/v1/sessions/{name}", SessionName, sessions.save),
+            _taking("DELETE", "/v1/sessions/{name}", SessionName, sessions.delete),
+            _taking("POST", "/v1/sessions/{name}/load", SessionName, sessions.load),
+            _plain("POST", "/v1/sessions/stop", sessions.give_up),
+            _plain("GET", "/v1/conversations", conversations.all),
+            _taking("GET", "/v1/conversations/{id}", ConversationId, conversations.read),
+            _taking("PUT", "/v1/conversations/{id}", Conversation, conversations.write),
+            _taking("PATCH", "/v1/conversations/{id}", ConversationTitle, conversations.rename),
+            _taking("DELETE", "/v1/conversations/{id}", ConversationId, conversations.delete),
+            _taking("POST", "/v1/speedtest", SpeedRequest, speed.test),
+            _plain("POST", "/v1/speedtest/stop", speed.stop),
+            _taking("POST", "/v1/peers", Address, search.add),
+            _plain("POST", "/v1/rescan", search.look_again),
+            web.get("/v1/check", self._findings),
+            _taking("POST", "/v1/pairing", PairWith, lambda choice: pairing.pair_with(choice.device_id), BEGUN),
+            _plain("POST", "/v1/pairing/open", pairing.open),
+            _taking(
+                "POST",
+                "/v1/pairing/offer",
+                PairingOffer,
+                lambda at: pairing.offer(checked_place(at.host, at.port)),
+                BEGUN,
+            ),
+            _taking("POST", "/v1/pairing/digits", Digits, lambda typed: pairing.type(typed.digits)),
+            _plain("POST", "/v1/pairing/stop", pairing.stop),
+            _plain("GET", "/v1/trust", trust.view),
+            _taking("POST", "/v1/trust/revoke", Target, trust.revoke),
+            _taking("POST", "/v1/trust/promote", Target, trust.promote),
+            _taking("POST", "/v1/trust/demote", Target, trust.demote),
+            _taking("POST", "/v1/trust/rename", Rename, trust.rename),
+            _plain("POST", "/v1/trust/rotate", trust.rotate),
+            _plain("POST", "/v1/trust/recovery", trust.new_recovery),
+            _taking("POST", "/v1/trust/recover", RecoveryPhrase, trust.recover),
+            _taking("POST", "/v1/trust/resolve", ForkChoice, trust.resolve),
+        ]
+
     async def _events(self, request: web.Request) -> web.StreamResponse:
         return await _stream(request, self._bus.follow(), encode_event)
 
-    async def _models(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.models())
+    async def _findings(self, request: web.Request) -> web.StreamResponse:
+        return await _stream(request, self._check.findings(), msgspec.json.encode)
 
-    async def _stop_transfers(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._transfers.stop())
-
-    async def _plan(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.preview(await _body(request, PreviewRequest)))
-
-    async def _load(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.load(await _body(request, LoadRequest)), status=202)
-
-    async def _unload(self, request: web.Request) -> web.StreamResponse:
-        await self._commands.unload()
-        return _json(Done())
-
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.ask(await _body(request, ChatRequest)), status=202)
+    async def _load(self, request: LoadRequest) -> PlanPreview:
+        await self._recovery.load(request)
+        return await self._planning.preview(request)
 
     async def _attend(self, request: web.Request) -> web.StreamResponse:
         """Stands as long as the answer runs; a client that goes away does not want it any more."""
-        await self._commands.attend(
+        await self._answers.attend(
             request.match_info["request_id"], lambda: request.transport is None or request.transport.is_closing()
         )
         return _json(Done())
-
-    async def _cancel(self, request: web.Request) -> web.StreamResponse:
-        self._commands.cancel(request.match_info["request_id"])
-        return _json(Done())
-
-    async def _stop_speed_test(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.stop_speed_test())
-
-    async def _unfinished(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.unfinished())
-
-    async def _go_on(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.go_on(await _body(request, AnswerId)), status=202)
-
-    async def _all_sessions(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._sessions.all())
-
-    async def _stop_session(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._sessions.give_up())
-
-    async def _all_conversations(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._conversations.all())
-
-    async def _know(self, request: web.Request) -> web.StreamResponse:
-        self._commands.know(await _body(request, Address))
-        return _json(Done())
-
-    async def _rescan(self, request: web.Request) -> web.StreamResponse:
-        await self._commands.rescan()
-        return _json(Done())
-
-    async def _check(self, request: web.Request) -> web.StreamResponse:
-        return await _stream(request, self._commands.check(), msgspec.json.encode)
-
-    async def _pair_with(self, request: web.Request) -> web.StreamResponse:
-        self._commands.pair_with((await _body(request, PairWith)).device_id)
-        return _json(Done(), status=202)
-
-    async def _stop_pairing(self, request: web.Request) -> web.StreamResponse:
-        await self._commands.stop_pairing()
-        return _json(Done())
-
-    async def _open_pairing(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._commands.open_pairing())
-
-    async def _offer_pairing(self, request: web.Request) -> web.StreamResponse:
-        await self._commands.offer_pairing(await _body(request, PairingOffer))
-        return _json(Done(), status=202)
-
-    async def _digits(self, request: web.Request) -> web.StreamResponse:
-        self._commands.type_digits((await _body(request, Digits)).digits)
-        return _json(Done())
-
-    async def _trust(self, request: web.Request) -> web.StreamResponse:
-        return _json(self._trusting.view())
-
-    async def _rotate(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._trusting.rotate())
-
-    async def _new_recovery(self, request: web.Request) -> web.StreamResponse:
-        return _json(await self._trusting.new_recovery())
 
     async def _say_trust(self, request: web.Request, reply: web.StreamResponse) -> None:
         trust = self._bus.now.trust
         reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
 
 
-def _taking(kind: type[_B], command: Callable[[_B], Awaitable[Body]]) -> Handler:
-    """A command with a body of that kind."""
+class _Defects(logging.Handler):
+    """Takes what aiohttp says of a command that failed unexpectedly, which it answers with status 500."""
+
+    def __init__(self, tasks: Tasks) -> None:
+        super().__init__()
+        self._tasks = tasks
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1]:
+            self._tasks.log_defect("A command", record.exc_info[1])
+
+
+def _plain(method: str, path: str, command: Callable[[], object], status: int = 200) -> web.RouteDef:
+    """A command that is asked for nothing."""
 
     async def handle(request: web.Request) -> web.StreamResponse:
-        return _json(await command(await _body(request, kind)))
+        return _json(await _done(command()), status)
 
-    return handle
+    return web.route(method, path, handle)
+
+
+def _taking(method: str, path: str, kind: type[_B], command: Callable[[_B], object], status: int = 200) -> web.RouteDef:
+    """A command that is asked for a value of that kind."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return _json(await _done(command(await _asked(request, kind))), status)
+
+    return web.route(method, path, handle)
+
+
+async def _done(answer: object) -> object:
+    """What a command says, now or later; those that have nothing to say are done."""
+    said = await answer if isawaitable(answer) else answer
+    return Done() if said is None else said
 
 
 async def _stream(request: web.Request, values: AsyncIterator[_V], encode: Callable[[_V], bytes]) -> web.StreamResponse:
@@ -255,9 +245,14 @@ async def _stream(request: web.Request, values: AsyncIterator[_V], encode: Calla
     return reply
 
 
-async def _body(request: web.Request, kind: type[_B]) -> _B:
+async def _asked(request: web.Request, kind: type[_B]) -> _B:
+    """Its fields are in the path and in the body."""
+    raw = await request.read()
     try:
-        return msgspec.json.decode(await request.read(), type=kind)
+        if not request.match_info:
+            return msgspec.json.decode(raw, type=kind)
+        fields = msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
+        return msgspec.convert({**fields, **request.match_info}, kind, str_keys=True)
     except msgspec.MsgspecError as error:
         raise UsageError(f"The body of {request.method} {request.path} is wrong: {error}.") from error
 

@@ -22,7 +22,6 @@ from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
-from core.node.commands import Commands
 from core.node.disks.conversations import Conversations
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_copies import ModelCopies
@@ -160,8 +159,21 @@ class Parts:
         )
 
         # what comes in: from a person, from other Macs and from the worker
-        commands = Commands(planning, recovery, peers, answers, pairing, speed, search, check)
-        self.local_api = LocalApi(commands, sessions, conversations, trust, transfers, bus)
+        self.local_api = LocalApi(
+            planning=planning,
+            recovery=recovery,
+            answers=answers,
+            sessions=sessions,
+            conversations=conversations,
+            transfers=transfers,
+            speed=speed,
+            search=search,
+            check=check,
+            pairing=pairing,
+            trust=trust,
+            bus=bus,
+            tasks=tasks,
+        )
         MessageRouter(
             signals,
             store=store,

@@ -245,7 +245,7 @@ def app_of(source: Source) -> web.Application:
         return web.Response(body=b"[]" if request.method == "GET" else b"{}")
 
     app = web.Application()
-    app.add_routes([web.get("/v1/events", events), web.post("/v1/chat", chat), web.delete("/v1/chat/{id}", stop)])
+    app.add_routes([web.get("/v1/events", events), web.post("/v1/chat", chat), web.post("/v1/chat/{id}/stop", stop)])
     app.add_routes([web.route("*", "/{path:.*}", nothing)])
     return app
 

@@ -25,6 +25,7 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.discovery import Discovery, addresses_of
 from core.node.peers.sightings import Sightings
 from core.node.trust.roster_enforcement import RosterEnforcement
+from core.requests import PairingWindow
 from core.settings import CONTROL_PORT
 from core.trust.identity import Identity, text_id
 from core.trust.pairing import WINDOW_S, PairingView
@@ -60,8 +61,8 @@ class PairingFlow:
         self._can_be_stopped = False
         self.attempts = 0
 
-    async def open(self) -> int:
-        """Open this Mac's window for whoever comes; its port. Raises Busy while a pairing is under way."""
+    async def open(self) -> PairingWindow:
+        """Open this Mac's window for whoever comes. Raises Busy while a pairing is under way."""
         window = await self._listen(None)
         try:
             self._check_free()
@@ -69,12 +70,20 @@ class PairingFlow:
             window.close()
             raise
         self._start(self._welcome(window))
-        return window.port
+        return PairingWindow(port=window.port)
 
-    def pair_with(self, device_id: str, name: str) -> None:
-        """Pair with the Mac that a person chose, once the person there chose this one. Raises Busy."""
+    def pair_with(self, device_id: str) -> None:
+        """Pair with the Mac that a person chose, once the person there chose this one. Raises Busy, or UsageError for
+        one that was not seen.
+        """
+        peer = next((p for p in self._bus.now.peers if p.device_id == device_id and not p.is_self), None)
+        if peer is None:
+            raise UsageError(
+                f"No other Mac with the device id {device_id!r} was seen.",
+                "`macluster peers` lists those that were; where Bonjour is off, use `macluster pair HOST:PORT`.",
+            )
         self._check_free()
-        self._start(self._meet(device_id), device_id=device_id, peer=name)
+        self._start(self._meet(device_id), device_id=device_id, peer=peer.name)
 
     async def offer(self, place: Place) -> None:
         """Knock at a window whose place a person gave; it may take the place of waiting. Raises Busy."""

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
@@ -19,17 +20,13 @@ from msgspec.structs import replace
 from core.errors import LinkTimeout, Parked, UsageError
 from core.events import PlanLoaded, PlanProposed, Recovery
 from core.models.text.tokenizer import Tokens
-from core.node.answers.sessions import SavedSessions
-from core.node.commands import Commands
-from core.node.disks.conversations import Conversations
-from core.node.disks.transfers import Transfers
 from core.node.local_api import LocalApi
-from core.node.trust.trust_commands import TrustCommands
 from core.requests import ChatRequest, Message
 from core.sampling_options import Sampling
 from core.settings import Home
 from core.worker.messages import Token
 from tests.support.answers import TEXT, Desk, ids_of, model, tokens
+from tests.support.tasks import tasks_of
 from tui.cli import run
 from tui.cli.main import main
 from tui.cli.parser import parser
@@ -125,13 +122,9 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
     assert plan
     desk.bus.publish(PlanProposed(plan=plan))
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    rest: Any = dict.fromkeys(("planning", "recovery", "peers", "pairing", "speed", "search", "check"))
-    parts = (
-        SavedSessions.__new__(SavedSessions),
-        Conversations.__new__(Conversations),
-        TrustCommands.__new__(TrustCommands),
-    )
-    api = LocalApi(Commands(answers=desk.answers, **rest), *parts, Transfers.__new__(Transfers), desk.bus)
+    rest: Any = dict.fromkeys(("planning", "recovery", "sessions", "conversations", "transfers", "speed"), Mock())
+    more: Any = dict.fromkeys(("search", "check", "pairing", "trust"), Mock())
+    api = LocalApi(answers=desk.answers, bus=desk.bus, tasks=tasks_of(), **rest, **more)
     await api.start(desk.folder / "node.sock")
     yield desk
     desk.ends_all()
