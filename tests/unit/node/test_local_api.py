@@ -1,0 +1,119 @@
+"""The table of endpoints: what is asked comes in the path and in the body; a defect shows its place and no value."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, Final
+from unittest.mock import Mock
+
+import pytest
+
+from core.errors import NodeError, UsageError
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.disks.conversations import Conversations
+from core.node.local_api import LocalApi
+from core.requests import (
+    AnswerId,
+    ChatOptions,
+    Conversation,
+    ConversationId,
+    ConversationTitle,
+    Done,
+    SavedSession,
+    SessionName,
+)
+from core.sampling_options import Sampling
+from core.settings import Home
+from tests.support.tasks import tasks_of
+from tui.client import NodeClient
+
+PARTS: Final = "planning recovery answers sessions conversations transfers speed search check pairing trust"
+TYPED: Final = "what a person typed"
+ID: Final = "0123456789abcdef" * 2
+
+
+@asynccontextmanager
+async def serving(folder: Path, **parts: Any) -> AsyncIterator[tuple[NodeClient, Bus]]:
+    """An API with those parts, and a client of it."""
+    home, bus = Home(folder), Bus()
+    given: dict[str, Any] = {name: parts.get(name, Mock()) for name in PARTS.split()}
+    api = LocalApi(**given, bus=bus, tasks=tasks_of(Journal(folder / "log", "mac", bus)))
+    await api.start(home.socket)
+    try:
+        async with NodeClient(home) as client:
+            yield client, bus
+    finally:
+        await api.stop()
+
+
+class Sessions:
+    """Writes down what is asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+
+    def __getattr__(self, command: str) -> Any:
+        async def note(wanted: SessionName) -> SavedSession | Done:
+            self.asked.append((command, wanted.name))
+            return Done() if command == "delete" else SavedSession(name=wanted.name)
+
+        return note
+
+
+@pytest.mark.parametrize("name", ["trip", "stop", "a b", "été", "a/b", "../a", "..", ".", "a%2Fb", "?", "#", "{name}"])
+async def test_the_name_of_a_session_reaches_its_command_whole(tmp_path: Path, name: str) -> None:
+    sessions, wanted = Sessions(), SessionName(name=name)
+    async with serving(tmp_path, sessions=sessions) as (client, _):
+        assert (await client.session(wanted)).name == name
+        await client.save_session(wanted)
+        await client.load_session(wanted)
+        await client.delete_session(wanted)
+    assert sessions.asked == [(command, name) for command in ("show", "save", "load", "delete")]
+
+
+async def test_a_session_without_a_name_or_with_too_long_a_one_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, _):
+        for name in ("", "x" * 129):
+            with pytest.raises(UsageError):
+                await client.session(SessionName(name=name))
+
+
+async def test_a_conversation_is_kept_read_renamed_and_deleted_at_one_path(tmp_path: Path) -> None:
+    options = ChatOptions(sampling=Sampling(logit_bias={7: -1.5}, temperature=1), stop=("x",))
+    said = Conversation(id=ID, title="A trip", created_at=1, changed_at=2, options=options)
+    async with serving(tmp_path, conversations=Conversations(tmp_path / "kept", b"s" * 32)) as (client, _):
+        assert (await client.keep_conversation(said)).title == "A trip"
+        assert await client.conversation(ConversationId(id=ID)) == said
+        await client.rename_conversation(ConversationTitle(id=ID, title="Home"))
+        assert [each.title for each in await client.conversations()] == ["Home"]
+        with pytest.raises(UsageError):
+            await client.rename_conversation(ConversationTitle(id=ID, title=""))
+        await client.delete_conversation(ConversationId(id=ID))
+        assert await client.conversations() == []
+        with pytest.raises(UsageError):
+            await client._call("GET", "/v1/conversations/..%2F..%2Fidentity", None, Conversation)
+
+
+async def test_the_path_has_the_last_word_about_what_is_asked(tmp_path: Path) -> None:
+    answers = Mock()
+    answers.cancel.return_value = None
+    async with serving(tmp_path, answers=answers) as (client, _):
+        await client._call("POST", "/v1/chat/this/stop", AnswerId(request_id="that"), Done)
+    answers.cancel.assert_called_once_with("this")
+
+
+async def test_a_command_that_fails_by_a_defect_is_logged_with_its_place_only(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    trust = Mock()
+    trust.view.side_effect = KeyError(TYPED)
+    async with serving(tmp_path, trust=trust) as (client, bus):
+        with pytest.raises(NodeError, match="HTTP 500"):
+            await client.trust()
+    (line,) = bus.now.logs
+    assert line.text.startswith("A command failed by a defect: KeyError at core/node/local_api.py:")
+    assert TYPED not in line.text
+    assert TYPED not in "".join(capfd.readouterr())
