@@ -17,7 +17,7 @@ from tui.app import MaclusterApp
 from tui.cli.demo import DEMO_MODEL, Demo
 from tui.client import NodeClient
 from tui.screens.hop import HopScreen
-from tui.state.hop_points import HOP_WINDOW_S
+from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import Hop
 from tui.state.phases import points_of
 

@@ -20,7 +20,7 @@ from tui.widgets.banner import Banner
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.chat_title import ChatTitle
 from tui.widgets.cluster_strip import ClusterStrip
-from tui.widgets.hop_pane import HopPane
+from tui.widgets.hop_table import HopPane
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.log_view import LogPane
 from tui.widgets.peer_pane import PeerPane

@@ -21,7 +21,7 @@ from tui.state.hop_history import last_of
 from tui.state.hops import Hop, Ring, ring_of
 from tui.state.phases import WINDOWS_S, points_of
 from tui.state.state import UiState, washed
-from tui.widgets.hop_text import (
+from tui.widgets.hop_details import (
     SpeedTest,
     chart_content,
     frames_word,

@@ -1,4 +1,4 @@
-"""What the hops did longer ago than the last minute, in fewer points. Pure."""
+"""What the hops did between two samples of the node, for the last minute, and for an hour in fewer points. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,85 @@ from typing import Final
 
 import msgspec
 
-from tui.state.hop_points import HopPoint
+from core.events import HopSample, Value
 
+HOP_WINDOW_S: Final = 60.0
 PAST_S: Final = 3600.0
 GRAIN_S: Final = 10.0
+_NO_HOP: Final = HopSample(
+    source="", target="", frames=0, bytes=0, compute_s=0, codec_s=0, seal_s=0, send_s=0, wait_s=0, open_s=0
+)
+
 _TIMES: Final = ("compute_s", "codec_s", "seal_s", "send_s", "wire_s", "open_s", "source_s", "target_s")
 _SUMS: Final = ("frames", "bytes", *_TIMES)
+
+
+class HopPoint(Value, frozen=True, kw_only=True):
+    """What one hop did between two samples, in seconds over all `frames`. `first` marks the first sample of a request,
+    which holds its prefill.
+
+    The sender computes for `compute_s`; both ends pack, seal and open for `seal_s`, of which `codec_s` and `open_s` are
+    parts; a frame is on its way for `wire_s`, which is the sending, `send_s`, and half a round trip each. `source_s` is
+    all that the sender did, `target_s` how long the receiver waited and opened: for the Mac at which the ring begins
+    and ends they are, together, a turn by its clock.
+    """
+
+    source: str
+    target: str
+    at: float
+    frames: int
+    bytes: int
+    compute_s: float
+    seal_s: float
+    wire_s: float
+    source_s: float
+    target_s: float
+    first: bool
+    codec_s: float = 0.0
+    send_s: float = 0.0
+    open_s: float = 0.0
+
+    @property
+    def transfer_s(self) -> float:
+        """What the hop adds to the time of a token."""
+        return self.seal_s + self.wire_s
+
+
+def point_of(
+    base: tuple[HopSample, ...], sample: HopSample, now: float
+) -> tuple[tuple[HopSample, ...], HopPoint | None]:
+    """What the hop of `sample` did since the one of it in `base`; None for nothing. Samples are sums, and a new sum
+    begins whenever the ring was idle: in the `base` of the next one `sample` takes the place of the one before.
+    """
+    pair = (sample.source, sample.target)
+    before = next((s for s in base if (s.source, s.target) == pair), None)
+    fresh = before is None or before.since != sample.since or before.frames > sample.frames
+    since = _NO_HOP if fresh or before is None else before
+    base = (*(s for s in base if (s.source, s.target) != pair), sample)
+    frames = sample.frames - since.frames
+    if frames <= 0:
+        return base, None
+
+    def spent(*fields: str) -> float:
+        seconds: float = sum(getattr(sample, f) - getattr(since, f) for f in fields)
+        return max(0.0, seconds)
+
+    return base, HopPoint(
+        source=sample.source,
+        target=sample.target,
+        at=now,
+        frames=frames,
+        bytes=sample.bytes - since.bytes,
+        compute_s=spent("compute_s"),
+        seal_s=spent("codec_s", "seal_s", "open_s"),
+        wire_s=spent("send_s") + frames * (sample.rtt_s or 0.0) / 2,
+        source_s=spent("compute_s", "codec_s", "seal_s", "send_s"),
+        target_s=spent("wait_s", "open_s"),
+        first=fresh,
+        codec_s=spent("codec_s"),
+        send_s=spent("send_s"),
+        open_s=spent("open_s"),
+    )
 
 
 def faded(past: tuple[HopPoint, ...], leaving: tuple[HopPoint, ...], now: float) -> tuple[HopPoint, ...]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tui.state.hop_history import last_of
-from tui.state.hop_points import HopPoint
+from tui.state.hop_history import HopPoint, last_of
 from tui.state.state import UiState
 
 RECENT_POINTS = 4

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from tui.state.hop_points import HOP_WINDOW_S, HopPoint
+from tui.state.hop_history import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Ring
 from tui.state.state import UiState
 

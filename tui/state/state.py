@@ -33,8 +33,7 @@ from core.events import (
 from core.requests import PlanRequest, UnfinishedAnswer
 from core.text import clean_text
 from tui.state.chats import Chat
-from tui.state.hop_history import faded
-from tui.state.hop_points import HOP_WINDOW_S, HopPoint, point_of
+from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
 from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")

@@ -21,11 +21,11 @@ from tui.state.format import (
     scale_top,
     spark,
 )
-from tui.state.hop_points import HOP_WINDOW_S
+from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import ring_of
 from tui.state.recovery import mac_mark, part_mark
 from tui.state.state import UiState
-from tui.widgets.hop_pane import duration_short
+from tui.widgets.hop_table import duration_short
 from tui.widgets.layer_bar import layer_bar
 from tui.widgets.text_view import TextView
 

@@ -35,7 +35,7 @@ from tui.screens.trust import TrustScreen
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.conversation_list import ConversationList
 from tui.widgets.fit_preview import FitPreview
-from tui.widgets.hop_pane import HopPane
+from tui.widgets.hop_table import HopPane
 from tui.widgets.log_view import LogPane, LogView
 from tui.widgets.mac_list import MacList
 from tui.widgets.model_list import ModelList

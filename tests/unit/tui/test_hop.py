@@ -10,12 +10,11 @@ from core.events import HopSample, Peer, Progress, Snapshot
 from core.requests import SpeedResult
 from tests.support.told import PLAN
 from tui.state import state
-from tui.state.hop_history import PAST_S, faded, last_of
-from tui.state.hop_points import HOP_WINDOW_S, HopPoint
+from tui.state.hop_history import HOP_WINDOW_S, PAST_S, HopPoint, faded, last_of
 from tui.state.hops import Hop, ring_of
 from tui.state.phases import CABLE_RTT_S, phases_of, points_of, spread_of, worth_of
 from tui.state.state import UiState
-from tui.widgets.hop_text import (
+from tui.widgets.hop_details import (
     ROWS,
     SpeedTest,
     bar_rows,

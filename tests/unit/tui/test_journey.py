@@ -15,7 +15,7 @@ from tui.state import state
 from tui.state.hops import Ring, ring_of
 from tui.state.journey import ROUND_S, Journey, journey_of, place
 from tui.state.state import UiState
-from tui.widgets.hop_pane import hops_content, percent
+from tui.widgets.hop_table import hops_content, percent
 from tui.widgets.journey_bar import JourneyBar, journey_content
 from tui.widgets.layer_bar import layer_bar, part_starts
 

@@ -26,7 +26,7 @@ from tui.widgets.banner import banner_content
 from tui.widgets.chat_log import empty_content
 from tui.widgets.cluster_strip import strip_content
 from tui.widgets.fit_preview import fit_content
-from tui.widgets.hop_pane import hops_content
+from tui.widgets.hop_table import hops_content
 from tui.widgets.key_bar import Key, keys_content
 from tui.widgets.markdown_chunks import NOTHING, Piece, grown
 from tui.widgets.message_view import foot_content

@@ -11,7 +11,7 @@ from core.errors import Problem
 from core.events import Progress
 from core.requests import SpeedResult
 from tui.state.format import BAD, DIM, STEPS, WARN, between, columns, count, duration, fit, gauge, scale_top, spark
-from tui.state.hop_points import HOP_WINDOW_S, HopPoint
+from tui.state.hop_history import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Hop, Ring
 from tui.state.phases import CABLE_RTT_S, WORTH_SAYING, Phases, phases_of, points_of, samples_of, spread_of, worth_of
 from tui.state.state import UiState

@@ -1,4 +1,4 @@
-"""Pane 3: how long every hop takes."""
+"""Pane 3, the hop table: how long every hop takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from textual.content import Content
 from tui.control.bindings import bindings
 from tui.control.keymap import HOPS, PANE
 from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, spark
-from tui.state.hop_points import HOP_WINDOW_S
+from tui.state.hop_history import HOP_WINDOW_S
 from tui.state.hops import Hop, Ring, Shares, ring_of
 from tui.state.state import UiState
 from tui.widgets.pane import Drawing, Pane
