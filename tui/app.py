@@ -156,7 +156,7 @@ class MaclusterApp(App[None], inherit_bindings=False):
         self.conversations.look(new)
         self.dashboard.show(new)
         for screen in self.screen_stack[1:]:
-            if isinstance(screen, Follower) and screen.is_mounted:  # before that, it has nothing to draw on
+            if isinstance(screen, Follower):
                 screen.show(new)
         self.refresh_bindings()  # what can be done now may be something else
 

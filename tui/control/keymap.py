@@ -20,6 +20,32 @@ class Action(NamedTuple):
     priority: bool = False
 
 
+def _cursor(name: str, thing: str) -> tuple[Action, ...]:
+    """What moves the cursor of every list; `thing` is what a row is."""
+    return (
+        Action(f"mc.{name}-down", "j", "cursor_down", "Down", f"Next {thing}"),
+        Action(f"mc.{name}-up", "k", "cursor_up", "Up", f"Previous {thing}"),
+    )
+
+
+def _parts(name: str, whole: str = "screen") -> tuple[Action, ...]:
+    """What moves the focus on every screen and in every dialog."""
+    return (
+        Action(f"mc.{name}-next", "tab", "app.focus_next", "Next", f"Next part of the {whole}"),
+        Action(f"mc.{name}-previous", "shift+tab", "app.focus_previous", "Previous", f"Previous part of the {whole}"),
+    )
+
+
+def _scroll(name: str) -> tuple[Action, ...]:
+    """What scrolls every text."""
+    return (
+        Action(f"mc.{name}-down", "j", "scroll_down", "Down", "Scroll down"),
+        Action(f"mc.{name}-up", "k", "scroll_up", "Up", "Scroll up"),
+        Action(f"mc.{name}-top", "g", "scroll_home", "Top", "To the top"),
+        Action(f"mc.{name}-end", "G", "scroll_end", "End", "To the end"),
+    )
+
+
 APP = (
     Action("mc.palette", "ctrl+p", "command_palette", "Palette", "All commands", footer=True),
     Action("mc.models", "ctrl+o", "open('models')", "Models", "Choose a model", footer=True),
@@ -66,10 +92,7 @@ DASHBOARD = (
 
 PANE = (
     Action("mc.pane-copy", "y", "copy_text", "Copy", "Copy the text of this pane", footer=True),
-    Action("mc.pane-down", "j", "scroll_down", "Down", "Scroll down"),
-    Action("mc.pane-up", "k", "scroll_up", "Up", "Scroll up"),
-    Action("mc.pane-top", "g", "scroll_home", "Top", "To the top"),
-    Action("mc.pane-end", "G", "scroll_end", "End", "To the end"),
+    *_scroll("pane"),
 )
 
 CHAT = (
@@ -101,8 +124,7 @@ RECOVERY = (
     Action("mc.recovery-4", "4", "choose(4)", "Fourth", "The fourth choice", footer=True),
     Action("mc.recovery-choose", "enter", "select", "Choose", "Choose what the cursor is on"),
     Action("mc.recovery-logs", "l", "app.open('logs')", "Logs", "What the nodes say of it", footer=True),
-    Action("mc.recovery-down", "j", "cursor_down", "Down", "Next choice"),
-    Action("mc.recovery-up", "k", "cursor_up", "Up", "Previous choice"),
+    *_cursor("recovery", "choice"),
 )
 
 LOGS = (
@@ -110,10 +132,7 @@ LOGS = (
     Action("mc.log-level", "l", "level", "Level", "Least level to show", footer=True),
     Action("mc.log-mac", "m", "mac", "Mac", "Only the lines of one Mac, the next one, or of all"),
     Action("mc.log-copy", "y", "copy_lines", "Copy", "Copy the lines", footer=True),
-    Action("mc.log-down", "j", "scroll_down", "Down", "Scroll down"),
-    Action("mc.log-up", "k", "scroll_up", "Up", "Scroll up"),
-    Action("mc.log-top", "g", "scroll_home", "Top", "To the top"),
-    Action("mc.log-end", "G", "scroll_end", "End", "To the end"),
+    *_scroll("log"),
 )
 
 LOG_PANE = (Action("mc.log-open", "enter,z", "app.open('logs')", "All", "All lines, with filters", footer=True),)
@@ -138,30 +157,26 @@ LOGS_SCREEN = (
     Action("mc.logs-filter", "slash", "filter", "Filter", "Show only lines that hold a text", footer=True),
     Action("mc.logs-file", "o", "file", "File", "Say where the log file is, and copy its path", footer=True),
     Action("mc.logs-leave", "f2,z", "leave", "Leave", "Back to the dashboard"),
-    Action("mc.logs-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
-    Action("mc.logs-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    *_parts("logs"),
     Action("mc.logs-back", "escape", "back", "Back", "Clear the filter, or go back", footer=True),
 )
 
 SESSION_LIST = (
     Action("mc.session-load", "enter", "select", "Load", "Go on with this conversation", footer=True),
-    Action("mc.session-down", "j", "cursor_down", "Down", "Next conversation"),
-    Action("mc.session-up", "k", "cursor_up", "Up", "Previous conversation"),
+    *_cursor("session", "conversation"),
 )
 
 SESSIONS = (
     Action("mc.session-save", "s", "save", "Save", "Keep the conversation of the chat under a name", footer=True),
     Action("mc.session-delete", "x", "delete", "Delete", "Delete this one, and its key", footer=True),
     Action("mc.sessions-leave", "f2", "leave", "Leave", "Back to the dashboard"),
-    Action("mc.sessions-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
-    Action("mc.sessions-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    *_parts("sessions"),
     Action("mc.sessions-back", "escape", "back", "Back", "Stop waiting, or go back", footer=True),
 )
 
 MODEL_LIST = (
     Action("mc.load", "enter", "select", "Load", "Load the model over the paired Macs", footer=True),
-    Action("mc.model-down", "j", "cursor_down", "Down", "Next model"),
-    Action("mc.model-up", "k", "cursor_up", "Up", "Previous model"),
+    *_cursor("model", "model"),
 )
 
 MODELS = (
@@ -178,8 +193,7 @@ MODELS = (
     Action("mc.stop-transfer", "x", "stop_transfer", "Stop", "Stop what is downloaded or copied; asks first"),
     Action("mc.unload", "u", "app.unload", "Unload", "Unload the model, or cancel its loading"),
     Action("mc.models-leave", "f2", "leave", "Leave", "Back to the dashboard; a load goes on"),
-    Action("mc.models-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
-    Action("mc.models-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    *_parts("models"),
     Action("mc.models-back", "escape", "back", "Back", "Cancel loading, clear the filter, or go back", footer=True),
 )
 
@@ -188,27 +202,19 @@ PAIRING = (
     Action("mc.pairing-done", "enter", "done", "Close", "Close the dialog, once it has ended"),
     Action("mc.pairing-key", "f", "fingerprint", "Key", "The whole fingerprint of the other key", priority=True),
     Action("mc.pairing-stop", "escape", "stop", "Leave", "Leave; a pairing under way is stopped, and nothing kept"),
-    Action("mc.pairing-next", "tab", "app.focus_next", "Next", "Next part of the dialog"),
-    Action("mc.pairing-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
+    *_parts("pairing", "dialog"),
     Action("mc.pairing-help", "f1", "app.help", "Help", "Help for pairing", footer=True),
     Action("mc.pairing-quit", "ctrl+q", "app.quit", "Quit", "Quit; the pairing is stopped"),
 )
 
-MAC_LIST = (
-    Action("mc.mac-down", "j", "cursor_down", "Down", "Next Mac"),
-    Action("mc.mac-up", "k", "cursor_up", "Up", "Previous Mac"),
-)
+MAC_LIST = _cursor("mac", "Mac")
 
-ROW_LIST = (
-    Action("mc.row-down", "j", "cursor_down", "Down", "Next row"),
-    Action("mc.row-up", "k", "cursor_up", "Up", "Previous row"),
-)
+ROW_LIST = _cursor("row", "row")
 
 BATCH = (
     Action("mc.batch-stop", "x", "stop", "Stop", "Stop the answer under the cursor", footer=True),
     Action("mc.batch-leave", "f2", "back", "Leave", "Back to the dashboard"),
-    Action("mc.batch-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
-    Action("mc.batch-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    *_parts("batch"),
     Action("mc.batch-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
 
@@ -221,21 +227,18 @@ TRUST = (
     Action("mc.trust-words", "w", "words", "Words", "New recovery words; old ones are void", footer=True),
     Action("mc.trust-recover", "r", "recover", "Recover", "Make this Mac admin by recovery words"),
     Action("mc.trust-decide", "d", "decide", "Decide", "Decide which of two rosters is right"),
-    Action("mc.trust-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
-    Action("mc.trust-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    *_parts("trust"),
     Action("mc.trust-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
 
 TOPOLOGY_LIST = (
     Action("mc.ring-load", "enter", "select", "Load", "Load the model in this topology; asks first", footer=True),
-    Action("mc.ring-down", "j", "cursor_down", "Down", "Next topology"),
-    Action("mc.ring-up", "k", "cursor_up", "Up", "Previous topology"),
+    *_cursor("ring", "topology"),
 )
 
 TOPOLOGY = (
     Action("mc.ring-leave", "f2", "back", "Leave", "Back to the dashboard"),
-    Action("mc.ring-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
-    Action("mc.ring-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    *_parts("ring"),
     Action("mc.ring-back", "escape", "back", "Back", "Back; nothing is changed", footer=True),
 )
 
@@ -256,8 +259,7 @@ SPLIT = (
 
 ASKING = (
     Action("mc.ask-no", "escape", "no", "No", "No: nothing is changed", footer=True),
-    Action("mc.ask-next", "tab", "app.focus_next", "Next", "Next part of the dialog"),
-    Action("mc.ask-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the dialog"),
+    *_parts("ask", "dialog"),
 )
 
 HELP = (Action("mc.help-close", "escape,f1", "close", "Close", "Clear what was typed, or close the help", footer=True),)
@@ -304,8 +306,7 @@ CHECK = (
 
 CONVERSATION_LIST = (
     Action("mc.conversation-open", "enter", "select", "Open", "Open this conversation in the chat", footer=True),
-    Action("mc.conversation-down", "j", "cursor_down", "Down", "Next conversation"),
-    Action("mc.conversation-up", "k", "cursor_up", "Up", "Previous conversation"),
+    *_cursor("conversation", "conversation"),
 )
 
 CONVERSATIONS = (
@@ -315,8 +316,7 @@ CONVERSATIONS = (
     Action("mc.conversations-export", "e", "export", "Export", "Export this one to a file", footer=True),
     Action("mc.conversations-delete", "x", "delete", "Delete", "Delete this one, and its key; asks first", footer=True),
     Action("mc.conversations-leave", "f2", "leave", "Leave", "Back to the dashboard"),
-    Action("mc.conversations-next", "tab", "app.focus_next", "Next", "Next part of the screen"),
-    Action("mc.conversations-previous", "shift+tab", "app.focus_previous", "Previous", "Previous part of the screen"),
+    *_parts("conversations"),
     Action("mc.conversations-back", "escape", "back", "Back", "Clear the filter, or go back", footer=True),
 )
 

@@ -81,6 +81,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._label = Static(markup=False)
         # one line for digits and address: hiding one that has the focus would take the focus from the other
         self._line = Line(compact=True)
+        self._asked = Horizontal(self._label, self._line, id="asked")
         self._about = TextView(id="about")
         self._end = TextView(id="end")
         self._box = Vertical(id="pairing")
@@ -88,9 +89,7 @@ digits. Where the Macs do not find each other, type the address that the other o
     def compose(self) -> ComposeResult:
         """Words, digits, the line to type in, words."""
         with self._box:
-            yield from (self._say, self._macs, self._digits)
-            yield Horizontal(self._label, self._line, id="asked")
-            yield from (self._about, self._end)
+            yield from (self._say, self._macs, self._digits, self._asked, self._about, self._end)
 
     def on_mount(self) -> None:
         """Begin, or go on with what another window of this Mac began."""
@@ -175,7 +174,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._line.placeholder = "six digits" if wants_digits else "HOST:PORT, if the Macs do not find each other"
         self._line.disabled = self._is_typed
         self._label.update(f"{fit(name, 24).rstrip()} shows  " if wants_digits else "its address  ")
-        self.query_one("#asked").display = state in ("compare", "waiting")
+        self._asked.display = state in ("compare", "waiting")
 
     def _list(self) -> None:
         found = strangers(self._state)

@@ -6,18 +6,17 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from core.requests import ConversationInfo
 from tui.control.bindings import bindings
 from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
+from tui.widgets.pointed_list import PointedList
 
 PREVIEW_LINES = 40
 
 
-class ConversationList(OptionList):
+class ConversationList(PointedList[ConversationInfo]):
     """A line a conversation, the newest first."""
 
     HELP = """The conversations that are kept on this Mac, each in a sealed file. ● is on screen, ✗ cannot be read.
@@ -28,36 +27,23 @@ What is said is saved by itself. A private conversation (v in the chat) is not."
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CONVERSATION_LIST)]
 
     def __init__(self) -> None:
-        super().__init__(id="conversations", markup=False)
-        self._infos: tuple[ConversationInfo, ...] = ()
+        super().__init__(id="conversations")
         self._open = ""
         self._now = 0.0
 
     def show(self, infos: tuple[ConversationInfo, ...], open_id: str, now: float) -> None:
-        """List `infos`; the cursor stays on the one it was on."""
-        pointed = self.pointed
-        self._infos, self._open, self._now = infos, open_id, now
-        self._draw(pointed.id if pointed is not None else open_id)
+        """List `infos`; the cursor begins on the one that is open."""
+        self._open = self._first = open_id
+        self._now = now
+        self.list_items(infos)
 
-    @property
-    def pointed(self) -> ConversationInfo | None:
-        """The one under the cursor."""
-        at = self.highlighted
-        return self._infos[at] if at is not None and at < len(self._infos) else None
+    def key_of(self, item: ConversationInfo) -> str:
+        """Its id."""
+        return item.id
 
-    def on_resize(self) -> None:
-        """Another width: draw again."""
-        pointed = self.pointed
-        self._draw(pointed.id if pointed is not None else "")
-
-    def _draw(self, name: str) -> None:
-        width = self.scrollable_content_region.width
-        if width <= 0:
-            return
-        self.clear_options()
-        self.add_options([Option(row_content(i, self._open, self._now, width)) for i in self._infos])
-        ids = [info.id for info in self._infos]
-        self.highlighted = ids.index(name) if name in ids else 0 if ids else None
+    def rows_of(self, items: tuple[ConversationInfo, ...], width: int) -> list[Content]:
+        """A row a conversation."""
+        return [row_content(info, self._open, self._now, width) for info in items]
 
 
 def head_content(width: int) -> Content:

@@ -6,16 +6,15 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from core.requests import TrustedMac
 from tui.control.bindings import bindings
 from tui.control.keymap import MAC_LIST
 from tui.state.format import DIM, fit, trust_mark
+from tui.widgets.pointed_list import PointedList
 
 
-class MacList(OptionList):
+class MacList(PointedList[TrustedMac]):
     """A line a Mac; the cursor decides whom the details and the keys are about."""
 
     HELP = """Who is trusted how far. ◆ paired, ◇ seen, ○ unpaired, ✗ blocked: prompts go \
@@ -28,36 +27,19 @@ to paired Macs only, and a plan is trusted as far as its weakest Mac.
 
     def __init__(self, device_id: str = "") -> None:
         """The cursor begins on the Mac with that id."""
-        super().__init__(id="macs", markup=False)
-        self._macs: tuple[TrustedMac, ...] = ()
-        self._first_id = device_id
+        super().__init__(id="macs", first=device_id)
 
     def show(self, macs: tuple[TrustedMac, ...]) -> None:
-        """List `macs`; the cursor stays on the Mac it was on."""
-        if macs != self._macs:
-            pointed = self.pointed
-            self._macs = macs
-            self._draw(pointed.device_id if pointed else self._first_id)
+        """List `macs`."""
+        self.list_items(macs)
 
-    @property
-    def pointed(self) -> TrustedMac | None:
-        """The Mac under the cursor."""
-        at = self.highlighted
-        return self._macs[at] if at is not None and at < len(self._macs) else None
+    def key_of(self, item: TrustedMac) -> str:
+        """Its device id."""
+        return item.device_id
 
-    def on_resize(self) -> None:
-        """Another width: draw again."""
-        pointed = self.pointed
-        self._draw(pointed.device_id if pointed else self._first_id)
-
-    def _draw(self, device_id: str) -> None:
-        width = self.scrollable_content_region.width
-        if width <= 0:
-            return
-        self.clear_options()
-        self.add_options([Option(row_content(m, self._macs, width)) for m in self._macs])
-        ids = [m.device_id for m in self._macs]
-        self.highlighted = ids.index(device_id) if device_id in ids else 0 if ids else None
+    def rows_of(self, items: tuple[TrustedMac, ...], width: int) -> list[Content]:
+        """A row a Mac."""
+        return [row_content(mac, items, width) for mac in items]
 
 
 def head_content(macs: tuple[TrustedMac, ...], width: int) -> Content:

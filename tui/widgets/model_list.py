@@ -6,8 +6,6 @@ from typing import ClassVar, Literal
 
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from core.events import Plan, Snapshot
 from core.requests import ModelChoice
@@ -15,12 +13,13 @@ from tui.control.bindings import bindings
 from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_words, names_of, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
+from tui.widgets.pointed_list import PointedList
 
 Order = Literal["best fit", "size", "name"]
 ORDERS: tuple[Order, ...] = ("best fit", "size", "name")
 
 
-class ModelList(OptionList):
+class ModelList(PointedList[ModelChoice]):
     """A line a model; the cursor decides what the preview shows."""
 
     HELP = """Models on the disks of the linked Macs, and how each would fit. ✓ fits, ▲ fits but is not on every disk \
@@ -33,43 +32,21 @@ ring, bits of keys and values) is what Enter loads."""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(MODEL_LIST)]
 
     def __init__(self) -> None:
-        super().__init__(id="models", markup=False)
-        self._choices: tuple[ModelChoice, ...] = ()
-        self._rows: list[Content] = []
+        super().__init__(id="models")
         self._now = Snapshot()
 
     def show(self, choices: tuple[ModelChoice, ...], now: Snapshot) -> None:
-        """List `choices`; the cursor stays on the model it was on."""
-        pointed = self.pointed
-        self._choices, self._now = choices, now
-        self._draw(pointed.name if pointed is not None else "")
+        """List `choices`."""
+        self._now = now
+        self.list_items(choices)
 
-    @property
-    def pointed(self) -> ModelChoice | None:
-        """The model under the cursor."""
-        at = self.highlighted
-        return self._choices[at] if at is not None and at < len(self._choices) else None
+    def key_of(self, item: ModelChoice) -> str:
+        """Its name."""
+        return item.name
 
-    def on_resize(self) -> None:
-        """Another width: draw again."""
-        pointed = self.pointed
-        self._draw(pointed.name if pointed is not None else "")
-
-    def _draw(self, name: str) -> None:
-        width = self.scrollable_content_region.width
-        if width <= 0:
-            return
-        rows = [row_content(choice, self._now, width) for choice in self._choices]
-        if len(rows) == len(self._rows):
-            for at, (new, old) in enumerate(zip(rows, self._rows, strict=True)):
-                if not new.is_same(old):
-                    self.replace_option_prompt_at_index(at, new)
-        else:
-            self.clear_options()
-            self.add_options([Option(row) for row in rows])
-        self._rows = rows
-        names = [choice.name for choice in self._choices]
-        self.highlighted = names.index(name) if name in names else 0 if names else None
+    def rows_of(self, items: tuple[ModelChoice, ...], width: int) -> list[Content]:
+        """A row a model."""
+        return [row_content(choice, self._now, width) for choice in items]
 
 
 def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:

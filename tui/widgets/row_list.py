@@ -7,13 +7,12 @@ from typing import ClassVar
 from rich.cells import cell_len
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from core.events import BatchRow, RowState
 from tui.control.bindings import bindings
 from tui.control.keymap import ROW_LIST
 from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
+from tui.widgets.pointed_list import PointedList
 
 _MARKS: dict[RowState, Mark] = {
     "waiting": Mark("○", "waiting", DIM),
@@ -23,7 +22,7 @@ _MARKS: dict[RowState, Mark] = {
 _BAR = 8
 
 
-class RowList(OptionList):
+class RowList(PointedList[BatchRow]):
     """A line a row; the cursor decides which answer a key is about."""
 
     HELP = """Every request that this Mac leads: ● writing its answer, ◌ reading its prompt, ○ waiting for a row.
@@ -35,53 +34,25 @@ memory already. tok/s counts from the first token of the answer."""
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(ROW_LIST)]
 
     def __init__(self) -> None:
-        super().__init__(id="rows", markup=False)
-        self._rows: tuple[BatchRow, ...] = ()
+        super().__init__(id="rows")
         self._ours = ""
-        self._listed: list[str] = []  # ids of the rows that are drawn
-        self._shown: list[Content] = []
 
     def show(self, rows: tuple[BatchRow, ...], ours: str) -> None:
-        """List `rows`; `ours` is the id of the answer in the chat. The cursor stays on the row it was on."""
-        if (rows, ours) != (self._rows, self._ours):
-            pointed = self.pointed
-            self._rows, self._ours = rows, ours
-            if [row.request_id for row in rows] == self._listed:
-                self._draw_changes()
-            else:
-                self._draw(pointed)
+        """List `rows`; `ours` is the id of the answer in the chat."""
+        self._ours = ours
+        self.list_items(rows)
 
-    @property
-    def pointed(self) -> BatchRow | None:
-        """The row under the cursor."""
-        at = self.highlighted
-        return self._rows[at] if at is not None and at < len(self._rows) else None
+    def key_of(self, item: BatchRow) -> str:
+        """The id of its request."""
+        return item.request_id
 
-    def on_resize(self) -> None:
-        """Another width: draw again."""
-        self._draw(self.pointed)
+    def rows_of(self, items: tuple[BatchRow, ...], width: int) -> list[Content]:
+        """A line a row."""
+        return rows_content(items, self._ours, width)
 
-    def _draw(self, pointed: BatchRow | None) -> None:
-        if self._width <= 0:
-            return
-        before = self.highlighted or 0
-        self._shown = rows_content(self._rows, self._ours, self._width)
-        self.clear_options()
-        self.add_options([Option(line) for line in self._shown])
-        self._listed = ids = [row.request_id for row in self._rows]
-        at = ids.index(pointed.request_id) if pointed and pointed.request_id in ids else min(before, len(ids) - 1)
-        self.highlighted = at if ids else None
-
-    def _draw_changes(self) -> None:
-        lines = rows_content(self._rows, self._ours, self._width)
-        for at, (line, shown) in enumerate(zip(lines, self._shown, strict=True)):
-            if not line.is_same(shown):
-                self.replace_option_prompt_at_index(at, line)
-        self._shown = lines
-
-    @property
-    def _width(self) -> int:
-        return self.scrollable_content_region.width
+    def place_without(self, before: int) -> int:
+        """Where it was: what has ended makes room for the next one."""
+        return min(before, len(self._items) - 1)
 
 
 def head_content(width: int) -> Content:

@@ -7,19 +7,18 @@ from typing import ClassVar
 
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from core.requests import SavedSession
 from tui.control.bindings import bindings
 from tui.control.keymap import SESSION_LIST
 from tui.state.format import BAD, DIM, count, fit
+from tui.widgets.pointed_list import PointedList
 
 NAME = 24
 _TOKENS, _SIZE, _WHEN = 8, 10, 18
 
 
-class SessionList(OptionList):
+class SessionList(PointedList[SavedSession]):
     """A cursor over them."""
 
     HELP = """Conversations that were kept with what every Mac held of them, so that they go on at once: nothing is \
@@ -32,26 +31,19 @@ Enter goes on with one, over any split of the same model; it takes the place of 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SESSION_LIST)]
 
     def __init__(self) -> None:
-        super().__init__(id="sessions", markup=False)
-        self._shown: tuple[SavedSession, ...] = ()
-        self._width = 0
-
-    @property
-    def pointed(self) -> SavedSession | None:
-        """The one under the cursor."""
-        return self._shown[self.highlighted] if self.highlighted is not None and self._shown else None
+        super().__init__(id="sessions")
 
     def show(self, sessions: tuple[SavedSession, ...]) -> None:
-        """List them; the cursor stays on its name."""
-        width = self.scrollable_content_region.width
-        if width <= 0 or (sessions, width) == (self._shown, self._width):
-            return
-        name = self.pointed.name if self.pointed else ""
-        self._shown, self._width = sessions, width
-        self.clear_options()
-        self.add_options([Option(session_content(each, width)) for each in sessions])
-        names = [each.name for each in sessions]
-        self.highlighted = names.index(name) if name in names else 0 if names else None
+        """List them."""
+        self.list_items(sessions)
+
+    def key_of(self, item: SavedSession) -> str:
+        """Its name."""
+        return item.name
+
+    def rows_of(self, items: tuple[SavedSession, ...], width: int) -> list[Content]:
+        """A line a session."""
+        return [session_content(each, width) for each in items]
 
 
 def head_content(width: int) -> Content:

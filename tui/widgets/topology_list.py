@@ -7,19 +7,18 @@ from typing import ClassVar, Final, get_args
 
 from textual.binding import BindingType
 from textual.content import Content
-from textual.widgets import OptionList
-from textual.widgets.option_list import Option
 
 from core.events import Topology
 from core.requests import PlanPreview
 from tui.control.bindings import bindings
 from tui.control.keymap import TOPOLOGY_LIST
+from tui.widgets.pointed_list import PointedList
 from tui.widgets.topology_text import Now, row_content
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 
 
-class TopologyList(OptionList):
+class TopologyList(PointedList[Topology]):
     """A line a topology; the cursor decides which one the details are about."""
 
     HELP = """Who embeds the words, and who has the output that chooses the next one: that decides which Mac can read \
@@ -32,14 +31,15 @@ what the answer may be.
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(TOPOLOGY_LIST)]
 
     def __init__(self) -> None:
-        super().__init__(*(Option("") for _ in TOPOLOGIES), id="topologies", markup=False)
+        super().__init__(id="topologies", items=TOPOLOGIES)
         self.border_title = Content("Topologies")  # its frame is the box around it; help is headed by this
-        self._rows: list[Content] = []
+        self._previews: Mapping[Topology, PlanPreview] = {}
+        self._now: Now | None = None
 
     @property
     def pointed(self) -> Topology:
         """The topology under the cursor."""
-        return TOPOLOGIES[self.highlighted or 0]
+        return super().pointed or TOPOLOGIES[0]
 
     def point(self, topology: Topology) -> None:
         """Move the cursor there."""
@@ -47,11 +47,14 @@ what the answer may be.
 
     def show(self, previews: Mapping[Topology, PlanPreview], now: Now) -> None:
         """What is known of each."""
-        width = self.scrollable_content_region.width
-        if width <= 0:
-            return
-        rows = [row_content(each, previews.get(each), now, width) for each in TOPOLOGIES]
-        for at, row in enumerate(rows):
-            if at >= len(self._rows) or not row.is_same(self._rows[at]):
-                self.replace_option_prompt_at_index(at, row)
-        self._rows = rows
+        self._previews, self._now = previews, now
+        self.list_items(TOPOLOGIES)
+
+    def key_of(self, item: Topology) -> str:
+        """Its name."""
+        return item
+
+    def rows_of(self, items: tuple[Topology, ...], width: int) -> list[Content]:
+        """A line a topology; empty ones before the first `show`."""
+        now, previews = self._now, self._previews
+        return [row_content(each, previews.get(each), now, width) if now else Content("") for each in items]
