@@ -67,7 +67,7 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int]
             await sees(pilot, "2 conversations", "● first", "✗ bad")
             assert isinstance(app.screen, SessionsScreen)
             rows = app.screen.list
-            rows.highlighted = next(n for n in range(2) if rows._shown[n].name == "first")
+            rows.highlighted = next(n for n in range(2) if rows._items[n].name == "first")
             await pilot.press("enter")
             await until(pilot, lambda: bool(app.state.turns) and app.state.turns[-1].text == said)
             await until(pilot, lambda: len(app.screen_stack) == 1)
@@ -75,7 +75,7 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int]
             await sees(pilot, "● first")
             assert isinstance(app.screen, SessionsScreen)
             rows = app.screen.list
-            rows.highlighted = next(n for n in range(2) if rows._shown[n].name == "first")
+            rows.highlighted = next(n for n in range(2) if rows._items[n].name == "first")
             await pilot.press("x")
             await sees(pilot, "Delete first?", "Keep it")
             await pilot.press("down", "enter")
