@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +16,17 @@ import pytest
 from mlx.utils import tree_flatten
 from mlx_lm.utils import load_model
 
+from core.bench.local_ring import local_ring
+from core.engine.ring_model import RingModel
 from core.events import Topology
 from core.settings import MAX_ROWS
 from tests.support.atlas import config_of
 from tests.support.checkpoints import write_weights
 from tests.support.cluster import Make
-from tests.support.here import ring_model
 from tests.support.made import build
 from tests.support.rings import check_as_mlx_lm
 
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
 
 RINGS = [
@@ -37,24 +42,32 @@ def test_mlx_lm_runs_over_workers(made: Make, family: str, cuts: tuple[int, ...]
     model_dir = made(family)
     loaded: Any = mlx_lm.load(str(model_dir))
     whole, tokenizer = loaded[:2]
-    with ring_model(model_dir, cuts, topology) as model:
-        check_as_mlx_lm(model, whole, tokenizer)
+    with local_ring(model_dir, cuts, topology) as stages:
+        check_as_mlx_lm(RingModel(stages), whole, tokenizer)
 
 
 def test_more_tokens_than_a_frame_carries_go_round_in_parts(made: Make) -> None:
     model_dir = made("llama")
     whole: Any = mlx_lm.load(str(model_dir))[0]
     tokens = mx.random.randint(4, 500, (64, MAX_ROWS // 64 + 9), key=mx.random.key(1))
-    with ring_model(model_dir, (3, 6)) as model:
-        np.testing.assert_allclose(np.array(model(tokens)), np.array(whole(tokens)), rtol=0, atol=1e-4)
+    with local_ring(model_dir, (3, 6)) as stages:
+        np.testing.assert_allclose(np.array(RingModel(stages)(tokens)), np.array(whole(tokens)), rtol=0, atol=1e-4)
 
 
 def test_mlx_lm_runs_over_workers_that_keep_states(tmp_path: Path) -> None:
     """Layers that remember a state, which nobody can trim, between layers that remember keys."""
     write(tmp_path, "qwen3_next")
     loaded: Any = load_model(tmp_path)
-    with ring_model(tmp_path, (3,)) as model:
-        check_as_mlx_lm(model, loaded[0])
+    with local_ring(tmp_path, (3,)) as stages:
+        check_as_mlx_lm(RingModel(stages), loaded[0])
+
+
+def test_the_lines_in_the_readme_run_as_written() -> None:
+    readme = (ROOT / "README.md").read_text("utf-8")
+    (lines,) = [block for block in re.findall(r"```python\n(.*?)```", readme, re.DOTALL) if "RingModel" in block]
+    ran = subprocess.run([sys.executable, "-c", lines], cwd=ROOT, capture_output=True, text=True, timeout=100)
+    assert ran.returncode == 0, ran.stderr
+    assert "contiguous run of layers" in ran.stdout
 
 
 def write(directory: Path, variant: str) -> None:

@@ -1,4 +1,7 @@
-"""The head of a ring of real workers, in this very process: what mlx-lm's own functions are called with."""
+"""A model over a ring of real workers on this Mac, its head in this very process, for mlx-lm's own functions.
+
+The workers and their sealed links are those of a cluster; no node is needed, and none is disturbed.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,6 @@ from tempfile import TemporaryDirectory
 from core.bench.macs import make_macs
 from core.bench.ring import HOST, LINK_S, LOAD_S, START_S, plan_of
 from core.bench.worker import BareWorker
-from core.engine.ring_model import RingModel
 from core.engine.steps import TRY_S
 from core.events import Topology
 from core.link.channel import listen
@@ -29,10 +31,14 @@ from core.worker.telemetry import StageMeter
 
 
 @contextmanager
-def ring_model(model_dir: Path, cuts: Sequence[int], topology: Topology = "private") -> Iterator[RingModel]:
-    """The model in `model_dir`, cut before `cuts`: the head's layers are here, the others in workers."""
+def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = "private") -> Iterator[RingForward]:
+    """All stages of the model in `model_dir`, cut before the layers `cuts`, as `core.engine.ring_model.RingModel` takes
+    them: the head's layers are here, the others in a worker process each.
+
+    Raises ModelError for a model that cannot be loaded, IllegalCut where it cannot be cut there.
+    """
     with ExitStack() as stack:
-        macs = make_macs(Path(stack.enter_context(TemporaryDirectory(prefix="macluster-here-"))), len(cuts) + 1)
+        macs = make_macs(Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-"))), len(cuts) + 1)
         plan = plan_of(model_dir.name, read_layout(model_dir).layers, cuts, macs, topology)
         listener = stack.enter_context(listen(HOST))
         workers = [stack.enter_context(closing(BareWorker(index))) for index in range(1, len(plan.stages))]
@@ -64,4 +70,4 @@ def ring_model(model_dir: Path, cuts: Sequence[int], topology: Topology = "priva
         pipeline.link(ring)
         for worker in workers:
             worker.expect(Linked, LINK_S)
-        yield RingModel(RingForward(pipeline))
+        yield RingForward(pipeline)
