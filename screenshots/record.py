@@ -13,7 +13,8 @@ import psutil
 from textual.pilot import Pilot
 
 from core.events import Peer
-from core.requests import ChatRequest, LoadRequest, Message, PairWith, SessionName
+from core.requests import ChatRequest, LoadRequest, Message, SessionName
+from core.requests.trust import PairWith
 from screenshots import recording
 from screenshots.recording import Recording, RecordingClient
 from screenshots.scenes import NOTE, SCENES, lead, settled, until

@@ -19,39 +19,38 @@ import msgspec
 from core.errors import NodeUnreachable, Problem, UsageError, error_from
 from core.events import AnyEvent, decode_event
 from core.requests import (
-    Address,
     AnswerId,
     Body,
     ChatRequest,
-    Conversation,
-    ConversationId,
-    ConversationInfo,
-    ConversationTitle,
     CopyRequest,
-    Digits,
     Done,
     DownloadRequest,
     Finding,
-    ForkChoice,
     LoadRequest,
     ModelChoice,
-    PairingOffer,
-    PairingWindow,
-    PairWith,
     PlanPreview,
     PreviewRequest,
     RecoveryOrder,
-    RecoveryPhrase,
-    RecoveryWords,
-    Rename,
     RequestAccepted,
     SavedSession,
     SessionName,
     SpeedRequest,
     SpeedResult,
+    UnfinishedAnswer,
+)
+from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
+from core.requests.trust import (
+    Address,
+    Digits,
+    ForkChoice,
+    PairingOffer,
+    PairingWindow,
+    PairWith,
+    RecoveryPhrase,
+    RecoveryWords,
+    Rename,
     Target,
     TrustView,
-    UnfinishedAnswer,
 )
 from core.settings import Home
 

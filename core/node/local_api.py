@@ -37,30 +37,21 @@ from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.planning import Planning
 from core.node.trust.trust_commands import TrustCommands
 from core.requests import (
-    Address,
     AnswerId,
     Body,
     ChatRequest,
-    Conversation,
-    ConversationId,
-    ConversationTitle,
     CopyRequest,
-    Digits,
     Done,
     DownloadRequest,
-    ForkChoice,
     LoadRequest,
-    PairingOffer,
-    PairWith,
     PlanPreview,
     PreviewRequest,
     RecoveryOrder,
-    RecoveryPhrase,
-    Rename,
     SessionName,
     SpeedRequest,
-    Target,
 )
+from core.requests.conversations import Conversation, ConversationId, ConversationTitle
+from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 
 MAX_REQUEST: Final = 8 << 20
 BEGUN: Final = 202

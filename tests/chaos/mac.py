@@ -14,7 +14,7 @@ from typing import NamedTuple
 import psutil
 
 from core.events import AnyEvent
-from core.requests import Address
+from core.requests.trust import Address
 from core.settings import Home
 from core.trust.identity import Identity, load_or_create
 from tests.support.nodes import free_port

@@ -16,7 +16,8 @@ from pathlib import Path
 import pytest
 
 from core.events import PairingChanged, Peer
-from core.requests import Digits, LoadRequest, PairingOffer
+from core.requests import LoadRequest
+from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask
 from tests.support.lan import inside, lan, needs_root

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from textual.widgets import Input
 
-from core.requests import ChatOptions, Conversation, ConversationId, ConversationInfo
+from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationInfo
 from tests.support.cluster import ANSWER_S, Make, running_demo
 from tests.support.person import Person
 from tui.app import MaclusterApp

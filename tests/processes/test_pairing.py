@@ -19,7 +19,7 @@ from core.errors import PairingError, UsageError
 from core.events import PairingChanged
 from core.node.pairing.pairing_session import offer_pairing
 from core.pairing_code import CODE_DIGITS
-from core.requests import Address, Digits, PairingOffer, PairWith
+from core.requests.trust import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.trust.pairing import PairingView
 from core.trust.roster import RosterStore

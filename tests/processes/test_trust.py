@@ -19,17 +19,8 @@ import pytest
 
 from core.errors import Busy, MaclusterError, NodeUnreachable, RosterError, UsageError
 from core.events import PeerGone, PlanFailed, RequestDone, TrustChanged
-from core.requests import (
-    Address,
-    ForkChoice,
-    LoadRequest,
-    RecoveryPhrase,
-    Rename,
-    SessionName,
-    Target,
-    TrustedMac,
-    TrustView,
-)
+from core.requests import LoadRequest, SessionName
+from core.requests.trust import Address, ForkChoice, RecoveryPhrase, Rename, Target, TrustedMac, TrustView
 from core.settings import Home
 from core.trust.identity import load_or_create
 from core.trust.roster import RosterStore, rename

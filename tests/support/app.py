@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from core.events import AnyEvent, Snapshot
-from core.requests import Conversation, ConversationInfo, ModelChoice, UnfinishedAnswer
+from core.requests import ModelChoice, UnfinishedAnswer
+from core.requests.conversations import Conversation, ConversationInfo
 from tui.app import MaclusterApp
 
 

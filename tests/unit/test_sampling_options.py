@@ -13,7 +13,8 @@ from msgspec.structs import asdict, replace
 from core.engine.requests import Admit, Request
 from core.engine.sampling import Picked, RowSampler, pick_all
 from core.node.answers.token_log import AnswerRecord
-from core.requests import AnswerOptions, ChatOptions, ChatRequest, Message
+from core.requests import AnswerOptions, ChatRequest, Message
+from core.requests.conversations import ChatOptions
 from core.sampling_options import Sampling
 from core.worker.messages import LENGTH, pack, unpack_command
 from core.worker.work_frames import decode_orders, encode_orders

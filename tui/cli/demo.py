@@ -19,7 +19,8 @@ import msgspec
 from core.address import parse_place
 from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
-from core.requests import Address, Digits, LoadRequest, PairingOffer
+from core.requests import LoadRequest
+from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import Home
 from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of

@@ -17,7 +17,7 @@ from core.address import parse_place
 from core.errors import MaclusterError, PairingError, UsageError
 from core.events import PairingChanged, Snapshot
 from core.pairing_code import format_code, parse_code
-from core.requests import Digits, PairingOffer, PairWith
+from core.requests.trust import Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick

@@ -10,7 +10,7 @@ from typing import Final
 
 from core.errors import UsageError
 from core.events import TrustChanged
-from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
+from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick

@@ -7,7 +7,8 @@ from __future__ import annotations
 import secrets
 import time
 
-from core.requests import AnswerId, ChatOptions, ChatRequest, ConversationId, Message, UnfinishedAnswer
+from core.requests import AnswerId, ChatRequest, Message, UnfinishedAnswer
+from core.requests.conversations import ChatOptions, ConversationId
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.conversation_archive import ConversationArchive

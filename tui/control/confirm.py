@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from core.requests import Conversation
+from core.requests.conversations import Conversation
 from tui.control.interface import AppInterface
 from tui.state import export as files
 

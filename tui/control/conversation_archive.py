@@ -11,13 +11,8 @@ from typing import Final
 import msgspec
 
 from core.errors import Problem
-from core.requests import (
-    Conversation,
-    ConversationId,
-    ConversationInfo,
-    ConversationTitle,
-    UnfinishedAnswer,
-)
+from core.requests import UnfinishedAnswer
+from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.interface import AppInterface

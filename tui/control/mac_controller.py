@@ -10,7 +10,7 @@ from textual.app import SystemCommand
 from core.address import Place, parse_place
 from core.errors import UsageError
 from core.events import Peer
-from core.requests import Address, PairingOffer, Target
+from core.requests.trust import Address, PairingOffer, Target
 from tui.control.interface import AppInterface
 from tui.control.messages import MacWish
 from tui.control.model_controller import ModelController

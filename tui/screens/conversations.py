@@ -12,7 +12,7 @@ from textual.containers import Container, Horizontal, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
-from core.requests import ConversationId, ConversationInfo, ConversationTitle
+from core.requests.conversations import ConversationId, ConversationInfo, ConversationTitle
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS

@@ -11,7 +11,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.events import Peer
-from core.requests import TrustedMac
+from core.requests.trust import TrustedMac
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PEER

@@ -11,7 +11,7 @@ from textual.containers import Container, Vertical, VerticalScroll
 from textual.content import Content
 from textual.widgets import OptionList
 
-from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
+from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
 from tui.control.bindings import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TRUST

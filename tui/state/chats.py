@@ -8,7 +8,7 @@ import msgspec
 from msgspec import Struct
 
 from core.events import Value
-from core.requests import ChatOptions, Conversation, KeptTurn
+from core.requests.conversations import ChatOptions, Conversation, KeptTurn
 from core.sampling_options import Sampling, option_fields
 from core.text import Clean, clean_text
 from tui.state.turns import INTERRUPTED, Turn

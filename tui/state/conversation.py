@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import msgspec
 
 from core.errors import Problem
-from core.requests import ChatOptions, Conversation, Message, UnfinishedAnswer
+from core.requests import Message, UnfinishedAnswer
+from core.requests.conversations import ChatOptions, Conversation
 from core.text import Clean, clean_text
 from tui.state.chats import Chat, branched, reopened, reseeded
 from tui.state.state import UiState, answer_event, washed, with_answer

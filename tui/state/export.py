@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 
 from core.errors import NodeError, UsageError
-from core.requests import Conversation, KeptTurn
+from core.requests.conversations import Conversation, KeptTurn
 from tui.state.chats import option_words
 
 _ROLES = {"user": "You", "assistant": "Model"}

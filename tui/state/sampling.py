@@ -8,7 +8,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from core.errors import UsageError
-from core.requests import ChatOptions
+from core.requests.conversations import ChatOptions
 from core.sampling_options import OptionField, Sampling, option_fields
 from tui.client import check
 

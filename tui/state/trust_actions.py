@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final, Literal, NamedTuple
 
-from core.requests import TrustedMac, TrustView
+from core.requests.trust import TrustedMac, TrustView
 
 Power = Literal["revoke", "admin", "rename", "rotate", "words", "recover", "decide"]
 POWERS: Final[tuple[Power, ...]] = ("revoke", "admin", "rename", "rotate", "words", "recover", "decide")

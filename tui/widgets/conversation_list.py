@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 
-from core.requests import ConversationInfo
+from core.requests.conversations import ConversationInfo
 from tui.control.bindings import bindings
 from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural

@@ -7,7 +7,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 
-from core.requests import TrustedMac
+from core.requests.trust import TrustedMac
 from tui.control.bindings import bindings
 from tui.control.keymap import MAC_LIST
 from tui.state.format import DIM, fit, trust_mark

@@ -7,7 +7,7 @@ import textwrap
 from textual.content import Content
 
 from core.events import Peer, Plan
-from core.requests import TrustedMac
+from core.requests.trust import TrustedMac
 from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, layer_range, trust_mark
 from tui.state.recovery import mac_mark
 from tui.state.state import UiState

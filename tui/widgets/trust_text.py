@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from core.requests import TrustedMac, TrustView
+from core.requests.trust import TrustedMac, TrustView
 from tui.control.bindings import key_title
 from tui.control.keymap import TRUST
 from tui.state.format import BAD, DIM, GOOD, WARN, age, between, fingerprint, fingerprint_short, fit, trust_mark

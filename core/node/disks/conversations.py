@@ -17,7 +17,8 @@ from typing import Final
 import msgspec
 
 from core.errors import MaclusterError, SealError, SessionError, UsageError
-from core.requests import Conversation, ConversationId, ConversationInfo, ConversationTitle, Done
+from core.requests import Done
+from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
 from core.trust.files import private_folder
 from core.trust.sealed import DAMAGED, forget, read_sealed, write_sealed
 

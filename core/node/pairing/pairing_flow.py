@@ -25,7 +25,7 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.discovery import Discovery, addresses_of
 from core.node.peers.sightings import Sightings
 from core.node.trust.roster_enforcement import RosterEnforcement
-from core.requests import PairingWindow
+from core.requests.trust import PairingWindow
 from core.settings import CONTROL_PORT
 from core.trust.identity import Identity, text_id
 from core.trust.pairing import WINDOW_S, PairingView

@@ -10,7 +10,7 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
 from core.node.peers.mesh import Mesh
 from core.node.peers.peer_table import PeerTable
-from core.requests import Address
+from core.requests.trust import Address
 from core.trust.identity import parse_text_id
 
 

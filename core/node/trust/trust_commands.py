@@ -18,7 +18,7 @@ from core.node.base.own_worker import OwnWorker
 from core.node.peers.mesh import Mesh
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_view import trusted_macs
-from core.requests import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
+from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
 from core.settings import Home
 from core.trust.identity import Identity, parse_text_id, text_id
 from core.trust.name_matching import pick

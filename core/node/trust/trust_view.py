@@ -8,7 +8,7 @@ from typing import Literal
 
 from core.events import Peer, Plan
 from core.plan.notes import sees
-from core.requests import TrustedMac
+from core.requests.trust import TrustedMac
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
 from core.trust.roster import Member, Role, RosterStore

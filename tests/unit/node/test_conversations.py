@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import SessionError, UsageError
 from core.node.disks.conversations import MAX_BYTES, Conversations
-from core.requests import ChatOptions, Conversation, ConversationId, ConversationTitle, KeptTurn
+from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle, KeptTurn
 
 SECRET = bytes(range(32))
 CANARY = "the canary sings at midnight"

@@ -20,7 +20,7 @@ from core.node.base.signals import Signals
 from core.node.peers.discovery import SERVICE_TYPE, Discovery, Sighting
 from core.node.peers.search import Search
 from core.node.ring.plan_member import MAX_STAGES, check_order, same_plan
-from core.requests import Address
+from core.requests.trust import Address
 from core.trust.identity import text_id
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of

@@ -15,16 +15,8 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.disks.conversations import Conversations
 from core.node.local_api import LocalApi
-from core.requests import (
-    AnswerId,
-    ChatOptions,
-    Conversation,
-    ConversationId,
-    ConversationTitle,
-    Done,
-    SavedSession,
-    SessionName,
-)
+from core.requests import AnswerId, Done, SavedSession, SessionName
+from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle
 from core.sampling_options import Sampling
 from core.settings import Home
 from tests.support.tasks import tasks_of

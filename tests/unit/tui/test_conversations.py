@@ -14,15 +14,8 @@ from textual.pilot import Pilot
 
 from core.errors import NodeError, NodeUnreachable, UsageError
 from core.events import Snapshot
-from core.requests import (
-    ChatOptions,
-    Conversation,
-    ConversationId,
-    ConversationInfo,
-    KeptTurn,
-    Message,
-    UnfinishedAnswer,
-)
+from core.requests import Message, UnfinishedAnswer
+from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationInfo, KeptTurn
 from core.sampling_options import Sampling
 from core.text import Clean
 from tests.support.app import StillNode

@@ -9,7 +9,8 @@ import pytest
 from rich.cells import cell_len
 
 from core.events import PairingChanged, Peer, Snapshot
-from core.requests import Finding, LoadRequest, TrustedMac
+from core.requests import Finding, LoadRequest
+from core.requests.trust import TrustedMac
 from tests.support.told import PLAN
 from tui.control.messages import MacWish
 from tui.state.disabled_reasons import why_not_mac

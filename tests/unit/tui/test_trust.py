@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from core.errors import Problem
 from core.events import Level, PairingChanged, Peer, Snapshot
-from core.requests import TrustedMac, TrustView
+from core.requests.trust import TrustedMac, TrustView
 from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
 from tui.state.trust_actions import POWERS, Power, why_not

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from core.errors import Problem
-from core.events import Level, Plan, RecoveryChoice, Topology
+from core.events import Plan, RecoveryChoice, Topology
 from core.sampling_options import Natural, Option, Positive, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 
@@ -22,7 +22,6 @@ StopTexts = Annotated[
     msgspec.Meta(max_length=16),
     Option("before this text; can be repeated", "Stop texts", "the answer ends before; | between two"),
 ]
-RandomId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -95,105 +94,6 @@ class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     stop: StopTexts = ()
     raw: bool = False
     keep: bool = True
-
-
-class Address(Body, frozen=True, kw_only=True):
-    """Where a node listens for control links; `device_id` is checked against its key when it is linked."""
-
-    device_id: str
-    host: str
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
-
-
-class PairingOffer(Body, frozen=True, kw_only=True):
-    """Where the other Mac's pairing window listens."""
-
-    host: str
-    port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
-
-
-class PairingWindow(Body, frozen=True, kw_only=True):
-    """This Mac's pairing window: the port that the other Mac is to be told."""
-
-    port: int
-
-
-class Digits(Body, frozen=True, kw_only=True):
-    """The six digits that the person read on the other Mac; an empty text refuses."""
-
-    digits: str
-
-
-class PairWith(Body, frozen=True, kw_only=True):
-    """Pair with the Mac that a person chose: opens this Mac's window, and knocks at the other's once that is open."""
-
-    device_id: str
-
-
-class Target(Body, frozen=True, kw_only=True):
-    """A Mac of the roster: its device id, the beginning of that (at least 4 characters), or its name if only one has
-    it.
-    """
-
-    mac: str
-
-
-class Rename(Target, frozen=True, kw_only=True):
-    """A new name for a Mac of the roster."""
-
-    name: str
-
-
-class RecoveryPhrase(Body, frozen=True, kw_only=True):
-    """The 24 words on their way to the node that uses them, and the Macs that are lost for good."""
-
-    words: str
-    lost: tuple[str, ...] = ()
-
-
-class RecoveryWords(Body, frozen=True, kw_only=True):
-    """24 words to be written down; they are shown once and kept nowhere."""
-
-    words: str
-
-
-class ForkChoice(Body, frozen=True, kw_only=True):
-    """Which of two rosters of one epoch is right: its hash, hex."""
-
-    keep: str
-
-
-class TrustedMac(Body, frozen=True, kw_only=True):
-    """A Mac as the trust screen shows it. `fingerprint` is its key's SHA-256 in hex; `sees` says in words what the
-    active plan lets it see, empty where it has no part in it; `reason` why it is not "paired".
-    """
-
-    device_id: str
-    name: str
-    level: Level
-    reason: str = ""
-    role: Literal["admin", "member", "stranger", "revoked"]
-    fingerprint: str = ""
-    added_epoch: int = 0
-    is_self: bool = False
-    sees: str = ""
-
-
-class TrustView(Body, frozen=True, kw_only=True):
-    """All that `macluster trust` and the trust screen show. `roster_hash` is hex, `roster_age_s` counts seconds since
-    this Mac adopted the roster; `fork` holds the hashes of two rosters of one epoch, ours first, while none is chosen.
-    """
-
-    level: Level
-    weakest: str = ""
-    key_storage: str
-    epoch: int = 0
-    roster_hash: str = ""
-    roster_age_s: float = 0.0
-    is_admin: bool = False
-    has_recovery: bool = False
-    fork: tuple[str, str] | None = None
-    macs: tuple[TrustedMac, ...] = ()
 
 
 class Done(Body, frozen=True, kw_only=True):
@@ -299,69 +199,6 @@ class SavedSession(Body, frozen=True, kw_only=True):
     size_bytes: int = 0
     created_at: float = 0.0
     messages: tuple[Message, ...] = ()
-    problem: Problem | None = None
-
-
-class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
-    """How the answers of a conversation are asked for, as in `ChatRequest`; `system` is its first message, if any."""
-
-    stop: StopTexts = ()
-    system: Annotated[str, Option(label="System prompt", hint="what the model is told before all else")] = ""
-
-
-class KeptTurn(Body, frozen=True, kw_only=True):
-    """One message of a conversation that is kept, said at `at`, seconds since the epoch. Of an answer also its figures,
-    and `why` it ended, where it did not simply end.
-    """
-
-    role: Literal["user", "assistant"]
-    text: str
-    at: float
-    request_id: str = ""
-    prompt_tokens: int = 0
-    tokens: int = 0
-    last_at: float | None = None
-    ttft_s: float | None = None
-    tokens_per_s: float | None = None
-    why: str = ""
-
-
-class ConversationId(Body, frozen=True, kw_only=True):
-    """Which kept conversation: 128 random bits, hex."""
-
-    id: RandomId
-
-
-class ConversationTitle(ConversationId, frozen=True, kw_only=True):
-    """Another title for a kept conversation."""
-
-    title: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-
-
-class Conversation(ConversationId, frozen=True, kw_only=True):
-    """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch."""
-
-    title: Annotated[str, msgspec.Meta(max_length=200)]
-    model: str = ""
-    created_at: float
-    changed_at: float
-    options: ChatOptions = ChatOptions()
-    turns: tuple[KeptTurn, ...] = ()
-
-
-class ConversationInfo(ConversationId, frozen=True, kw_only=True):
-    """A kept conversation as a list shows it: `messages` in it, `tokens` of its answers, `ending` of its last message,
-    which belongs to `last_request`. `problem`: why it cannot be read.
-    """
-
-    title: str = ""
-    model: str = ""
-    changed_at: float = 0.0
-    messages: int = 0
-    tokens: int = 0
-    size_bytes: int = 0
-    ending: str = ""
-    last_request: str = ""
     problem: Problem | None = None
 
 

@@ -1,0 +1,76 @@
+"""Conversations that are kept: how their answers are asked for, and what was said."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from core.errors import Problem
+from core.requests import AnswerOptions, Body, StopTexts
+from core.sampling_options import Option
+
+RandomId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
+
+
+class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
+    """How the answers of a conversation are asked for, as in `ChatRequest`; `system` is its first message, if any."""
+
+    stop: StopTexts = ()
+    system: Annotated[str, Option(label="System prompt", hint="what the model is told before all else")] = ""
+
+
+class KeptTurn(Body, frozen=True, kw_only=True):
+    """One message of a conversation that is kept, said at `at`, seconds since the epoch. Of an answer also its figures,
+    and `why` it ended, where it did not simply end.
+    """
+
+    role: Literal["user", "assistant"]
+    text: str
+    at: float
+    request_id: str = ""
+    prompt_tokens: int = 0
+    tokens: int = 0
+    last_at: float | None = None
+    ttft_s: float | None = None
+    tokens_per_s: float | None = None
+    why: str = ""
+
+
+class ConversationId(Body, frozen=True, kw_only=True):
+    """Which kept conversation: 128 random bits, hex."""
+
+    id: RandomId
+
+
+class ConversationTitle(ConversationId, frozen=True, kw_only=True):
+    """Another title for a kept conversation."""
+
+    title: Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+
+
+class Conversation(ConversationId, frozen=True, kw_only=True):
+    """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch."""
+
+    title: Annotated[str, msgspec.Meta(max_length=200)]
+    model: str = ""
+    created_at: float
+    changed_at: float
+    options: ChatOptions = ChatOptions()
+    turns: tuple[KeptTurn, ...] = ()
+
+
+class ConversationInfo(ConversationId, frozen=True, kw_only=True):
+    """A kept conversation as a list shows it: `messages` in it, `tokens` of its answers, `ending` of its last message,
+    which belongs to `last_request`. `problem`: why it cannot be read.
+    """
+
+    title: str = ""
+    model: str = ""
+    changed_at: float = 0.0
+    messages: int = 0
+    tokens: int = 0
+    size_bytes: int = 0
+    ending: str = ""
+    last_request: str = ""
+    problem: Problem | None = None
