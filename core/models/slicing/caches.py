@@ -9,7 +9,7 @@ import mlx.core as mx
 from mlx_lm.models.cache import CacheList
 
 
-class Phantom:
+class AbsentCache:
     """Stands for the cache of a layer that lives elsewhere and has no like here. `offset`: tokens seen so far."""
 
     start_position = 0
@@ -23,12 +23,12 @@ class Phantom:
     def make_mask(self, *args: Any, **kwargs: Any) -> None:
         """No mask: the layers that would use it do not run here."""
 
-    def __getitem__(self, index: int) -> Phantom:
+    def __getitem__(self, index: int) -> AbsentCache:
         """A part of a composite cache is as absent as the whole."""
         return self
 
 
-class Blank:
+class AbsentEmbeddingCache:
     """Stands for a cache of the embedding where no token is embedded: remembers nothing."""
 
     def __getitem__(self, index: int) -> None:
@@ -57,10 +57,10 @@ def _own_limit(cache: Any) -> int | None:
     return getattr(cache, "max_size", None) if cache.is_trimmable() else 0
 
 
-class Arrangement:
+class SliceCaches:
     """Where the own entries of a slice stand in a cache list like `whole`, and what stands in the other places: an own
-    entry of the same kind, else a Phantom. Families make their masks from the first cache of each kind, wherever that
-    layer lives. `embedding`: entries that the embedding keeps of earlier tokens, for which nothing else can stand.
+    entry of the same kind, else an AbsentCache. Families make their masks from the first cache of each kind, wherever
+    that layer lives. `embedding`: entries that the embedding keeps of earlier tokens, for which nothing else can stand.
     """
 
     def __init__(self, whole: Sequence[Any], own: set[int], embedding: frozenset[int] = frozenset()) -> None:
@@ -78,17 +78,17 @@ class Arrangement:
 
     def build(self, own: dict[int, Any]) -> list[Any]:
         """The full list from the slice's own entries, by index."""
-        phantom, blank = Phantom(), Blank()
-        absent = [blank if at in self._embedding else phantom for at in range(len(self._stands))]
+        of_layer, of_embedding = AbsentCache(), AbsentEmbeddingCache()
+        absent = [of_embedding if at in self._embedding else of_layer for at in range(len(self._stands))]
         return [absent[at] if i is None else own[i] for at, i in enumerate(self._stands)]
 
     def without_embedding(self, caches: list[Any]) -> list[Any]:
         """`caches` for a forward whose tokens are not real."""
         if not self._embedding:
             return caches
-        return [Blank() if at in self._embedding else cache for at, cache in enumerate(caches)]
+        return [AbsentEmbeddingCache() if at in self._embedding else cache for at, cache in enumerate(caches)]
 
 
-def phantoms(caches: Sequence[Any]) -> list[Phantom]:
+def absent_caches(caches: Sequence[Any]) -> list[AbsentCache]:
     """The stand-ins in a cache list, each once."""
-    return list({id(c): c for c in caches if isinstance(c, Phantom)}.values())
+    return list({id(c): c for c in caches if isinstance(c, AbsentCache)}.values())

@@ -15,7 +15,7 @@ import mlx.core as mx
 from core.errors import UnsupportedModel
 from core.models.files.sandbox import answer
 from core.models.slicing.batching import one_row, whole_bits
-from core.models.slicing.cuts import legal_cuts
+from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, weightless
 from core.models.slicing.measured_caches import cache_sizes
 from core.models.slicing.split_profile import SplitProfile

@@ -1,7 +1,7 @@
-"""Watches one lazy forward of a whole model, and reads from what it saw which layers depend on each other how.
+"""Watches one lazy forward of a whole model: which layer was called with what, and what it read and made.
 
 Arrays are followed by their identity: an array that a layer gets was made by an earlier layer, by code between layers,
-or before the first layer. Nothing is evaluated.
+or before the first layer. What follows for cuts is in `cut_restrictions`. Nothing is evaluated.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, Final
 import mlx.core as mx
 import mlx.nn as nn
 
-from core.models.slicing.boundary import POSITIONS, SideInput, is_plain, leaves, row_axis, snapshot
+from core.models.slicing.boundary import SideInput, is_plain, leaves, row_axis, snapshot
 
 # what a model may ask any cache before its layers without reading what the cache holds
 _HARMLESS: Final = {"offset", "make_mask", "__class__", "__getitem__", "start_position", "maybe_trim_front"}
@@ -58,87 +58,37 @@ class Call:
         return is_plain(self.value) and bool(self.made) and row_axis(self.made[0]) is not None
 
 
-def shared_caches(calls: list[Call]) -> set[int]:
-    """Cuts between two layers that use the same cache."""
-    illegal: set[int] = set()
-    first: dict[int, int] = {}
-    for call in calls:
-        if call.cache is not None:
-            illegal.update(range(first.setdefault(call.cache, call.layer) + 1, call.layer + 1))
-    return illegal
-
-
-def far_reads(calls: list[Call]) -> set[int]:
-    """Cuts that a value would have to jump: an array that is read further on than in the next layer or is no value for
-    each token (keys of an earlier layer, which grow with the context), or an entry of a dict that layers share.
-    """
-    illegal: set[int] = set()
-    made: dict[int, tuple[int, bool]] = {}
-    written: dict[Any, int] = {}
-    for call in calls:
-        for array in call.given:
-            if id(array) in made:
-                source, travels = made[id(array)]
-                illegal.update(range(source + 1, call.layer + 1) if not travels else range(source + 1, call.layer))
-        made.update((id(array), (call.layer, row_axis(array) is not None)) for array in call.made)
-        for key in call.read & written.keys():
-            illegal.update(range(written[key] + 1, call.layer + 1))
-        written.update(dict.fromkeys(call.written, call.layer))
-    return illegal
-
-
-def cuts_at_caches(calls: list[Call]) -> set[int] | None:
-    """Cuts between a layer and a later one that gets keys which outside code took from the earlier one's cache; None
-    where keys come from nowhere.
-    """
-    owner = {call.cache: call.layer for call in calls if call.cache is not None}
-    illegal: set[int] = set()
-    known = _ids(calls[0].given)
-    sources: set[int] = set()
-    for call in calls:
-        sources |= call.touched
-        for array in call.given:
-            if id(array) not in known and _looks_like_keys(array):
-                if not sources:
-                    return None
-                illegal.update(range(min(owner[c] for c in sources) + 1, call.layer + 1))
-        known |= _ids(call.made)
-    return illegal
-
-
 def side_inputs(calls: list[Call]) -> dict[int, SideInput] | None:
     """Values for each token that layers get beside what the layer before returned, numbered in the order of their
     first use; None where such a value cannot be told from others.
     """
-    made = _ids(calls[0].made)
+    made = ids(calls[0].made)
     uses: dict[int, list[tuple[int, int | str]]] = {}
     arrays: dict[int, mx.array] = {}
     for before, call in pairwise(calls):
         # where nothing is handed on as it was made, the value beside is the hidden state, scaled between the layers
-        if _ids(before.made) & _ids(call.given):
-            beside = {id(a): a for a in call.given if id(a) not in made and row_axis(a) is not None and _is_float(a)}
-            if not beside.keys() <= _ids(call.named.values()) or any(row_axis(a) for a in beside.values()):
+        if ids(before.made) & ids(call.given):
+            beside = {id(a): a for a in call.given if id(a) not in made and row_axis(a) is not None and is_float(a)}
+            if not beside.keys() <= ids(call.named.values()) or any(row_axis(a) for a in beside.values()):
                 return None
             arrays |= beside
             for key, array in call.named.items():
                 if id(array) in beside:
                     uses.setdefault(id(array), []).append((call.layer, key))
-        made |= _ids(call.made)
+        made |= ids(call.made)
     return {
         number: SideInput(tuple(uses[key]), tuple(array.shape[2:]), array.dtype)
         for number, (key, array) in enumerate(arrays.items())
     }
 
 
-def _looks_like_keys(array: mx.array) -> bool:
-    return array.ndim == 4 and array.shape[-1] != POSITIONS and row_axis(array) is None and _is_float(array)
-
-
-def _is_float(array: mx.array) -> bool:
+def is_float(array: mx.array) -> bool:
+    """Whether it holds floating-point numbers."""
     return bool(mx.issubdtype(array.dtype, mx.floating))
 
 
-def _ids(arrays: Iterable[mx.array]) -> set[int]:
+def ids(arrays: Iterable[mx.array]) -> set[int]:
+    """What the arrays are told by."""
     return {id(array) for array in arrays}
 
 

@@ -20,7 +20,7 @@ from core.models.files.folder import name_of
 from core.models.files.parts import Part, parts_of
 from core.models.files.safetensors import read_tensors
 from core.models.slicing.building import FAILURES, build, first_line
-from core.models.slicing.cuts import check_cuts
+from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.models.slicing.tensor_sources import origins

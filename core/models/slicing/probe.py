@@ -13,14 +13,8 @@ import mlx.nn as nn
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slicing.boundary import POSITIONS, ROWS, Boundary, SideInput, row_axis
-from core.models.slicing.forward_tracer import (
-    Call,
-    ForwardTracer,
-    cuts_at_caches,
-    far_reads,
-    shared_caches,
-    side_inputs,
-)
+from core.models.slicing.cut_restrictions import cuts_at_borrowed_keys, forbidden_cuts
+from core.models.slicing.forward_tracer import Call, ForwardTracer, side_inputs
 
 
 class ModelProbe:
@@ -95,7 +89,7 @@ class ModelProbe:
             return "it keeps a cache that belongs to none of its layers"
         if not all(call.is_plain for call in calls):
             return "its layers hand on something that is no array for each token"
-        aside = cuts_at_caches(calls)
+        aside = cuts_at_borrowed_keys(calls)
         sides = side_inputs(calls)
         if aside is None or sides is None:
             return "its layers read values whose origin is not clear"
@@ -105,7 +99,7 @@ class ModelProbe:
         sent.append(sent[-1] if sent else frozenset({0}))
         behind = [self.sides_behind(cut) for cut in range(1, self.layers + 1)]
         self.boundaries = [Boundary(c.value, s, b) for c, s, b in zip(calls, sent, behind, strict=True)]
-        self.cuts = frozenset(range(1, self.layers + 1)) - shared_caches(calls) - far_reads(calls) - aside
+        self.cuts = frozenset(range(1, self.layers + 1)) - forbidden_cuts(calls, aside)
         return "" if self.layers in self.cuts and len(self.cuts) > 1 else "all its layers share state"
 
 

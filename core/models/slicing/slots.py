@@ -18,9 +18,9 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.errors import StageFailed, UnsupportedModel
 from core.models.slicing import cache_state
 from core.models.slicing.boundary import Sides, leaves
-from core.models.slicing.caches import Arrangement, phantoms, trim_limit
-from core.models.slicing.cuts import check_cuts
+from core.models.slicing.caches import SliceCaches, absent_caches, trim_limit
 from core.models.slicing.forward_tracer import swap_class
+from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import checks_guesses
 
@@ -78,7 +78,7 @@ class Slice:
         own = {c for c in probe.cache_of[start:stop] if c is not None} | (probe.embed_caches if embed else set())
         whole: list[Any] = make_prompt_cache(model)
         self.trim_limit = trim_limit(whole)
-        self._arrangement = Arrangement(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
+        self._caches = SliceCaches(whole, own if self._cuts else set(range(len(whole))), probe.embed_caches)
         self._pass = _Pass()
         if self._cuts:
             for index, layer in enumerate(list(model.layers)):
@@ -87,19 +87,19 @@ class Slice:
     def new_caches(self) -> list[Any]:
         """A full-length cache list for new rows: own entries are real, others are aliases or stand-ins."""
         whole: list[Any] = make_prompt_cache(self._model)
-        return self._arrangement.build({i: whole[i] for i in self._arrangement.own})
+        return self._caches.build({i: whole[i] for i in self._caches.own})
 
     def own(self, caches: Sequence[Any]) -> list[Any]:
         """The entries that belong to this slice: what may be trimmed or saved, each once."""
-        return [caches[i] for i in self._arrangement.own]
+        return [caches[i] for i in self._caches.own]
 
     def merge(self, rows: Sequence[Sequence[Any]]) -> list[Any]:
         """One cache list for rows that were prefilled alone, in their order; shorter ones are padded on the left.
 
         For a model that `core.models.slicing.batching.one_row` lets share a batch.
         """
-        own = self._arrangement.own
-        return self._arrangement.build({i: type(rows[0][i]).merge([row[i] for row in rows]) for i in own})
+        own = self._caches.own
+        return self._caches.build({i: type(rows[0][i]).merge([row[i] for row in rows]) for i in own})
 
     def extend(self, caches: list[Any], more: Sequence[Any]) -> list[Any]:
         """`caches`, a merged list, with the rows of another merged list behind its own; `more` is used up."""
@@ -116,21 +116,21 @@ class Slice:
 
     def extract(self, caches: Sequence[Any], row: int) -> list[Any]:
         """One row of `caches`, a merged list, as a list of its own; `caches` stay as they are."""
-        return self._arrangement.build({i: caches[i].extract(row) for i in self._arrangement.own})
+        return self._caches.build({i: caches[i].extract(row) for i in self._caches.own})
 
     def copy(self, caches: Sequence[Any]) -> list[Any]:
         """A list that does not change with `caches`; MLX shares the memory until one of them is written to."""
-        return self._arrangement.build(dict(zip(self._arrangement.own, deepcopy(self.own(caches)), strict=True)))
+        return self._caches.build(dict(zip(self._caches.own, deepcopy(self.own(caches)), strict=True)))
 
     def trim(self, caches: list[Any], count: int) -> list[Any]:
         """`caches` without the last `count` tokens of every row, as long as `trim_limit` allows it."""
-        own = self._arrangement.own
+        own = self._caches.own
         for index in own:
             caches[index].trim(count)
         if count < MANY:
             return caches
         # mlx-lm moves the end alone: what was trimmed off would take its memory as before
-        return self._arrangement.build({index: cache_state.settled(caches[index]) for index in own})
+        return self._caches.build({index: cache_state.settled(caches[index]) for index in own})
 
     def prepare(
         self,
@@ -156,22 +156,22 @@ class Slice:
         Such rows cannot be merged. Raises UnsupportedModel where mlx-lm cannot quantise a cache of this family.
         """
         try:
-            own = {i: quantised(caches[i], bits) for i in self._arrangement.own}
+            own = {i: quantised(caches[i], bits) for i in self._caches.own}
         except (NotImplementedError, ValueError) as error:
             raise UnsupportedModel(
                 f"mlx-lm cannot keep this model's cache in {bits} bits: {error}.", "Load it without --kv-bits."
             ) from error
-        return self._arrangement.build(own)
+        return self._caches.build(own)
 
     @property
     def cache_count(self) -> int:
         """How many caches the whole model has."""
-        return self._arrangement.size
+        return self._caches.size
 
     @property
     def cache_indices(self) -> tuple[int, ...]:
         """Where the slice's own entries stand in the list of the whole model, wherever that is cut."""
-        return tuple(self._arrangement.own)
+        return tuple(self._caches.own)
 
     def outline(self, tokens: int, bits: int | None = None) -> list[Any]:
         """The list of a plain row of `tokens` tokens, one at least, kept in `bits` bits if that is given. It holds
@@ -181,7 +181,7 @@ class Slice:
         self._dry_run(caches, cache_state.dry_length(self.own(caches), tokens))
         if bits:
             caches = self.quantise(caches, bits)
-        return self._arrangement.build({i: cache_state.outline(caches[i], tokens) for i in self._arrangement.own})
+        return self._caches.build({i: cache_state.outline(caches[i], tokens) for i in self._caches.own})
 
     def states(self, caches: Sequence[Any]) -> list[Any]:
         """What must be evaluated with each step: not all of it is a dependency of the boundary or the logits."""
@@ -228,7 +228,7 @@ class Slice:
         now.own, now.end, now.given = range(0), None, None
         now.value, _ = self._probe.boundaries[-1].unpack(wanted)
         _move(caches, position)
-        logits = self._logits(_blank_tokens(wanted), self._arrangement.without_embedding(caches))
+        logits = self._logits(_blank_tokens(wanted), self._caches.without_embedding(caches))
         return logits if every else logits[:, -1]
 
     def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False) -> mx.array:
@@ -307,8 +307,8 @@ def quantised(cache: Any, bits: int) -> Any:
 
 def _move(caches: Sequence[Any], position: int | mx.array) -> None:
     """Tells stand-ins how many tokens their layers have seen: a number, or one per row."""
-    for phantom in phantoms(caches):
-        phantom.offset = position
+    for absent in absent_caches(caches):
+        absent.offset = position
 
 
 def _blank_tokens(boundary: list[mx.array]) -> mx.array:

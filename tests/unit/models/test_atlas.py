@@ -11,7 +11,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.models.slicing.batching import one_row
-from core.models.slicing.cuts import legal_cuts
+from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import checks_guesses
 from core.models.slicing.slots import Slice

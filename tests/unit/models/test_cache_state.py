@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from core.errors import SessionError
 from core.models.made.maker import random_model
 from core.models.slicing import cache_state
-from core.models.slicing.cuts import legal_cuts
+from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import KV_GROUP, Slice
 from tests.support.atlas import RUNNING, config_of
