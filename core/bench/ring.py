@@ -46,7 +46,7 @@ from core.worker.messages import (
 )
 
 HOST: Final = "127.0.0.1"
-START_S: Final = 60.0
+START_S: Final = 120.0
 LOAD_S: Final = 300.0
 LINK_S: Final = 30.0
 ANSWER_S: Final = 300.0

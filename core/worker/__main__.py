@@ -7,6 +7,10 @@ from core.worker.pipe import private_pipe
 
 inbox, outbox = private_pipe()
 
+from core.models.slicing.no_transformers import leave_out_transformers  # noqa: E402
+
+leave_out_transformers()
+
 from core.worker.main import main  # noqa: E402
 
 main(inbox, outbox)

@@ -24,7 +24,7 @@ DRAWING = re.compile(
     r"|\?(2026|2048)\$p|>[0-9]+u|<u|=[0-9;]*u|\?u"
     r")"
 )
-WAIT_S = 40.0
+WAIT_S = 120.0
 
 
 class Terminal:

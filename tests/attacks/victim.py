@@ -39,7 +39,7 @@ from tui.cli.watch import Watch
 
 HOST = "127.0.0.1"
 SIZE = 4
-START_S = 30.0
+START_S = 120.0
 
 
 class Cast(NamedTuple):

@@ -23,7 +23,7 @@ from tui.cli.watch import Watch
 NAMES = ("studio", "mbp", "mini")
 HOST = "127.0.0.1"
 ROOT = Path(__file__).parents[2]
-START_S = 40.0
+START_S = 120.0
 END_S = 6.0
 MARK = "MACLUSTER_CHAOS"
 

@@ -28,7 +28,7 @@ from core.requests import ChatRequest, Message, SessionName
 from tests.chaos.cluster import Cluster, Heard
 from tui.cli.watch import Watch
 
-ANSWER_S: Final = 90.0
+ANSWER_S: Final = 120.0
 TOKENS: Final = 64
 FEW: Final = 40
 EARLIEST: Final = 2

@@ -29,7 +29,7 @@ from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.usefixtures("bonjour")
 
-FOUND_S = 30.0
+FOUND_S = 120.0
 MIB = 1 << 20
 LOW, HIGH = sorted((0, 1), key=lambda number: mac(number).text_id)
 

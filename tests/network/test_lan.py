@@ -29,7 +29,7 @@ pytestmark = [needs_root, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "mini", "rogue"))
 PROMPT = "Tell me about the three Macs."
-WAIT_S = 40.0
+WAIT_S = 120.0
 FLOOD_S = 3.0
 
 

@@ -18,7 +18,7 @@ from tests.support.macs import mac
 from tests.support.nodes import HOST, advertise, paired_home, responder, running_node
 from tests.support.tasks import tasks_of
 
-SEEN_S = 15.0
+SEEN_S = 120.0
 
 
 async def doctor(home: Path, *words: str) -> tuple[int, str]:

@@ -26,7 +26,7 @@ def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
         [*MACLUSTER, "--home", str(home), *words],
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=120,
         check=False,
         stdin=subprocess.DEVNULL,
     )
@@ -123,7 +123,7 @@ def test_bad_use_is_told_with_the_cure(home: Path, words: list[str], status: int
 
 def test_a_model_that_does_not_fit_is_refused_with_the_number(made: Make) -> None:
     words = ["demo", "--no-multicast", "--model", str(made("llama")), "--memory", "0.0001,0.0001", "--prompt", "x"]
-    ran = subprocess.run([*MACLUSTER, *words], capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run([*MACLUSTER, *words], capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 1
     assert "GB more on" in ran.stderr
     assert "Traceback" not in ran.stderr
@@ -214,7 +214,7 @@ def test_a_moved_cut_is_said_and_the_answer_stays_that_of_one_process(restricted
     assert len(set(expected)) > 8
     words = ["--no-multicast", "--model", str(restricted), "--prompt", "a hop is", "--max-tokens", "16", "--verify"]
     ran = subprocess.run(
-        [*MACLUSTER, "demo", *words, "--json"], capture_output=True, text=True, timeout=90, check=False
+        [*MACLUSTER, "demo", *words, "--json"], capture_output=True, text=True, timeout=120, check=False
     )
     assert ran.returncode == 0, ran.stderr
     told = json.loads(ran.stdout)
@@ -242,7 +242,7 @@ def test_the_socket_and_the_state_folder_are_private(home: Path) -> None:
 def test_the_demo_without_a_terminal_is_plain_text_and_finds_by_bonjour() -> None:
     words = [*MACLUSTER, "demo"]
     ran = subprocess.run(
-        words, capture_output=True, text=True, timeout=110, check=False, stdin=subprocess.DEVNULL, env=os.environ
+        words, capture_output=True, text=True, timeout=120, check=False, stdin=subprocess.DEVNULL, env=os.environ
     )
     assert ran.returncode == 0, ran.stderr
     for part in (

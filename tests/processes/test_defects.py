@@ -12,7 +12,7 @@ from core.settings import Home
 from tests.support.nodes import HOST
 from tui.cli.watch import Watch
 
-START_S = 60.0
+START_S = 120.0
 GONE_S = 20.0
 TYPED = "what a person typed"
 

@@ -15,7 +15,7 @@ from tests.support.hub import PIECE, Hub, running_hub
 from tui.cli.demo import Demo
 from tui.cli.watch import Watch
 
-WAIT_S = 60.0
+WAIT_S = 120.0
 PROMPT = "a hop is"
 
 

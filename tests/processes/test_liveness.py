@@ -33,7 +33,7 @@ from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 from tui.cli.demo import Demo
 
-SEEN_S = 30.0
+SEEN_S = 120.0
 TOKENS = 60
 LONG = 1500
 

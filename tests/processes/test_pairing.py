@@ -27,7 +27,7 @@ from tests.support.macs import mac
 from tests.support.nodes import HOST, running_node
 from tui.cli.watch import Watch
 
-WAIT_S = 30.0
+WAIT_S = 120.0
 
 
 class Person(NamedTuple):

@@ -33,7 +33,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow]
 
 WEIGHT = "model.layers.7.mlp.down_proj.weight"
 NAMES = ("studio", "mbp", "mini")
-LOAD_S = 60.0
+LOAD_S = 120.0
 
 
 class Apart(Demo):

@@ -16,7 +16,7 @@ from tui.cli.demo import DEMO_MODEL
 from tui.client import NodeClient
 from tui.screens.sessions import SessionsScreen
 
-WAIT_S = 40.0
+WAIT_S = 120.0
 
 
 def text_of(app: MaclusterApp) -> str:

@@ -23,7 +23,7 @@ from tui.state.phases import points_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.asyncio(loop_scope="module")]
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow"), pytest.param((60, 16), id="least")]
 
 

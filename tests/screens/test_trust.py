@@ -21,7 +21,7 @@ from tui.client import NodeClient
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.trust import TrustScreen
 
-WAIT_S = 20.0
+WAIT_S = 120.0
 LINKED_S = 30.0
 
 

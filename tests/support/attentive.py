@@ -23,7 +23,7 @@ from tui.cli.watch import Watch
 
 TOKENS: Final = 64
 LIMITS: Final = KeyUse(frames=5, bytes=1 << 60, age_s=1e9)
-START_S: Final = 60.0
+START_S: Final = 120.0
 
 
 class Attentive(Node):

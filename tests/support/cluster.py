@@ -13,7 +13,7 @@ from core.sampling_options import Sampling
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.watch import Watch
 
-ANSWER_S = 60.0
+ANSWER_S = 120.0
 GREEDY = Sampling()
 
 

@@ -47,4 +47,4 @@ class House:
 
 
 async def soon(work: Awaitable[Any]) -> Any:
-    return await asyncio.wait_for(work, 3)
+    return await asyncio.wait_for(work, 30)

@@ -21,7 +21,7 @@ from tests.support.macs import cluster, mac
 from tests.support.plans import plan_of
 
 HOST: Final = "127.0.0.1"
-WAIT_S: Final = 10.0
+WAIT_S: Final = 60.0
 ROW_BYTES: Final = 1 << 20
 
 

@@ -20,7 +20,7 @@ from tests.support.macs import bundle, chain, mac
 from tui.cli.watch import Watch
 
 HOST = "127.0.0.1"
-START_S = 30.0
+START_S = 120.0
 
 
 def paired_home(folder: Path, number: int, size: int = 2) -> Home:

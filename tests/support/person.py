@@ -14,7 +14,7 @@ from tui.app import MaclusterApp
 from tui.cli.demo import Demo
 from tui.client import NodeClient
 
-SEEN_S = 60.0
+SEEN_S = 120.0
 
 
 class Person:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psutil
 
-WAIT_S = 40.0
+WAIT_S = 120.0
 
 
 class Terminal:

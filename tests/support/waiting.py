@@ -7,6 +7,6 @@ from collections.abc import Callable
 
 
 async def until(reached: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not reached():  # noqa: ASYNC110 - what is waited for tells nobody
             await asyncio.sleep(0.01)

@@ -14,6 +14,11 @@ import mlx.core as mx
 
 from core.errors import UnsupportedModel
 from core.models.files.sandbox import answer
+from core.models.slicing.no_transformers import leave_out_transformers
+
+if __name__ == "__main__":
+    leave_out_transformers()
+
 from core.models.slicing.batching import one_row, whole_bits
 from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.loading import build_lazily, dry_run, weightless

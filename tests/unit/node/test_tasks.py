@@ -36,7 +36,7 @@ from core.text import clean_text
 from tests.support.nodes import HOST, paired_home
 from tui.cli.watch import Watch
 
-SEEN_S = 20.0
+SEEN_S = 120.0
 TYPED = "what a person typed"
 PLACE = r"KeyError at \S+\.py:\d+ in \S+"
 
@@ -122,6 +122,7 @@ async def test_a_node_stops_in_order_where_it_cannot_do_without_what_failed(
     assert not (tmp_path / "0" / "node.sock").exists(), "it was not stopped in order"
 
 
+@pytest.mark.usefixtures("bonjour")
 @pytest.mark.usefixtures("bonjour")
 @pytest.mark.parametrize("name", RESTARTABLE)
 async def test_a_loop_that_failed_is_started_again_counted_and_shown(
