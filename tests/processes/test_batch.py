@@ -15,7 +15,7 @@ from tests.support.cluster import ANSWER_S, Make
 from tests.support.person import Person
 from tui.app import MaclusterApp
 from tui.cli.demo import Demo, DemoConfig
-from tui.cli.report import status_facts, status_lines
+from tui.cli.status import status_facts, status_lines
 from tui.cli.watch import Watch
 from tui.screens.batch import BatchScreen
 

@@ -14,7 +14,7 @@ import pytest
         ("tui.cli.parser, tui.app", {"mlx", "mlx_lm", "transformers", "tokenizers", "torch"}),
         (
             "tui.cli.main, tui.app",
-            {"httpx2", "psutil", "tui.cli.commands", "tui.cli.report", "tui.cli.demo", "core.plan.fit"},
+            {"httpx2", "psutil", "tui.cli.parser", "tui.cli.output", "tui.cli.demo", "core.plan.fit"},
         ),
         ("core.node.service, core.node.__main__", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
         ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),

@@ -1,7 +1,8 @@
-"""Three Macs simulated on this one: own identities, own state folders, own nodes and workers, real links."""
+"""`macluster demo`: Macs simulated on this one, with own identities, own state folders, own nodes and workers, real links."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import shutil
 import subprocess
@@ -22,15 +23,21 @@ from core.events import PairingChanged, PlanLoaded
 from core.requests import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import Home
-from tui.cli.watch import Watch
+from core.text import clean_text
+from tui.cli.launch import home_of, preferences_of
+from tui.cli.output import print_progress
+from tui.cli.plan import plan_lines, plan_options, proof_lines
+from tui.cli.run import answer, request_of
+from tui.cli.status import trust_line
+from tui.cli.watch import LOAD_S, Watch
 from tui.cli.what_if import budgets_of
+from tui.client import NodeClient, check
 
 NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
 CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
 BONJOUR_S = 8.0
 START_S = 30.0
 DEMO_MODEL = Path(str(files("core.demo"))) / "macluster-demo"
-LOAD_S = 300.0
 
 
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -206,3 +213,66 @@ async def _pairing(watch: Watch, mark: int, state: str) -> PairingChanged:
     if event.problem:
         raise PairingError(event.problem.what, event.problem.fix)
     return event
+
+
+async def demo(args: argparse.Namespace) -> int:
+    """Simulated Macs: in a terminal with the UI, else one answer as text or JSON."""
+    config = DemoConfig(
+        budgets_gb=demo_budgets(args.memory, args.macs),
+        model=args.model,
+        load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
+        multicast=not args.no_multicast,
+    )
+    check(config.load)
+    headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())
+    demo = Demo(config, print_progress)
+    try:
+        if headless:
+            return await _demo_answer(demo, args)
+        return await _demo_tui(demo, args)
+    finally:
+        await demo.stop()
+
+
+async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
+    prompt = args.prompt if args.prompt is not None else args.default_prompt
+    request = request_of(prompt, args)
+    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
+    await demo.start()
+    await demo.join()
+    loaded = await demo.load()
+    plan = demo.head.now.plan
+    if plan is None:
+        raise NodeError("The plan is gone before the answer began.", "The log of the node says more.")
+    if not args.json:
+        print(f"Found by {demo.found_by}; {len(plan.stages)} Mac(s), paired; loaded in {loaded.seconds:.1f} s")
+        print("\n".join([*plan_lines(plan), *proof_lines(loaded)]))
+        print(trust_line(demo.head.now.trust))
+        print(f"\n> {clean_text(prompt)}", flush=True)
+    await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof})
+    return 0
+
+
+async def _demo_tui(demo: Demo, args: argparse.Namespace) -> int:
+    from tui.app import MaclusterApp
+
+    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
+    await demo.start()
+    async with NodeClient(demo.home) as client:
+        note = f"demo: {len(demo.budgets)} simulated Macs on this one"
+        # what the person sets here is theirs; the state of the simulated Macs is thrown away
+        app = MaclusterApp(client, note=note, folder=home_of(args).root, preferences=preferences_of(args))
+
+        async def prepare() -> None:
+            try:
+                await demo.join()
+                await demo.load()
+            except MaclusterError as error:
+                app.notify(f"{error.what} {error.fix}", severity="error", timeout=20)
+            await demo.stop_watching()
+
+        preparing = asyncio.create_task(prepare())
+        await app.run_async()
+        preparing.cancel()
+        await asyncio.gather(preparing, return_exceptions=True)
+    return app.return_code or 0

@@ -10,7 +10,7 @@ from core.mac.memory import default_budget, physical_bytes
 from core.requests import Finding
 from core.settings import Home
 from core.text import clean_text
-from tui.cli import report
+from tui.cli.output import to_json
 from tui.client import NodeClient
 from tui.state.format import finding_mark
 
@@ -32,7 +32,7 @@ async def check(args: argparse.Namespace) -> int:
         if not args.json:
             print("\n".join(finding_lines(finding)), flush=True)
     if args.json:
-        print(report.to_json(told))
+        print(to_json(told))
     return 1 if any(finding.state == "bad" for finding in told) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import os
 import sys
@@ -21,25 +22,31 @@ from core.requests.trust import Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick
-from tui.cli.watch import Watch
+from tui.cli.launch import home_of
+from tui.cli.watch import ATTACH_S, Watch
 from tui.state.format import fingerprint_short
 
-ATTACH_S: Final = 5.0
 PAIRING_S: Final = 300.0
 
-Tell = Callable[[PairingChanged, Snapshot], None]
+Report = Callable[[PairingChanged, Snapshot], None]
 
 
-async def pair(home: Home, target: str, tell: Tell) -> None:
+async def pair(args: argparse.Namespace) -> int:
+    """Pair with another Mac, step by step."""
+    await pair_with(home_of(args), args.mac, to_json if args.json else say)
+    return 0
+
+
+async def pair_with(home: Home, target: str, report: Report) -> None:
     """Pair with the Mac `target` (a name or id of one that was seen, HOST:PORT of its window, or "" for whoever comes),
-    and `tell` every step. Raises PairingError and UsageError; then, and when cancelled, nothing is kept.
+    and `report` every step. Raises PairingError and UsageError; then, and when cancelled, nothing is kept.
     """
     async with Watch(home) as watch:
         await watch.attached(ATTACH_S)
         mark = len(watch.seen)
         await _begin(watch, target)
         try:
-            await _Conversation(watch, mark, tell).hold()
+            await _Conversation(watch, mark, report).hold()
         except asyncio.CancelledError:
             with suppress(MaclusterError):
                 await watch.client.stop_pairing()
@@ -60,8 +67,8 @@ def _begin(watch: Watch, target: str) -> Coroutine[Any, Any, object]:
 class _Conversation:
     """What the node says about the pairing, and what the person answers."""
 
-    def __init__(self, watch: Watch, mark: int, tell: Tell) -> None:
-        self._watch, self._tell = watch, tell
+    def __init__(self, watch: Watch, mark: int, report: Report) -> None:
+        self._watch, self._report = watch, report
         self._told = mark
         self._typing: asyncio.Future[str | None] | None = None
 
@@ -73,7 +80,7 @@ class _Conversation:
                 self._typing = await self._hand_in(self._typing.result())
             steps, self._told = self._steps(), len(self._watch.seen)
             for step in steps:
-                self._tell(step, self._watch.now)
+                self._report(step, self._watch.now)
                 if step.state == "paired":
                     return
                 if step.state in ("failed", "stopped"):

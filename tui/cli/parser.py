@@ -12,8 +12,12 @@ from core.events import Topology
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
-from tui.cli import commands, launch, sessions, transfers
+from tui.cli import bench as bench_command
+from tui.cli import demo as demo_command
 from tui.cli import doctor as doctor_command
+from tui.cli import keys, launch, models, pairing, sessions, speed_test, status, transfers
+from tui.cli import load as load_command
+from tui.cli import plan as plan_command
 from tui.cli import run as run_command
 from tui.cli import trust as trust_commands
 
@@ -31,33 +35,33 @@ def parser() -> argparse.ArgumentParser:
     _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
     node = sub.add_parser("node", help="the node of this Mac, without a screen")
     add_options(node)
-    _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), commands.status)
-    _fact(sub.add_parser("peers", help="the Macs that were seen"), commands.peers)
+    _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), status.status)
+    _fact(sub.add_parser("peers", help="the Macs that were seen"), status.peers)
     pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
     pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: whoever comes)")
-    _fact(pair, commands.pair)
+    _fact(pair, pairing.pair)
     doctor_command.add_options(sub.add_parser("doctor", help="why no other Mac is found, and what to do"), _fact)
     trust_commands.add_options(sub.add_parser("trust", help="who is trusted how far, and changes of that"), _fact)
-    _fact(sub.add_parser("models", help="models on the disks of the Macs and how they fit"), commands.models)
+    _fact(sub.add_parser("models", help="models on the disks of the Macs and how they fit"), models.models)
     download = sub.add_parser("download", help="a model of the Hugging Face hub to this Mac's disk")
     transfers.add_download(download)
     _fact(download, transfers.download)
     copy = sub.add_parser("copy", help="a model from disk to disk of the paired Macs")
     transfers.add_copy(copy)
     _fact(copy, transfers.copy)
-    _fact(sub.add_parser("keys", help="the keys of the screen, and what to call them in config.toml"), commands.keys)
+    _fact(sub.add_parser("keys", help="the keys of the screen, and what to call them in config.toml"), keys.keys)
     plan = sub.add_parser("plan", help="who would own which layers")
-    _model(plan, commands.plan)
+    _model(plan, plan_command.plan)
     plan.add_argument(
         "--macs", metavar="GB,…", help="budgets of Macs that need not exist, the head first; needs no node"
     )
     plan.add_argument("--parts", action="store_true", help="also which bytes of which files each Mac would read")
     load = sub.add_parser("load", help="split a model over the paired Macs")
-    _model(load, commands.load)
+    _model(load, load_command.load)
     _verify(load)
-    _fact(sub.add_parser("unload", help="free the memory on every Mac"), commands.unload)
+    _fact(sub.add_parser("unload", help="free the memory on every Mac"), load_command.unload)
     run = sub.add_parser("run", help="one answer to standard output")
-    _model(run, commands.run)
+    _model(run, run_command.run)
     asked = run.add_mutually_exclusive_group(required=True)
     asked.add_argument("-p", "--prompt", help="the prompt; - reads standard input")
     go_on = "go on with an answer that was cut off: the newest, or the one whose id begins so"
@@ -70,10 +74,10 @@ def parser() -> argparse.ArgumentParser:
     speed = sub.add_parser("speedtest", help="how fast the link between two Macs is")
     speed.add_argument("source", metavar="FROM", nargs="?", default="", help="name or id (default: this Mac)")
     speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
-    _fact(speed, commands.speedtest)
+    _fact(speed, speed_test.speedtest)
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
     bench.add_argument("name", choices=("batch", "hop", "prefill", "reuse", "solo", "speculate", "topology", "tui"))
-    _fact(bench, commands.bench)
+    _fact(bench, bench_command.bench)
     return top
 
 
@@ -88,7 +92,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
     run_command.add_options(demo)
-    _fact(demo, commands.demo)
+    _fact(demo, demo_command.demo)
     demo.set_defaults(default_prompt=DEMO_PROMPT)
 
 

@@ -1,4 +1,4 @@
-"""One answer on the command line: how it can be asked for, and what is printed of it."""
+"""`macluster run`: how an answer can be asked for, and what is printed while it comes."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from math import inf, isfinite
 from typing import Any, Final, TypeVar
 
+import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
 from core.errors import MaclusterError, UsageError, error_from
 from core.events import Recovery, RequestDone, TokenEvent
-from core.requests import AnswerId, ChatRequest, Message, UnfinishedAnswer
+from core.requests import AnswerId, ChatRequest, Message, SessionName, UnfinishedAnswer
 from core.sampling_options import option_fields
 from core.text import clean_text
-from tui.cli import report
-from tui.cli.watch import Watch
+from tui.cli.answer import answer_facts, done_line, hop_lines, recovery_line
+from tui.cli.launch import home_of
+from tui.cli.load import is_loaded, load_model
+from tui.cli.output import Facts, to_json
+from tui.cli.watch import ATTACH_S, Watch
 from tui.client import check
 
 PLAIN: Final = ChatRequest(messages=(), max_tokens=200)  # what is asked without an option
@@ -65,7 +69,7 @@ async def answer(
     *,
     as_json: bool,
     hops: bool = True,
-    more: report.Facts | None = None,
+    more: Facts | None = None,
 ) -> None:
     """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts. Who
     interrupts it cancels it, and gets what there is. Raises what the node refuses, and what ended the answer.
@@ -165,23 +169,21 @@ class _Answer:
             print(file=sys.stderr)
             self._at_margin = True
         is_dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-        line = report.recovery_line(event)
+        line = recovery_line(event)
         print(f"\x1b[2m{line}\x1b[0m" if is_dim else line, file=sys.stderr, flush=True)
 
-    def print_end(self, watch: Watch, more: report.Facts, *, hops: bool) -> None:
+    def print_end(self, watch: Watch, more: Facts, *, hops: bool) -> None:
         """What is told when nothing more comes."""
         assert self.done is not None
         if not self._as_it_comes:
-            facts = report.answer_facts(
-                watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries
-            )
-            print(report.to_json(facts | more))
+            facts = answer_facts(watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries)
+            print(to_json(facts | more))
             return
         print("\n")
         if hops and watch.now.hops:
-            print("\n".join(report.hop_lines(watch.now.hops, {p.device_id: p.name for p in watch.now.peers})))
+            print("\n".join(hop_lines(watch.now.hops, {p.device_id: p.name for p in watch.now.peers})))
         if hops:
-            print(report.done_line(self.done))
+            print(done_line(self.done))
 
 
 def _add(group: argparse._ArgumentGroup, plain: Struct) -> None:
@@ -227,3 +229,42 @@ _TYPED: Final[dict[type, tuple[Callable[[str], Any], str]]] = {
     tuple: (str, "TEXT"),
     dict: (_bias, "ID=VALUE"),
 }
+
+
+async def run(args: argparse.Namespace) -> int:
+    """One answer, or the rest of one; loads the model first if it is not loaded."""
+    if args.go_on is not None:
+        return await _continue(args)
+    prompt = await asyncio.to_thread(sys.stdin.read) if args.prompt == "-" else args.prompt
+    request = request_of(prompt, args)
+    async with Watch(home_of(args)) as watch:
+        await watch.attached(ATTACH_S)
+        if args.session:
+            said = (await watch.client.session(SessionName(name=args.session))).messages
+            request = msgspec.structs.replace(request, messages=(*said, *request.messages))
+        if not await is_loaded(watch, args):
+            await load_model(watch, args)
+        await answer(watch, request, as_json=args.json, hops=False)
+    return 0
+
+
+async def _continue(args: argparse.Namespace) -> int:
+    """What is written of an answer that was cut off, then the rest of it."""
+    if args.session or asks_for_more(args):
+        raise UsageError("A continued answer is asked for as it was.", "Give --continue without a session or options.")
+    async with Watch(home_of(args)) as watch:
+        await watch.attached(ATTACH_S)
+        found = [one for one in await watch.client.unfinished() if one.request_id.startswith(args.go_on)]
+        if not found:
+            which = f" with an id that begins with {args.go_on!r}" if args.go_on else ""
+            raise UsageError(f"No answer{which} is unfinished.", "`macluster status --json` lists those that are.")
+        if not await is_loaded(watch, args):
+            await load_model(watch, args)
+        await answer(watch, _of_model(found, watch), as_json=args.json, hops=False)
+    return 0
+
+
+def _of_model(found: Sequence[UnfinishedAnswer], watch: Watch) -> UnfinishedAnswer:
+    """The newest that goes on with what is loaded, else one for which the node says what to load."""
+    loaded = watch.now.plan
+    return next((one for one in found if loaded and one.model == loaded.model), found[0])

@@ -11,7 +11,7 @@ from typing import Any
 from core.requests import Message, SavedSession, SessionName
 from core.settings import Home
 from core.text import clean_text
-from tui.cli import report
+from tui.cli.output import table, to_json
 from tui.client import NodeClient
 from tui.state.format import count, gigabytes
 
@@ -36,7 +36,7 @@ async def show_all(args: argparse.Namespace) -> int:
     """All that are kept."""
     async with _client(args) as client:
         found = await client.sessions()
-    print(report.to_json(found) if args.json else "\n".join(session_lines(found)))
+    print(to_json(found) if args.json else "\n".join(session_lines(found)))
     return 0
 
 
@@ -44,7 +44,7 @@ async def save(args: argparse.Namespace) -> int:
     """Keep the last conversation."""
     async with _client(args) as client:
         kept = await _unless_stopped(client, client.save_session(SessionName(name=args.name)))
-    print(report.to_json(kept) if args.json else f"Saved {args.name}: {kept.tokens} tokens of {kept.model}.")
+    print(to_json(kept) if args.json else f"Saved {args.name}: {kept.tokens} tokens of {kept.model}.")
     return 0
 
 
@@ -53,7 +53,7 @@ async def load(args: argparse.Namespace) -> int:
     async with _client(args) as client:
         kept = await _unless_stopped(client, client.load_session(SessionName(name=args.name)))
     how = f"Loaded {args.name}: {kept.tokens} tokens. `macluster run {kept.model} --session {args.name} -p …` goes on."
-    print(report.to_json(kept) if args.json else clean_text("\n".join([*message_lines(kept.messages), how])))
+    print(to_json(kept) if args.json else clean_text("\n".join([*message_lines(kept.messages), how])))
     return 0
 
 
@@ -69,7 +69,7 @@ async def delete(args: argparse.Namespace) -> int:
     """Forget one."""
     async with _client(args) as client:
         await client.delete_session(SessionName(name=args.name))
-    print(report.to_json({"deleted": args.name}) if args.json else f"Deleted {args.name}.")
+    print(to_json({"deleted": args.name}) if args.json else f"Deleted {args.name}.")
     return 0
 
 
@@ -82,7 +82,7 @@ def session_lines(found: Sequence[SavedSession]) -> list[str]:
         for each in found
         if each.problem is None
     ]
-    lines = report.table(("session", "model", "tokens", "GB", "saved"), rows, left=(0, 1, 4)) if rows else []
+    lines = table(("session", "model", "tokens", "GB", "saved"), rows, left=(0, 1, 4)) if rows else []
     return lines + [clean_text(f"{each.name}: {each.problem.what}") for each in found if each.problem]
 
 

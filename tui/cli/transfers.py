@@ -13,14 +13,13 @@ from core.events import Transfer
 from core.requests import CopyRequest, ModelChoice
 from core.settings import Home
 from core.text import clean_text
-from tui.cli import report
-from tui.cli.watch import Watch
+from tui.cli.output import to_json
+from tui.cli.watch import ATTACH_S, Watch
 from tui.state.disks import names_of, own_id, transfer_words
 from tui.state.format import is_ready
 from tui.state.load_options import download_of
 from tui.state.state import washed
 
-ATTACH_S = 5.0
 _WIDTH = 80
 
 
@@ -117,7 +116,7 @@ class _Shown:
 
 
 def _print(args: argparse.Namespace, facts: Any, lines: list[str]) -> None:
-    print(report.to_json(facts) if args.json else "\n".join(lines))
+    print(to_json(facts) if args.json else "\n".join(lines))
 
 
 def _home(args: argparse.Namespace) -> Home:

@@ -14,7 +14,8 @@ from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Renam
 from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick
-from tui.cli import report
+from tui.cli.output import table, to_json
+from tui.cli.status import trust_line
 from tui.client import NodeClient
 from tui.state.format import age, fingerprint
 
@@ -64,7 +65,7 @@ async def show_one(args: argparse.Namespace) -> int:
         view = await client.trust()
     wanted = pick(args.mac, [(m.device_id, m.name) for m in view.macs])
     mac = next(m for m in view.macs if m.device_id == wanted)
-    print(report.to_json(mac) if args.json else "\n".join(mac_lines(mac)))
+    print(to_json(mac) if args.json else "\n".join(mac_lines(mac)))
     return 0
 
 
@@ -110,7 +111,7 @@ async def recover(args: argparse.Namespace) -> int:
         else:
             phrase = RecoveryPhrase(words=await asyncio.to_thread(_typed_words), lost=tuple(args.lost))
             words = await client.recover(phrase)
-    print(report.to_json(words) if args.json else "\n".join(word_lines(words)))
+    print(to_json(words) if args.json else "\n".join(word_lines(words)))
     return 0
 
 
@@ -121,7 +122,7 @@ async def resolve(args: argparse.Namespace) -> int:
     if view.fork is None:
         raise UsageError("The roster did not fork: there is nothing to decide.")
     if not args.keep:
-        print(report.to_json({"fork": view.fork}) if args.json else "\n".join(fork_lines(view)))
+        print(to_json({"fork": view.fork}) if args.json else "\n".join(fork_lines(view)))
         return 1
     keep = _side(args.keep, view.fork)
     if not await _agreed(args, f"This Mac refuses the other roster from now on, and holds to {keep[:8]}."):
@@ -135,9 +136,9 @@ def trust_lines(view: TrustView) -> list[str]:
         (m.name + (" (this Mac)" if m.is_self else ""), m.device_id[:8], m.level, m.role, m.sees or "–")
         for m in view.macs
     ]
-    lines = report.table(("Mac", "id", "level", "role", "sees"), rows, left=(0, 1, 2, 3, 4))
+    lines = table(("Mac", "id", "level", "role", "sees"), rows, left=(0, 1, 2, 3, 4))
     lines += [clean_text(f"{m.name} ({m.device_id[:8]}): {m.reason}") for m in view.macs if m.reason]
-    lines.append(report.trust_line(TrustChanged(level=view.level, weakest=view.weakest)))
+    lines.append(trust_line(TrustChanged(level=view.level, weakest=view.weakest)))
     if view.epoch:
         since = f"taken {age(view.roster_age_s)} ago"
         lines.append(f"Roster: epoch {view.epoch}, {view.roster_hash[:8]}, {since}; this Mac is {_role(view)}.")
@@ -216,7 +217,7 @@ def _typed_words() -> str:
 async def _change(args: argparse.Namespace, ask: Callable[[NodeClient], Awaitable[TrustView]]) -> int:
     async with NodeClient(_home(args)) as client:
         view = await ask(client)
-    print(report.to_json(view) if args.json else "\n".join(trust_lines(view)))
+    print(to_json(view) if args.json else "\n".join(trust_lines(view)))
     return 0
 
 

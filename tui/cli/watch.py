@@ -12,6 +12,8 @@ from core.settings import Home
 from tui.client import NodeClient
 
 KNOCK_S = 0.1
+ATTACH_S = 5.0
+LOAD_S = 300.0
 
 
 class Watch:

@@ -8,7 +8,7 @@ from rich.cells import cell_len
 
 from core.events import Batch, BatchLane, BatchRow, Plan, RequestDone, RequestStarted, Snapshot
 from tests.support.told import PLAN
-from tui.cli.report import status_facts, status_lines
+from tui.cli.status import status_facts, status_lines
 from tui.state import state
 from tui.state.batch import summary, why_they_wait
 from tui.state.state import UiState

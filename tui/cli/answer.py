@@ -1,0 +1,94 @@
+"""What is printed of an answer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core.events import HopSample, Recovery, RequestDone, Snapshot, TokenEvent
+from core.text import clean_text
+from tui.cli.output import Facts, table
+from tui.cli.plan import plan_facts
+from tui.cli.status import worker_facts
+
+
+def hop_lines(hops: Sequence[HopSample], names: dict[str, str]) -> list[str]:
+    """Where the time of the last request went."""
+    rows = [
+        (
+            f"{names.get(h.source, h.source[:8])} → {names.get(h.target, h.target[:8])}",
+            str(h.frames),
+            f"{h.bytes / 1e6:.2f} MB",
+            *(f"{1e3 * s / max(1, h.frames):.2f}" for s in (h.compute_s, h.wait_s, h.seal_s, h.send_s, h.open_s)),
+            "–" if h.rtt_s is None else f"{1e3 * h.rtt_s:.1f}",
+        )
+        for h in hops
+    ]
+    head = ("hop (ms per frame)", "frames", "sent", "compute", "wait", "seal", "send", "open", "rtt")
+    return ["Hops:", *table(head, rows)]
+
+
+def done_line(done: RequestDone) -> str:
+    """How the answer went."""
+    rate = f"{done.decode_tokens_per_s:.1f} tokens/s" if done.decode_tokens_per_s else "too short for a rate"
+    first = f"{done.ttft_s:.2f} s" if done.ttft_s else "–"
+    words = [f"{done.tokens} tokens", rate, f"first token after {first}", f"finish: {done.finish_reason}"]
+    if done.reused_tokens:
+        words.append(f"{done.reused_tokens} of {done.prompt_tokens} prompt tokens from memory")
+    if done.drafted_tokens:
+        words.append(f"{done.accepted_tokens} of {done.drafted_tokens} guesses right")
+    return ", ".join(words)
+
+
+def recovery_line(told: Recovery) -> str:
+    """What happened to the plan, and what the person can do."""
+    return clean_text(f"{told.text} {told.fix}").rstrip()
+
+
+def recovery_facts(told: Recovery) -> Facts:
+    """The same for programs; `tokens` are committed, `done` of `total` are read again."""
+    fields = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
+    return {field: getattr(told, field) for field in fields}
+
+
+def answer_facts(
+    now: Snapshot,
+    tokens: Sequence[TokenEvent],
+    done: RequestDone,
+    *,
+    before: str = "",
+    recoveries: Sequence[Recovery] = (),
+) -> Facts:
+    """The object that `macluster demo --json` and `macluster run --json` print. The text `before` was there already
+    when the answer was continued; `tokens` are those that came then.
+    """
+    names = {p.device_id: p.name for p in now.peers}
+    return {
+        "plan": plan_facts(now.plan) if now.plan else None,
+        "tokens": [t.token for t in tokens],
+        "text": before + "".join(t.text for t in tokens) + done.text,
+        "logprobs": [_likely(t) for t in tokens if t.logprob is not None],
+        "finish_reason": done.finish_reason,
+        "problem": done.problem,
+        "prompt_tokens": done.prompt_tokens,
+        "reused_tokens": done.reused_tokens,
+        "drafted_tokens": done.drafted_tokens,
+        "accepted_tokens": done.accepted_tokens,
+        "ttft_s": done.ttft_s,
+        "decode_tokens_per_s": done.decode_tokens_per_s,
+        "recoveries": [recovery_facts(one) for one in recoveries],
+        "hops": [hop_facts(h, names) for h in now.hops],
+        "trust": {"level": now.trust.level, "weakest": now.trust.weakest},
+        "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
+    }
+
+
+def _likely(token: TokenEvent) -> Facts:
+    top = [{"token": one, "logprob": logprob} for one, logprob in token.top]
+    return {"token": token.token, "logprob": token.logprob, "top": top}
+
+
+def hop_facts(hop: HopSample, names: dict[str, str]) -> Facts:
+    """A hop with names for ids; times in seconds."""
+    facts: Facts = {"from": names.get(hop.source, hop.source), "to": names.get(hop.target, hop.target)}
+    fields = ("frames", "bytes", "compute_s", "codec_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s", "queue")
+    return facts | {field: getattr(hop, field) for field in fields}

@@ -1,0 +1,26 @@
+"""`macluster bench`."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import sys
+
+
+async def bench(args: argparse.Namespace) -> int:
+    """Run a bench in a process of its own, since it imports mlx."""
+    command = [sys.executable, "-m", _bench_module(args.name), *(["--json"] if args.json else [])]
+    process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
+    try:
+        return await process.wait()
+    except asyncio.CancelledError:
+        with contextlib.suppress(ProcessLookupError):
+            process.terminate()  # it takes its workers and its folder with it
+        await process.wait()
+        raise
+
+
+def _bench_module(name: str) -> str:
+    return "tui.bench" if name == "tui" else f"core.bench.{name}"

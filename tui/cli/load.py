@@ -1,0 +1,75 @@
+"""`macluster load` and `macluster unload`."""
+
+from __future__ import annotations
+
+import argparse
+
+from core.errors import NodeError
+from core.events import Plan, PlanLoaded, PlanProposed
+from core.requests import LoadRequest, PreviewRequest
+from tui.cli.launch import home_of
+from tui.cli.output import print_facts
+from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof_lines
+from tui.cli.status import status_facts
+from tui.cli.watch import ATTACH_S, LOAD_S, Watch
+from tui.client import NodeClient, check
+
+
+async def load(args: argparse.Namespace) -> int:
+    """Split a model over the paired Macs, and wait until it is ready."""
+    async with Watch(home_of(args)) as watch:
+        loaded = await load_model(watch, args, verify=args.verify)
+        assert watch.now.plan
+        lines = [*plan_lines(watch.now.plan), *proof_lines(loaded)]
+        print_facts(args, status_facts(watch.now) | {"proof": loaded.proof}, lines)
+    return 0
+
+
+async def unload(args: argparse.Namespace) -> int:
+    """Free the memory on every Mac."""
+    async with NodeClient(home_of(args)) as client:
+        await client.unload()
+    print_facts(args, {"unloaded": True}, ["Unloaded."])
+    return 0
+
+
+async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
+    """Whether the model that is meant is ready, whatever it is called, in the ring that was asked for, if any was; or
+    is kept alive, for another load would end what waits for it.
+    """
+    loaded, recovery = watch.now.plan, watch.now.recovery
+    is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
+    if loaded is None or not is_there or args.topology not in (None, loaded.topology):
+        return False
+    without = macs_without(watch, args)
+    if any(stage.device_id in without for stage in loaded.stages):
+        return False
+    if loaded.model == args.model and not args.layers:
+        return True
+    meant = await watch.client.plan(PreviewRequest(model=model_of(args), layers=args.layers, without=without))
+    split = meant.plan or meant.draft
+    if split is None or split.fingerprint != loaded.fingerprint:
+        return False
+    return not args.layers or _owners(split) == _owners(loaded)
+
+
+def _owners(plan: Plan) -> list[tuple[str, int]]:
+    return [(stage.device_id, stage.start) for stage in plan.stages] + [(plan.output, plan.layers)]
+
+
+async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = False) -> PlanLoaded:
+    """Load it, and wait until it is ready. Raises NodeError, LinkTimeout and what the node refuses."""
+    await watch.attached(ATTACH_S)
+    request = LoadRequest(model=model_of(args), verify=verify, without=macs_without(watch, args), **plan_options(args))
+    check(request)
+    mark = len(watch.seen)
+    await watch.client.load(request)
+
+    def settled(w: Watch) -> bool:
+        proposed = any(isinstance(e, PlanProposed) for e in w.seen[mark:])
+        return proposed and w.now.plan_status in ("ready", "broken")
+
+    await watch.until(settled, LOAD_S, "Loading the model")
+    if watch.now.plan_problem:
+        raise NodeError(watch.now.plan_problem.what, watch.now.plan_problem.fix)
+    return next(e for e in reversed(watch.seen) if isinstance(e, PlanLoaded))

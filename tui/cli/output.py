@@ -1,0 +1,47 @@
+"""How the commands print: lines for people, one JSON object for programs."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from core.settings import GB
+
+
+def print_facts(args: argparse.Namespace, facts: object, lines: Sequence[str]) -> None:
+    """The facts as JSON where that is asked for, else the lines."""
+    print(to_json(facts) if args.json else "\n".join(lines))
+
+
+def print_progress(line: str) -> None:
+    """A line for whoever waits, apart from what is printed."""
+    print(line, file=sys.stderr, flush=True)
+
+
+Facts = dict[str, Any]
+
+
+def to_json(facts: object) -> str:
+    """One JSON object or list."""
+    return msgspec.json.encode(facts).decode()
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], *, left: Sequence[int] = (0,)) -> list[str]:
+    """Lines of columns, those of the numbers `left` to the left, the others to the right."""
+    cells = [list(head), *(list(r) for r in rows)]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(head))]
+    return [
+        "  ".join(
+            c.ljust(w) if i in left else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in cells
+    ]
+
+
+def gigabytes(count: int) -> str:
+    """ "1.2 GB", or MB below a tenth."""
+    return f"{count / GB:.1f} GB" if count >= GB / 10 else f"{count / 1e6:.1f} MB"

@@ -1,0 +1,176 @@
+"""`macluster plan`: who would own which layers, and how a plan is printed."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from core.errors import UsageError
+from core.events import Plan, PlanLoaded
+from core.plan.fit import missing_bytes, shortage
+from core.plan.notes import before_which, ranges, sees
+from core.requests import Forecast, PlanPreview, PreviewRequest
+from core.text import clean_text
+from core.trust.name_matching import pick
+from tui.cli.launch import home_of
+from tui.cli.output import Facts, gigabytes, print_facts, table
+from tui.cli.watch import ATTACH_S, Watch
+from tui.cli.what_if import budgets_of, imagined_plan
+from tui.client import check
+from tui.state.survival import survival
+
+
+async def plan(args: argparse.Namespace) -> int:
+    """Who would own which layers: over the present cluster, or over Macs that need not exist."""
+    request = PreviewRequest(model=model_of(args), parts=args.parts, **plan_options(args))
+    check(request)
+    if args.macs and args.without:
+        raise UsageError("--macs and --without do not go together.", "Leave those Macs out of --macs.")
+    if args.macs:
+        macs = budgets_of(args.macs, "--macs")
+        preview = await imagined_plan(home_of(args), request, macs)
+    else:
+        async with Watch(home_of(args)) as watch:
+            await watch.attached(ATTACH_S)
+            without = macs_without(watch, args)
+            preview = await watch.client.plan(msgspec.structs.replace(request, without=without))
+    print_facts(args, preview_facts(preview), preview_lines(preview))
+    return 0 if preview.plan else 1
+
+
+def plan_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of `core.requests.PlanRequest`."""
+    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers")
+    return {name: getattr(args, name) for name in names}
+
+
+def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
+    """Device ids of the Macs that are to hold no layers. Raises UsageError for a name that is none."""
+    known = [(peer.device_id, peer.name) for peer in watch.now.peers]
+    return tuple(pick(typed, known) for typed in args.without)
+
+
+def model_of(args: argparse.Namespace) -> str:
+    """A directory is made absolute, for the node runs elsewhere; names of the catalog may hold a slash."""
+    name = os.path.expanduser(str(args.model))
+    return os.path.abspath(name) if name.startswith(("/", "./", "../")) or os.path.isdir(name) else name
+
+
+def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
+    """Who owns which layers, in their order, what stays free, what each sends for a token where that is known, the
+    notes, and which of them may be lost.
+    """
+    rows = [
+        (
+            s.peer + (" (head)" if s is plan.head else ""),
+            ranges(range(s.start, s.stop)),
+            str(s.stop - s.start),
+            gigabytes(s.weight_bytes),
+            gigabytes(s.kv_bytes),
+            gigabytes(s.budget_bytes),
+            gigabytes(-missing_bytes(s)) if missing_bytes(s) <= 0 else f"{gigabytes(missing_bytes(s))} short",
+            *([f"{hop_bytes[plan.stages.index(s)]} B"] if hop_bytes else []),
+        )
+        for s in plan.owners
+    ]
+    head = ("Mac", "layers", "count", "weights", "cache", "budget", "free", *(["sends/token"] if hop_bytes else []))
+    title = f"Plan: {plan.model}, {plan.layers} layers, topology {plan.topology}, context {plan.context} tokens"
+    can_lose = "" if shortage(plan) else survival(plan)
+    return [title, *table(head, rows), *plan.notes, *([can_lose] if can_lose else [])]
+
+
+def proof_lines(loaded: PlanLoaded) -> list[str]:
+    """What the ring showed of itself when it was loaded, where it showed anything."""
+    return [clean_text(loaded.proof)] if loaded.proof else []
+
+
+def preview_lines(preview: PlanPreview) -> list[str]:
+    """What `macluster plan` prints: the split, who sees what, what is particular about the model, what does not fit."""
+    split = preview.plan or preview.draft
+    lines = plan_lines(split, preview.hop_bytes) if split else []
+    lines += [f"{s.peer} would see {sees(split, s.device_id)}." for s in split.owners] if split else []
+    if split and preview.cuts is not None:
+        if len(preview.cuts) < split.layers - 1:
+            only = f"It can be cut {before_which(preview.cuts)} only."
+            lines.append(only if preview.cuts else "It cannot be split.")
+        if split.batched:
+            lines.append("Rows of several requests share a batch.")
+    lines += forecast_lines(preview.forecast) if preview.forecast else []
+    for stage, share in zip(split.stages if split else (), preview.parts, strict=False):
+        lines.append(f"{stage.peer} reads {gigabytes(sum(end - begin for _, begin, end in share))}:")
+        lines += [clean_text(f"  {file}  bytes {begin}–{end - 1}") for file, begin, end in share]
+    if preview.problem:
+        lines.append(clean_text(f"{preview.problem.what} {preview.problem.fix}".rstrip()))
+    return lines
+
+
+def forecast_lines(told: Forecast) -> list[str]:
+    """What the plan would be worth to one person who asks, and on what grounds."""
+    basis = "from past runs here" if told.measured else "a guess by the chip"
+    speed = f"Expected: {told.tokens_per_s:.1f} tokens/s for one request ({basis})"
+    first = "" if told.prompt_s is None else f" first token after {told.prompt_s:.1f} s for each 1000 tokens of prompt,"
+    lines = [f"{speed},{first} loaded in {told.load_s:.0f} s."]
+    return [*lines, clean_text(told.advice)] if told.advice else lines
+
+
+def plan_facts(plan: Plan) -> Facts:
+    """A plan with names for ids; `free_bytes` is below zero by what is missing on a Mac."""
+    peers = {s.device_id: s.peer for s in plan.stages}
+    return {
+        "model": plan.model,
+        "fingerprint": plan.fingerprint,
+        "topology": plan.topology,
+        "layers": plan.layers,
+        "context": plan.context,
+        "stages": [
+            {
+                "peer": s.peer,
+                "device_id": s.device_id,
+                "start": s.start,
+                "stop": s.stop,
+                "bytes": s.weight_bytes,
+                "kv_bytes": s.kv_bytes,
+                "budget_bytes": s.budget_bytes,
+                "free_bytes": -missing_bytes(s),
+                "sees": sees(plan, s.device_id),
+            }
+            for s in plan.stages
+        ],
+        "output": peers[plan.output],
+        "batched": plan.batched,
+        "notes": plan.notes,
+        "indispensable": [peers[device_id] for device_id in plan.indispensable if device_id in peers],
+    }
+
+
+def preview_facts(preview: PlanPreview) -> Facts:
+    """What a load would do; `draft` is the split that does not fit, `cuts` None where nobody has examined the model."""
+    split = preview.plan or preview.draft
+    names = [s.peer for s in split.stages] if split else []
+    return {
+        "plan": plan_facts(preview.plan) if preview.plan else None,
+        "draft": plan_facts(preview.draft) if preview.draft else None,
+        "problem": preview.problem,
+        "cuts": preview.cuts,
+        "hops": [
+            {"from": names[i], "to": names[(i + 1) % len(names)], "bytes_per_token": size}
+            for i, size in enumerate(preview.hop_bytes)
+        ],
+        "parts": [
+            {"peer": name, "files": [{"file": f, "begin": a, "end": b} for f, a, b in share]}
+            for name, share in zip(names, preview.parts, strict=False)
+        ],
+        "total_bytes": preview.total_bytes,
+        "kv_bytes": preview.kv_bytes,
+        "forecast": forecast_facts(preview.forecast) if preview.forecast else None,
+    }
+
+
+def forecast_facts(told: Forecast) -> Facts:
+    """A forecast with its sums; times in seconds, `stages_s` and `hops_s` in ring order."""
+    facts: Facts = msgspec.to_builtins(told)
+    return facts | {"token_s": told.token_s, "tokens_per_s": told.tokens_per_s}

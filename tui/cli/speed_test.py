@@ -1,0 +1,40 @@
+"""`macluster speedtest`: how fast the link between two Macs is."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+
+import msgspec
+
+from core.requests import SpeedRequest, SpeedResult
+from tui.cli.launch import home_of
+from tui.cli.output import Facts, print_facts
+from tui.client import NodeClient
+
+
+async def speedtest(args: argparse.Namespace) -> int:
+    """How fast the link between two Macs is."""
+    async with NodeClient(home_of(args)) as client:
+        try:
+            found = await client.test_speed(SpeedRequest(source=args.source, target=args.target))
+        except asyncio.CancelledError:
+            await client.stop_speed_test()
+            raise
+    print_facts(args, speed_facts(found), speed_lines(found))
+    return 0
+
+
+def speed_facts(found: SpeedResult) -> Facts:
+    """What `macluster speedtest --json` prints."""
+    return msgspec.structs.asdict(found) | {"bytes_per_s": found.bytes_per_s}
+
+
+def speed_lines(found: SpeedResult) -> list[str]:
+    """What it prints for people."""
+    rtt, least, loaded = (f"{1e3 * s:.2f} ms" for s in (found.rtt_s, found.rtt_min_s, found.loaded_rtt_s))
+    return [
+        f"{rtt} there and back (least {least}, of {found.round_trips} empty messages)",
+        f"{found.bytes_per_s / 1e6:.0f} MB/s sealed ({found.frames} messages, each {loaded} there and back)",
+        *(["An answer was being written meanwhile: ask again when none is."] if found.answering else []),
+    ]

@@ -1,0 +1,128 @@
+"""`macluster status` and `macluster peers`: this Mac, its peers, the plan."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+
+import msgspec
+
+from core.events import Batch, Peer, Plan, Snapshot, TrustChanged
+from core.mac.memory import rss_bytes
+from core.requests import UnfinishedAnswer
+from core.text import clean_text
+from tui.cli.launch import home_of
+from tui.cli.output import Facts, gigabytes, print_facts, table
+from tui.cli.plan import plan_facts
+from tui.cli.watch import ATTACH_S, Watch
+from tui.state.batch import summary
+
+
+async def status(args: argparse.Namespace) -> int:
+    """This Mac, its peers, the plan."""
+    async with Watch(home_of(args)) as watch:
+        await watch.attached(ATTACH_S)
+        key = (await watch.client.trust()).key_storage
+        unfinished = await watch.client.unfinished()
+        facts = {"key_storage": key, "unfinished": unfinished_facts(unfinished)}
+        lines = [f"Key: kept by {key}.", *unfinished_lines(unfinished)]
+        print_facts(args, status_facts(watch.now) | facts, [*status_lines(watch.now), *lines])
+    return 0
+
+
+async def peers(args: argparse.Namespace) -> int:
+    """The Macs that were seen."""
+    async with Watch(home_of(args)) as watch:
+        await watch.attached(ATTACH_S)
+        print_facts(args, watch.now.peers, peer_lines(watch.now.peers))
+    return 0
+
+
+def trust_line(trust: TrustChanged) -> str:
+    """How far the cluster is trusted."""
+    return clean_text(f"Trust: {trust.level} (weakest: {trust.weakest or 'none'}) {trust.reason}").rstrip()
+
+
+def worker_facts(peer: Peer, now: Snapshot) -> Facts:
+    """A worker's process and memory; the resident size is read now where the process is on this Mac."""
+    weight = next((s.weight_bytes for s in now.stages if s.device_id == peer.device_id), 0)
+    here = peer.is_self or peer.address.startswith("127.")  # the demo's Macs are all this one
+    resident = (rss_bytes(peer.worker_pid or 0) if here else 0) or peer.worker_rss_bytes
+    return {"peer": peer.name, "pid": peer.worker_pid, "rss_bytes": resident, "weight_bytes": weight}
+
+
+def status_facts(now: Snapshot) -> Facts:
+    """What `macluster status --json` prints."""
+    return {
+        "version": now.version,
+        "trust": msgspec.structs.asdict(now.trust),
+        "peers": now.peers,
+        "plan_status": now.plan_status,
+        "plan_problem": now.plan_problem,
+        "plan": plan_facts(now.plan) if now.plan else None,
+        "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
+        "running": now.running,
+        "batch": batch_facts(now.batch, now.plan) if now.plan else None,
+        "counters": msgspec.structs.asdict(now.counters),
+    }
+
+
+def batch_facts(batch: Batch, plan: Plan) -> Facts:
+    """The rows that run, then the queue, beside what the plan has of each."""
+    most = {"rows_max": plan.rows, "context_tokens": plan.context, "waiting": len(batch.queue)}
+    facts: Facts = msgspec.to_builtins(batch)
+    return most | {field: fact for field, fact in facts.items() if field != "type"}
+
+
+def batch_lines(batch: Batch, plan: Plan) -> list[str]:
+    """How full the plan is, and a line a row."""
+    rows = [
+        (r.request_id[:8], r.state, *map(str, (r.prompt_tokens, r.read, r.written)), str(r.lane or "–"))
+        for r in batch.rows
+    ]
+    head = ("row", "state", "prompt", "read", "written", "lane")
+    return [f"Rows: {summary(batch, plan)}", *(table(head, rows, left=(0, 1)) if rows else [])]
+
+
+def peer_lines(peers: Sequence[Peer]) -> list[str]:
+    """What `macluster peers` prints: a line a Mac, and why one was not reached."""
+    marks = {"connected": "●", "suspect": "▲", "lost": "✗", "seen": "○"}
+    rows = [
+        (
+            f"{marks[p.state]} {clean_text(p.name)}{' (this Mac)' if p.is_self else ''}",
+            p.short_id,
+            p.state,
+            p.trust,
+            clean_text(p.chip) or "–",
+            gigabytes(p.budget_bytes) if p.budget_bytes else "–",
+            p.address or "–",
+        )
+        for p in peers
+    ]
+    lines = table(("Mac", "id", "state", "trust", "chip", "budget", "address"), rows)
+    return [*lines, *(clean_text(f"{p.name} ({p.short_id}): {p.problem}") for p in peers if p.problem)]
+
+
+def status_lines(now: Snapshot) -> list[str]:
+    """What `macluster status` prints."""
+    lines = [*peer_lines(now.peers), trust_line(now.trust)]
+    lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
+    if now.plan_problem:
+        lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))
+    lines += batch_lines(now.batch, now.plan) if now.plan else []
+    counted = [f"{name.replace('_', ' ')} {n}" for name, n in msgspec.structs.asdict(now.counters).items() if n]
+    return [*lines, f"Network: {', '.join(counted)}"] if counted else lines
+
+
+def unfinished_lines(answers: Sequence[UnfinishedAnswer]) -> list[str]:
+    """How many answers were cut off, and how the newest goes on."""
+    if not answers:
+        return []
+    how = clean_text(f"`macluster run {answers[0].model} --continue` goes on with the newest")
+    return [f"Unfinished answers: {len(answers)}. {how}, `macluster status --json` lists them."]
+
+
+def unfinished_facts(answers: Sequence[UnfinishedAnswer]) -> list[Facts]:
+    """What was cut off, without its words."""
+    fields = ("request_id", "model", "tokens", "max_tokens", "at")
+    return [{field: getattr(one, field) for field in fields} for one in answers]
