@@ -1,4 +1,4 @@
-"""`macluster demo`: Macs simulated on this one, with own identities, own state folders, own nodes and workers, real links."""
+"""`macluster demo`: Macs simulated on this one: own identities, state folders, nodes and workers, real links."""
 
 from __future__ import annotations
 
