@@ -8,9 +8,12 @@ from __future__ import annotations
 import os
 import select
 import signal
+import socket
 import sys
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic, perf_counter
+from typing import NamedTuple
 
 import mlx.core as mx
 
@@ -22,7 +25,7 @@ from core.models.files.catalog import fingerprint
 from core.models.slicing.loading import load_slice
 from core.models.slicing.slots import Slice
 from core.plan.stage_roles import role_of
-from core.trust.identity import open_identity
+from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower
 from core.worker.head import Head, untouched
@@ -60,17 +63,48 @@ from core.worker.telemetry import StageMeter
 IDLE_S = 3600.0
 
 
+class Joined(NamedTuple):
+    """Since Join: who this worker is, and where its neighbour in the ring finds it."""
+
+    identity: Identity
+    listener: socket.socket
+
+
+class HeadEngine(NamedTuple):
+    """What drives the stage of the head."""
+
+    pipeline: Pipeline
+    head: Head
+
+
+@dataclass(frozen=True, slots=True)
+class HeldStage:
+    """Since Load: the layers and what drives them. `plan` is the newest, from Load or Connect."""
+
+    plan: Plan
+    index: int
+    stage: LoadedStage
+    driver: HeadEngine | Follower
+
+    @property
+    def engine(self) -> HeadEngine | None:
+        """The head's engine, None elsewhere."""
+        return self.driver if isinstance(self.driver, HeadEngine) else None
+
+
 class Worker:
-    """What this process holds: an identity, a stage, a ring; and on the head the engine, elsewhere a follower."""
+    """What this process has, in the order in which it gets it: an identity, a stage, a ring."""
 
     def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
         self._inbox = inbox
         self._report = outbox.put
-        self._stage: LoadedStage | None = None
-        self._pipeline: Pipeline | None = None
-        self._head: Head | None = None
-        self._follower: Follower | None = None
+        self._joined: Joined | None = None
+        self._held: HeldStage | None = None
         self._ring: Ring | None = None
+
+    @property
+    def _engine(self) -> HeadEngine | None:
+        return self._held.engine if self._held else None
 
     def run(self) -> None:
         """Serve commands, requests and frames for ever; the inbox ends the process."""
@@ -79,8 +113,8 @@ class Worker:
                 command = self._inbox.take()
                 if command is not None:
                     self._obey(command)
-                elif self._head and self._pipeline and self._pipeline.is_linked and self._head.is_busy:
-                    self._head.turn(self._inbox)
+                elif (engine := self._engine) and engine.pipeline.is_linked and engine.head.is_busy:
+                    engine.head.turn(self._inbox)
                 else:
                     self._wait(IDLE_S)
             except LinkError as error:
@@ -90,20 +124,22 @@ class Worker:
         """For the node, and on a ring for frames: to a head that waits for nothing only repeated ones come. Not beyond
         the time when the node is to be told of the last step.
         """
-        steps = self._stage.meter.steps if self._stage else None
+        held = self._held
+        steps = held.stage.meter.steps if held else None
         if steps and steps.due is not None:
             timeout_s = min(timeout_s, max(0.0, steps.due - monotonic()))
         if self._ring is None:
             select.select([self._inbox.fileno()], [], [], timeout_s)
         elif self._ring.wait(self._inbox, timeout_s):
-            if self._follower:
-                self._follower.serve(self._ring, self._ring.receive())
-            elif self._pipeline:
-                self._pipeline.take()
+            if held and isinstance(held.driver, Follower):
+                held.driver.serve(self._ring, self._ring.receive())
+            elif held and held.engine:
+                held.engine.pipeline.take()
         if steps:
             steps.report(monotonic())
 
     def _obey(self, command: Command) -> None:
+        engine = self._engine
         match command:
             case Join():
                 self._join(command)
@@ -113,34 +149,33 @@ class Worker:
                 self._connect(command)
             case Prove():
                 self._prove(command)
-            case Request() if self._head:
-                self._head.submit(command)
+            case Request() if engine:
+                engine.head.submit(command)
             case Request():
                 no_model = LinkLost("No model is loaded in this worker.").problem
                 self._report(untouched(command, "error", no_model))
-            case Cancel() if self._head:
-                self._head.cancel(command.request_id)
-            case SaveSession() if self._head:
-                self._head.sessions.save(command)
-            case LoadSession() if self._head:
-                self._head.sessions.load(command)
-            case StopSession() if self._head:
-                self._head.sessions.stop()
+            case Cancel() if engine:
+                engine.head.cancel(command.request_id)
+            case SaveSession() if engine:
+                engine.head.sessions.save(command)
+            case LoadSession() if engine:
+                engine.head.sessions.load(command)
+            case StopSession() if engine:
+                engine.head.sessions.stop()
             case SaveSession() | LoadSession():
                 self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case Trace():
-                self._report(Traced(spans=self._meter.take_spans(), seen=self._meter.seen) if self._stage else Traced())
+                meter = self._held.stage.meter if self._held else None
+                self._report(Traced(spans=meter.take_spans(), seen=meter.seen) if meter else Traced())
             case _:
                 pass
 
     def _join(self, command: Join) -> None:
-        self._identity = open_identity(Path(command.identity_folder), command.passphrase)
-        self._listener = listen(command.host)
-        self._report(Listening(pid=os.getpid(), port=self._listener.getsockname()[1]))
+        identity = open_identity(Path(command.identity_folder), command.passphrase)
+        self._joined = Joined(identity, listen(command.host))
+        self._report(Listening(pid=os.getpid(), port=self._joined.listener.getsockname()[1]))
 
     def _load(self, command: Load) -> None:
-        self._plan, self._index = command.plan, command.index
-        self._meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
         try:
             self._report(self._loaded(command))
         except MaclusterError as error:
@@ -161,12 +196,9 @@ class Worker:
             on_progress=lambda done, total: self._report(Loading(done_bytes=done, total_bytes=total)),
         )
         read = fingerprint(directory)
-        self._stage = stage = LoadedStage(layers, self._meter, plan.kv_bits)
-        if command.index == 0:
-            self._pipeline = Pipeline(stage, plan, command.try_s)
-            self._head = Head(plan, self._pipeline, self._report, lanes=command.lanes, draft=command.draft)
-        else:
-            self._follower = Follower(stage, plan, command.index)
+        meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
+        stage = LoadedStage(layers, meter, plan.kv_bits)
+        self._held = HeldStage(plan, command.index, stage, self._driver(command, stage))
         return Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -178,70 +210,79 @@ class Worker:
             fingerprint=read,
         )
 
+    def _driver(self, command: Load, stage: LoadedStage) -> HeadEngine | Follower:
+        plan = command.plan
+        if command.index > 0:
+            return Follower(stage, plan, command.index)
+        pipeline = Pipeline(stage, plan, command.try_s)
+        return HeadEngine(pipeline, Head(plan, pipeline, self._report, lanes=command.lanes, draft=command.draft))
+
     def _connect(self, command: Connect) -> None:
         """Link anew under the next plan generation; what the caches hold, and what is on its way, stays."""
-        if self._stage is None:
+        if self._joined is None or self._held is None:
             return
         self._unlink(LinkLost("The ring is linked anew.").problem)
-        self._plan = command.plan
+        self._held = held = replace(self._held, plan=command.plan)
         try:
-            self._ring = Ring(self._neighbours(command, self._stage), self._meter, command.key_limits)
-            if self._pipeline and self._head and (problem := self._pipeline.link(self._ring)):
-                self._head.fail_all(problem)
+            self._ring = Ring(_neighbours(command, self._joined, held), held.stage.meter, command.key_limits)
+            if held.engine and (problem := held.engine.pipeline.link(self._ring)):
+                held.engine.head.fail_all(problem)
         except LinkError:
             raise
         except MaclusterError as error:
             raise HandshakeError(error.what, error.fix) from error
         self._report(Linked(plan_gen=command.plan.plan_gen))
 
-    def _neighbours(self, command: Connect, stage: LoadedStage) -> Neighbours:
-        return Neighbours(
-            command.plan,
-            self._index,
-            listener=self._listener,
-            next_address=(command.next_host, command.next_port),
-            identity=self._identity,
-            cluster=Cluster.decode(command.cluster),
-            row_bytes=row_bytes(command.plan, self._index, stage.layers),
-        )
-
     def _prove(self, command: Prove) -> None:
         """Show that the ring computes; one that breaks meanwhile is proved when it stands again."""
-        if not self._pipeline or not self._pipeline.is_linked or command.plan_gen != self._plan.plan_gen:
+        held = self._held
+        if held is None or held.engine is None:
             return
+        plan, pipeline = held.plan, held.engine.pipeline
+        if not pipeline.is_linked or command.plan_gen != plan.plan_gen:
+            return
+        whole_bytes = sum(stage.weight_bytes for stage in plan.stages)
         try:
             self._report(
-                prove(
-                    command,
-                    self._plan,
-                    self._pipeline,
-                    weight_bytes=sum(s.weight_bytes for s in self._plan.stages),
-                    idle=lambda: self._wait(0.0),
-                )
+                prove(command, plan, pipeline, weight_bytes=whole_bytes, idle=lambda: self._wait(0.0)),
             )
         except LinkError:
-            self._pipeline.begin_anew()  # half a proof is worth nothing
+            pipeline.begin_anew()  # half a proof is worth nothing
             raise
         except MaclusterError as error:
             self._report(Unproved(plan_gen=command.plan_gen, problem=error.problem))
 
     def _break(self, error: LinkError) -> None:
         """A link failed: tell the others round the ring why, close both links, keep the layers and their caches."""
+        if self._held is None:  # it never joined: without a place in a ring this process is of no use
+            raise error
         self._unlink(error.problem)
-        if self._head:
-            self._head.flush()
-        if isinstance(error, NoAnswer) and self._head and self._pipeline:
-            self._head.fail_all(error.problem)
-            self._pipeline.begin_anew()
-        self._report(LinkBroken(plan_gen=self._plan.plan_gen, problem=error.problem))
+        if engine := self._held.engine:
+            engine.head.flush()
+            if isinstance(error, NoAnswer):
+                engine.head.fail_all(error.problem)
+                engine.pipeline.begin_anew()
+        self._report(LinkBroken(plan_gen=self._held.plan.plan_gen, problem=error.problem))
 
     def _unlink(self, problem: Problem) -> None:
         ring, self._ring = self._ring, None
-        if self._pipeline:
-            self._pipeline.unlink()
+        if engine := self._engine:
+            engine.pipeline.unlink()
         if ring:
             ring.send_break(problem)
             ring.close()
+
+
+def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours:
+    return Neighbours(
+        command.plan,
+        held.index,
+        listener=joined.listener,
+        next_address=(command.next_host, command.next_port),
+        identity=joined.identity,
+        cluster=Cluster.decode(command.cluster),
+        row_bytes=row_bytes(command.plan, held.index, held.stage.layers),
+    )
 
 
 def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
