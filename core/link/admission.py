@@ -1,11 +1,11 @@
-"""Who came to this Mac's door and what became of them: decided before anyone has proved anything, and counted."""
+"""Who connects to this Mac and what becomes of them: decided before anyone has proved anything, and counted."""
 
 from __future__ import annotations
 
 from collections import Counter
 from typing import Final, Literal
 
-from core.link.wire import KnockLimiter
+from core.link.wire import ConnectionLimiter
 
 MAX_CONTROL_LINKS: Final = 30  # with the two data links of the worker 32 in all
 Step = Literal["failed_tls", "failed_hello", "failed_auth"]
@@ -22,15 +22,15 @@ class Admission:
     """`counts` only grows. "accepted" are those who were let in to prove themselves, not those who could."""
 
     def __init__(self) -> None:
-        self._knocks: Final = KnockLimiter()
+        self._limiter: Final = ConnectionLimiter()
         self.counts: Final[Counter[Outcome]] = Counter()
 
     def admits(self, host: str, now: float, links: int) -> bool:
-        """Whether who knocks from `host` may try, while `links` are open; `now` in seconds of one monotonic clock."""
+        """Whether who connects from `host` may try, while `links` are open; `now` in seconds of one monotonic clock."""
         if links >= MAX_CONTROL_LINKS:
             outcome: Outcome = "refused_full"
         else:
-            outcome = "accepted" if self._knocks.admit(host, now) else "refused_by_rate"
+            outcome = "accepted" if self._limiter.admit(host, now) else "refused_by_rate"
         self.counts[outcome] += 1
         return outcome == "accepted"
 

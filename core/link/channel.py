@@ -123,14 +123,14 @@ def accept(
     8 handshakes go on at once. Raises LinkTimeout after `timeout_s`, HandshakeError if our own key cannot be loaded,
     and what `alarm` raises.
     """
-    lobby = _Lobby(listener, _Greeting(identity, cluster, peer_id, binding), alarm)
+    lobby = _Lobby(listener, _Handshake(identity, cluster, peer_id, binding), alarm)
     try:
         return lobby.wait(monotonic() + timeout_s)
     finally:
         lobby.close()
 
 
-class _Greeting:
+class _Handshake:
     """The acceptor's side of the handshake as steps, so that many can be under way in one thread."""
 
     def __init__(self, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes) -> None:
@@ -197,10 +197,10 @@ class _Guest:
 
 
 class _Lobby:
-    """Everybody who is at the door, the listener, and the alarm."""
+    """Everybody whose handshake is not over, the listener, and the alarm."""
 
-    def __init__(self, listener: socket.socket, greeting: _Greeting, alarm: Alarm | None) -> None:
-        self._listener, self._greeting = listener, greeting
+    def __init__(self, listener: socket.socket, handshake: _Handshake, alarm: Alarm | None) -> None:
+        self._listener, self._handshake = listener, handshake
         self._guests: list[_Guest] = []
         self._problem = ""
         self._selector = selectors.DefaultSelector()
@@ -220,7 +220,7 @@ class _Lobby:
                     return receiver
             for guest in [g for g in self._guests if monotonic() > g.until]:
                 self._dismiss(guest, "It was silent.")
-        what = f"Mac {text_id(self._greeting.peer_id)[:8]} did not link in time."
+        what = f"Mac {text_id(self._handshake.peer_id)[:8]} did not link in time."
         raise LinkTimeout(f"{what} Who came last was refused: {self._problem}" if self._problem else what)
 
     def close(self) -> None:
@@ -235,13 +235,13 @@ class _Lobby:
         except OSError:
             return  # gone again before we looked
         try:
-            sock = self._greeting.wrap(plain)
+            sock = self._handshake.wrap(plain)
         except OSError:
             plain.close()
             return
         if len(self._guests) == GUESTS:
             self._dismiss(self._guests[0], "It was slow.")  # an honest handshake takes milliseconds
-        guest = _Guest(sock, self._greeting.steps(sock))
+        guest = _Guest(sock, self._handshake.steps(sock))
         self._guests.append(guest)
         self._selector.register(sock, selectors.EVENT_READ, guest)
 

@@ -107,7 +107,7 @@ class ControlLink:
             raise
         return kind, body
 
-    def is_worn(self, limits: KeyUse) -> bool:
+    def needs_new_keys(self, limits: KeyUse) -> bool:
         """Whether the key of either direction has carried what it may."""
         return self._sent.use.reaches(limits) or self._received.use.reaches(limits)
 
@@ -182,7 +182,7 @@ class ControlServer:
         cluster: Callable[[], Cluster],
         on_link: Callable[[ControlLink], Awaitable[None]],
     ) -> None:
-        self.sockets, self.door = (listener,), Admission()
+        self.sockets, self.admission = (listener,), Admission()
         self._identity, self._cluster, self._on_link = identity, cluster, on_link
         self._made: tuple[Cluster, ssl.SSLContext] | None = None
         self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
@@ -212,7 +212,7 @@ class ControlServer:
             except OSError:
                 await asyncio.sleep(PAUSE_S)  # no file descriptors left, or the caller is gone already
                 continue
-            if self.door.admits(address[0], monotonic(), len(self._links)):
+            if self.admission.admits(address[0], monotonic(), len(self._links)):
                 self._receive(sock, address[0])
             else:
                 sock.close()
@@ -226,8 +226,8 @@ class ControlServer:
             oldest = next(iter(self._handshakes))
             del self._handshakes[oldest]
             oldest.cancel()
-            self.door.crowded_out()
-        task = asyncio.create_task(self._greet(sock, host))
+            self.admission.crowded_out()
+        task = asyncio.create_task(self._accept_link(sock, host))
         self._handshakes[task] = None
         task.add_done_callback(lambda done: self._sent_away(done, sock))
 
@@ -237,13 +237,13 @@ class ControlServer:
         if task.cancelled() or _failed(task):
             sock.close()
 
-    async def _greet(self, sock: socket.socket, host: str) -> None:
+    async def _accept_link(self, sock: socket.socket, host: str) -> None:
         """One handshake. Whoever fails it is sent away without a word."""
         visit = Visit()
         try:
             link = await self._shake_hands(sock, host, visit)
         except (MaclusterError, OSError) as error:
-            self.door.failed(visit, error)
+            self.admission.failed(visit, error)
             sock.close()
             return
         task = asyncio.create_task(self._hand_over(link))

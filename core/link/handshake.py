@@ -16,7 +16,7 @@ from core.trust.identity import Identity
 from core.trust.roster import Cluster, Member, Stand
 
 
-class Greeted(NamedTuple):
+class HandshakeResult(NamedTuple):
     """What both ends have after the handshake; `stands`: this Mac's roster and the peer's."""
 
     sealer: Sealer
@@ -25,7 +25,7 @@ class Greeted(NamedTuple):
     stands: tuple[Stand, Stand]
 
 
-async def introduce(wire: Wire, identity: Identity, cluster: Cluster, peer_id: bytes | None) -> Greeted:
+async def introduce(wire: Wire, identity: Identity, cluster: Cluster, peer_id: bytes | None) -> HandshakeResult:
     """The dialler's side. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
     peer = check_peer(wire.certificate, cluster, peer_id)
     dialler = Dialler(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
@@ -34,10 +34,10 @@ async def introduce(wire: Wire, identity: Identity, cluster: Cluster, peer_id: b
     sealer, opener = Sealer(session), Opener(session)
     wire.write(auth + bytes(sealer.seal(FrameType.HELLO)))
     await _expect(wire, opener, FrameType.HELLO_ACK)
-    return Greeted(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+    return HandshakeResult(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
 
 
-async def welcome(wire: Wire, identity: Identity, cluster: Cluster, visit: Visit) -> Greeted:
+async def welcome(wire: Wire, identity: Identity, cluster: Cluster, visit: Visit) -> HandshakeResult:
     """The acceptor's side; `visit` says how far it got. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
     peer = check_peer(wire.certificate, cluster)
     visit.step = "failed_hello"
@@ -48,7 +48,7 @@ async def welcome(wire: Wire, identity: Identity, cluster: Cluster, visit: Visit
     sealer, opener = Sealer(session), Opener(session)
     await _expect(wire, opener, FrameType.HELLO)
     wire.write(bytes(sealer.seal(FrameType.HELLO_ACK)))
-    return Greeted(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+    return HandshakeResult(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
 
 
 async def _expect(wire: Wire, opener: Opener, kind: FrameType) -> None:

@@ -1,4 +1,6 @@
-"""What the control plane stands on: an asyncio TLS connection as exact reads and whole writes, and who may knock."""
+"""What the control plane stands on: an asyncio TLS connection as exact reads and whole writes, and how often an address
+may connect.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from core.errors import LinkError, LinkLost
 from core.link.ends import SEND_TIMEOUT_S
 from core.link.tls import link_error, tune
 
-KNOCKS_PER_S: Final = 4.0
-KNOCK_BURST: Final = 8.0
+CONNECTIONS_PER_S: Final = 4.0
+CONNECTION_BURST: Final = 8.0
 ADDRESSES_KEPT: Final = 256
 
 Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
@@ -115,7 +117,7 @@ class _Bucket(NamedTuple):
     at: float
 
 
-class KnockLimiter:
+class ConnectionLimiter:
     """A token bucket an address: 4 connections a second, 8 at once. Loopback is this Mac itself and is let through."""
 
     def __init__(self) -> None:
@@ -125,8 +127,8 @@ class KnockLimiter:
         """Whether `host` may connect at `now`, seconds of one monotonic clock."""
         if ip_address(host).is_loopback:
             return True
-        last = self._buckets.pop(host, _Bucket(KNOCK_BURST, now))
-        tokens = min(KNOCK_BURST, last.tokens + (now - last.at) * KNOCKS_PER_S)
+        last = self._buckets.pop(host, _Bucket(CONNECTION_BURST, now))
+        tokens = min(CONNECTION_BURST, last.tokens + (now - last.at) * CONNECTIONS_PER_S)
         self._buckets[host] = _Bucket(max(tokens - 1, 0.0), now) if tokens >= 1 else _Bucket(tokens, now)
         if len(self._buckets) > ADDRESSES_KEPT:
             self._buckets.popitem(last=False)

@@ -139,7 +139,7 @@ class MessageRouter:
     def _contact_changed(self, contact: ContactChanged) -> None:
         self._peers.refresh(contact.device_id)
         self._recovery.changed(contact.device_id)
-        self._tasks.spawn("Telling what this Mac holds", self._inventory.greet(contact.device_id))
+        self._tasks.spawn("Telling what this Mac holds", self._inventory.announce(contact.device_id))
 
     async def _link_ended(self, ended: LinkEnded) -> None:
         device_id, why = ended.device_id, ended.error.what

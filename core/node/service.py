@@ -94,7 +94,7 @@ class Node:
     def _counters(self) -> Counters:
         parts = self.parts
         return Counters(
-            **parts.mesh.knocks,
+            **parts.mesh.admissions,
             links_open=len(parts.mesh.contacts),
             pairing_attempts=parts.pairing.attempts,
             mdns_records=len(parts.sightings),

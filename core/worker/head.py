@@ -133,7 +133,7 @@ class Head:
             self._handle_answer(answer)
         elif self._go_on():
             pass
-        elif self._pipeline.is_worn and self._pipeline.is_at_rest:
+        elif self._pipeline.needs_new_keys and self._pipeline.is_at_rest:
             self._pipeline.renew()
         elif self._has_news():
             pass
@@ -155,7 +155,7 @@ class Head:
 
     def _go_on(self) -> bool:
         """Put the next work on the ring, if there is any."""
-        if self._pipeline.is_worn:
+        if self._pipeline.needs_new_keys:
             return False
         work = self._scheduler.next()
         if work is None and not self.sessions.is_due:

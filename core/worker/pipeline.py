@@ -104,9 +104,9 @@ class Pipeline:
         return self._ring is not None or not self._peers
 
     @property
-    def is_worn(self) -> bool:
+    def needs_new_keys(self) -> bool:
         """Whether the links need new keys: no more work then, and `renew` once the ring is at rest."""
-        return self._ring is not None and self._ring.is_worn
+        return self._ring is not None and self._ring.needs_new_keys
 
     @property
     def is_at_rest(self) -> bool:
@@ -268,7 +268,7 @@ class Pipeline:
     def _read(self, ring: Ring, frame: Frame) -> None:
         if frame.header.type is FrameType.TELEMETRY and self._asked:
             samples = [self._asked[0], *read_samples(frame)[1:]]
-            ring.heed(samples)
+            ring.note_keys(samples)
             self._samples.append(samples)
             self._asked.popleft()
         elif frame.header.type in WORK_TYPES:

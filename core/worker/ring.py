@@ -56,7 +56,7 @@ class Ring:
         self._neighbours = neighbours
         self._meter = meter
         self._limits = limits
-        self._told_worn = False
+        self._others_need_keys = False
         self._renewals = 0
         self._arrived: deque[Frame] = deque()
         self._take(*neighbours.link())
@@ -75,10 +75,10 @@ class Ring:
             raise ProtocolError(f"{self._before.peer} sends answers faster than it is asked.")
 
     @property
-    def is_worn(self) -> bool:
+    def needs_new_keys(self) -> bool:
         """Whether a key has carried what it may: the head brings the ring to rest, and then gives new ones."""
         uses = (self._sender.key.use, self._receiver.key.use)
-        return self._told_worn or any(use.reaches(self._limits) for use in uses)
+        return self._others_need_keys or any(use.reaches(self._limits) for use in uses)
 
     def begin(self) -> None:
         """Count from zero: the ring was idle."""
@@ -88,11 +88,11 @@ class Ring:
         """The counters of this stage since the ring was last idle."""
         return self._meter.sample(self._sender, self._receiver, self._renewals)
 
-    def heed(self, samples: list[StageSample]) -> None:
+    def note_keys(self, samples: list[StageSample]) -> None:
         """Head: what the stages tell of their keys. Raises ProtocolError unless each stage told of itself."""
         if [sample.index for sample in samples] != list(range(len(self.plan.stages))):
             raise ProtocolError(f"{len(samples)} samples came from {len(self.plan.stages)} stages.")
-        self._told_worn = any(s.key.reaches(self._limits) for s in samples)
+        self._others_need_keys = any(s.key.reaches(self._limits) for s in samples)
 
     def renew(self) -> None:
         """Head, while no other frame is on its way: new keys for every link.
@@ -113,7 +113,7 @@ class Ring:
         sender, receiver = self._neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
         self.close()
         self._take(sender, receiver)
-        self._told_worn = False
+        self._others_need_keys = False
         self._renewals += 1
 
     def _break_off(self) -> NoReturn:

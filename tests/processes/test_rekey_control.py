@@ -30,7 +30,7 @@ def model(made: Make) -> Path:
 
 def accepted(nodes: list[Attentive]) -> list[int]:
     """How many links each node was dialled for so far."""
-    return [node.parts.mesh.knocks.get("accepted", 0) for node in nodes]
+    return [node.parts.mesh.admissions.get("accepted", 0) for node in nodes]
 
 
 def troubles(watch: Watch, since: int) -> list[object]:

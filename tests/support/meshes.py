@@ -71,7 +71,7 @@ class Post(MeshDesk):
 
     @property
     def accepted(self) -> int:
-        return self.mesh.knocks.get("accepted", 0)
+        return self.mesh.admissions.get("accepted", 0)
 
     @property
     def open(self) -> int:

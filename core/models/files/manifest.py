@@ -53,7 +53,7 @@ class Manifests:
         if not directory.is_dir():
             raise ModelNotFound(f"There is no model directory {directory}.")
         while not self._turn.acquire(timeout=_TURN_S):
-            _heed(stop)
+            _check_stop(stop)
         try:
             seen = self._seen = _remembered(self._cache) if self._seen is None else self._seen
             before = dict(seen)
@@ -97,7 +97,7 @@ def _sha256(file: Path, seen: dict[str, _Seen], stop: Callable[[], bool]) -> str
             piece = memoryview(bytearray(PIECE_BYTES))
             while count := opened.readinto(piece):
                 digest.update(piece[:count])
-                _heed(stop)
+                _check_stop(stop)
             found = _note(before, digest.hexdigest())
             changed = _note(os.fstat(fd), found.sha256) != found
     except OSError as error:
@@ -112,7 +112,7 @@ def _note(status: os.stat_result, sha256: str) -> _Seen:
     return _Seen(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, sha256)
 
 
-def _heed(stop: Callable[[], bool]) -> None:
+def _check_stop(stop: Callable[[], bool]) -> None:
     if stop():
         raise ModelError("Hashing the model's files was stopped.")
 

@@ -54,9 +54,9 @@ class ModelInventory:
             self._told.clear()
             self._bus.publish(ModelsChanged())
         for device_id in list(self._links.contacts):
-            await self.greet(device_id)
+            await self.announce(device_id)
 
-    async def greet(self, device_id: str) -> None:
+    async def announce(self, device_id: str) -> None:
         """Tell a Mac, unless it knows; forget one that is not linked any more."""
         link = self._links.contacts.get(device_id)
         if link is None:

@@ -90,7 +90,7 @@ class PairingFlow:
         if self._now.state == "waiting":
             await self._break_off()
         self._check_free()
-        self._start(self._knock(place, None))
+        self._start(self._connect(place, None))
 
     def type(self, digits: str) -> None:
         """The digits that the person read on the other Mac. Raises UsageError when none are asked for."""
@@ -155,17 +155,17 @@ class PairingFlow:
 
     async def _meet(self, device_id: str) -> Member:
         """Where the other window is open already, knock; else open this one, and look out for the other."""
-        knocks = PairingBackoff(leads=self._identity.text_id < device_id)
+        backoff = PairingBackoff(leads=self._identity.text_id < device_id)
         for place in self._sightings.windows(device_id):
-            knocks.note(place, time.monotonic())
+            backoff.note(place, time.monotonic())
             if member := await self._try(place, device_id):
                 return member
         async with self._opened(await self._listen(device_id)) as window:
             while not (await asyncio.wait({window.result}, timeout=LOOK_S))[0]:
-                place_due = knocks.due(self._sightings.windows(device_id), time.monotonic())
+                place_due = backoff.due(self._sightings.windows(device_id), time.monotonic())
                 if place_due is None or window.is_busy:
                     continue
-                knocks.note(place_due, time.monotonic())
+                backoff.note(place_due, time.monotonic())
                 with window.held():
                     if member := await self._try(place_due, device_id):
                         return member
@@ -175,13 +175,13 @@ class PairingFlow:
         """Knock at a place that was only claimed: None if nobody came to a comparison there."""
         before = self.attempts
         try:
-            return await self._knock(place, device_id)
+            return await self._connect(place, device_id)
         except PairingError:
             if self.attempts > before:
                 raise
             return None
 
-    async def _knock(self, place: Place, chosen: str | None) -> Member:
+    async def _connect(self, place: Place, chosen: str | None) -> Member:
         return await offer_pairing(
             place.host,
             place.port,

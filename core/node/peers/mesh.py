@@ -129,9 +129,9 @@ class Mesh:
             await asyncio.wait(self._open, timeout=2 * GOODBYE_S)
 
     @property
-    def knocks(self) -> dict[str, int]:
+    def admissions(self) -> dict[str, int]:
         """What became of those who wanted to link."""
-        return {str(outcome): count for outcome, count in self._server.door.counts.items()} if self._server else {}
+        return {str(outcome): count for outcome, count in self._server.admission.counts.items()} if self._server else {}
 
     async def roster_changed(self) -> None:
         """Push the new roster to every linked Mac, end the links to those it no longer trusts, and dial the members
@@ -334,7 +334,7 @@ class Mesh:
             return
         if is_late:
             line.drop_aside()
-        if line.dialled and line.link.is_worn(self._key_limits) and now >= contact.renew_at:
+        if line.dialled and line.link.needs_new_keys(self._key_limits) and now >= contact.renew_at:
             contact.renew_at = now + RENEW_S[min(contact.attempts, len(RENEW_S) - 1)]
             contact.attempts += 1
             self.dialling.renew(device_id, self._renewed)

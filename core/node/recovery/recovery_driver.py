@@ -30,7 +30,7 @@ from core.node.recovery.recovery_actions import (
     ShowRecovery,
 )
 from core.node.recovery.recovery_states import RecoveryStates
-from core.node.ring.plan_leader import PlanLeader, PlanLost, RingBroke, RingReady, StageStirred
+from core.node.ring.plan_leader import PlanLeader, PlanLost, RingBroke, RingReady, StageProgressed
 from core.node.ring.planning import Planned, Planning
 from core.requests import LoadRequest
 from core.trust.trust_assessment import TrustAssessment
@@ -65,7 +65,7 @@ class RecoveryDriver:
         self._turn = asyncio.Lock()
         self._is_beginning = False
         signals.on(RingReady, self._ready)
-        signals.on(StageStirred, self._stirred)
+        signals.on(StageProgressed, self._progressed)
         signals.on(RingBroke, self._broke)
         signals.on(PlanLost, self._lost)
 
@@ -144,9 +144,9 @@ class RecoveryDriver:
             self._act(self._machine.ready(self._answers.under_way, monotonic()))
         self._answers.send()
 
-    def _stirred(self, _: StageStirred) -> None:
+    def _progressed(self, _: StageProgressed) -> None:
         if self._machine:
-            self._machine.stirred(monotonic())
+            self._machine.progressed(monotonic())
 
     def _broke(self, broke: RingBroke) -> None:
         if self._machine:

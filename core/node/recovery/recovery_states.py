@@ -154,7 +154,7 @@ class RecoveryStates:
         self._rereading.begin(answers, now)
         return self._recovered(now) if self._rereading.is_over(now) else self._show_rebuild(now)
 
-    def stirred(self, now: float) -> None:
+    def progressed(self, now: float) -> None:
         """A stage loads, or says that it has."""
         self._moved_at = now
 

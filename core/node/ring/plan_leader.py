@@ -37,7 +37,7 @@ class RingReady(Signal, frozen=True):
     """The ring computes."""
 
 
-class StageStirred(Signal, frozen=True):
+class StageProgressed(Signal, frozen=True):
     """A stage loads, links or is ready."""
 
 
@@ -246,7 +246,7 @@ class PlanLeader:
             match action:
                 case ShowStage(state=state):
                     self._bus.publish(state)
-                    self._signals.emit(StageStirred())
+                    self._signals.emit(StageProgressed())
                 case ConnectRing(plan=plan, ports=ports):
                     self.last_gen = plan.plan_gen
                     await self._connect(plan, ports)

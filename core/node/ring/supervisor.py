@@ -153,14 +153,14 @@ class Supervisor:
                 report = unpack_report(await stdout.readexactly(length))
                 if process is not self._process:
                     continue  # the last words of a worker that was ended on purpose
-                self._heed(report)
+                self._handle(report)
         except (asyncio.IncompleteReadError, ConnectionResetError):
             return
         except msgspec.MsgspecError:
             self._journal.error("The worker sent something that does not decode; it is ended.")
             process.kill()
 
-    def _heed(self, report: Report) -> None:
+    def _handle(self, report: Report) -> None:
         match report:
             case Worked(step=step):
                 self._worker.step = step

@@ -365,11 +365,11 @@ def test_a_rogue_whom_tls_refused_never_becomes_ready(ends_of_a_link: Ends) -> N
 
 def test_nothing_is_ready_before_the_acknowledgement(ends_of_a_link: Ends) -> None:
     def half_an_acceptor() -> None:
-        greeting = channel._Greeting(mac(1), cluster(3), mac(0).device_id, PLAN)
+        handshake = channel._Handshake(mac(1), cluster(3), mac(0).device_id, PLAN)
         ends_of_a_link.listener.setblocking(True)
         plain, _ = ends_of_a_link.listener.accept()
         plain.settimeout(2)
-        with greeting._context.wrap_socket(plain, server_side=True) as sock:
+        with handshake._context.wrap_socket(plain, server_side=True) as sock:
             member = check_peer(sock.getpeercert(True), cluster(3))
             certificate = sock.getpeercert(True) or b""
             acceptor = Acceptor(mac(1), cluster(3), member, Kind.DATA, certificate, secrets.token_bytes)

@@ -15,7 +15,7 @@ from core.link import control, wire
 from core.link.control import ControlLink, dial_control, serve_control
 from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.tls import client_context
-from core.link.wire import KnockLimiter
+from core.link.wire import ConnectionLimiter
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster import Cluster, RosterStore
 from tests.support.control_links import HOST, House, soon
@@ -235,7 +235,7 @@ async def test_a_handshake_that_is_cancelled_as_tls_stands_leaves_nothing(
 
 
 def test_knocks_are_limited_by_address_but_not_on_loopback() -> None:
-    limiter = KnockLimiter()
+    limiter = ConnectionLimiter()
     assert [limiter.admit("192.168.1.9", 10.0) for _ in range(9)] == [True] * 8 + [False]
     assert limiter.admit("192.168.1.10", 10.0)
     assert [limiter.admit("192.168.1.9", 10.5) for _ in range(3)] == [True, True, False]
@@ -245,7 +245,7 @@ def test_knocks_are_limited_by_address_but_not_on_loopback() -> None:
 
 @given(st.lists(st.tuples(st.floats(0, 60), st.integers(0, 400)), max_size=300))
 def test_the_limiter_never_lets_more_through_than_its_rate(knocks: list[tuple[float, int]]) -> None:
-    limiter, through = KnockLimiter(), 0
+    limiter, through = ConnectionLimiter(), 0
     for now, host in sorted(knocks):
         through += limiter.admit("10.0.0.1", now)
         limiter.admit(f"10.1.{host // 256}.{host % 256}", now)

@@ -193,17 +193,17 @@ async def test_a_conversation_that_was_open_stays_open_when_a_roster_came_in_bet
 
 async def test_a_key_is_worn_by_frames_by_bytes_and_by_age_of_either_direction(house: House) -> None:
     near, far = await house.pair()
-    assert not near.is_worn(ENDLESS)
+    assert not near.needs_new_keys(ENDLESS)
     for number in range(9):
         await far.send(FrameType.PING, bytes(100 * number))
         await soon(near.recv())
     for link in (near, far):
-        assert link.is_worn(KeyUse(frames=10, bytes=1 << 60, age_s=1e9)), "the frame of the handshake counts"
-        assert not link.is_worn(KeyUse(frames=11, bytes=1 << 60, age_s=1e9))
+        assert link.needs_new_keys(KeyUse(frames=10, bytes=1 << 60, age_s=1e9)), "the frame of the handshake counts"
+        assert not link.needs_new_keys(KeyUse(frames=11, bytes=1 << 60, age_s=1e9))
         total = sum(48 + 16 + 100 * number for number in range(9))
-        assert link.is_worn(KeyUse(frames=1 << 60, bytes=total, age_s=1e9))
-        assert not link.is_worn(KeyUse(frames=1 << 60, bytes=total + 1, age_s=1e9))
-        assert link.is_worn(KeyUse(frames=1 << 60, bytes=1 << 60, age_s=0.0))
+        assert link.needs_new_keys(KeyUse(frames=1 << 60, bytes=total, age_s=1e9))
+        assert not link.needs_new_keys(KeyUse(frames=1 << 60, bytes=total + 1, age_s=1e9))
+        assert link.needs_new_keys(KeyUse(frames=1 << 60, bytes=1 << 60, age_s=0.0))
 
 
 async def test_a_key_that_nobody_renewed_stops(house: House) -> None:

@@ -54,7 +54,7 @@ async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: Desk) 
         await until(lambda: bool(desk.dialling.problem(PEER_ID)))
         assert desk.dialling.problem(PEER_ID).startswith(f"At {wrong}: ")
         assert f"answered where {PEER_ID[:8]} was expected" in desk.dialling.problem(PEER_ID)
-        await until(lambda: server.door.counts["accepted"] >= 3)
+        await until(lambda: server.admission.counts["accepted"] >= 3)
         assert desk.said(PEER_ID[:8]) == 1
     assert desk.links == {}
 
@@ -87,7 +87,7 @@ async def test_a_stranger_at_a_place_without_an_id_is_said_once_and_called_rarel
     monkeypatch.setattr(dialling, "STRANGER_S", 0.01)
     async with home_of(SIZE, strangers) as (place, server), at_desk(tmp_path, place) as desk:
         desk.pair()
-        await until(lambda: server.door.counts["accepted"] >= 4)
+        await until(lambda: server.admission.counts["accepted"] >= 4)
         assert desk.said(str(place)) == 1
         assert desk.links == {}
 
@@ -97,7 +97,7 @@ async def test_a_mac_that_is_linked_is_met_at_another_place_without_a_second_lin
         desk.links[PEER_ID] = await linked(first)
         desk.pair()
         await until(lambda: second not in desk.book.unclaimed)
-        await until(lambda: server.door.counts["failed_hello"] == 1)
+        await until(lambda: server.admission.counts["failed_hello"] == 1)
         assert desk.book.of(PEER_ID) == (second,)
         assert not desk.said(str(second))
 
@@ -132,7 +132,7 @@ async def test_what_becomes_of_those_who_knock_is_counted(monkeypatch: pytest.Mo
             stack.callback(writer.close)
             writer.write(says)
             assert await asyncio.wait_for(reader.read(), 10) in (b"", b"\x15\x03\x01\x00\x02\x02\x46")
-        counts = server.door.counts
+        counts = server.admission.counts
         await until(lambda: counts["timed_out"] + counts["failed_tls"] == 2)
         assert dict(counts) == {"accepted": 3, "timed_out": 1, "failed_tls": 1}
 
@@ -145,7 +145,7 @@ async def test_a_mac_with_all_its_links_takes_no_more() -> None:
         reader, writer = await asyncio.open_connection(*place)
         stack.callback(writer.close)
         assert await asyncio.wait_for(reader.read(), 10) == b""
-        assert (server.door.counts["refused_full"], server.door.counts["accepted"]) == (1, MAX_CONTROL_LINKS)
+        assert (server.admission.counts["refused_full"], server.admission.counts["accepted"]) == (1, MAX_CONTROL_LINKS)
         await stack.aclose()
         await until(lambda: not server._links)
         await end(await linked(place))

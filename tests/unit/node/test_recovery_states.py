@@ -165,7 +165,7 @@ def test_links_that_are_not_made_anew_in_time_are_a_loss() -> None:
 
 def test_a_load_that_does_nothing_is_a_loss_and_one_that_moves_is_none() -> None:
     machine = rebuilding()
-    machine.stirred(LOAD_S - 1)
+    machine.progressed(LOAD_S - 1)
     assert machine.tick(ASKED, LOAD_S + 1) == []
     assert [shown.state for shown in told(machine.tick(ASKED, 2 * LOAD_S))] == ["hold"]
 

@@ -259,7 +259,7 @@ async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
         desk.dialling.roster_changed()
         await asyncio.sleep(0)
         assert not [t for t in asyncio.all_tasks() if t.get_name() == "Dialling"]
-        assert server.door.counts["accepted"] == 0
+        assert server.admission.counts["accepted"] == 0
 
 
 def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: Desk) -> None:

@@ -497,6 +497,6 @@ def test_worn_keys_are_told_by_whoever_has_them(turns: Turns) -> None:
     turns.pipeline.ask_samples()
     told = [StageSample(index=0), StageSample(index=1), StageSample(index=2, key=KEY_LIMITS)]
     turns.tail.send(FrameType.TELEMETRY, msgspec.msgpack.encode(told))
-    assert not turns.pipeline.is_worn
+    assert not turns.pipeline.needs_new_keys
     turns.pipeline.take()
-    assert turns.pipeline.is_worn
+    assert turns.pipeline.needs_new_keys

@@ -86,7 +86,7 @@ class Threads:
 
     def round(self, step: int, request: bytes = b"r" * 16) -> None:
         """As the head does: new keys if they are due, then once round the ring."""
-        if self.head.is_worn:
+        if self.head.needs_new_keys:
             self.head.renew()
         self.head.send_work(WorkFrame(FrameType.COMPOSE, step, request=request, payload=[BODY]), step)
         came, base = read_work(self.head.expect(FrameType.COMPOSE, WAIT_S))
@@ -163,8 +163,8 @@ def test_nothing_is_renewed_below_the_limits_and_stages_never_begin(threads: Thr
     threads.link(2, KEY_LIMITS)
     with hung_up(threads):
         threads.round(1)
-        threads.head.heed([StageSample(index=0), StageSample(index=1, key=KeyUse(frames=(1 << 32) - 1))])
-        assert not threads.head.is_worn
+        threads.head.note_keys([StageSample(index=0), StageSample(index=1, key=KeyUse(frames=(1 << 32) - 1))])
+        assert not threads.head.needs_new_keys
         threads.round(2)
         assert threads.renewals() == [0, 0]
 
@@ -175,8 +175,8 @@ def test_nothing_is_renewed_below_the_limits_and_stages_never_begin(threads: Thr
 def test_a_worn_key_anywhere_in_the_ring_renews_all_of_them_once(threads: Threads, use: KeyUse) -> None:
     threads.link(3, KEY_LIMITS)
     with hung_up(threads):
-        threads.head.heed([StageSample(index=0), StageSample(index=1), StageSample(index=2, key=use)])
-        assert threads.head.is_worn
+        threads.head.note_keys([StageSample(index=0), StageSample(index=1), StageSample(index=2, key=use)])
+        assert threads.head.needs_new_keys
         threads.rounds(2)
         assert threads.renewals() == [1, 1, 1]
 
@@ -303,7 +303,7 @@ def test_figures_that_cannot_be_are_refused(field: str, value: float) -> None:
 @pytest.mark.parametrize("indices", [[], [0], [1, 0], [0, 0], [0, 1, 2]], ids=str)
 def test_each_stage_tells_of_itself_and_of_nobody_else(pair: Linked, indices: list[int]) -> None:
     with pytest.raises(ProtocolError, match="samples came from 2 stages"):
-        pair.head.heed([StageSample(index=index) for index in indices])
+        pair.head.note_keys([StageSample(index=index) for index in indices])
 
 
 # ---- the head reads on while it cannot send
