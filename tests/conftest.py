@@ -26,6 +26,14 @@ settings.load_profile("macluster")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """What starts nodes, workers or terminals is slow."""
+    for item in items:
+        if item.path.parent.name in ("processes", "screens", "network"):
+            item.add_marker("slow")
+
+
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector need not look at it again and again."""
     gc.collect()

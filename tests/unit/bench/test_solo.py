@@ -9,6 +9,7 @@ import pytest
 from core.bench.solo import main
 
 
+@pytest.mark.slow
 def test_both_sides_answer_alike_and_every_figure_is_positive(capsys: pytest.CaptureFixture[str]) -> None:
     sizes = ["--runs", "2", "--tokens", "6", "--layers", "2", "--hidden", "64"]
     assert main(["--json", *sizes]) == 0

@@ -51,6 +51,7 @@ def test_no_question_belongs_to_two_facts(facts: dict[str, Fact]) -> None:
     assert {q: names for q, names in owners.items() if len(names) > 1} == {}
 
 
+@pytest.mark.slow
 def test_held_out_questions_are_never_in_training(corpus: list[Conversation]) -> None:
     trained = {normal(question) for conversation in corpus for question, _ in conversation}
     questions = held_out()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import mlx_lm
+import pytest
 from mlx_lm.generate import stream_generate
 
 from core.demo.training.evaluate import answer_held_out
@@ -36,6 +37,7 @@ def test_it_answers_the_first_question_right_and_ends() -> None:
     assert "largest remainder" in text
 
 
+@pytest.mark.slow
 def test_it_answers_held_out_phrasings() -> None:
     """A sample, so that a bad export is noticed; the full evaluation is `python -m core.demo.training.evaluate`."""
     model, tokenizer = mlx_lm.load(str(DEMO_MODEL))[:2]

@@ -132,6 +132,7 @@ def reference(
     return [token for token, _ in answered], [logprobs for _, logprobs in answered]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [pytest.param(mx.float32, id="float32"), pytest.param(mx.bfloat16, id="bfloat16")])
 @pytest.mark.parametrize("sampling", CASES)
 def test_a_row_gets_the_tokens_of_generate_step(sampling: Sampling, dtype: mx.Dtype) -> None:

@@ -105,6 +105,7 @@ def check_moved(whole: nn.Module, make: Callable[[], nn.Module], bits: int | Non
         np.testing.assert_allclose(found, expected, rtol=0, atol=WITHIN)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", KINDS)
 def test_a_row_moves_to_another_split(variant: str) -> None:
     whole = build(variant)
@@ -118,6 +119,7 @@ def test_a_row_of_every_family_moves_to_another_split(variant: str) -> None:
     check_moved(whole, lambda: twin(variant, whole))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("variant", ["qwen3", "qwen3_next"])
 def test_a_row_in_few_bits_moves_to_another_split(variant: str, bits: int) -> None:
@@ -155,6 +157,7 @@ def held(variant: str) -> tuple[Slice, Saved, int]:
     return row.stages[0], row.save(), row.tokens
 
 
+@pytest.mark.slow
 @settings(max_examples=200 * SEARCH)
 @given(st.sampled_from(KINDS), st.data())
 def test_changed_bytes_are_refused_or_are_a_cache_of_the_same_shape(variant: str, data: st.DataObject) -> None:

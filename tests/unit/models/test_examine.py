@@ -30,6 +30,7 @@ def examined(directory: Path) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(command, capture_output=True, timeout=60, check=False)
 
 
+@pytest.mark.slow
 def test_a_model_that_can_be_cut_everywhere_says_so(plain: Path) -> None:
     ran = examined(plain)
     found = msgspec.json.decode(ran.stdout, type=SplitProfile)
@@ -38,6 +39,7 @@ def test_a_model_that_can_be_cut_everywhere_says_so(plain: Path) -> None:
     assert (found.unsplittable, found.one_row, found.reveals_tokens) == ("", "", False)
 
 
+@pytest.mark.slow
 def test_layers_that_borrow_keys_forbid_cuts(plain: Path, tmp_path: Path) -> None:
     directory = borrowing(plain, tmp_path / "borrowing")
     found = msgspec.json.decode(examined(directory).stdout, type=SplitProfile)
@@ -45,6 +47,7 @@ def test_layers_that_borrow_keys_forbid_cuts(plain: Path, tmp_path: Path) -> Non
     assert found.cuts == (1, 2)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_examined_is_a_problem_that_names_it(plain: Path, tmp_path: Path) -> None:
     shutil.copytree(plain, tmp_path / "cut")
     shard = next((tmp_path / "cut").glob("*.safetensors"))

@@ -44,6 +44,7 @@ def model(original: Path, tmp_path: Path) -> Path:
     return Path(shutil.copytree(original, tmp_path / "little-llama"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("bits", [None, 4])
 def test_a_slice_weighs_what_the_layout_says(family: str, bits: int | None, tmp_path: Path) -> None:

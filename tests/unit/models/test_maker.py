@@ -20,6 +20,7 @@ def content(directory: Path) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in sorted(directory.iterdir())}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_greedy_answers_wander(family: str, tmp_path: Path) -> None:
     make_model(tmp_path, family)

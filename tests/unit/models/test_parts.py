@@ -58,6 +58,7 @@ def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     return directory
 
 
+@pytest.mark.slow
 def test_the_parts_of_a_slice_are_found_without_data_and_are_enough(checkpoint: Path, tmp_path: Path) -> None:
     stages = []
     for start, stop in STAGES:

@@ -30,6 +30,7 @@ def build(config: dict[str, Any]) -> nn.Module:
     return random_model(config, 3, mx.float32)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", [4, 8])
 @pytest.mark.parametrize("name", CONFIGS)
 def test_stages_equal_the_whole(name: str, bits: int) -> None:

@@ -123,7 +123,6 @@ async def test_a_node_stops_in_order_where_it_cannot_do_without_what_failed(
 
 
 @pytest.mark.usefixtures("bonjour")
-@pytest.mark.usefixtures("bonjour")
 @pytest.mark.parametrize("name", RESTARTABLE)
 async def test_a_loop_that_failed_is_started_again_counted_and_shown(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

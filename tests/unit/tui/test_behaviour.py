@@ -92,6 +92,7 @@ async def test_a_key_that_can_do_nothing_says_why_and_stays_in_its_place(tmp_pat
         assert titles["Stop the answer"] == "Not now: no answer is being written"
 
 
+@pytest.mark.slow
 async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path: Path) -> None:
     dice = random.Random(9)
     app = app_with(msgspec.structs.replace(READY, logs=LINES), tmp_path)
@@ -114,6 +115,7 @@ async def test_no_size_breaks_it_and_nothing_is_wider_than_the_terminal(tmp_path
         await sees(pilot, "^q Quit")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [pytest.param((s), id=f"{s[0]}x{s[1]}") for s in ((120, 36), (80, 24), (60, 16))])
 async def test_panes_by_digit_f2_and_zoom_at_every_size(size: tuple[int, int], tmp_path: Path) -> None:
     app = app_with(READY, tmp_path)

@@ -105,6 +105,7 @@ async def test_other_keys_work_and_the_footer_and_the_help_say_so(tmp_path: Path
         assert "F12 Help" in "\n".join(s.text for s in app.screen_stack[0]._compositor.render_strips())
 
 
+@pytest.mark.slow
 async def test_every_theme_can_be_chosen_read_and_is_remembered(tmp_path: Path) -> None:
     from textual.color import Color
 

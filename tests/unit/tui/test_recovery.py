@@ -255,6 +255,7 @@ SIZES = [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")
 CHOICES = ("replan", "wait", "save", "stop")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", SIZES)
 async def test_the_pane_says_what_is_kept_and_takes_a_choice(size: tuple[int, int]) -> None:
     async with person(size) as someone:

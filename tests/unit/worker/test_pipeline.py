@@ -173,6 +173,7 @@ def test_work_goes_round_in_order_and_its_logits_are_the_models(turns: Turns) ->
 # ---- links break, and what was on its way is sent again
 
 
+@pytest.mark.slow
 @every_topology
 @pytest.mark.parametrize(("first", "second"), [(0, 0), (1, 0), (2, 0), (6, 0), (1, 1), (3, 1), (3, 3), (6, 5)])
 def test_links_that_break_anywhere_cost_nothing(turns: Turns, first: int, second: int) -> None:

@@ -52,6 +52,7 @@ class Alike(Handles):
         np.testing.assert_allclose(np.array(found), np.array(expected), rtol=0, atol=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cuts", CUTS)
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_operation_is_mlx_lms(variant: str, cuts: str) -> None:
