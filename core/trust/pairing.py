@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from core.errors import PairingError
 from core.pairing_code import code_from, is_code
 from core.text import Clean, clean_name
+from core.trust.device_name import MAX_NAME, name_bytes
 from core.trust.identity import Identity, device_id_of, expand, extract, is_signed, text_id
-from core.trust.roster import MAX_NAME, name_bytes
 
 Random = Callable[[int], bytes]
 Side = Literal["A", "B"]

@@ -35,21 +35,21 @@ class ModelProbe:
         self.layers = len(layers)
         self.layer_paths = [paths[id(layer)] for layer in layers]
         caches = make_prompt_cache(model)
-        watch = ForwardTracer(caches)
+        tracer = ForwardTracer(caches)
         outside = [(p, m) for p, m in model.named_modules() if not self.is_inside(p)]
-        with watch.on(outside, layers):
+        with tracer.on(outside, layers):
             logits = model(mx.zeros((ROWS, POSITIONS), mx.int32), cache=caches)
         self.vocab = int(logits.shape[-1])
-        self.embed, self.shared, self.output = watch.read
+        self.embed, self.shared, self.output = tracer.read
         self.cache_of: list[int | None] = [None] * self.layers
         self.boundaries: list[Boundary] = []
         self.cuts: frozenset[int] = frozenset()
         self.embed_caches: frozenset[int] = frozenset()
         self.reads_caches = False
         self._sides: dict[int, SideInput] = {}
-        self.unsplittable = self._judge(watch.calls, len(caches), watch.embedding)
+        self.unsplittable = self._judge(tracer.calls, len(caches), tracer.embedding)
         # the watched classes form a cycle with the notes, which would hold every tensor's file open until it is found
-        watch.calls.clear()
+        tracer.calls.clear()
 
     @property
     def reveals_tokens(self) -> bool:

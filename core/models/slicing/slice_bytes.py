@@ -19,7 +19,7 @@ from core.models.slicing.examine import CPU_SECONDS
 from core.models.slicing.loading import slice_parts
 
 
-def share(directory: Path, words: str) -> tuple[Part, ...]:
+def parts_of_slice(directory: Path, words: str) -> tuple[Part, ...]:
     """The parts of the slice that `words` name. Raises UsageError, and what `slice_parts` raises."""
     start, _, rest = words.partition(":")
     stop, _, ends = rest.partition(":")
@@ -30,7 +30,7 @@ def share(directory: Path, words: str) -> tuple[Part, ...]:
 
 def main() -> int:
     """The child: writes the parts or the problem, returns the exit status."""
-    status = answer(lambda: [share(Path(sys.argv[1]), words) for words in sys.argv[2:]], CPU_SECONDS)
+    status = answer(lambda: [parts_of_slice(Path(sys.argv[1]), words) for words in sys.argv[2:]], CPU_SECONDS)
     mx.synchronize()
     mx.clear_streams()
     return status

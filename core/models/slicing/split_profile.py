@@ -1,4 +1,4 @@
-"""What a dry run of a model showed about how it may be split: a plain value, so that who plans needs no mlx."""
+"""What a dry run of a model showed about its cuts, batches and caches: a plain value, so a plan needs no mlx."""
 
 from __future__ import annotations
 

@@ -81,8 +81,8 @@ class SplitProfiles:
                 )
             finally:
                 stop.set()
-        shares = _answer(entry, status, answer, list[list[Part]])
-        parts = tuple(tuple((p.file, p.begin, p.end) for p in share) for share in shares)
+        stages = _answer(entry, status, answer, list[list[Part]])
+        parts = tuple(tuple((p.file, p.begin, p.end) for p in stage) for stage in stages)
         return msgspec.structs.replace(preview, parts=parts)
 
     def _remember(self, entry: ModelEntry, found: SplitProfile) -> None:

@@ -2,7 +2,6 @@
 
 from core.trust.roster.bundle import Bundle, Cluster, decode_bundle, encode_bundle, member_certificates
 from core.trust.roster.chain import (
-    MAX_NAME,
     SUITE,
     Member,
     Revoked,
@@ -11,7 +10,6 @@ from core.trust.roster.chain import (
     Stand,
     decode,
     encode,
-    name_bytes,
     verify,
 )
 from core.trust.roster.changes import (
@@ -30,7 +28,6 @@ from core.trust.roster.store import Fork, RosterStore
 from core.trust.roster.succession import accept
 
 __all__ = [
-    "MAX_NAME",
     "SUITE",
     "Bundle",
     "Cluster",
@@ -51,7 +48,6 @@ __all__ = [
     "encode_bundle",
     "found",
     "member_certificates",
-    "name_bytes",
     "promote",
     "recover",
     "rename",

@@ -21,6 +21,7 @@ import msgspec
 from core.errors import RosterError
 from core.events import Level
 from core.text import Clean, clean_name
+from core.trust.device_name import MAX_NAME
 from core.trust.identity import is_signed, text_id
 from core.trust.levels import LEVELS, rank
 
@@ -28,7 +29,6 @@ SUITE: Final = 1
 MIN_VERSION: Final = 1
 MAX_MEMBERS: Final = 64
 MAX_ROSTER: Final = 16 * 1024
-MAX_NAME: Final = 32
 NO_HASH: Final = bytes(32)
 
 _PURPOSE: Final = b"macluster/1 roster\0"
@@ -241,8 +241,3 @@ def verify(roster: Roster, public: bytes) -> None:
     """Check the signature by the key `public`. Raises RosterError."""
     if not is_signed(public, roster.sig, words(roster)):
         raise RosterError(f"The roster of epoch {roster.epoch} is not signed by the Mac it names.")
-
-
-def name_bytes(name: str) -> bytes:
-    """A Mac's name as it is signed: UTF-8, cut to 32 bytes between two characters."""
-    return name.encode("utf-8", "ignore")[:MAX_NAME].decode("utf-8", "ignore").encode()

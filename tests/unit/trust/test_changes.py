@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.errors import RosterError, UsageError
+from core.trust.device_name import MAX_NAME
 from core.trust.identity import Identity
 from core.trust.roster import (
-    MAX_NAME,
     Revoked,
     Role,
     Roster,

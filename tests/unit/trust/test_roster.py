@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from core.errors import RosterError
 from core.settings import MAX_CONTROL_BODY
+from core.trust.device_name import MAX_NAME, name_bytes
 from core.trust.identity import device_id_of
 from core.trust.roster import (
-    MAX_NAME,
     Cluster,
     Member,
     Revoked,
@@ -25,7 +25,6 @@ from core.trust.roster import (
     encode,
     encode_bundle,
     found,
-    name_bytes,
     verify,
 )
 from core.trust.roster import chain as rules

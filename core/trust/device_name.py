@@ -1,0 +1,12 @@
+"""The name of a Mac as it is signed: bytes, of which there are few."""
+
+from __future__ import annotations
+
+from typing import Final
+
+MAX_NAME: Final = 32
+
+
+def name_bytes(name: str) -> bytes:
+    """A Mac's name as it is signed: UTF-8, cut to 32 bytes between two characters."""
+    return name.encode("utf-8", "ignore")[:MAX_NAME].decode("utf-8", "ignore").encode()
