@@ -152,7 +152,12 @@ def test_what_says_nothing_of_a_token_is_not_learned(tmp_path: Path, events: lis
 
 def test_a_head_with_the_last_layers_is_counted_from_its_first_token_on(tmp_path: Path) -> None:
     """It computes when the work is back, behind the figures that it told with the chunk."""
-    ring = msgspec.structs.replace(RING, topology="reverse")
+    first, last = ((stage.start, stage.stop) for stage in RING.stages)
+    stages = tuple(
+        msgspec.structs.replace(stage, start=start, stop=stop)
+        for stage, (start, stop) in zip(RING.stages, (last, first), strict=True)
+    )
+    ring = msgspec.structs.replace(RING, topology="reverse", stages=stages)
     assert heard(loaded(tmp_path / "p", ring), *answer()) == {}
     events = [*answer()]
     curves = heard(loaded(tmp_path / "q", ring), *events[:10], *sums(6, 1), *events[10:])
