@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePath
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from rich.text import Text
 from textual.actions import ActionParseResult
-from textual.app import App, SystemCommand
+from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
-from textual.content import Content
 from textual.dom import DOMNode
 from textual.filter import LineFilter
-from textual.notifications import SeverityLevel
 from textual.screen import Screen
 
-from core.errors import Problem
 from core.requests import RecoveryOrder
 from core.settings import default_home
 from tui.client import NodeClient
-from tui.control import crash, messages
+from tui.control import messages
 from tui.control.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
 from tui.control.bindings import bindings, key_word, palette, why_not
-from tui.control.bridge import FAILURES, follow, problem_of
+from tui.control.bridge import follow
 from tui.control.catalog import ModelCatalog
 from tui.control.chat_controller import ChatController
 from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
 from tui.control.gc_tuning import calm_collector
-from tui.control.interface import Args
 from tui.control.keymap import APP
 from tui.control.mac_controller import MacController
 from tui.control.model_controller import ModelController
@@ -42,7 +37,8 @@ from tui.control.quitting import Quitting
 from tui.control.theme_memory import ThemeMemory
 from tui.control.themes import OWN_THEMES, no_color_kept, own_variables
 from tui.screens import table
-from tui.screens.base import STYLES, Follower, Interruptible, ShowsModels
+from tui.screens.base import STYLES, Follower
+from tui.screens.base_app import BaseApp
 from tui.screens.dashboard import Dashboard
 from tui.screens.help import HelpScreen, topic_of
 from tui.state import disabled_reasons, state
@@ -51,7 +47,7 @@ from tui.widgets.chat_log import warm_up
 from tui.widgets.prompt import Prompt
 
 
-class MaclusterApp(App[None], inherit_bindings=False):
+class MaclusterApp(BaseApp, inherit_bindings=False):
     """The face of one node. `note` is a line for the top and the empty chat, such as "demo: three simulated Macs"."""
 
     # the default screen is there before it could bring its own style sheet
@@ -164,83 +160,15 @@ class MaclusterApp(App[None], inherit_bindings=False):
         """Draw what the answer has more; a tick draws the rest."""
         self.dashboard.show_answer(self.state)
 
-    def show_models(self) -> None:
-        """Draw the catalog anew where it is shown."""
-        for screen in self.screen_stack:
-            if isinstance(screen, ShowsModels):
-                screen.show_choices()
-
     @property
     def prompt(self) -> Prompt:
         """Where the person writes."""
         return self.dashboard.prompt
 
-    def in_background(
-        self,
-        work: Callable[[*Args], Coroutine[Any, Any, object]],
-        *args: *Args,
-        group: str = "commands",
-        exclusive: bool = False,
-    ) -> None:
-        """Run `work` beside everything else; the person is told what fails. `exclusive`: in the place of what runs in
-        that `group`.
-        """
-
-        # the coroutine is made when it begins: one that is replaced before that leaves nothing behind
-        async def run() -> None:
-            try:
-                await work(*args)
-            except FAILURES as error:
-                self.show_problem(problem_of(error))
-
-        begin: Any = run
-        self.run_worker(begin, group=group, exclusive=exclusive, exit_on_error=False)
-
-    async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
-        """The number of the answer that the person chooses; the first one changes nothing."""
-        from tui.screens.asking import ChoiceScreen
-
-        return await self.push_screen_wait(ChoiceScreen(title, Content(effect), answers))
-
-    async def ask(self, title: str, words: str, value: str = "") -> str | None:
-        """The line that the person types, None for none."""
-        from tui.screens.asking import AskScreen
-
-        return await self.push_screen_wait(AskScreen(title, words, value))
-
     def open_screen(self, name: str, **details: object) -> None:
         """Open the screen of that name unless it is open."""
         if not table.is_open(self.screen, name):
             self.push_screen(table.make(self, name, **details))
-
-    async def break_off(self) -> None:
-        """End what open screens have begun with other Macs."""
-        for screen in self.screen_stack:
-            if isinstance(screen, Interruptible):
-                await screen.break_off()
-
-    def show_problem(self, problem: Problem) -> None:
-        """Say what failed."""
-        problem = state.washed(problem)
-        self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error")
-
-    def notify(
-        self,
-        message: str,
-        *,
-        title: str = "",
-        severity: SeverityLevel = "information",
-        timeout: float | None = None,
-        markup: bool = False,
-    ) -> None:
-        """Say something in passing; unlike Textual's own, what comes from elsewhere is no markup."""
-        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
-
-    def _fatal_error(self) -> None:
-        """Textual would print what the variables hold, and so what was typed."""
-        assert self._exception is not None
-        self._exit_renderables.append(Text(crash.write(self._exception, self.folder)))
-        self._close_messages_no_wait()
 
     def on_failed(self, message: messages.Failed) -> None:
         """Say what failed."""

@@ -39,15 +39,15 @@ def done_line(done: RequestDone) -> str:
     return ", ".join(words)
 
 
-def recovery_line(told: Recovery) -> str:
+def recovery_line(recovery: Recovery) -> str:
     """What happened to the plan, and what the person can do."""
-    return clean_text(f"{told.text} {told.fix}").rstrip()
+    return clean_text(f"{recovery.text} {recovery.fix}").rstrip()
 
 
-def recovery_facts(told: Recovery) -> Facts:
+def recovery_facts(recovery: Recovery) -> Facts:
     """The same for programs; `tokens` are committed, `done` of `total` are read again."""
     fields = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
-    return {field: getattr(told, field) for field in fields}
+    return {field: getattr(recovery, field) for field in fields}
 
 
 def answer_facts(

@@ -26,14 +26,14 @@ def add_options(doctor: argparse.ArgumentParser, fact: Callable[[argparse.Argume
 
 async def check(args: argparse.Namespace) -> int:
     """Every finding as it is made, or all as one JSON list; 1 where something is bad."""
-    told = []
+    found = []
     async for finding in _findings(Home(args.home.expanduser().absolute()), args.host):
-        told.append(finding)
+        found.append(finding)
         if not args.json:
             print("\n".join(finding_lines(finding)), flush=True)
     if args.json:
-        print(to_json(told))
-    return 1 if any(finding.state == "bad" for finding in told) else 0
+        print(to_json(found))
+    return 1 if any(finding.state == "bad" for finding in found) else 0
 
 
 async def _findings(home: Home, host: str) -> AsyncIterator[Finding]:

@@ -108,13 +108,15 @@ def preview_lines(preview: PlanPreview) -> list[str]:
     return lines
 
 
-def forecast_lines(told: Forecast) -> list[str]:
+def forecast_lines(forecast: Forecast) -> list[str]:
     """What the plan would be worth to one person who asks, and on what grounds."""
-    basis = "from past runs here" if told.measured else "a guess by the chip"
-    speed = f"Expected: {told.tokens_per_s:.1f} tokens/s for one request ({basis})"
-    first = "" if told.prompt_s is None else f" first token after {told.prompt_s:.1f} s for each 1000 tokens of prompt,"
-    lines = [f"{speed},{first} loaded in {told.load_s:.0f} s."]
-    return [*lines, clean_text(told.advice)] if told.advice else lines
+    basis = "from past runs here" if forecast.measured else "a guess by the chip"
+    speed = f"Expected: {forecast.tokens_per_s:.1f} tokens/s for one request ({basis})"
+    first = ""
+    if forecast.prompt_s is not None:
+        first = f" first token after {forecast.prompt_s:.1f} s for each 1000 tokens of prompt,"
+    lines = [f"{speed},{first} loaded in {forecast.load_s:.0f} s."]
+    return [*lines, clean_text(forecast.advice)] if forecast.advice else lines
 
 
 def plan_facts(plan: Plan) -> Facts:
@@ -170,7 +172,7 @@ def preview_facts(preview: PlanPreview) -> Facts:
     }
 
 
-def forecast_facts(told: Forecast) -> Facts:
+def forecast_facts(forecast: Forecast) -> Facts:
     """A forecast with its sums; times in seconds, `stages_s` and `hops_s` in ring order."""
-    facts: Facts = msgspec.to_builtins(told)
-    return facts | {"token_s": told.token_s, "tokens_per_s": told.tokens_per_s}
+    facts: Facts = msgspec.to_builtins(forecast)
+    return facts | {"token_s": forecast.token_s, "tokens_per_s": forecast.tokens_per_s}

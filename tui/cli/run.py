@@ -75,26 +75,26 @@ async def answer(
     interrupts it cancels it, and gets what there is. Raises what the node refuses, and what ended the answer.
     """
     begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
-    told = _Answer(len(watch.seen), begun, as_it_comes=not as_json)
+    printed = _Answer(len(watch.seen), begun, as_it_comes=not as_json)
     asking = asyncio.create_task(
         watch.client.chat(asked)
         if isinstance(asked, ChatRequest)
         else watch.client.go_on(AnswerId(request_id=asked.request_id))
     )
     try:
-        told.begin((await asyncio.shield(asking)).request_id)
-        async with _attended(watch, told.request_id):
-            await _until_done(watch, told)
+        printed.begin((await asyncio.shield(asking)).request_id)
+        async with _attended(watch, printed.request_id):
+            await _until_done(watch, printed)
     except asyncio.CancelledError:
         with contextlib.suppress(MaclusterError, TimeoutError):  # a node that is gone has stopped, too
-            told.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
-            await watch.client.cancel(told.request_id)
-            await watch.until(told.is_done, CANCEL_S, "Cancelling")
-            told.print_end(watch, more or {}, hops=False)
+            printed.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
+            await watch.client.cancel(printed.request_id)
+            await watch.until(printed.is_done, CANCEL_S, "Cancelling")
+            printed.print_end(watch, more or {}, hops=False)
         raise
-    told.print_end(watch, more or {}, hops=hops)
-    if told.done and told.done.problem:
-        raise error_from(told.done.problem)
+    printed.print_end(watch, more or {}, hops=hops)
+    if printed.done and printed.done.problem:
+        raise error_from(printed.done.problem)
 
 
 @asynccontextmanager
@@ -108,15 +108,15 @@ async def _attended(watch: Watch, request_id: str) -> AsyncIterator[None]:
         await asyncio.gather(attending, return_exceptions=True)
 
 
-async def _until_done(watch: Watch, told: _Answer) -> None:
+async def _until_done(watch: Watch, printed: _Answer) -> None:
     """An answer has an hour, in which the time does not count that it waits for a Mac."""
 
     def waits(watch: Watch) -> bool:
         return watch.now.recovery is not None and watch.now.recovery.state == "wait"
 
-    while not told.is_done(watch):
-        await watch.until(lambda w: told.is_done(w) or waits(w), ANSWER_S, "The answer")
-        await watch.until(lambda w: told.is_done(w) or not waits(w), inf, "Waiting")
+    while not printed.is_done(watch):
+        await watch.until(lambda w: printed.is_done(w) or waits(w), ANSWER_S, "The answer")
+        await watch.until(lambda w: printed.is_done(w) or not waits(w), inf, "Waiting")
 
 
 class _Answer:

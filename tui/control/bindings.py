@@ -77,12 +77,12 @@ def palette(app: App[Any], screen: Screen[Any]) -> Iterator[SystemCommand]:
     for node in (app, screen, *screen.query("*").results(Widget)):
         if (actions := getattr(node, "ACTIONS", ())) and all(n.display for n in node.ancestors_with_self):
             owners.setdefault(actions, []).append(node)
-    told: set[str] = set()
+    titles: set[str] = set()
     for actions, nodes in owners.items():
         owner = next((n for n in nodes if n in focused), nodes[0] if len(nodes) == 1 else None)
         for action in actions if owner is not None else ():
-            if not action.run.startswith(_MOVES) and action.id != "mc.palette" and action.title not in told:
-                told.add(action.title)
+            if not action.run.startswith(_MOVES) and action.id != "mc.palette" and action.title not in titles:
+                titles.add(action.title)
                 run = partial(app.run_action, action.run, owner)
                 yield SystemCommand(action.title, _help(app, owner or app, action), run, discover=owner is app)
 

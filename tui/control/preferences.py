@@ -68,8 +68,8 @@ def read(file: Path, memory: Path) -> Preferences:
     look, complaints = _look(found.get("tui", {}), text)
     keys, more = _keys(found.get("keys", {}), text)
     strange = [f"{_where(text, name)} [{name}] means nothing here." for name in found if name not in ("tui", "keys")]
-    told = (*complaints, *more, *strange)
-    return msgspec.convert({**look, "remembered": remembered, "keys": keys, "complaints": told}, Preferences)
+    all_complaints = (*complaints, *more, *strange)
+    return msgspec.convert({**look, "remembered": remembered, "keys": keys, "complaints": all_complaints}, Preferences)
 
 
 def memory_in(folder: Path) -> Path:

@@ -139,8 +139,8 @@ def part_mark(snapshot: Snapshot, stage: Stage) -> Mark:
     recovery = snapshot.recovery
     if recovery is not None and recovery.state in _HOLES and stage.device_id == recovery.mac:
         return stage_mark("lost")
-    told = next((s for s in snapshot.stages if s.device_id == stage.device_id), None)
-    return stage_mark(told.status) if told is not None else Mark("●", "ready", GOOD)
+    known = next((s for s in snapshot.stages if s.device_id == stage.device_id), None)
+    return stage_mark(known.status) if known is not None else Mark("●", "ready", GOOD)
 
 
 def lost_name(snapshot: Snapshot) -> str:

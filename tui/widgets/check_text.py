@@ -17,9 +17,9 @@ _INDENT = 2 + _WORD + _NAME
 def check_title(findings: Sequence[Finding], width: int, *, is_running: bool) -> Content:
     """What it came to, in `width` cells."""
     wrong, beware = (sum(f.state == state for f in findings) for state in ("bad", "warn"))
-    told = [f"✗ {wrong} wrong"] * bool(wrong) + [f"▲ {beware} to beware of"] * bool(beware)
+    counts = [f"✗ {wrong} wrong"] * bool(wrong) + [f"▲ {beware} to beware of"] * bool(beware)
     fine = "✓ nothing is wrong" if findings else "○ nothing was checked"
-    right = "◌ checking" if is_running else " · ".join(told) or fine
+    right = "◌ checking" if is_running else " · ".join(counts) or fine
     return Content(between(" Check of this Mac", right + " ", width)).stylize("bold", 0, 18)
 
 

@@ -157,8 +157,8 @@ def _is_everywhere(choice: ModelChoice) -> bool:
 def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content]:
     now = state.snapshot
     if on_way := transfers_of(choice, now):
-        told = [transfer_words(each, now, width) for each in on_way]
-        lines = [[Content.assemble(("◌ ", WARN), f"{what} · x stops it"), Content(f"  {far}")] for what, far in told]
+        words = [transfer_words(each, now, width) for each in on_way]
+        lines = [[Content.assemble(("◌ ", WARN), f"{what} · x stops it"), Content(f"  {far}")] for what, far in words]
         return [line for pair in lines for line in pair]
     if choice.preview.plan is not None and choice.preview.missing_on:
         names = names_of(now, choice.preview.missing_on)

@@ -107,8 +107,8 @@ def _readiness(state: UiState) -> tuple[str, str]:
     snapshot = state.snapshot
     if not state.attached:
         return ("✗ node stopped", BAD) if state.offline else ("◌ connecting", WARN)
-    if told := readiness(state):
-        return told
+    if word := readiness(state):
+        return word
     match snapshot.plan_status:
         case "ready":
             return ("● writing" if state.answer is not None or snapshot.running else "● ready"), GOOD

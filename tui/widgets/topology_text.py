@@ -35,8 +35,8 @@ def title_content(model: str, asked: int, of: int, width: int) -> Content:
 def row_content(topology: Topology, preview: PlanPreview | None, now: Now, width: int) -> Content:
     """A topology, whether it can be, and what it would be worth, in exactly `width` cells."""
     mark = mark_of(topology, preview, now)
-    told = preview.forecast if preview and preview.plan else None
-    rate = f"{'' if told.measured else '≈ '}{told.tokens_per_s:.1f} tok/s" if told else ""
+    forecast = preview.forecast if preview and preview.plan else None
+    rate = f"{'' if forecast.measured else '≈ '}{forecast.tokens_per_s:.1f} tok/s" if forecast else ""
     words = fit(f" {topology}", 10) + fit(mark.word, max(0, width - 12 - cell_len(rate))) + " " + rate
     return Content.assemble((mark.glyph, mark.style), fit(words, width - 1))
 
@@ -126,22 +126,22 @@ def _row(name: str, layers: str, sends: str, seen: str, room: int) -> Content:
     return Content.assemble(cells, (fit(seen, room).rstrip(), style))
 
 
-def forecast_lines(told: Forecast) -> list[Content]:
+def forecast_lines(forecast: Forecast) -> list[Content]:
     """What one person who asks would get, on what grounds, and what to think of it."""
-    basis = "from past runs here" if told.measured else "a guess by the chip"
+    basis = "from past runs here" if forecast.measured else "a guess by the chip"
     lines = [
-        Content.assemble("Expected     ", (f"{told.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
-        Content(f"First token  {prompt_words(told)}"),
-        Content(f"Load time    ≈ {duration(told.load_s)}"),
+        Content.assemble("Expected     ", (f"{forecast.tokens_per_s:.1f} tok/s", "bold"), (f"  ({basis})", DIM)),
+        Content(f"First token  {prompt_words(forecast)}"),
+        Content(f"Load time    ≈ {duration(forecast.load_s)}"),
     ]
-    return [*lines, Content.styled(f"▲ {told.advice}", WARN)] if told.advice else lines
+    return [*lines, Content.styled(f"▲ {forecast.advice}", WARN)] if forecast.advice else lines
 
 
-def prompt_words(told: Forecast) -> str:
+def prompt_words(forecast: Forecast) -> str:
     """How long a prompt keeps one waiting."""
-    if told.prompt_s is None:
+    if forecast.prompt_s is None:
         return "not known: no long prompt yet"
-    return f"≈ {duration(told.prompt_s)} per 1k tokens of prompt"
+    return f"≈ {duration(forecast.prompt_s)} per 1k tokens of prompt"
 
 
 def _problem_lines(preview: PlanPreview) -> list[Content]:

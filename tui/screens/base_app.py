@@ -1,0 +1,93 @@
+"""What the controllers and every screen need of the app, whatever it shows: work beside it, questions, and words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+from rich.text import Text
+from textual.app import App
+from textual.content import Content
+from textual.notifications import SeverityLevel
+
+from core.errors import Problem
+from tui.control import crash
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.interface import Args
+from tui.screens.base import Interruptible, ShowsModels
+from tui.state.state import washed
+
+
+class BaseApp(App[None], inherit_bindings=False):
+    """An app that runs work and asks its person; `folder` is for what is left of a crash."""
+
+    folder: Path
+
+    def in_background(
+        self,
+        work: Callable[[*Args], Coroutine[Any, Any, object]],
+        *args: *Args,
+        group: str = "commands",
+        exclusive: bool = False,
+    ) -> None:
+        """Run `work` beside everything else; the person is told what fails. `exclusive`: in the place of what runs in
+        that `group`.
+        """
+
+        # the coroutine is made when it begins: one that is replaced before that leaves nothing behind
+        async def run() -> None:
+            try:
+                await work(*args)
+            except FAILURES as error:
+                self.show_problem(problem_of(error))
+
+        begin: Any = run
+        self.run_worker(begin, group=group, exclusive=exclusive, exit_on_error=False)
+
+    async def choose(self, title: str, effect: str, answers: tuple[str, ...]) -> int:
+        """The number of the answer that the person chooses; the first one changes nothing."""
+        from tui.screens.asking import ChoiceScreen
+
+        return await self.push_screen_wait(ChoiceScreen(title, Content(effect), answers))
+
+    async def ask(self, title: str, words: str, value: str = "") -> str | None:
+        """The line that the person types, None for none."""
+        from tui.screens.asking import AskScreen
+
+        return await self.push_screen_wait(AskScreen(title, words, value))
+
+    async def break_off(self) -> None:
+        """End what open screens have begun with other Macs."""
+        for screen in self.screen_stack:
+            if isinstance(screen, Interruptible):
+                await screen.break_off()
+
+    def show_models(self) -> None:
+        """Draw the catalog anew where it is shown."""
+        for screen in self.screen_stack:
+            if isinstance(screen, ShowsModels):
+                screen.show_choices()
+
+    def show_problem(self, problem: Problem) -> None:
+        """Say what failed."""
+        problem = washed(problem)
+        self.notify(f"{problem.what}\n{problem.fix}".rstrip(), severity="error")
+
+    def notify(
+        self,
+        message: str,
+        *,
+        title: str = "",
+        severity: SeverityLevel = "information",
+        timeout: float | None = None,
+        markup: bool = False,
+    ) -> None:
+        """Say something in passing; unlike Textual's own, what comes from elsewhere is no markup."""
+        super().notify(message, title=title, severity=severity, timeout=timeout, markup=markup)
+
+    def _fatal_error(self) -> None:
+        """Textual would print what the variables hold, and so what was typed."""
+        assert self._exception is not None
+        self._exit_renderables.append(Text(crash.write(self._exception, self.folder)))
+        self._close_messages_no_wait()
