@@ -1,12 +1,11 @@
 """The one boundary where foreign text becomes fit for a terminal, a log or a file name.
 
 Textual and Rich pass escape sequences through, so a peer's name or a model's words could drive the terminal
-(OSC 52 writes the clipboard). Everything shown goes through `clean_name` or `TextCleaner` first; widgets take `Clean`.
+(OSC 52 writes the clipboard). Everything shown goes through `clean_name` or `clean_text` first; widgets take `Clean`.
 """
 
 from __future__ import annotations
 
-import codecs
 import unicodedata
 from typing import NewType
 
@@ -45,14 +44,3 @@ def _fits_text(code: int) -> bool:
     if code < 0x20:
         return code in (0x09, 0x0A)
     return not (0x7F <= code < 0xA0 or code in _BIDI or 0xD800 <= code < 0xE000)
-
-
-class TextCleaner:
-    """`clean_text` for a stream of bytes cut anywhere, even inside a character."""
-
-    def __init__(self) -> None:
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-
-    def feed(self, raw: bytes, final: bool = False) -> Clean:
-        """The clean text that `raw` completes."""
-        return clean_text(self._decoder.decode(raw, final))

@@ -3,7 +3,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.text import NAME_LIMIT, TextCleaner, clean_name, clean_text
+from core.text import NAME_LIMIT, clean_name, clean_text
 
 FORBIDDEN = {*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F}
 hostile = st.text(
@@ -19,14 +19,6 @@ def test_clean_text_leaves_no_control_and_no_bidi(raw: str) -> None:
 @given(hostile)
 def test_clean_text_is_idempotent(raw: str) -> None:
     assert clean_text(clean_text(raw)) == clean_text(raw)
-
-
-@given(st.one_of(st.binary(max_size=60), hostile.map(lambda t: t.encode("utf-8", "replace"))), st.data())
-def test_a_stream_cleans_alike_wherever_it_is_cut(raw: bytes, data: st.DataObject) -> None:
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(raw)), max_size=8)))
-    cleaner = TextCleaner()
-    pieces = [cleaner.feed(raw[a:b]) for a, b in zip([0, *cuts], [*cuts, len(raw)], strict=True)]
-    assert "".join([*pieces, cleaner.feed(b"", final=True)]) == TextCleaner().feed(raw, final=True)
 
 
 @given(hostile)
