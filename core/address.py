@@ -40,4 +40,4 @@ def checked_place(host: str, port: int) -> Place:
 
 
 def _no_address(host: str) -> UsageError:
-    return UsageError(f"{host!r} is no address of a Mac.", "Give its IP address or its name, such as studio.local.")
+    return UsageError(f"{host!r} is not the address of a Mac.", "Give its IP address or name, such as studio.local.")

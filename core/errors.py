@@ -184,7 +184,7 @@ class ProtocolError(LinkError):
 class HandshakeError(LinkError):
     """The other end did not prove who it is."""
 
-    fix_by_default = "If it was set up anew, pair it again."
+    fix_by_default = "If it was set up again, pair it again."
 
 
 class WrongKey(HandshakeError):

@@ -85,7 +85,7 @@ class Plan(Value, frozen=True, kw_only=True):
 
     `chunk`: tokens of a prompt that travel together; `window`: how many such chunks may be under way; `adapts`: both
     follow what the hops show, else they are what the person said. `rows`: requests that run at the same time; their
-    prompts and answers share `context` tokens of memory. `kv_bits`: keys and values are kept in so many bits.
+    prompts and answers share `context` tokens of memory. `kv_bits`: keys and values are kept in this many bits.
     `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
     read before loading (a cut that was moved, a Mac that was left out, who can read the tokens). `indispensable`:
     device ids of the Macs, the head aside, without which the model does not fit the others; for people to read only.

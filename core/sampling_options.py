@@ -63,7 +63,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = 0.0
     top_k: Annotated[
-        Natural, Option("leave out all but the N most likely; 0: off", "Top-k", "so many of the likeliest; 0: off")
+        Natural, Option("leave out all but the N most likely; 0: off", "Top-k", "this many of the likeliest; 0: off")
     ] = 0
     min_p: Annotated[
         Share,

@@ -284,4 +284,4 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         if selected:
             self._copier.copy(selected)
         elif not self.chat.stop():
-            self.notify("Ctrl+Q quits; the node and the model go on.")
+            self.notify("Ctrl+Q quits; the node and the model keep running.")

@@ -18,6 +18,7 @@ import msgspec
 
 from core.errors import NodeUnreachable, Problem, UsageError, error_from
 from core.events import AnyEvent, decode_event
+from core.field_errors import plain
 from core.requests import (
     AnswerId,
     Body,
@@ -316,7 +317,7 @@ def check(request: Body) -> None:
     try:
         msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except msgspec.ValidationError as error:
-        raise UsageError(f"This cannot be asked: {error}.") from error
+        raise UsageError(f"This cannot be asked: {plain(error)}.") from error
 
 
 def _session(wanted: SessionName) -> str:

@@ -44,5 +44,5 @@ def ask_all(ring: WorkerRing, requests: Sequence[Request], *, fresh: bool = True
         if answer.done.problem:
             raise error_from(answer.done.problem)
         if fresh and answer.done.reused:
-            raise WorkerError(f"{answer.done.reused} tokens of a prompt that was to be read were in memory already.")
+            raise WorkerError(f"{answer.done.reused} tokens of the prompt were in memory already.")
     return answers

@@ -33,7 +33,7 @@ class Partner:
         """The next value. Raises WorkerDied, or WorkerError where none comes in `timeout_s` seconds."""
         try:
             if not self._pipe.poll(timeout_s):
-                raise WorkerError(f"The second process of the bench said nothing for {timeout_s:g} s.")
+                raise WorkerError(f"The second process of the bench did not answer for {timeout_s:g} s.")
             return self._pipe.recv()
         except (EOFError, ConnectionError) as error:
             raise _gone() from error

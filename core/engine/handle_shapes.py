@@ -153,7 +153,7 @@ def _tokens(rows: HandleShape, row: int) -> int:
 
 def _prepared(op: PrepareRows, rows: HandleShape) -> HandleShape:
     given = [each for each in (op.left_padding, op.lengths, op.right_padding) if each is not None]
-    _check(rows.is_batch and all(len(each) == len(rows.tokens) for each in given), "Padding is told for each row.")
+    _check(rows.is_batch and all(len(each) == len(rows.tokens) for each in given), "Padding is given for each row.")
     _check(op.left_padding is None or not rows.width, "Padding on the left comes before the first token.")
     tokens = _less(rows.tokens, op.left_padding) if op.left_padding else rows.tokens
     right = op.right_padding if any(op.right_padding or ()) else None

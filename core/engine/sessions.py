@@ -112,13 +112,13 @@ def reading(path: Path, secret: bytes) -> tuple[SessionFile, Iterator[tuple[int,
     stream = _Stream(path, secret)
     magic, version = _PREFIX.unpack(stream.take(_PREFIX.size))
     if magic != MAGIC:
-        raise SessionError(f"{path.name} is no session.", DAMAGED)
+        raise SessionError(f"{path.name} is not a session.", DAMAGED)
     if version != FORMAT:
         what = f"{path.name} has format {version}; this version of macluster reads format {FORMAT}."
         raise SessionError(what, f"{'An older' if version < FORMAT else 'A newer'} macluster wrote it: use that one.")
     (length,) = _LENGTH.unpack(stream.take(_LENGTH.size))
     if length > _HEADER_LIMIT:
-        raise SessionError(f"{path.name} says of itself that its header has {length} bytes.", DAMAGED)
+        raise SessionError(f"{path.name} claims a header of {length} bytes.", DAMAGED)
     try:
         session = msgspec.msgpack.decode(stream.take(length), type=SessionFile)
         held = prefix_hash(session.tokens)
@@ -140,7 +140,7 @@ def check_fits(session: SessionFile, *, model: str, fingerprint: str, mlx_lm: st
         raise SessionError(f"It holds keys and values {there}, and {model} is loaded {here}.", f"Load it with {cure}.")
     if session.mlx_lm != mlx_lm:
         what = f"mlx-lm {session.mlx_lm} made what it holds, and mlx-lm {mlx_lm} runs here."
-        raise SessionError(what, "Its words are still good: go on with them, and they are read anew.")
+        raise SessionError(what, "Its text is still good: continue with it, and it is read again.")
 
 
 def list_sessions(folder: Path, secret: bytes) -> list[SavedSession]:
@@ -192,7 +192,7 @@ class _Stream:
     def check_end(self) -> None:
         """Raises SessionError where there is more."""
         if self._held or self._next():
-            raise SessionError(f"{self._name} goes on behind its end.", DAMAGED)
+            raise SessionError(f"{self._name} has bytes after its end.", DAMAGED)
 
     def _next(self) -> bytes:
         try:

@@ -106,7 +106,7 @@ def _check_binding(opener: Opener, frame: bytes, kind: FrameType, binding: bytes
     if header.type is not kind:
         raise ProtocolError(f"A link began with frame 0x{header.type:02x}.")
     if body != binding:
-        raise HandshakeError("The other Mac links for another plan.", "Load the model again.")
+        raise HandshakeError("The other Mac has another plan.", "Load the model again.")
 
 
 def accept(
@@ -221,7 +221,7 @@ class _Lobby:
             for guest in [g for g in self._guests if monotonic() > g.until]:
                 self._dismiss(guest, "It was silent.")
         what = f"Mac {text_id(self._handshake.peer_id)[:8]} did not link in time."
-        raise LinkTimeout(f"{what} Who came last was refused: {self._problem}" if self._problem else what)
+        raise LinkTimeout(f"{what} The last one to call was refused: {self._problem}" if self._problem else what)
 
     def close(self) -> None:
         """Send everybody away who is still here."""

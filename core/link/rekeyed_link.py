@@ -65,7 +65,7 @@ class RekeyedLink:
         """RESUME came: the answer to ours, or the other end goes over to the link that it has dialled."""
         if not self.is_renewing:
             if self.dialled or self._aside is None or self._aside.dialled:
-                raise ProtocolError(f"{self.link.peer_name} goes over to a link that it has not dialled.")
+                raise ProtocolError(f"{self.link.peer_name} switches to a link that it did not dial.")
             link, self._aside = self._aside.link, None
             self.renew(link)
         if body:

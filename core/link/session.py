@@ -116,7 +116,7 @@ class _Party:
         if hello.cluster_id != roster.cluster_id:
             raise HandshakeError(f"{name} belongs to another cluster.", "Pair the two Macs again.")
         if hello.peer_id != self._identity.device_id:
-            raise HandshakeError(f"{name} meant to reach another Mac.")
+            raise HandshakeError(f"{name} was calling another Mac.")
         if hello.my_id != self._peer.device_id:
             raise HandshakeError(f"The Mac that proved to be {name} says that it is another one.")
         if self._kind is Kind.DATA:

@@ -58,7 +58,7 @@ def check_peer(certificate: bytes | None, cluster: Cluster, peer_id: bytes | Non
     try:
         public = certificate_key(certificate or b"")
     except IdentityError as error:
-        raise WrongKey(f"A Mac showed a certificate that is not taken: {error.what}") from error
+        raise WrongKey(f"A Mac showed a certificate that is not accepted: {error.what}") from error
     device_id = device_id_of(public)
     member = cluster.roster.member(device_id)
     if member is None or member.public != public:

@@ -82,9 +82,9 @@ def multicast_finding(echoes: Mapping[str, Echo], system: str) -> Finding:
         cure = LOCAL_NETWORK if system == "darwin" else "A firewall or a rule of this machine forbids it."
         return Finding(name="multicast", state="bad", what=f"The system refuses to send on {names}.", fix=cure)
     if "silent" in echoes.values():
-        cure = "A firewall or a VPN swallows it: switch that off for a moment, or add Macs by address."
+        cure = "A firewall or a VPN blocks it: turn that off for a moment, or add Macs by address."
         return Finding(name="multicast", state="bad", what=f"Sent on {names}, but not heard.", fix=cure)
-    return Finding(name="multicast", state="bad", what=f"Not to be had on {names}.", fix="Add Macs by address.")
+    return Finding(name="multicast", state="bad", what=f"Not available on {names}.", fix="Add Macs by address.")
 
 
 def firewall_finding(state: Firewall) -> Finding:
@@ -100,7 +100,7 @@ def firewall_finding(state: Firewall) -> Finding:
             return Finding(name="firewall", state="bad", what="It blocks all incoming connections.", fix=cure)
         case _:
             cure = f"If nothing links: let TCP port {CONTROL_PORT} and UDP port 5353 in."
-            return Finding(name="firewall", state="unknown", what="It cannot be asked on this system.", fix=cure)
+            return Finding(name="firewall", state="unknown", what="It cannot be checked on this system.", fix=cure)
 
 
 def disk_finding(free_bytes: int) -> Finding:
@@ -124,7 +124,7 @@ def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding
     """Which programs this installation is made of; None where one is missing."""
     missing = [name for name, found in packages.items() if found is None]
     if missing:
-        cure = "Install macluster anew, in an environment of its own."
+        cure = "Install macluster again, in an environment of its own."
         return Finding(name="programs", state="bad", what=f"Not installed: {', '.join(missing)}.", fix=cure)
     told = ", ".join(f"{name} {found}" for name, found in packages.items())
     return Finding(name="programs", state="ok", what=f"Python {python}, {told}.")

@@ -23,6 +23,7 @@ from aiohttp import web
 from core.address import checked_place
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
+from core.field_errors import plain
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
@@ -245,7 +246,7 @@ async def _asked(request: web.Request, kind: type[_B]) -> _B:
         fields = msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
         return msgspec.convert({**fields, **request.match_info}, kind, str_keys=True)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"The body of {request.method} {request.path} is wrong: {error}.") from error
+        raise UsageError(f"The body of {request.method} {request.path} is wrong: {plain(error)}.") from error
 
 
 def _json(body: object, status: int = 200) -> web.Response:

@@ -109,7 +109,7 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
     macs = len(plan.stages)
     fix = ""
     if profile and macs > len(profile.cuts):
-        fix = f"Free memory there, or choose a smaller model; more Macs do not help, for {where_cut(profile)}"
+        fix = f"Free memory there, or choose a smaller model; more Macs do not help: {where_cut(profile)}"
     return DoesNotFit(
         f"{plan.model} needs {at_least_a_tenth(missing_bytes(worst))} GB more on {worst.peer} "
         f"({at_least_a_tenth(need)} GB needed in all, {at_least_a_tenth(total)} GB usable on "

@@ -45,7 +45,7 @@ def as_given(
     found = route(head, others, layers)
     if topology not in (None, found.topology):
         what = f"The layers {','.join(spans)} make the topology {found.topology}, not {topology}."
-        raise UsageError(what, "Leave out the topology, or give out the layers anew.")
+        raise UsageError(what, "Leave out the topology, or assign the layers again.")
     cuts = sorted(part.start for _, part in found.ring)[1:]
     for cut in cuts:
         if profile and cut not in profile.cuts:

@@ -164,8 +164,8 @@ def _check_once(spans: Sequence[LayerSpan], layers: int) -> None:
 
 def _unowned(hole: range) -> UsageError:
     if len(hole) == 1:
-        return UsageError(f"Nobody owns layer {hole[0]}.", "Give it to one of the Macs.")
-    return UsageError(f"Nobody owns layers {hole[0]} to {hole[-1]}.", "Give them to one of the Macs.")
+        return UsageError(f"No Mac has layer {hole[0]}.", "Give it to one of the Macs.")
+    return UsageError(f"No Mac has layers {hole[0]} to {hole[-1]}.", "Give them to one of the Macs.")
 
 
 def _stop(span: LayerSpan, layers: int) -> int:

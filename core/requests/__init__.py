@@ -30,7 +30,7 @@ class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 class PlanRequest(Body, frozen=True, kw_only=True):
     """Which model to plan. `model` is a name from the catalog or a directory; `context` counts tokens; `kv_bits` keeps
-    keys and values in so many bits instead of the model's own; `rows` requests run at the same time at most. `chunk`
+    keys and values in this many bits instead of the model's own; `rows` requests run at the same time at most. `chunk`
     tokens of a prompt travel together, `window` chunks are under way at most: without them, both follow the hops.
     `layers` says who owns which, as `core.plan.topology` reads it: this Mac's first, then the other Macs', the largest
     budgets first; without it they are divided by budget. Without a `topology` it is the one that `layers` make, else
@@ -75,7 +75,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
     sampling: Sampling = Sampling()
     max_tokens: Annotated[
         Positive,
-        Option("after N tokens (default %(default)s)", "Max tokens", "the answer ends after so many", short="max"),
+        Option("after N tokens (default %(default)s)", "Max tokens", "the answer ends after this many", short="max"),
     ] = DEFAULT_MAX_TOKENS
     min_tokens: Annotated[Natural, Option("not by itself before there are N tokens")] = 0
 

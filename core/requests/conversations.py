@@ -17,7 +17,7 @@ class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
     """How the answers of a conversation are asked for, as in `ChatRequest`; `system` is its first message, if any."""
 
     stop: StopTexts = ()
-    system: Annotated[str, Option(label="System prompt", hint="what the model is told before all else")] = ""
+    system: Annotated[str, Option(label="System prompt", hint="what the model reads first")] = ""
 
 
 class KeptTurn(Body, frozen=True, kw_only=True):

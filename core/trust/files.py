@@ -23,7 +23,7 @@ def private_folder(folder: Path, error: ErrorClass = IdentityError) -> None:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as problem:
         if not os.path.lexists(folder):
-            cure = "Make room there, or mend its parent."
+            cure = "Make room there, or repair its parent folder."
             raise error(f"{folder} cannot be made: {problem.strerror}.", cure) from problem
     _check_private(folder, os.lstat(folder), stat.S_ISDIR, "700", error)
 
@@ -111,7 +111,7 @@ def _check_private(
     path: Path, found: os.stat_result, is_kind: Callable[[int], bool], mode: str, error: ErrorClass
 ) -> None:
     if stat.S_ISLNK(found.st_mode):
-        raise error(f"{path} is a symbolic link, which is not followed.", "Put in its place what it leads to.")
+        raise error(f"{path} is a symbolic link, which is not followed.", "Replace it with what it points to.")
     if not is_kind(found.st_mode):
         raise error(f"{path} is not the kind of file that it should be.", f"Move it away: `mv {path} {path}.old`.")
     if found.st_uid != os.geteuid():

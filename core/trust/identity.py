@@ -188,7 +188,7 @@ def certificate_key(der: bytes) -> bytes:
     except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature) as error:
         raise IdentityError("A certificate is damaged or not signed by its own key.") from error
     except (x509.ExtensionNotFound, x509.DuplicateExtension, x509.InvalidVersion) as error:
-        raise IdentityError("A certificate does not say that it is no CA.") from error
+        raise IdentityError("A certificate does not say that it is not a CA.") from error
     if limits.ca:
         raise IdentityError("A certificate says that it is a CA: it could mint identities.")
     if not isinstance(key, Ed25519PublicKey):

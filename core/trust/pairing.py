@@ -137,7 +137,7 @@ class Comparison:
         """P4, if `typed` (spaces ignored) are the digits. Raises PairingError: then both sides forget everything."""
         if not is_code(typed, self.view.digits):
             raise PairingError(
-                "The digits are not those of the other screen: a slip, or somebody is in between. Nothing was kept.",
+                "The digits are not those of the other screen: a typo, or somebody is in between. Nothing was kept.",
                 "Start again on both Macs. If they differ again, use a cable, or another network.",
             )
         theirs: Side = "B" if self._side == "A" else "A"

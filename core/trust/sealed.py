@@ -71,7 +71,7 @@ def read_sealed(path: Path, secret: bytes, purpose: str) -> Iterator[bytes]:
     with open_private(path, SealError) as file:
         header = file.read(HEADER_BYTES)
         if len(header) < HEADER_BYTES or not header.startswith(MAGIC):
-            raise SealError(f"{path.name} is no sealed file.", DAMAGED)
+            raise SealError(f"{path.name} is not a sealed file.", DAMAGED)
         key = key_of(secret, header[len(MAGIC) :], purpose)
         sealed, number = file.read(SEALED_CHUNK), 0
         while True:

@@ -59,7 +59,7 @@ class TrustAssessment:
             if self._store.forked:
                 return Fault(self._own_id, RosterFork(own.reason, RESOLVE))
             folders = f"`identity` and `rosters` in {self._folder}"
-            return Fault(self._own_id, NotPaired(own.reason, f"Remove {folders}, then pair this Mac anew."))
+            return Fault(self._own_id, NotPaired(own.reason, f"Remove {folders}, then pair this Mac again."))
         for stage in plan.stages if plan else ():
             verdict = self._judge(stage.device_id)
             if not carries_prompts(verdict.level):

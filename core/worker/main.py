@@ -221,7 +221,7 @@ class Worker:
         """Link anew under the next plan generation; what the caches hold, and what is on its way, stays."""
         if self._joined is None or self._held is None:
             return
-        self._unlink(LinkLost("The ring is linked anew.").problem)
+        self._unlink(LinkLost("The ring is being linked again.").problem)
         self._held = held = replace(self._held, plan=command.plan)
         try:
             self._ring = Ring(_neighbours(command, self._joined, held), held.stage.meter, command.key_limits)

@@ -123,7 +123,7 @@ class Pipeline:
         lost = self._stand(ring)
         if lost and (self._out or self._ledger):
             names = " and ".join(ring.plan.stages[index].peer for index in lost)
-            problem = CachesLost(f"{names} was started anew and has lost the answer.").problem
+            problem = CachesLost(f"{names} was restarted and has lost the answer.").problem
             self.begin_anew()
             self._stand(ring)
         self._send_again(ring, self._out.resend)

@@ -79,7 +79,7 @@ def _through_the_ring(model: RingModel, prompt: list[int], chunk: int) -> mx.arr
 def check_sane(logits: mx.array) -> None:
     """Raises StageFailed unless logits [1, vocabulary] choose a token. Some families rule ids out by minus infinity."""
     if mx.isnan(logits).any().item() or not mx.isfinite(logits.max()).item():
-        raise StageFailed("The ring's logits are no numbers.", _FIX)
+        raise StageFailed("The ring's logits are not numbers.", _FIX)
     if (logits == logits[:, :1]).all().item():
         raise StageFailed("The ring's logits are all the same: its weights say nothing.", _FIX)
 

@@ -213,5 +213,5 @@ def read_samples(frame: Frame) -> list[StageSample]:
         raise ProtocolError("A telemetry frame does not decode.") from error
     seconds = [value for sample in samples for value in astuple(sample) if isinstance(value, float)]
     if not all(0 <= value <= LARGEST_S for value in seconds):
-        raise ProtocolError("A telemetry frame tells of times that cannot be.")
+        raise ProtocolError("A telemetry frame has impossible times.")
     return samples

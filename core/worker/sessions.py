@@ -103,14 +103,14 @@ class SessionTransfers:
             return
         if answer.problem or not answer.part:
             self._scheduler.gone(move.handle)  # it is of no use any more
-            self.fail(answer.problem or SessionError("Its layers did not come.").problem)
+            self.fail(answer.problem or SessionError("Its layers did not arrive.").problem)
         else:
             came = answer.part
             self._go_on(lambda: move.talk.send(_expected(asked.part, came)))
 
     def stop(self) -> None:
         """Nobody wants it any more."""
-        self.fail(SessionError("It was stopped; nothing of it is left.").problem)
+        self.fail(SessionError("It was stopped; nothing was kept.").problem)
 
     def fail(self, problem: Problem) -> None:
         """Give up what is under way, if anything is; nothing of it is left."""
@@ -181,7 +181,7 @@ def chosen(rows: Sequence[CachedPrefix], tokens: Sequence[int], trim_limit: int 
 
     best = max(rows, key=useful, default=None)
     if best is None or not useful(best):
-        raise SessionError("What this conversation holds is no longer in memory.", "Ask something more, then save it.")
+        raise SessionError("This conversation is no longer in memory.", "Ask something more, then save it.")
     return best
 
 

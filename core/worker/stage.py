@@ -122,7 +122,7 @@ class LoadedStage:
         """The bytes of cache `index` of a plain row, which is one of this stage's."""
         held = self._get(handle)
         if held.rows.is_batch:
-            raise ProtocolError(f"Handle {handle} is a batch, of which no row is to be had.")
+            raise ProtocolError(f"Handle {handle} is a batch, which gives no single row.")
         with self._computing():
             return b"".join(cache_state.pack(held.caches[index]))
 
@@ -195,7 +195,7 @@ class LoadedStage:
         if isinstance(op, Merge) and self._kv_bits:
             raise StageFailed("Rows that are kept in few bits cannot share a batch.", "Load it without --kv-bits.")
         if isinstance(op, Trim) and not held[0].rows.is_trimmable(self.layers.trim_limit):
-            raise StageFailed("This model's caches hold too much for the last tokens to be taken off.", "Begin anew.")
+            raise StageFailed("This model's caches hold too much for the last tokens to be taken off.", "Start again.")
 
     def _caches(self, op: Op, given: list[list[Any]]) -> list[Any]:
         """The caches of the target of `op`, from those of its sources."""

@@ -86,7 +86,7 @@ class Terminal:
         deadline = time.monotonic() + WAIT_S
         while not reached(words(self.text)):
             assert self.process.poll() is None, f"it ended before {what}:\n{words(self.text)[-2000:]}"
-            assert time.monotonic() < deadline, f"{what} did not come:\n{words(self.text)[-2000:]}"
+            assert time.monotonic() < deadline, f"{what} did not arrive:\n{words(self.text)[-2000:]}"
             time.sleep(0.05)
 
     def shows(self, *said: str) -> None:

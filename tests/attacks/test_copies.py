@@ -243,7 +243,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
         await made.handle_message(OTHER, CopyAsk(fingerprint=model.fingerprint))
         if made._running:
             await asyncio.gather(made._running, return_exceptions=True)
-    logged = (tmp_path / "log").read_text().count("did not come")
+    logged = (tmp_path / "log").read_text().count("did not arrive")
     assert logged == 1
     last = [m.transfer for m in link.sent if isinstance(m, CopyProgress)][-1]
     assert last.problem
@@ -297,7 +297,7 @@ def test_a_hub_that_sends_more_than_it_said_fills_no_disk(tmp_path: Path, monkey
 
     monkeypatch.setattr(fetch, "get_hf_file_metadata", lambda *_, **__: SimpleNamespace(location="https://hub/x"))
     monkeypatch.setattr(fetch, "http_get", endless)
-    with pytest.raises(TransferError, match="More comes"):
+    with pytest.raises(TransferError, match="It is larger"):
         fetch._bring("acme/toy", "main", fetch.Wanted("model.safetensors", 2500, tmp_path / ("a" * 64)))
     assert written == 2000
     assert not (tmp_path / ("a" * 64)).exists()

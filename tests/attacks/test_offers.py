@@ -99,7 +99,7 @@ async def test_an_offer_of_anything_else_is_met_with_silence(victim: Victim, off
         ("suite 2", "suite 2"),
         ("another cluster", "belongs to another cluster"),
         ("another sender", "says that it is another one"),
-        ("another receiver", "meant to reach another Mac"),
+        ("another receiver", "was calling another Mac"),
         ("a key of low order", "make the secret known"),
     ],
 )

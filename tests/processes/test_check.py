@@ -44,7 +44,7 @@ async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path)
         with pytest.raises(UsageError, match="without Bonjour"):
             await node.client.rescan()
         status, printed = await doctor(home.root)
-        assert "▲ beware    Bonjour: This node runs without it." in printed
+        assert "▲ warning   Bonjour: This node runs without it." in printed
         status, as_json = await doctor(home.root, "--json")
         assert [f.name for f in msgspec.json.decode(as_json, type=list[Finding])] == list(found)
         assert status == (1 if any(f.state == "bad" for f in found.values()) else 0)

@@ -101,8 +101,8 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         (["run", "no-such-model", "-p", "x"], 1, "no-such-model"),
         (["nonsense"], 2, "invalid choice"),
         (["run"], 2, "required"),
-        (["demo", "--memory", "64,oops"], 2, "is no list of GB"),
-        (["plan", "m", "--macs", "64,oops"], 2, "--macs '64,oops' is no list of GB"),
+        (["demo", "--memory", "64,oops"], 2, "is not a list of GB"),
+        (["plan", "m", "--macs", "64,oops"], 2, "--macs '64,oops' is not a list of GB"),
         (["plan", "m", "--macs", "nan"], 2, "not above zero"),
         (["plan", "m", "--macs", "8", "--context", "0"], 2, "context"),
         (["plan", "m", "--layers", "9:4"], 2, "Write the lower layer first: 4:9."),
@@ -189,7 +189,7 @@ def test_layers_that_a_person_gives_out_make_the_topology(restricted: Path, tmp_
     assert [h["bytes_per_token"] for h in told["hops"]] == [4, 384, 384]
     assert planned("--topology", "forward")[1]["plan"]["output"] == "mac 3"
     for words, said in (
-        (("--layers", "0:0,2:output"), "Nobody owns layer 1."),
+        (("--layers", "0:0,2:output"), "No Mac has layer 1."),
         (("--layers", "2:7,0:1"), "without the output"),
         (("--layers", "0:4,5:output"), "cannot be cut before layer 5"),
         (("--layers", "0:1,2:output", "--topology", "private"), "make the topology forward, not private"),

@@ -213,7 +213,7 @@ async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: t
         fields = {field.id: field for field in app.screen.query(Input)}
         fields["temperature"].value = "9"
         fields["seed"].value = "many"
-        await someone.sees("✗ at most 5", "✗ this is no whole number")
+        await someone.sees("✗ at most 5", "✗ this is not a whole number")
         await pilot.press("enter")
         assert isinstance(app.screen, SamplingScreen), "what is wrong is not used"
         app.screen.query_one("#presets").focus()

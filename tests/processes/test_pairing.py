@@ -144,7 +144,7 @@ async def test_an_address_that_a_person_gives_takes_the_place_of_waiting(tmp_pat
         shown = await one.sees("compare", mark), await two.sees("compare")
         await two.watch.client.stop_pairing()
         failed = await one.sees("failed", mark)
-        assert "broke it off" in (failed.problem or PairingError("")).what
+        assert "somebody ended it there" in (failed.problem or PairingError("")).what
         assert shown[0].peer == "mini"
         assert one.kept == two.kept == []
         with pytest.raises(UsageError):
@@ -254,7 +254,7 @@ async def test_the_command_pairs_by_standard_input_and_says_how_it_ended(
             ends = await waiting.ended(), await knocking.ended()
             assert [status for status, _ in ends] == ([0, 0] if right else [1, 1]), ends
             assert "Six digits, please" in ends[0][1]
-            assert ("broke it off" in ends[0][1]) is not right
+            assert ("somebody ended it there" in ends[0][1]) is not right
             assert (one.kept == two.kept == []) is not right
 
 

@@ -57,7 +57,7 @@ async def test_a_conversation_is_kept_and_goes_on_over_another_split(made: Make)
             assert plan["topology"] == topology
 
         await loaded("forward")
-        assert "Nothing was said" in await refused(home, "session", "save", "trip")
+        assert "Nothing has been asked" in await refused(home, "session", "save", "trip")
         first = await facts(home, "run", str(model), "-p", FIRST, "--max-tokens", str(TOKENS))
         kept = await facts(home, "session", "save", "trip")
         said = [{"role": "user", "content": FIRST}, {"role": "assistant", "content": first["text"]}]

@@ -59,4 +59,4 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
         assert (await run("--topology", "single"))["hops"] == []
         assert await seen() == ["token ids, logits", "", ""]
         refused = await macluster(demo.home.root, "load", str(model), "--layers", "0:1,3:5,6:output")
-        assert (refused.returncode, "Nobody owns layer 2." in refused.stderr) == (2, True)
+        assert (refused.returncode, "No Mac has layer 2." in refused.stderr) == (2, True)

@@ -53,7 +53,7 @@ def first_run(mine: Terminal) -> None:
     """Nothing is there yet: the screen says what to do, and checks why."""
     mine.shows("Welcome", "This Mac is ready", LOFT, "Looking for other Macs…  0 found", "Nothing found?", "^q Quit")
     mine.type("c")
-    mine.shows("Check of this Mac", "to beware of", "It listens at 127.0.0.1:", "None was found.", "memory")
+    mine.shows("Check of this Mac", "warning", "It listens at 127.0.0.1:", "None was found.", "memory")
     mine.type("End")
     mine.shows("programs", "textual")
     mine.type("Escape")
@@ -64,7 +64,7 @@ def meet(mine: Terminal, theirs: Terminal) -> None:
     """They do not find each other: one person types the address, then both the digits of the other screen."""
     theirs.shows("Welcome", "Nothing found?", "^q Quit")
     theirs.type("p")
-    theirs.shows("Which Mac?", "· whoever comes")
+    theirs.shows("Which Mac?", "· any Mac")
     theirs.type("Enter")
     waiting = theirs.shows("◌ waiting", "This Mac's address, to be typed there:")
     address = re.search(r"127\.0\.0\.1:\d+", waiting)
@@ -110,7 +110,7 @@ def edit(mine: Terminal) -> None:
     mine.type("Left")
     mine.until(lambda s: layers(s) == after and "not applied" in s, "the boundary did not move")
     mine.type("Enter")
-    mine.shows("Apply this split?", "unloads the model and loads it anew on 2 Macs", "Leave all as it is")
+    mine.shows("Apply this split?", "unloads the model and loads it again on 2 Macs", "Leave all as it is")
     mine.type("Down", "Enter")
     mine.until(lambda s: "Edit split" not in s, "the editor did not close")
     mine.type("F4")

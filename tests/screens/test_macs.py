@@ -63,7 +63,7 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
         await someone.sees("Welcome", "This Mac is ready")
         await someone.pilot.resize_terminal(80, 24)
         await someone.opens("c", screen=CheckScreen)
-        await someone.sees("Check of this Mac", "✓ ok", "▲ beware", "Loopback only", "r Again")
+        await someone.sees("Check of this Mac", "✓ ok", "▲ warning", "Loopback only", "r Again")
         await someone.opens("escape", screen=Dashboard)
         await someone.pilot.press("r")
         await someone.sees("This node runs without Bonjour")

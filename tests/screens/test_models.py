@@ -113,7 +113,7 @@ async def it_is_downloaded(viewer: Person, hub: Hub) -> None:
     await viewer.pilot.press("down", "enter")
     await viewer.sees("partial", "cannot be used")
     await to(viewer, screen, "acme/toy")
-    await viewer.sees("Its download has not ended.")
+    await viewer.sees("Its download is not finished.")
     hub.slow_s = 0.0
     await viewer.opens("d", screen=AskScreen)
     await viewer.sees("acme/toy")

@@ -62,9 +62,9 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
         screen.shows("This cluster", "This Mac's key", "epoch 2", "Recovery words", "key SHA-256")
     admin, other_mac = (atelier, "garage") if "· admin here" in atelier.screen() else (garage, "atelier")
     admin.type("j", "x")  # the first line is the founder's own
-    admin.shows("It is put out on every Mac", f"Keep {other_mac}", "Enter answers")
+    admin.shows("It is revoked on every Mac", f"Keep {other_mac}", "Enter answers")
     admin.type("Escape")
-    admin.until(lambda s: "It is put out" not in s, "the question did not go away")
+    admin.until(lambda s: "It is revoked" not in s, "the question did not go away")
     assert "revoked" not in admin.shows("epoch 2", f"◆ {other_mac}")
 
 

@@ -70,7 +70,7 @@ def test_a_node_that_was_killed_goes_on_with_the_answer_that_is_on_screen(termin
     node.kill()
     window.shows("✗ node stopped", "The node of this Mac stopped.")
     with started(command):
-        held = window.shows("─── answer interrupted: the node of this Mac was started anew ───", "tell me about hops")
+        held = window.shows("─── answer interrupted: the node of this Mac was restarted ───", "tell me about hops")
         go_on(window, tokens(held))
 
 

@@ -51,7 +51,7 @@ async def it_is_moved_and_undone(viewer: Person) -> None:
     before = viewer.text.splitlines()[2:5]
     await viewer.pilot.press("left", "tab", "L", "shift+left")
     assert viewer.text.splitlines()[2:5] != before
-    await viewer.sees("not applied", "mbp | mini", "▲ Applying unloads the model and loads it anew on 3 Macs (")
+    await viewer.sees("not applied", "mbp | mini", "▲ Applying unloads the model and loads it again on 3 Macs (")
     await viewer.pilot.press(*"u" * 3)
     assert viewer.text.splitlines()[2:5] == before
     await viewer.pilot.press("u")

@@ -85,7 +85,7 @@ async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path
         await viewer.opens("x", screen=TrustScreen)
         await viewer.sees("Not now: the last admin has to stay one.")
         await viewer.opens("j", "x", screen=ChoiceScreen)
-        await viewer.sees(f"({mac(1).text_id[:8]})?", "It is put out on every Mac", "Keep mac")
+        await viewer.sees(f"({mac(1).text_id[:8]})?", "It is revoked on every Mac", "Keep mac")
         await viewer.opens("enter", screen=TrustScreen)
         await viewer.opens("x", screen=ChoiceScreen)
         await viewer.opens("escape", screen=TrustScreen)

@@ -139,7 +139,7 @@ class Mesh:
         if is_ours or (standing and standing.since > theirs.since):
             return  # the dials crossed
         if standing:
-            self._end(standing, "It linked anew.")
+            self._end(standing, "It connected again.")
         own = Contact(self, device_id)
         own.wire = Wire(self.network, Way((self.device_id, device_id)), theirs.own.process)
         own.other, theirs.other = theirs, own

@@ -354,7 +354,7 @@ class Worker:
         if self._phase != "standing" or self._engine is None or self._plan is None:
             return
         if lost and (self._ring.outstanding or self._ring.stages[0].handles):
-            self._begin_anew(CachesLost(f"Stage {lost} was started anew and has lost the answer."))
+            self._begin_anew(CachesLost(f"Stage {lost} was restarted and has lost the answer."))
             self._stand()
             return
         try:

@@ -175,7 +175,7 @@ class Demo:
             try:
                 await asyncio.gather(*(w.until(sees_all, BONJOUR_S, "Bonjour") for w in self.watches))
             except MaclusterError:
-                self._say("Bonjour is not to be had on this machine: using direct addresses.")
+                self._say("Bonjour is not available on this machine: using direct addresses.")
             else:
                 return
         self.found_by = "direct addresses"
@@ -243,7 +243,7 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
     loaded = await demo.load()
     plan = demo.head.now.plan
     if plan is None:
-        raise NodeError("The plan is gone before the answer began.", "The log of the node says more.")
+        raise NodeError("The plan was unloaded before the answer began.", "The log of the node says more.")
     if not args.json:
         print(f"Found by {demo.found_by}; {len(plan.stages)} Mac(s), paired; loaded in {loaded.seconds:.1f} s")
         print("\n".join([*plan_lines(plan), *proof_lines(loaded)]))

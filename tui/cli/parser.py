@@ -38,10 +38,10 @@ def parser() -> argparse.ArgumentParser:
     _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), status.status)
     _fact(sub.add_parser("peers", help="the Macs that were seen"), status.peers)
     pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
-    pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: whoever comes)")
+    pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: any that asks)")
     _fact(pair, pairing.pair)
     doctor_command.add_options(sub.add_parser("doctor", help="why no other Mac is found, and what to do"), _fact)
-    trust_commands.add_options(sub.add_parser("trust", help="who is trusted how far, and changes of that"), _fact)
+    trust_commands.add_options(sub.add_parser("trust", help="how far each Mac is trusted, and how to change it"), _fact)
     _fact(sub.add_parser("models", help="models on the disks of the Macs and how they fit"), models.models)
     download = sub.add_parser("download", help="a model of the Hugging Face hub to this Mac's disk")
     transfers.add_download(download)
@@ -52,9 +52,7 @@ def parser() -> argparse.ArgumentParser:
     _fact(sub.add_parser("keys", help="the keys of the screen, and what to call them in config.toml"), keys.keys)
     plan = sub.add_parser("plan", help="who would own which layers")
     _model(plan, plan_command.plan)
-    plan.add_argument(
-        "--macs", metavar="GB,…", help="budgets of Macs that need not exist, the head first; needs no node"
-    )
+    plan.add_argument("--macs", metavar="GB,…", help="budgets of imaginary Macs, the head first; needs no node")
     plan.add_argument("--parts", action="store_true", help="also which bytes of which files each Mac would read")
     load = sub.add_parser("load", help="split a model over the paired Macs")
     _model(load, load_command.load)
@@ -122,7 +120,7 @@ def _how(command: argparse.ArgumentParser) -> None:
     owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)
     command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")
-    command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in so many bits")
+    command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in this many bits")
     rows = "requests that run at the same time (default %(default)s); they share the context"
     command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)
     by_itself = "(default: as the hops allow)"

@@ -29,7 +29,7 @@ async def plan(args: argparse.Namespace) -> int:
     request = PreviewRequest(model=model_of(args), parts=args.parts, **plan_options(args))
     check(request)
     if args.macs and args.without:
-        raise UsageError("--macs and --without do not go together.", "Leave those Macs out of --macs.")
+        raise UsageError("--macs and --without cannot be combined.", "Leave those Macs out of --macs.")
     if args.macs:
         macs = budgets_of(args.macs, "--macs")
         preview = await imagined_plan(home_of(args), request, macs)

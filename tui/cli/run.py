@@ -45,7 +45,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
     """Raises UsageError for what cannot be asked."""
     if args.logprobs is not None and not args.json:
-        raise UsageError("Logprobs are told in JSON only.", "Add --json.")
+        raise UsageError("Logprobs are shown in JSON only.", "Add --json.")
     request = replace(
         _asked(PLAIN, args),
         messages=(Message(role="user", content=prompt),),
@@ -211,7 +211,7 @@ def _number(text: str) -> float:
     except ValueError:
         number = float("nan")
     if not isfinite(number):
-        raise argparse.ArgumentTypeError(f"{text!r} is no number")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
     return number
 
 
@@ -251,7 +251,7 @@ async def run(args: argparse.Namespace) -> int:
 async def _continue(args: argparse.Namespace) -> int:
     """What is written of an answer that was cut off, then the rest of it."""
     if args.session or asks_for_more(args):
-        raise UsageError("A continued answer is asked for as it was.", "Give --continue without a session or options.")
+        raise UsageError("A continued answer keeps its settings.", "Give --continue without a session or options.")
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)
         found = [one for one in await watch.client.unfinished() if one.request_id.startswith(args.go_on)]

@@ -71,7 +71,7 @@ def _named(name: str, choices: list[ModelChoice]) -> ModelChoice:
 def _targets(watch: Watch, wanted: list[str], choice: ModelChoice) -> tuple[str, ...]:
     macs = {p.name: p.device_id for p in watch.now.peers if is_ready(p)}
     if unknown := [name for name in wanted if name not in macs]:
-        raise UsageError(f"{clean_text(unknown[0])} is no Mac that is linked.", f"These are: {', '.join(macs)}.")
+        raise UsageError(f"{clean_text(unknown[0])} is not a connected Mac.", f"These are: {', '.join(macs)}.")
     chosen = [macs[name] for name in wanted] or list(macs.values())
     return tuple(mac for mac in chosen if mac not in choice.held_by)
 

@@ -31,7 +31,7 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
     fact(sub.add_parser("list", help="every Mac with its level, its role and what it sees"), show_all)
     for name, text, run in (
         ("show", "all about one Mac", show_one),
-        ("revoke", "put a Mac out for good; its links close on every member", revoke),
+        ("revoke", "revoke a Mac for good; its links close on every member", revoke),
         ("promote", "make a Mac an admin", promote),
         ("demote", "make an admin an ordinary member", demote),
         ("rename", "give a Mac another name", rename),
@@ -71,7 +71,7 @@ async def show_one(args: argparse.Namespace) -> int:
 
 async def revoke(args: argparse.Namespace) -> int:
     """Put a Mac out for good."""
-    if not await _agreed(args, f"{args.mac} is put out for good: its key never comes back."):
+    if not await _agreed(args, f"{args.mac} is revoked: its key never comes back."):
         return 1
     return await _change(args, lambda client: client.revoke(Target(mac=args.mac)))
 
@@ -125,7 +125,7 @@ async def resolve(args: argparse.Namespace) -> int:
         print(to_json({"fork": view.fork}) if args.json else "\n".join(fork_lines(view)))
         return 1
     keep = _side(args.keep, view.fork)
-    if not await _agreed(args, f"This Mac refuses the other roster from now on, and holds to {keep[:8]}."):
+    if not await _agreed(args, f"This Mac refuses the other roster from now on, and keeps {keep[:8]}."):
         return 1
     return await _change(args, lambda client: client.resolve_fork(ForkChoice(keep=keep)))
 
@@ -196,7 +196,7 @@ async def _agreed(args: argparse.Namespace, what: str) -> bool:
     if args.yes:
         return True
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{clean_text(what)} Nobody is here to ask.", "Add --yes to do it.")
+        raise UsageError(f"{clean_text(what)} There is nobody to ask.", "Add --yes to do it.")
     print(clean_text(f"{what} Type yes to do it: "), end="", file=sys.stderr, flush=True)
     if (await asyncio.to_thread(sys.stdin.readline)).strip().lower() == "yes":
         return True

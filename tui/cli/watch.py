@@ -55,7 +55,7 @@ class Watch:
                 await asyncio.sleep(KNOCK_S)
                 self._task = asyncio.create_task(self._follow())
             elif asyncio.get_running_loop().time() > deadline:
-                raise NodeUnreachable("The node of this Mac took the call but says nothing.")
+                raise NodeUnreachable("The node of this Mac accepted the call but does not answer.")
             await self._wait(KNOCK_S)
 
     async def until(self, reached: Callable[[Watch], bool], timeout_s: float, what: str) -> None:

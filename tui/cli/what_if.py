@@ -18,7 +18,7 @@ def budgets_of(words: str, option: str) -> tuple[float, ...]:
     try:
         budgets = tuple(float(part) for part in words.split(","))
     except ValueError:
-        raise UsageError(f"{option} {words!r} is no list of GB.", "Write it as 64,32,16.") from None
+        raise UsageError(f"{option} {words!r} is not a list of GB.", "Write it as 64,32,16.") from None
     if not all(0 < budget <= MAX_GB for budget in budgets):
         raise UsageError(f"A budget of {option} is not above zero.", "Write it as 64,32,16.")
     return budgets

@@ -54,7 +54,7 @@ async def copy(text: str, osc52: Callable[[str], None], folder: Path) -> str:
     if way == "osc52":
         osc52(text)
         return "Copied through the terminal."
-    return f"This terminal takes no clipboard; the text is in {_to_file(text, folder)}."
+    return f"This terminal has no clipboard; the text is in {_to_file(text, folder)}."
 
 
 async def _pbcopy(text: str) -> bool:

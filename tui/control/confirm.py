@@ -42,5 +42,5 @@ async def export(app: AppInterface, conversation: Conversation) -> None:
 
 
 async def _may_replace(app: AppInterface, path: Path) -> bool:
-    effect = f"{path} is there already, and what is in it would be lost."
+    effect = f"{path} exists already, and its content would be lost."
     return await app.choose("Replace the file?", effect, ("Leave it", "Replace it")) == 1

@@ -24,8 +24,8 @@ def write(error: BaseException, folder: Path) -> str:
         with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
             file.writelines(lines)
     except OSError:
-        return f"{sorry} Where could not be written to {path}."
-    return f"{sorry} Where is in {path}."
+        return f"{sorry} The details could not be written to {path}."
+    return f"{sorry} The details are in {path}."
 
 
 def _frames(error: BaseException) -> Iterator[str]:

@@ -98,7 +98,7 @@ PANE = (
 CHAT = (
     Action("mc.chat-copy", "y", "copy_message", "Copy", "Copy the message", footer=True),
     Action("mc.chat-code", "Y", "copy_code", "Copy code", "Copy the last code block of the message"),
-    Action("mc.chat-edit", "e", "edit_message", "Edit", "Change the marked question and ask anew", footer=True),
+    Action("mc.chat-edit", "e", "edit_message", "Edit", "Change the marked question and ask again", footer=True),
     Action("mc.chat-previous", "left_square_bracket", "message(-1)", "Previous", "Previous message"),
     Action("mc.chat-next", "right_square_bracket", "message(1)", "Next", "Next message"),
     Action("mc.chat-end", "end,G", "latest", "Latest", "To the end, and follow it", footer=True),
@@ -123,7 +123,7 @@ RECOVERY = (
     Action("mc.recovery-3", "3", "choose(3)", "Third", "The third choice", footer=True),
     Action("mc.recovery-4", "4", "choose(4)", "Fourth", "The fourth choice", footer=True),
     Action("mc.recovery-choose", "enter", "select", "Choose", "Choose what the cursor is on"),
-    Action("mc.recovery-logs", "l", "app.open('logs')", "Logs", "What the nodes say of it", footer=True),
+    Action("mc.recovery-logs", "l", "app.open('logs')", "Logs", "What the nodes say about it", footer=True),
     *_cursor("recovery", "choice"),
 )
 
@@ -142,7 +142,7 @@ HOPS = (Action("mc.hop-open", "enter", "app.open('hop')", "Details", "Where the 
 HOP = (
     Action("mc.hop-previous", "left", "hop(-1)", "Before", "The hop before", footer=True, priority=True),
     Action("mc.hop-next", "right", "hop(1)", "Next", "The next hop", footer=True, priority=True),
-    Action("mc.hop-pause", "p", "pause", "Pause", "Hold the picture, or go on", footer=True),
+    Action("mc.hop-pause", "p", "pause", "Pause", "Pause the picture, or continue", footer=True),
     Action("mc.hop-window", "w", "window", "Window", "The next span of time: 60 s, 10 min, 1 h", footer=True),
     Action("mc.hop-test", "t", "test", "Speed test", "Test the link of this hop", footer=True),
     Action("mc.hop-leave", "f2", "leave", "Leave", "Back to the dashboard; a test is stopped"),
@@ -220,8 +220,8 @@ BATCH = (
 
 TRUST = (
     Action("mc.trust-key", "f", "fingerprint", "Key", "The whole fingerprint of the key, or its ends", footer=True),
-    Action("mc.trust-revoke", "x", "revoke", "Revoke", "Put the Mac out for good", footer=True),
-    Action("mc.trust-admin", "a", "admin", "Admin", "Make it an admin, or an admin no more", footer=True),
+    Action("mc.trust-revoke", "x", "revoke", "Revoke", "Revoke the Mac for good", footer=True),
+    Action("mc.trust-admin", "a", "admin", "Admin", "Make it an admin, or no longer one", footer=True),
     Action("mc.trust-name", "n", "rename", "Name", "Give the Mac another name", footer=True),
     Action("mc.trust-rotate", "o", "rotate", "Own key", "Give this Mac a new key"),
     Action("mc.trust-words", "w", "words", "Words", "New recovery words; old ones are void", footer=True),
@@ -248,7 +248,7 @@ SPLIT = (
     Action("mc.split-next", "tab", "boundary", "Next", "The next boundary", footer=True),
     Action("mc.split-balance", "b", "balance", "Balance", "Balanced again, by the memory of the Macs", footer=True),
     Action("mc.split-undo", "u", "undo", "Undo", "Undo the last step; any number of them", footer=True),
-    Action("mc.split-apply", "enter", "apply", "Apply", "Load the model so", footer=True),
+    Action("mc.split-apply", "enter", "apply", "Apply", "Load the model like this", footer=True),
     Action("mc.split-down", "j,down", "scroll(1)", "Down", "Scroll down what it means"),
     Action("mc.split-up", "k,up", "scroll(-1)", "Up", "Scroll up what it means"),
     Action("mc.split-leave", "f2", "back", "Leave", "Leave; nothing was applied"),
@@ -283,8 +283,8 @@ PEER = (
     Action("mc.one-pair", "p", "ask('pair')", "Pair", "Pair with it", footer=True),
     Action("mc.one-trust", "t", "ask('trust')", "Trust", "Trust in it, and its key", footer=True),
     Action("mc.one-skip", "space", "ask('skip')", "Use/skip", "Use it in the next split, or skip it", footer=True),
-    Action("mc.one-add", "a", "ask('add')", "Address", "Say where it is", footer=True),
-    Action("mc.one-forget", "x", "ask('forget')", "Forget", "Put it out for good; asks first", footer=True),
+    Action("mc.one-add", "a", "ask('add')", "Address", "Give its address", footer=True),
+    Action("mc.one-forget", "x", "ask('forget')", "Forget", "Revoke it for good; asks first", footer=True),
     Action("mc.one-copy", "y", "copy_text", "Copy", "Copy what is known", footer=True),
     Action("mc.one-leave", "f2", "back", "Leave", "Back to the dashboard"),
     Action("mc.one-back", "escape", "back", "Back", "Back to the dashboard", footer=True),

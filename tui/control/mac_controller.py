@@ -18,7 +18,7 @@ from tui.state import state
 from tui.state.trust_actions import question, why_not
 
 _WINDOW = "The address that the other Mac shows once p was pressed there, HOST:PORT:"
-_NO_PLACE = "That is no HOST:PORT, such as 192.168.1.7:50123."
+_NO_PLACE = "That is not HOST:PORT, such as 192.168.1.7:50123."
 
 
 class MacController:

@@ -98,5 +98,5 @@ def words_content(words: str) -> Content:
     return Content.assemble(
         "Write these down on paper, in this order; they are shown once and kept nowhere.\n\n",
         ("\n".join(rows), "bold"),
-        "\n\nWhoever has them can make a Mac of this cluster its admin.",
+        "\n\nAnyone who has them can make a Mac of this cluster its admin.",
     )

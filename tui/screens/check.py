@@ -33,7 +33,7 @@ class CheckScreen(SizedScreen):
     ACTIONS = CHECK
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(CHECK)]
 
-    HELP = """Why no other Mac is found, or cannot be linked, and what to do about it. ✓ ok, ▲ beware, ✗ wrong, \
+    HELP = """Why no other Mac is found, or cannot be linked, and what to do about it. ✓ ok, ▲ warning, ✗ wrong, \
 – not known: this system cannot be asked.
 
 `macluster doctor` prints the same, also while no node runs."""

@@ -109,7 +109,7 @@ The speed test sends empty and then full messages over the control link of the t
         self._title.draw(title_content(self._picture, self._ring, hop, test, width))
         window_s = WINDOWS_S[self._window]
         self._time.border_title = Content(f"Time a frame · {window_word(window_s)}")
-        self._time.border_subtitle = Content("paused ‖ p goes on") if self._is_paused else None
+        self._time.border_subtitle = Content("paused ‖ p continues") if self._is_paused else None
         if hop is None:
             self._chart.draw(Content(_why_none(self._picture)))
             self._phases.draw(Content.styled("There is no hop to look at.", DIM))
@@ -154,7 +154,7 @@ The speed test sends empty and then full messages over the control link of the t
             self._draw()
 
     def action_pause(self) -> None:
-        """Hold the picture, or go on."""
+        """Pause the picture, or continue."""
         self._is_paused = not self._is_paused
         self.show(self._state)
 

@@ -271,7 +271,7 @@ class ModelsScreen(SizedScreen):
 
     def _ask_stop(self, no: str, *, leave: bool) -> None:
         what = running_words(self._state.snapshot)
-        body = Content("What has come stays on the disk; the next try goes on with it.")
+        body = Content("What has arrived stays on the disk; the next try continues it.")
         screen = ChoiceScreen(f"{what} is under way", body, (no, "Stop it; what is there is kept"))
 
         def answered(number: int | None) -> None:

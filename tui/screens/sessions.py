@@ -44,7 +44,7 @@ class SessionsScreen(SizedScreen):
     ACTIONS = SESSIONS
     BINDINGS: ClassVar[list[BindingType]] = [*bindings(SESSIONS)]
 
-    HELP = """Conversations that go on at once, for what every Mac held of them is kept."""
+    HELP = """Conversations that continue at once: what every Mac held of them is kept."""
 
     def __init__(self, client: NodeClient, state: UiState) -> None:
         super().__init__()
@@ -174,7 +174,7 @@ class SessionsScreen(SizedScreen):
         except FAILURES as error:
             self.post_message(Failed(problem_of(error)))
         except asyncio.CancelledError:
-            self.post_message(Noted(f"{words} is not waited for any more; the node of this Mac ends it by itself."))
+            self.post_message(Noted(f"{words} is left to the node of this Mac, which ends it by itself."))
             raise
         finally:
             self._under_way, self._is_stopping = "", False

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 REST_S: Final = 0.1
 _NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before it is loaded."
 _ASKING = "Asking the node where this model can be divided. Esc leaves."
-_OTHER_MACS = Problem(kind="PlanError", what="The Macs have changed meanwhile.", fix="Esc, then F4 begins anew.")
+_OTHER_MACS = Problem(kind="PlanError", what="The Macs have changed meanwhile.", fix="Esc, then F4 starts again.")
 # what two plans have in common that differ only in who owns which layers
 _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows")
 
@@ -260,7 +260,7 @@ helps, more Macs do not."""
             self.post_message(Noted("This is the split that is loaded."))
         elif means and not means.fits:
             short = min(means.shares, key=lambda share: share.free_bytes)
-            self.post_message(Noted(f"Not so: {short.peer} lacks {gigabytes(-short.free_bytes)} GB."))
+            self.post_message(Noted(f"Not possible: {short.peer} lacks {gigabytes(-short.free_bytes)} GB."))
         elif loaded.model:
             what = applying_words(plan, now.cuts, loaded)
             screen = ChoiceScreen("Apply this split?", Content(f"It {what}."), ("Leave all as it is", "Apply it"))

@@ -109,7 +109,7 @@ class TopologyScreen(SizedScreen):
             self.post_message(Noted(f"It cannot be loaded as {topology} now; the text beside it says why."))
         elif now.plan:
             body = Content(loading_words(preview.plan, now.answers))
-            screen = ChoiceScreen(f"Load it as {topology}?", body, ("Leave all as it is", "Load it so"))
+            screen = ChoiceScreen(f"Load it as {topology}?", body, ("Leave all as it is", "Load it like this"))
             self.app.push_screen(screen, lambda answer: self._load(wish, topology) if answer else None)
         else:
             self._load(wish, topology)

@@ -162,7 +162,7 @@ class TrustScreen(SizedScreen):
             self._ask(AskScreen("Recover", words), self._ask_lost)
 
     def _ask_lost(self, phrase: str) -> None:
-        words = "Which Macs are lost for good? Names or ids with commas between them; they are put out. Empty: none."
+        words = "Which Macs are lost for good? Names or ids with commas between them; they are revoked. Empty: none."
         self._ask(
             AskScreen("Lost Macs", words, may_be_empty=True),
             lambda lost: self._do(

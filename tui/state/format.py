@@ -46,7 +46,7 @@ _STAGE: dict[StageStatus, Mark] = {
 
 _FINDING: dict[FindingState, Mark] = {
     "ok": Mark("✓", "ok", GOOD),
-    "warn": Mark("▲", "beware", WARN),
+    "warn": Mark("▲", "warning", WARN),
     "bad": Mark("✗", "wrong", BAD),
     "unknown": Mark("–", "not known", DIM),
 }

@@ -66,7 +66,7 @@ def download_of(text: str, revision: str = "main") -> DownloadRequest:
     except msgspec.ValidationError as error:
         name = repo if revision == "main" else f"{repo} at {revision}"
         raise UsageError(
-            f"{clean_text(name)!r:.80} is no repository of the hub.",
+            f"{clean_text(name)!r:.80} is not a repository of the hub.",
             "Names are owner/name, such as mlx-community/Qwen3-4B-4bit.",
         ) from error
     return request

@@ -43,7 +43,7 @@ def title(snapshot: Snapshot, recovery: Recovery) -> str:
     if recovery.state == "rebuild":
         macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the Macs that are left"
         again = _stage(recovery.plan, recovery.mac) is not None
-        return f"{name} begins anew · reading again" if again else f"{name or 'A Mac'} is gone · going on with {macs}"
+        return f"{name} starts again · reading again" if again else f"{name or 'A Mac'} is gone · going on with {macs}"
     what = f"{name or 'A Mac'} is gone"
     if recovery.state == "replan" or lost is None:
         return f"{what} · looking for another split" if recovery.state == "replan" else what

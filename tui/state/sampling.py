@@ -38,7 +38,7 @@ def options_of(texts: Mapping[str, str], before: ChatOptions) -> tuple[ChatOptio
         try:
             options = _with(options, field, texts[field.name])
         except ValueError:
-            wrong[field.name] = "this is no whole number" if field.kind is int else "this is no number"
+            wrong[field.name] = "this is not a whole number" if field.kind is int else "this is not a number"
         except UsageError as error:
             wrong[field.name] = _reason(error)
     return options, wrong

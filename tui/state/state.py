@@ -206,7 +206,7 @@ def _attach(state: UiState, now: float) -> UiState:
         return state
     if last is not None and last.request_id == answer.request_id:
         return answer_event(state, _change(last, text=""), now)
-    return with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was started anew")
+    return with_answer(state, done=True, why=f"{INTERRUPTED}: the node of this Mac was restarted")
 
 
 def _joined(old: tuple[LogLine, ...], new: tuple[LogLine, ...]) -> tuple[LogLine, ...]:

@@ -53,18 +53,18 @@ def question(mac: TrustedMac, power: Power) -> Question:
             return Question(f"Revoke this Mac, {name}?", effect, "Keep it", "Revoke this Mac")
         case "revoke":
             effect = (
-                "It is put out on every Mac at once: its links close, and its key never comes back. "
+                "It is revoked on every Mac at once: its links close, and its key never comes back. "
                 "A model that is loaded over it stops."
             )
             return Question(f"Revoke {name}?", effect, f"Keep {mac.name}", f"Revoke {mac.name}")
         case "admin" if mac.role == "admin":
-            effect = "It can no longer let Macs in or put Macs out. It still holds layers."
-            return Question(f"{name} no admin any more?", effect, "Leave it an admin", "Make it a member")
+            effect = "It can no longer add or revoke Macs. It still holds layers."
+            return Question(f"{name} no longer an admin?", effect, "Leave it an admin", "Make it a member")
         case "admin":
-            effect = "It can then let Macs in and put any Mac out, this one too."
+            effect = "It can then add Macs and revoke any Mac, this one too."
             return Question(f"Make {name} an admin?", effect, "Leave it a member", "Make it an admin")
         case "words":
-            effect = "24 new words are shown once. Words that were written down before are worth nothing then."
+            effect = "24 new words are shown once. Words that were written down before no longer work then."
             return Question("New recovery words?", effect, "Keep the old ones", "Make new words")
         case _:
             effect = (

@@ -86,9 +86,7 @@ def fit_content(
     leaves out empty lines.
     """
     if choice is None:
-        return Content.styled(
-            "No model here, or none that / and f let through. d downloads one of the Hugging Face hub.", DIM
-        )
+        return Content.styled("No model here, or / and f hide them all. d downloads one of the Hugging Face hub.", DIM)
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
     parts = [

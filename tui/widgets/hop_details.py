@@ -173,7 +173,7 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
     worth = worth_of(ring, rtt_s)
     if worth is None or rtt_s is None:
         why = "several answers share the ring now" if ring.rows > 1 else "its round trip is not known"
-        return Content.styled(f"What a cable would be worth here cannot be said: {why}.", DIM)
+        return Content.styled(f"What a cable would be worth here is not known: {why}.", DIM)
     if worth.saved_s < WORTH_SAYING * worth.token_s:
         return Content(_nothing_to_gain(spent.compute_s / spent.token_s))
     head = (("▲ Slowest. ", WARN),) if hop is ring.slowest else ()

@@ -10,7 +10,7 @@ from core.pairing_code import format_code
 from tui.state.format import BAD, DIM, GOOD, WARN, fingerprint, fingerprint_short, fit, trust_mark
 from tui.state.state import UiState
 
-ANYBODY = "· whoever comes: show this Mac's address, and wait"
+ANYBODY = "· any Mac: show this Mac's address, and wait"
 _KINDS = {
     "waiting": ("◌", "waiting", WARN),
     "compare": ("◍", "compare", WARN),

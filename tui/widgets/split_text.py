@@ -100,7 +100,7 @@ def applying_content(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> Conte
         return Content.styled("● This is the split that is loaded.", GOOD)
     macs = plural(len(plan.stages), "Mac")
     if not loaded.model:
-        return Content.styled(f"Enter loads the model so on {macs}.", DIM)
+        return Content.styled(f"Enter loads the model like this on {macs}.", DIM)
     return Content.styled(f"▲ Applying {applying_words(plan, cuts, loaded)}.", WARN)
 
 
@@ -110,7 +110,7 @@ def applying_words(plan: Plan, cuts: tuple[int, ...], loaded: Loaded) -> str:
     if loaded.cuts is None:
         what = f"unloads {loaded.model} and loads this model on {macs}"
     else:
-        what = f"unloads the model and loads it anew on {macs}{_changes(plan, loaded.cuts, cuts)}"
+        what = f"unloads the model and loads it again on {macs}{_changes(plan, loaded.cuts, cuts)}"
     if not loaded.answers:
         return what
     stopped = "the answer that is" if loaded.answers == 1 else f"the {loaded.answers} answers that are"

@@ -70,7 +70,7 @@ def topology_content(
 
 def loading_words(plan: Plan, answers: int) -> str:
     """What loading `plan` does to the same model, which is loaded, and to so many answers that are being written."""
-    what = f"The model is unloaded, and loaded anew on {plural(len(plan.stages), 'Mac')}."
+    what = f"The model is unloaded, and loaded again on {plural(len(plan.stages), 'Mac')}."
     if not answers:
         return what
     stopped = "The answer that is being written is" if answers == 1 else f"{answers} answers are"
@@ -160,8 +160,8 @@ def _next_step(topology: Topology, preview: PlanPreview, now: Now) -> Content:
     if now.plan and now.plan.topology == topology:
         return Content.styled(f"{now.mark.glyph} {now.mark.word}", now.mark.style)
     if preview.plan is None or preview.missing_on:
-        return Content.styled("It cannot be loaded so now.", DIM)
-    return Content.styled("Enter loads it so" + (", and asks first" if now.plan else ""), DIM)
+        return Content.styled("It cannot be loaded like this now.", DIM)
+    return Content.styled("Enter loads it like this" + (", and asks first" if now.plan else ""), DIM)
 
 
 def _size(count: int) -> str:

@@ -53,8 +53,8 @@ def cluster_content(view: TrustView) -> Content:
 
 def _recovery(view: TrustView) -> Content:
     if view.has_recovery:
-        return Content.assemble("Recovery words  ", ("● ", GOOD), "made; whoever has them can make a Mac admin")
-    return Content.assemble("Recovery words  ", ("▲ ", WARN), "none: if the last admin is lost, all pair anew (w)")
+        return Content.assemble("Recovery words  ", ("● ", GOOD), "made; who has them can make a Mac admin")
+    return Content.assemble("Recovery words  ", ("▲ ", WARN), "none: if the last admin is lost, all pair again (w)")
 
 
 def _weakest(view: TrustView) -> list[Content]:

@@ -21,7 +21,7 @@ class CacheSize(Value, frozen=True, kw_only=True):
 
     `fixed_bytes`: of states, which have one size whatever the row's length. `bytes_per_token`: of what every token adds
     to. `window_bytes_per_token`: of what grows up to `window` tokens only. `quantised`: what `bytes_per_token` becomes
-    in so many bits; empty where nobody measured it.
+    in this many bits; empty where nobody measured it.
     """
 
     fixed_bytes: Count = 0

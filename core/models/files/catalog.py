@@ -183,8 +183,8 @@ def _explained(directory: Path, error: ModelError) -> Problem:
     repository = directory.parent.parent if directory.parent.name == "snapshots" else directory
     if isinstance(error, BadModel) and _is_begun(repository):
         problem = BadModel(
-            f"{error.what} Its download has not ended.",
-            "Let the download end, or go on with it: d in the list of models.",
+            f"{error.what} Its download is not finished.",
+            "Let the download finish, or continue it: d in the list of models.",
         ).problem
     return Problem(kind=problem.kind, what=clean_text(problem.what), fix=clean_text(problem.fix))
 

@@ -144,7 +144,7 @@ class _NoLonger(io.FileIO):
     def write(self, data: Any) -> int:
         """Raises TransferError."""
         if self.tell() + len(memoryview(data)) > self._most:
-            raise TransferError("More comes than the hub said.", "Try again; if it goes on, choose another repository.")
+            raise TransferError("It is larger than the hub said.", "Try again, or choose another repository.")
         return super().write(data)
 
 
@@ -157,7 +157,7 @@ def _check_hash(file: Wanted, partial: Path) -> None:
             digest.update(piece)
     if digest.hexdigest() != file.blob.name:
         partial.unlink()
-        raise TransferError(f"{file.name} came damaged.", "Download it again: what is whole is kept.")
+        raise TransferError(f"{file.name} arrived damaged.", "Download it again: what is whole is kept.")
 
 
 def _partial(file: Wanted) -> Path:
@@ -181,7 +181,7 @@ def _check_room(cache: Path, missing: int) -> None:
     cache.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(cache).free
     if missing + SPARE_BYTES > free:
-        what = f"{missing / GB:.1f} GB are to come, and {free / GB:.1f} GB are free on this disk."
+        what = f"{missing / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk."
         raise TransferError(what, "Make room on the disk, then try again.")
 
 
@@ -197,15 +197,15 @@ def explained(error: Exception, repo: str) -> MaclusterError:
         case MaclusterError():
             return error
         case GatedRepoError():
-            cure = "Accept its terms on the hub's page, then set HF_TOKEN to a token of yours and start the node anew."
-            return TransferError(f"{repo} is gated: the hub wants a token that may read it.", cure)
+            cure = "Accept its terms on the hub's page, then set HF_TOKEN to a token of yours and restart the node."
+            return TransferError(f"{repo} is gated: the hub needs a token that may read it.", cure)
         case RevisionNotFoundError():
             return TransferError(f"{repo} has no such revision.", "Leave the revision out, or see the hub's page.")
         case RepositoryNotFoundError():
             cure = "Check the spelling, owner/name; a private one needs HF_TOKEN where the node runs."
             return TransferError(f"The hub has no model {repo}, or this Mac may not see it.", cure)
         case HFValidationError():
-            return TransferError(f"{repo!r} is no name of a repository.", "Names are owner/name.")
+            return TransferError(f"{repo!r} is not the name of a repository.", "Names are owner/name.")
         case OfflineModeIsEnabled():
             return TransferError("HF_HUB_OFFLINE is set: nothing is downloaded.", "Start the node without it.")
         case HfHubHTTPError(response=response):

@@ -37,7 +37,7 @@ def inside(directory: Path, name: str) -> Path:
     if not any(real.is_relative_to(root) for root in allowed):
         raise BadModel(f"{name} in {name_of(directory)} is a link that leads out of the model's directory.")
     if not plain:
-        raise BadModel(f"{name} in {name_of(directory)} is no plain file.")
+        raise BadModel(f"{name} in {name_of(directory)} is not a regular file.")
     return real
 
 
@@ -60,7 +60,7 @@ def check_files(directory: Path) -> None:
             if file.is_symlink():
                 inside(directory, str(file.relative_to(directory)))
             elif not (file.is_file() or file.is_dir()):
-                raise BadModel(f"{file.name} in {name_of(directory)} is no plain file.")
+                raise BadModel(f"{file.name} in {name_of(directory)} is not a regular file.")
 
 
 def read_bytes(directory: Path, name: str) -> bytes | None:
@@ -93,9 +93,9 @@ def read_json(directory: Path, name: str) -> dict[str, Any] | None:
     try:
         value = json.loads(data)
     except (ValueError, RecursionError) as error:
-        raise BadModel(f"{name} in {name_of(directory)} is no readable JSON: {error}.") from error
+        raise BadModel(f"{name} in {name_of(directory)} is not readable JSON: {error}.") from error
     if not isinstance(value, dict):
-        raise BadModel(f"{name} in {name_of(directory)} holds no JSON object.")
+        raise BadModel(f"{name} in {name_of(directory)} does not hold a JSON object.")
     return value
 
 

@@ -117,7 +117,7 @@ def header_bytes(file: Path) -> bytes:
             prefix = f.read(8)
             length = struct.unpack("<Q", prefix)[0] if len(prefix) == 8 else 0
             if not 2 <= length <= MAX_HEADER_BYTES:
-                raise BadModel(f"{file.name} is no safetensors file: its header claims {length} bytes.")
+                raise BadModel(f"{file.name} is not a safetensors file: its header claims {length} bytes.")
             header = f.read(length)
     except OSError as error:
         raise BadModel(f"{file.name} cannot be read: {error}.") from error
@@ -135,7 +135,7 @@ def read_header(file: Path) -> SafetensorsHeader:
     except (ValueError, RecursionError) as error:
         raise BadModel(f"{file.name} has a damaged header: {error}.") from error
     if not isinstance(entries, dict) or len(entries) > MAX_TENSORS:
-        raise BadModel(f"{file.name} has a header that is no list of tensors.")
+        raise BadModel(f"{file.name} has a header that is not a list of tensors.")
     entries.pop("__metadata__", None)
     data_bytes = file.stat().st_size - 8 - len(header)
     tensors = {name: _tensor(file, name, entry, data_bytes) for name, entry in entries.items()}

@@ -49,7 +49,7 @@ class SavedSessions:
         path = files.path_of(self._folder, wanted.name)
         said = self._answers.conversation
         if said is None:
-            raise NotLoaded("Nothing was said since the model was loaded.", "Ask something, then save it.")
+            raise NotLoaded("Nothing has been asked since the model was loaded.", "Ask something, then save it.")
         order = SaveSession(
             path=str(path), secret=self._secret, tokens=said.tokens, messages=said.messages, created_at=time()
         )

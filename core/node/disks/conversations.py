@@ -105,7 +105,7 @@ def _read(path: Path, secret: bytes) -> Conversation:
 
     _as_session_error(gather)
     if len(data) < _PREFIX.size or not data.startswith(MAGIC):
-        raise SessionError(f"{path.name} is no conversation.", DAMAGED)
+        raise SessionError(f"{path.name} is not a conversation.", DAMAGED)
     if (version := data[len(MAGIC)]) != FORMAT:
         what = f"{path.name} has format {version}; this version of macluster reads format {FORMAT}."
         raise SessionError(what, f"{'An older' if version < FORMAT else 'A newer'} macluster wrote it: use that one.")

@@ -184,7 +184,7 @@ class ModelCopies:
         finally:
             del self._lists[key]
         if told.problem:
-            raise TransferError(f"The other Mac cannot give it: {told.problem.what}", told.problem.fix)
+            raise TransferError(f"The other Mac cannot send it: {told.problem.what}", told.problem.fix)
         check_names(told.files)
         return told.files
 
@@ -249,7 +249,7 @@ def check_names(files: Mapping[str, FileFacts]) -> None:
     for name, facts in files.items():
         is_weights = _WEIGHTS.fullmatch(name) is not None
         if not (is_weights or name in DECIDING_FILES):
-            raise TransferError(f"The other Mac offers the file {name!r:.80}, which is no part of a model.")
+            raise TransferError(f"The other Mac offers the file {name!r:.80}, which does not belong to a model.")
         if facts.size > (MAX_WEIGHTS if is_weights else MAX_JSON_BYTES):
             raise TransferError(f"The other Mac says that {name} has {facts.size} bytes.")
     if not any(_WEIGHTS.fullmatch(name) for name in files):
@@ -274,8 +274,8 @@ def _check_begun(partial: Path) -> None:
     """Raises TransferError where too many others lie there begun."""
     begun = partial.parent
     if begun.is_dir() and not partial.exists() and len(list(begun.iterdir())) >= MAX_BEGUN:
-        cure = f"Go on with one of them, or delete what you do not want in {begun}."
-        raise TransferError(f"{MAX_BEGUN} models have begun to come to that Mac, and have not ended.", cure)
+        cure = f"Finish one of them, or delete what you do not want in {begun}."
+        raise TransferError(f"{MAX_BEGUN} models are copied to that Mac only in part.", cure)
 
 
 def _begin(partial: Path, files: Mapping[str, FileFacts], total: int) -> int:
@@ -286,7 +286,7 @@ def _begin(partial: Path, files: Mapping[str, FileFacts], total: int) -> int:
     there = sum(left.stat().st_size for left in partial.iterdir())
     free = shutil.disk_usage(partial).free
     if total - there + SPARE_BYTES > free:
-        what = f"{(total - there) / GB:.1f} GB are to come, and {free / GB:.1f} GB are free on this disk."
+        what = f"{(total - there) / GB:.1f} GB are missing, and {free / GB:.1f} GB are free on this disk."
         raise TransferError(what, "Make room on the disk, then try again.")
     return there
 
@@ -301,14 +301,14 @@ def _finish(partial: Path, files: Mapping[str, FileFacts], model: HeldModel, fol
             os.fsync(content.fileno())
         if digest.hexdigest() != facts.sha256:
             (partial / name).unlink()
-            raise TransferError(f"{name} came damaged.", "Copy again: what is whole is kept.")
+            raise TransferError(f"{name} arrived damaged.", "Copy again: what is whole is kept.")
     try:
         found = fingerprint(partial)
     except ModelError:
         found = ""
     if found != model.fingerprint:
         shutil.rmtree(partial)
-        raise ModelMismatch("What came is not the model that was asked for.", "See what lies on the other Mac.")
+        raise ModelMismatch("Another model arrived than was asked for.", "Check the files on the other Mac.")
     partial.rename(_free_place(folder, model, taken))
 
 

@@ -128,9 +128,9 @@ class Transfers:
         model = self._inventory.find(asked.fingerprint)
         problem: MaclusterError | None = None
         if model is None or device_id not in self._inventory.holders(asked.fingerprint):
-            problem = ModelNotFound("That Mac has told of no such model.")
+            problem = ModelNotFound("That Mac has not reported such a model.")
         elif monotonic() < self._failed_at + ASKED_REST_S:
-            problem = Busy("Copying to that Mac has failed a moment ago.", "Try again in a few seconds.")
+            problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
                 self._begin_copy(device_id, model, asked_by=device_id)
@@ -162,11 +162,11 @@ class Transfers:
         except MaclusterError as error:
             self._failed_at = monotonic()
             meter.end("failed", error)
-            self._journal.warn(f"{meter.now.model} did not come: {error.what}")
+            self._journal.warn(f"{meter.now.model} did not arrive: {error.what}")
         except OSError as error:
             self._failed_at = monotonic()
             meter.end(
-                "failed", TransferError(f"The disk refuses: {error.strerror}.", "Make room there, then try again.")
+                "failed", TransferError(f"The disk refuses it: {error.strerror}.", "Make room there, then try again.")
             )
         else:
             self._journal.info(f"{meter.now.model} is on this Mac's disk.")

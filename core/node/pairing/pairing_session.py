@@ -46,7 +46,7 @@ READY: Final = "Start pairing there too. A Mac takes one other at a time, 3 atte
 AGAIN: Final = "Start again on both Macs."
 NOT_READY: Final = PairingError("The other Mac stopped the pairing, or is not ready for it.", READY)
 BROKEN_OFF: Final = PairingError(
-    "The other Mac broke it off: its person stopped, or typed other digits. Nothing was kept.", AGAIN
+    "The other Mac stopped: somebody ended it there, or typed other digits. Nothing was kept.", AGAIN
 )
 
 _LENGTH: Final = struct.Struct("<I")
@@ -109,7 +109,7 @@ class PairingSession:
         """Before any digits are shown. Raises PairingError."""
         if self.chosen is not None and view.peer_text_id != self.chosen:
             raise PairingError(
-                f"Another Mac than the chosen one is there: {view.peer_name} ({view.peer_text_id[:8]}).",
+                f"Another Mac than the chosen one answered: {view.peer_name} ({view.peer_text_id[:8]}).",
                 "If that is the one you want, choose it.",
             )
 
@@ -163,7 +163,7 @@ class PairingSession:
             await talk.send_note(peer, self.store.bundle(has))
             note = await talk.receive_note(peer)
             if len(note) != _EPOCH.size or _EPOCH.unpack(note)[0] <= has:
-                raise PairingError("The other Mac did not take the roster.")
+                raise PairingError("The other Mac did not accept the roster.")
             (has,) = _EPOCH.unpack(note)
 
     async def _join(self, talk: PairingConnection, peer: Confirmed, theirs: Card) -> None:

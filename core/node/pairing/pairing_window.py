@@ -30,7 +30,7 @@ class PairingServer:
         self._busy = self._was_asked = False
         self._server: asyncio.Server | None = None
         self._last = PairingError(
-            "The other Mac did not come while the window was open.", "Start pairing on both Macs."
+            "The other Mac did not connect while the window was open.", "Start pairing on both Macs."
         )
         self._alarm = loop.call_at(window.closes_at, self.close)
         self.port = 0

@@ -85,7 +85,7 @@ def node_finding(address: str, host: str) -> Finding:
 
 def restart_findings(restarts: Mapping[str, Restarts]) -> list[Finding]:
     """The loops of this node that failed by a defect and were started again."""
-    cure = "Please report it: the log of this node says where. Starting the node anew may help until then."
+    cure = "Please report it: the log of this node says where. Restarting the node may help until then."
     return [
         Finding(name="defect", state="warn", what=f"{name} failed {_times(times)} since {_clock(since)}.", fix=cure)
         for name, (times, since) in restarts.items()
@@ -108,7 +108,7 @@ def bonjour_finding(multicast: bool, *, is_on: bool, hears: bool) -> Finding:
     if not is_on:
         return Finding(name="Bonjour", state="bad", what="It could not be started.", fix="Press r to look again.")
     if not hears:
-        cure = "Check again in a few seconds; then see what is said of multicast."
+        cure = "Check again in a few seconds; then see what it says about multicast."
         return Finding(name="Bonjour", state="warn", what="This Mac does not hear its own advertisement.", fix=cure)
     return Finding(name="Bonjour", state="ok", what="This Mac is advertised, and hears its advertisement.")
 
@@ -130,13 +130,14 @@ def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:
     hosts = [parse_place(place).host for place in (peer.address, *peer.also_at) if place]
     if hosts and all(on_subnet(host, found) is False for host in hosts):
         subnets = ", ".join(dict.fromkeys(each.subnet for each in found if each.is_up and not each.is_loopback))
-        cure = f"Its address {hosts[0]} is on none of this Mac's networks ({subnets}): bring both to one."
+        cure = f"Its address {hosts[0]} is on none of this Mac's networks ({subnets}): put both on one."
         return Finding(name=name, state="bad", what=what, fix=cure)
     if peer.problem:
-        return Finding(name=name, state="bad", what=what, fix="See that macluster runs there, and is let through.")
+        cure = "See that macluster runs there, and that no firewall blocks it."
+        return Finding(name=name, state="bad", what=what, fix=cure)
     if peer.trust in ("seen", "unpaired"):
         return Finding(name=name, state="ok", what=what, fix="Not paired: press p on both Macs.")
-    return Finding(name=name, state="warn", what=what, fix="Not linked: it is looked for. r looks at once.")
+    return Finding(name=name, state="warn", what=what, fix="Not connected: macluster keeps looking. r looks at once.")
 
 
 def key_finding(storage: Storage) -> Finding:

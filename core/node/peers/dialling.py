@@ -171,7 +171,7 @@ class Dialling:
                 problem = problem or _problem_text(error)
             else:
                 return
-        self._journal.warn(f"The link to {device_id[:8]} keeps its keys for now: {problem or 'nowhere to dial it.'}")
+        self._journal.warn(f"The link to {device_id[:8]} keeps its keys for now: {problem or 'no address to dial.'}")
 
     async def _seek(self, place: Place) -> None:
         """Until a member answers there; from then on it is dialled as that member."""

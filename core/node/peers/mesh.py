@@ -259,7 +259,7 @@ class Mesh:
             del self.contacts[device_id]
             self._liveness.remove(device_id)
             if aside:
-                what = "It linked anew."
+                what = "It connected again."
                 self._add(aside)
             self._changed(device_id)
             try:
@@ -315,7 +315,7 @@ class Mesh:
     def _judged(self, change: LivenessChange, now: float) -> None:
         match change:
             case Slept(late_s=late_s):
-                self._journal.info(f"This Mac did not run for {late_s:.1f} s: nobody is blamed for silence.")
+                self._journal.info(f"This Mac did not run for {late_s:.1f} s: silence in that time does not count.")
                 for contact in self.contacts.values():
                     contact.changed_at = now
             case Dead(device_id=device_id, silence_s=silence_s):
@@ -330,7 +330,7 @@ class Mesh:
         line, is_late = contact.line, now - contact.changed_at > RESUME_S
         if line.is_renewing:
             if is_late:
-                self._spawn("The end of a link", self._ended(device_id, contact, "It did not go over to new keys."))
+                self._spawn("The end of a link", self._ended(device_id, contact, "It did not switch to new keys."))
             return
         if is_late:
             line.drop_aside()

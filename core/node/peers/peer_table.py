@@ -79,7 +79,7 @@ class PeerTable:
     def sweep(self) -> None:
         """Forget the strangers who are not advertised any more."""
         for device_id in self._sightings.gone(monotonic()):
-            self._forget(device_id, "Its advertisement was taken back.")
+            self._forget(device_id, "It is no longer advertised.")
 
     def went(self, device_id: str, reason: str) -> None:
         """The control link of a Mac ended."""

@@ -41,7 +41,7 @@ class Search:
         try:
             await self._discovery.start(self._mesh.port)
         except OSError as error:
-            self._journal.warn(f"Bonjour is not to be had here ({error}); give addresses by hand.")
+            self._journal.warn(f"Bonjour is not available here ({error}); add Macs by address.")
 
     async def look_again(self) -> None:
         """Look for all Macs now: at every known address, and by Bonjour anew. Raises UsageError where this node runs
@@ -49,11 +49,11 @@ class Search:
         """
         self._mesh.dialling.roster_changed()
         if not self._multicast:
-            raise UsageError("This node runs without Bonjour.", "Known addresses are looked at; add others by hand.")
+            raise UsageError("This node runs without Bonjour.", "Known addresses are tried; add others by hand.")
         try:
             await self._discovery.look_again(self._mesh.port)
         except OSError as error:
-            raise NodeError(f"Bonjour is not to be had here ({error}).", "Add Macs by address.") from error
+            raise NodeError(f"Bonjour is not available here ({error}).", "Add Macs by address.") from error
 
     def add(self, address: Address) -> None:
         """A Mac's address, given by hand. Raises UsageError for a device id that is none, or a host that is none."""
@@ -65,7 +65,7 @@ class Search:
             is_other = False
         if not is_other:
             raise UsageError(
-                f"{device_id!r} is no other Mac's device id.", "`macluster status --json` shows it on that Mac."
+                f"{device_id!r} is not the device id of another Mac.", "`macluster status --json` shows it on that Mac."
             )
         self._book.by_hand(device_id, checked_place(address.host, address.port))
         self._peers.refresh(device_id)
@@ -81,4 +81,4 @@ class Search:
         self._peers.vanished(ended.device_id)
 
     def _contested(self, _: IdContested) -> None:
-        self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but others may need longer.")
+        self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but may delay others.")

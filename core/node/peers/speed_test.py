@@ -81,7 +81,7 @@ class SpeedTests:
         if source == target:
             raise UsageError("A hop has two ends.", "Name two different Macs.")
         if self._test:
-            raise Busy("This Mac has a speed test under way.")
+            raise Busy("This Mac is running a speed test already.")
         was_answering, number = bool(self._bus.now.running), next(self._numbers)
         self._show(number, 0)
         moved = _now_and_then(lambda done: self._show(number, done))
@@ -177,7 +177,7 @@ class SpeedTests:
             async with asyncio.timeout(REST_S + LIMIT_S + REST_S):
                 return await told
         except TimeoutError as error:
-            raise LinkTimeout(f"{self._name(source)} does not say what it measured.") from error
+            raise LinkTimeout(f"{self._name(source)} did not report what it measured.") from error
         finally:
             self._asked = None
             if told.cancelled() or not told.done():
@@ -190,7 +190,7 @@ class SpeedTests:
             work = self._measure(ask.target, _now_and_then(lambda done: self._report_moved(asker, ask.test, done)))
             self._tasks.spawn("A speed test", self._serve(asker, ask.test, self._begin(asker, ask.test, work)))
             return
-        what = f"{self._name(self._own_id)} measures, or has measured a moment ago."
+        what = f"{self._name(self._own_id)} is testing, or has tested a moment ago."
         busy = Busy(what, f"Try again in {max(1, rest_s):.0f} s.")
         await self._mesh.send(asker, SpeedResultSent(test=ask.test, problem=busy.problem))
 
@@ -250,5 +250,5 @@ def _settle(told: asyncio.Future[SpeedResult], message: SpeedResultSent) -> None
     if message.result:
         told.set_result(message.result)
     else:
-        problem = message.problem or LinkLost("The speed test came to nothing.").problem
+        problem = message.problem or LinkLost("The speed test failed.").problem
         told.set_exception(error_from(problem))

@@ -97,7 +97,7 @@ class RecoveryDriver:
         """What the person wants. Raises UsageError where that is not to be chosen now."""
         recovery = self._bus.now.recovery
         if self._machine is None or recovery is None or choice not in recovery.choices:
-            raise UsageError(f"There is nothing to {choice} now.", "`macluster status` says how things are.")
+            raise UsageError(f"There is nothing to {choice} now.", "`macluster status` shows what is possible.")
         self._act(self._machine.chose(choice, self._answers.under_way, monotonic()))
 
     async def watch(self) -> None:
@@ -214,7 +214,7 @@ class RecoveryDriver:
                 await self._seek(without, machine)
             case Rebuild(plan=plan) if self._found and self._found.plan is plan:
                 self._answers.suspend()
-                self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again when all is well.").problem)
+                self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again once the model runs.").problem)
                 self._tasks.spawn("Loading again", self._load_again(self._found))
             case Relink():
                 await self._relink(machine)

@@ -208,7 +208,7 @@ class RecoveryStates:
             case "wait" if now >= self._seek_at:
                 return self._seek(now)
             case "resume" if now > self._moved_at + RELINK_S:
-                problem = LinkTimeout(f"The links were not made anew within {RELINK_S:.0f} s.").problem
+                problem = LinkTimeout(f"The links were not made again within {RELINK_S:.0f} s.").problem
                 return self.lost("", problem, answers, now)
             case "rebuild":
                 return self._see_through(now)

@@ -8,13 +8,13 @@ from typing import Final
 from core.errors import Problem
 from core.events import Plan
 
-RESUME: Final = "A link between the Macs broke and is made anew; every Mac keeps what it holds."
+RESUME: Final = "A link between the Macs broke and is made again; every Mac keeps what it holds."
 CAN_WAIT: Final = "Wait for it, or save or stop what is written; a smaller model can be loaded at any time."
 
 
 def suspect(name: str) -> str:
     """A Mac is silent."""
-    return f"{name} is slow: it has not been heard for a second."
+    return f"{name} is slow: nothing came from it for a second."
 
 
 def stuck(name: str) -> str:

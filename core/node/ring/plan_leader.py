@@ -139,11 +139,11 @@ class PlanLeader:
             await self._release(self._lifecycle.plan, reason)
 
     def fail(self, problem: Problem) -> None:
-        """The plan runs no more: say why. Its memory is freed by `free`."""
+        """The plan no longer runs: say why. Its memory is freed by `free`."""
         if self._lifecycle:
             self._lifecycle.abandon()
             plan = self._lifecycle.plan
-            self._journal.error(f"{plan.model} runs no more: {problem.what}")
+            self._journal.error(f"{plan.model} no longer runs: {problem.what}")
             self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
 
     async def unload(self, reason: str) -> None:

@@ -136,7 +136,7 @@ class PlanMember:
             self._keep()
             self._link(order)
         elif any(stage.device_id == self._device_id for stage in order.plan.stages[1:]):
-            problem = NotLoaded("It holds that plan no more.").problem
+            problem = NotLoaded("It no longer has that plan.").problem
             await self._mesh.send(head, StageLost(plan_gen=order.plan.plan_gen, problem=problem))
 
     async def release_for(self, head: str, order: Release) -> None:
@@ -158,7 +158,7 @@ class PlanMember:
         if self._worker.plan and device_id == self._head:
             self._journal.warn(f"The head of the plan is gone: {reason}")
             self._keep()
-            self._letting_go = self._tasks.spawn("Letting go of a plan", self._let_go(self._worker.plan))
+            self._letting_go = self._tasks.spawn("Releasing a plan", self._let_go(self._worker.plan))
 
     async def head_left(self, device_id: str) -> None:
         """A node goes away on purpose: what it led is not waited for."""
@@ -205,7 +205,7 @@ class PlanMember:
             await self._supervisor.replace()
         port = await self._supervisor.ready()
         if self._worker.plan is not plan:
-            raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
+            raise NotLoaded(f"{plan.model} was released before it was loaded.")
         self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
         if len(plan.stages) > 1:
             self._checking = self._tasks.spawn("The check of files", self._check(head, plan, directory))
@@ -244,7 +244,7 @@ class PlanMember:
         if self._worker.plan and self._head != head and not self._letting_go:
             raise Busy("That Mac serves a plan of another Mac.", "Unload it there.")
         if plan.plan_gen <= self._released.get(head, -1):
-            raise NotLoaded(f"{plan.model} was let go of before it was loaded.")
+            raise NotLoaded(f"{plan.model} was released before it was loaded.")
 
     def _link(self, order: LinkUp) -> None:
         self._worker.plan = order.plan
@@ -286,7 +286,7 @@ def check_order(plan: Plan, index: int, head: str, own: str) -> None:
     ids = [stage.device_id for stage in plan.stages]
     fits = 1 <= index < len(ids) <= MAX_STAGES and 0 < plan.plan_gen < 1 << 31
     if not (fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own) and is_ring(plan)):
-        raise ProtocolError("A plan came that no honest head makes.")
+        raise ProtocolError("A plan came that is not valid.")
 
 
 def same_plan(later: Plan, earlier: Plan) -> bool:

@@ -105,7 +105,7 @@ class Planning:
         """The Macs that are linked and may hold layers, this one first; it has to. Raises UsageError."""
         own, *others = self._peers.linked()
         if own.device_id in request.without:
-            what = f"{own.name} leads here, and so holds layers itself."
+            what = f"{own.name} leads here, so it always holds layers."
             raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
         return [own, *(peer for peer in others if peer.device_id not in request.without)]
 

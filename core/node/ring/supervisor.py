@@ -157,7 +157,7 @@ class Supervisor:
         except (asyncio.IncompleteReadError, ConnectionResetError):
             return
         except msgspec.MsgspecError:
-            self._journal.error("The worker sent something that does not decode; it is ended.")
+            self._journal.error("The worker sent something unreadable; it is stopped.")
             process.kill()
 
     def _handle(self, report: Report) -> None:

@@ -112,7 +112,7 @@ class TrustCommands:
         try:
             keep = bytes.fromhex(choice.keep)
         except ValueError as error:
-            what = f"{choice.keep!r} is no hash of a roster."
+            what = f"{choice.keep!r} is not the hash of a roster."
             raise UsageError(what, "`macluster trust resolve` shows both.") from error
         chosen = self._store.resolve(keep)
         self._journal.warn(f"A person decided that roster {chosen.hash.hex()[:8]} of epoch {chosen.epoch} counts.")
@@ -149,7 +149,7 @@ class TrustCommands:
         try:
             request = b"".join(message.request)
             if text_id(decode_rotation(request).old_id) != device_id:
-                raise RosterError("A Mac may ask for a new key of its own only.")
+                raise RosterError("A Mac may only ask for a new key of its own.")
             await self._admit_key(request)
         except MaclusterError as error:
             self._journal.warn(f"{self._assessment.name(device_id)} gets no new key: {error.what}")
@@ -159,7 +159,7 @@ class TrustCommands:
         roster, rotation = self._roster(), decode_rotation(request)
         if len(roster.revoked) >= KEY_CHANGES:
             what = f"{len(roster.revoked)} keys are revoked in this cluster: there is no room for one more."
-            raise RosterError(what, "Found a new cluster and pair anew.")
+            raise RosterError(what, "Create a new cluster and pair again.")
         await self._take(rotate(roster, self._identity, rotation), [rotation.certificate])
 
     async def _ask_admin(self, roster: Roster, request: bytes, new_id: bytes) -> None:

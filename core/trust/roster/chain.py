@@ -202,7 +202,7 @@ def decode(data: bytes) -> Roster:
     cursor = Cursor(data)
     magic, cluster_id, epoch, prev_hash, suite, min_ver, count = cursor.unpack(_HEAD)
     if magic != b"MCR1":
-        raise RosterError("These bytes are no roster of version 1.", "Run the same version of macluster on every Mac.")
+        raise RosterError("This is not a roster of version 1.", "Run the same version of macluster on every Mac.")
     if count > MAX_MEMBERS:
         raise RosterError(f"A roster lists {count} members; {MAX_MEMBERS} are allowed.")
     members = tuple(_decode_member(cursor) for _ in range(count))

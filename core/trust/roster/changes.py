@@ -60,7 +60,7 @@ def promote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
 def demote(roster: Roster, identity: Identity, device_id: bytes) -> Roster:
     """That Mac is an admin no more; the last one stays."""
     if not _mac(roster, device_id).is_admin:
-        raise RosterError(f"{_mac(roster, device_id).name} is no admin.")
+        raise RosterError(f"{_mac(roster, device_id).name} is not an admin.")
     _check_not_last(roster, device_id)
     return _alter(roster, identity, device_id, role=Role.MEMBER)
 
@@ -160,7 +160,7 @@ def _check_admin(roster: Roster, identity: Identity) -> None:
     me = roster.member(identity.device_id)
     if me is None or not me.is_admin:
         names = ", ".join(m.name for m in roster.admins)
-        raise RosterError("This Mac is no admin of the cluster.", f"Do it on one that is: {names}.")
+        raise RosterError("This Mac is not an admin of the cluster.", f"Do it on one that is: {names}.")
 
 
 def _check_not_last(roster: Roster, device_id: bytes) -> None:

@@ -54,7 +54,7 @@ def decide(mine: Card, theirs: Card, *, initiator: bool) -> Literal["found", "ad
     holder = mine if theirs.cluster_id == NO_CLUSTER else theirs
     if not holder.is_admin:
         raise PairingError(
-            "The Mac that is in a cluster is no admin of it.", "Pair from an admin's Mac, or make this one admin."
+            "The Mac that is in a cluster is not an admin of it.", "Pair from an admin's Mac, or make this one admin."
         )
     return "admit" if holder is mine else "join"
 
@@ -72,7 +72,7 @@ def check_certificate(card: Card, peer: Confirmed) -> None:
     try:
         public = certificate_key(card.certificate)
     except IdentityError as error:
-        raise PairingError(f"The other Mac's certificate is not taken: {error.what}") from error
+        raise PairingError(f"The other Mac's certificate is not accepted: {error.what}") from error
     if public != peer.public:
         raise PairingError("The other Mac's certificate is not for the key that was compared.")
 

@@ -62,7 +62,7 @@ def parse_words(text: str) -> RecoveryKey:
         return RecoveryKey(bytes(_list().to_entropy(typed)))
     except ValueError as error:
         cure = "One is another word of the list, or two have changed places: compare each with the paper."
-        raise UsageError("Each word is in the list, but together they are no key.", cure) from error
+        raise UsageError("Each word is in the list, but together they are not a key.", cure) from error
 
 
 def check_recovery_key(roster: Roster, key: RecoveryKey) -> None:
@@ -72,7 +72,7 @@ def check_recovery_key(roster: Roster, key: RecoveryKey) -> None:
         what = f"These words were used up or replaced in epoch {spent.epoch}; newer ones count."
         raise RosterError(what, "Take the newest paper.")
     if roster.recovery is None:
-        raise RosterError("This cluster has no recovery key.", "Without an admin its Macs have to be paired anew.")
+        raise RosterError("This cluster has no recovery key.", "Without an admin its Macs have to be paired again.")
     if roster.recovery.public != key.public:
         raise RosterError("These words are a recovery key, but of another cluster.", "Take this cluster's paper.")
 

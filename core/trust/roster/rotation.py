@@ -57,13 +57,13 @@ def ask_rotation(roster: Roster, identity: Identity, following: Identity) -> byt
 def decode_rotation(data: bytes) -> Rotation:
     """The request of these bytes; its certificate holds, its signature is not looked at yet. Raises RosterError."""
     if len(data) < _REQUEST.size or data[:4] != b"MCK1":
-        raise RosterError("These bytes are no request to change a key.")
+        raise RosterError("These bytes are not a request to change a key.")
     _, old_id, epoch, sig = _REQUEST.unpack_from(data)
     certificate = data[_REQUEST.size :]
     try:
         public = certificate_key(certificate)
     except IdentityError as error:
-        raise RosterError(f"The certificate of a new key is not taken: {error.what}") from error
+        raise RosterError(f"The certificate of a new key is not accepted: {error.what}") from error
     return Rotation(old_id, public, certificate, epoch, sig)
 
 
@@ -76,7 +76,7 @@ def check_rotation(roster: Roster, rotation: Rotation) -> None:
         what = f"{mac.name} asked for a new key in epoch {rotation.epoch}; the next one is {roster.epoch + 1}."
         raise RosterError(what, "Ask again from that Mac.")
     if rotation.public == mac.public:
-        raise RosterError(f"The new key of {mac.name} is its old one.", "Ask again from that Mac.")
+        raise RosterError(f"The new key of {mac.name} is the same as its old one.", "Ask again from that Mac.")
     if not is_signed(mac.public, rotation.sig, _words(roster, rotation.old_id, rotation.public)):
         raise RosterError(f"The request for a new key of {mac.name} is not signed by its old key.")
 

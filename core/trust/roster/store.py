@@ -183,7 +183,7 @@ class RosterStore:
         known = self._history[roster.epoch - 1]
         if roster == self._refused:
             what = f"The roster of epoch {roster.epoch} is the one that a person on this Mac decided against."
-            raise RosterFork(what, "Decide so on the Mac that offers it too.")
+            raise RosterFork(what, "Decide the same on the Mac that offers it.")
         if roster.epoch == len(self._history) > 1 and roster != known:
             self._rival = accept(self._history[-2], roster)
             write_private(self._folder / _RIVAL, encode(roster), RosterError)
@@ -207,7 +207,7 @@ class RosterStore:
         if had is None or epoch < had:
             what = f"The rosters in {self._folder} end at epoch {epoch}; this Mac had {had or 'an unreadable one'}."
             raise RosterError(
-                what, f"Put back {self._folder} from a newer backup, or remove it and pair this Mac anew."
+                what, f"Put back {self._folder} from a newer backup, or remove it and pair this Mac again."
             )
         if epoch > had:
             self._write_epoch(epoch)

@@ -28,7 +28,7 @@ from core.trust.roster.chain import (
 
 DECIDE = (
     "Two admins changed the roster at once, or one of them is not what it seems: decide which history counts: "
-    "`macluster trust resolve`. Macs on another one that is older than the newest epoch are to be paired anew."
+    "`macluster trust resolve`. Macs on another one that is older than the newest epoch are to be paired again."
 )
 
 
@@ -62,7 +62,7 @@ def _check_size(roster: Roster) -> None:
             f"A roster has at most {MAX_MEMBERS} members and {MAX_ROSTER} bytes, and at least one Mac; this one has "
             f"{len(roster.members)} and {size}, {len(roster.revoked)} revoked keys among them."
         )
-        cure = "Revoked keys stay listed for ever: when they fill the roster, found a new cluster and pair anew."
+        cure = "Revoked keys stay listed for ever: when they fill the roster, create a new cluster and pair again."
         raise RosterError(what, cure)
     if (roster.suite, roster.min_ver) != (SUITE, MIN_VERSION):
         what = f"The roster asks for suite {roster.suite} and version {roster.min_ver}; this Mac has 1 and 1."
@@ -115,7 +115,7 @@ def _check_leavers(current: Roster, offered: Roster) -> None:
 def _check_signer(before: Roster, offered: Roster) -> None:
     signer = before.member(offered.signer_id)
     if signer is None or not signer.is_admin:
-        raise RosterError(f"The roster of epoch {offered.epoch} is signed by a Mac that is no admin.")
+        raise RosterError(f"The roster of epoch {offered.epoch} is signed by a Mac that is not an admin.")
     verify(offered, signer.public)
 
 

@@ -134,7 +134,7 @@ LAST = END.to_bytes(4, "little")
         pytest.param(header() + cache(1, digest=bytes(32)), "cache 1 .* was changed", id="a layer was changed"),
         pytest.param(header() + cache(0)[:-1], "ends in the middle", id="a layer is cut"),
         pytest.param(header() + cache(0) + cache(1) + cache(2), "ends in the middle", id="no end"),
-        pytest.param(header(but(caches=0)) + LAST + b"!", "goes on behind its end", id="more than its end"),
+        pytest.param(header(but(caches=0)) + LAST + b"!", "has bytes after its end", id="more than its end"),
     ],
 )
 def test_what_is_wrong_is_said(folder: Path, content: bytes, difference: str) -> None:

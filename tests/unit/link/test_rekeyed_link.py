@@ -135,7 +135,7 @@ async def test_only_the_newest_is_kept_aside_and_all_are_closed_with_the_line(ho
 async def test_a_resume_to_nowhere_is_refused(house: House) -> None:
     near, far = await lines(house)
     near.link.succeed((await house.pair())[0])
-    with pytest.raises(ProtocolError, match="has not dialled"):
+    with pytest.raises(ProtocolError, match="did not dial"):
         await soon(far.recv())
 
 
@@ -144,7 +144,7 @@ async def test_only_who_dialled_says_resume_first(house: House) -> None:
     links = await house.pair()
     near.set_aside(RekeyedLink(links[0], dialled=False))
     far.link.succeed(links[1])
-    with pytest.raises(ProtocolError, match="has not dialled"):
+    with pytest.raises(ProtocolError, match="did not dial"):
         await soon(near.recv())
 
 
@@ -153,7 +153,7 @@ async def test_a_resume_does_not_lead_to_a_link_that_this_mac_dialled_itself(hou
     links = await house.pair()
     far.set_aside(RekeyedLink(links[1], dialled=True))
     near.renew(links[0])
-    with pytest.raises(ProtocolError, match="has not dialled"):
+    with pytest.raises(ProtocolError, match="did not dial"):
         await soon(far.recv())
 
 

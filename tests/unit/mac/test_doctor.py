@@ -104,7 +104,7 @@ def test_where_this_mac_can_be_met(found: tuple[Interface, ...], host: str, stat
         pytest.param({"en0": "heard", "utun4": "denied"}, "darwin", "ok", "", id="one-is-enough"),
         pytest.param({"en0": "denied"}, "darwin", "bad", "Local Network", id="permission"),
         pytest.param({"eth0": "denied"}, "linux", "bad", "forbids", id="rule"),
-        pytest.param({"en0": "silent"}, "darwin", "bad", "swallows", id="silent"),
+        pytest.param({"en0": "silent"}, "darwin", "bad", "blocks", id="silent"),
         pytest.param({"en0": "failed"}, "linux", "bad", "by address", id="failed"),
     ],
 )

@@ -277,7 +277,7 @@ def test_what_cannot_be_used_is_listed_with_the_reason(model: Path, tmp_path: Pa
     assert reasons == {
         "bare": ("BadModel", "bare has no config.json."),
         "cut": ("BadModel", f"{SHARD} is missing in cut."),
-        "someone/loading": ("BadModel", f"{SHARD} is missing in someone/loading. Its download has not ended."),
+        "someone/loading": ("BadModel", f"{SHARD} is missing in someone/loading. Its download is not finished."),
         "whisper": ("UnsupportedModel", "mlx-lm on this Mac does not know the architecture 'whisper' of whisper."),
     }
     with pytest.raises(UnsupportedModel, match="whisper"):

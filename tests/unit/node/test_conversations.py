@@ -80,7 +80,7 @@ async def test_one_is_replaced_renamed_and_deleted_with_its_key(shelf: Conversat
     [
         pytest.param("flip", "was changed or cut", id="one-bit"),
         pytest.param("cut", "was changed or cut", id="cut"),
-        pytest.param("empty", "no sealed file", id="empty"),
+        pytest.param("empty", "not a sealed file", id="empty"),
         pytest.param("swap", "another conversation", id="under-another-name"),
         pytest.param("open", "Other users", id="others-can-read-it"),
     ],

@@ -166,7 +166,7 @@ async def test_a_mac_that_was_started_anew_is_told_from_one_with_new_keys(tmp_pa
         await until(lambda: post.open == 2)
         second.close()
         await until(lambda: FrameType.PING in peer.read[third])
-        assert post.ends == [(text_id(mac(number).device_id), "It linked anew.")]
+        assert post.ends == [(text_id(mac(number).device_id), "It connected again.")]
 
 
 async def test_a_mac_whose_old_link_fell_silent_is_taken_for_one_started_anew(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ async def test_a_mac_whose_old_link_fell_silent_is_taken_for_one_started_anew(tm
         await asyncio.gather(peer._readers.pop(0), return_exceptions=True)
         anew = await peer.dial()
         await until(lambda: FrameType.PING in peer.read[anew])
-        assert [what for _, what in post.ends] == ["It linked anew."]
+        assert [what for _, what in post.ends] == ["It connected again."]
         assert silent.peer_id == anew.peer_id
 
 

@@ -79,7 +79,7 @@ async def keeper(tmp_path: Path, model: Path) -> Keeper:
 
 async def test_the_worker_is_told_what_was_said_last(keeper: Keeper) -> None:
     desk = keeper.desk
-    with pytest.raises(NotLoaded, match="Nothing was said"):
+    with pytest.raises(NotLoaded, match="Nothing has been asked"):
         await keeper.sessions.save(TRIP)
     request = await desk.ask("hello")
     desk.writes(request, [65, 66])

@@ -52,13 +52,13 @@ def test_the_spans_make_a_topology(
     [
         pytest.param("20:42,0:19", "the last layers, 20:42, without the output", "Write 20:output", id="no-output"),
         pytest.param("5:10,0:4", "from the middle only: 5:10", "0:10, or the last ones, 5:output", id="middle"),
-        pytest.param("0:18,20:output", "Nobody owns layer 19.", "one of the Macs", id="gap"),
-        pytest.param("0:9,20:output", "Nobody owns layers 10 to 19.", "one of the Macs", id="wide-gap"),
-        pytest.param("20:output,0:18", "Nobody owns layer 19.", "one of the Macs", id="reverse-gap"),
-        pytest.param("20:output,1:19", "Nobody owns layer 0.", "one of the Macs", id="reverse-without-0"),
-        pytest.param("20:output", "Nobody owns layers 0 to 19.", "one of the Macs", id="reverse-alone"),
-        pytest.param("0:19", "Nobody owns layers 20 to 42.", "one of the Macs", id="forward-alone"),
-        pytest.param("0:19,20:41", "Nobody owns layer 42.", "one of the Macs", id="no-end"),
+        pytest.param("0:18,20:output", "No Mac has layer 19.", "one of the Macs", id="gap"),
+        pytest.param("0:9,20:output", "No Mac has layers 10 to 19.", "one of the Macs", id="wide-gap"),
+        pytest.param("20:output,0:18", "No Mac has layer 19.", "one of the Macs", id="reverse-gap"),
+        pytest.param("20:output,1:19", "No Mac has layer 0.", "one of the Macs", id="reverse-without-0"),
+        pytest.param("20:output", "No Mac has layers 0 to 19.", "one of the Macs", id="reverse-alone"),
+        pytest.param("0:19", "No Mac has layers 20 to 42.", "one of the Macs", id="forward-alone"),
+        pytest.param("0:19,20:41", "No Mac has layer 42.", "one of the Macs", id="no-end"),
         pytest.param("0:19,19:output", "Layer 19 is given twice: by 0:19 and by 19:output.", "one Mac", id="overlap"),
         pytest.param("20:output,0:20", "Layer 20 is given twice: by 0:20 and by 20:output.", "one Mac", id="beyond-k"),
         pytest.param("0:output,20:output", "Layer 20 is given twice", "one Mac", id="two-outputs"),
@@ -125,7 +125,7 @@ def test_every_hole_is_named(case: tuple[int, Topology, list[LayerSpan]], data: 
     lost = others.pop(data.draw(st.integers(0, len(others) - 1)))
     last = layers - 1 if lost.last is None else lost.last
     hole = f"layer {last}." if lost.first == last else f"layers {lost.first} to {last}."
-    with pytest.raises(UsageError, match=f"Nobody owns {hole}"):
+    with pytest.raises(UsageError, match=f"No Mac has {hole}"):
         route(head, others, layers)
 
 

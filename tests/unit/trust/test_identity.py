@@ -135,7 +135,7 @@ def test_a_symlinked_file_is_refused_with_the_cure(folder: Path, name: str) -> N
     (folder / name).symlink_to(folder.parent / "elsewhere")
     with pytest.raises(IdentityError, match="symbolic link") as caught:
         load_or_create(folder, use_keychain=False)
-    assert "what it leads to" in caught.value.fix
+    assert "what it points to" in caught.value.fix
 
 
 @pytest.mark.parametrize("name", FILES)

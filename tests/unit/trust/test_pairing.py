@@ -229,8 +229,8 @@ def test_who_makes_the_roster() -> None:
 @pytest.mark.parametrize("initiator", [True, False])
 def test_who_does_not(initiator: bool) -> None:
     for mine, theirs, why in (
-        (card(A), card(), "no admin"),
-        (card(), card(A), "no admin"),
+        (card(A), card(), "not an admin"),
+        (card(), card(A), "not an admin"),
         (card(A, True), card(B, True), "different clusters"),
         (card(A, True), card(A), "one cluster already"),
     ):

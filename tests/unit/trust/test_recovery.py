@@ -77,7 +77,7 @@ def test_a_missing_word_is_counted() -> None:
 def test_words_in_another_order_do_not_belong_together() -> None:
     words = PAPER.words.split()
     words[0], words[23] = words[23], words[0]
-    with pytest.raises(UsageError, match="together they are no key"):
+    with pytest.raises(UsageError, match="together they are not a key"):
         parse_words(" ".join(words))
 
 
@@ -177,7 +177,7 @@ def test_a_roster_in_the_name_of_the_recovery_key_needs_its_signature() -> None:
 
 
 def test_the_recovery_key_signs_no_first_roster() -> None:
-    with pytest.raises(RosterError, match="no admin"):
+    with pytest.raises(RosterError, match="not an admin"):
         accept(None, first_by_paper())
 
 
@@ -207,5 +207,5 @@ def test_no_link_is_made_with_the_recovery_key() -> None:
 
 
 def test_a_random_key_signs_nothing() -> None:
-    with pytest.raises(RosterError, match="no admin"):
+    with pytest.raises(RosterError, match="not an admin"):
         accept(ROSTER, signed(ROSTER, RecoveryKey(secrets.token_bytes(32))))

@@ -87,7 +87,7 @@ def test_another_mac_another_purpose_and_other_files_are_refused(path: Path) -> 
     with pytest.raises(SealError):
         opened(path, mac(0).secret("sessions"), "token log")
     for foreign in (b"", b"MCS1", b"MCS1" + bytes(31), b"MCT1" + bytes(60), b"PNG" + bytes(60)):
-        with pytest.raises(SealError, match="no sealed file"):
+        with pytest.raises(SealError, match="not a sealed file"):
             opened(private(path, foreign))
 
 
@@ -211,7 +211,7 @@ def test_deletion_forgets_the_key(path: Path, tmp_path: Path) -> None:
     forget(path)
     assert not path.exists()
     assert not path.with_name(path.name + ".tmp").exists()
-    with pytest.raises(SealError, match="no sealed file"):
+    with pytest.raises(SealError, match="not a sealed file"):
         opened(tmp_path / "kept by the disk")
     assert (tmp_path / "half").read_bytes()[:4] == bytes(4)
     forget(path)
@@ -222,7 +222,7 @@ def test_writing_anew_forgets_the_key_of_the_old_version(path: Path, tmp_path: P
     os.link(path, tmp_path / "kept by the disk")
     seal(path, b"words")
     assert opened(path) == b"words"
-    with pytest.raises(SealError, match="no sealed file"):
+    with pytest.raises(SealError, match="not a sealed file"):
         opened(tmp_path / "kept by the disk")
 
 

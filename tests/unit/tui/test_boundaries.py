@@ -208,17 +208,17 @@ def test_a_mac_that_lacks_memory_is_told_by_glyph_word_and_number() -> None:
     ("loaded", "says"),
     [
         pytest.param(Loaded((9, 14), "m", 1), "● This is the split that is loaded.", id="same"),
-        pytest.param(Loaded(None, "", 0), "Enter loads the model so on 3 Macs.", id="nothing"),
+        pytest.param(Loaded(None, "", 0), "Enter loads the model like this on 3 Macs.", id="nothing"),
         pytest.param(Loaded(None, "x", 0), "▲ Applying unloads x and loads this model on 3 Macs.", id="another"),
         pytest.param(
             Loaded((7, 14), "m", 1),
-            "▲ Applying unloads the model and loads it anew on 3 Macs (b +2, c −2 layers), and stops the answer that "
+            "▲ Applying unloads the model and loads it again on 3 Macs (b +2, c −2 layers), and stops the answer that "
             "is being written.",
             id="writing",
         ),
         pytest.param(
             Loaded((9, 13), "m", 3),
-            "▲ Applying unloads the model and loads it anew on 3 Macs (c +1, head −1 layers), and stops the 3 answers "
+            "▲ Applying unloads the model and loads it again on 3 Macs (c +1, head −1 layers), and stops the 3 answers "
             "that are being written.",
             id="rows",
         ),

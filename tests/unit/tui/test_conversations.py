@@ -149,10 +149,10 @@ FORM = sampling.texts_of(ChatOptions())
     [
         pytest.param("temperature", "6", "at most 5", id="too-hot"),
         pytest.param("temperature", "-1", "at least 0", id="negative"),
-        pytest.param("temperature", "warm", "this is no number", id="word"),
-        pytest.param("temperature", "nan", "this is no number", id="nan"),
+        pytest.param("temperature", "warm", "this is not a number", id="word"),
+        pytest.param("temperature", "nan", "this is not a number", id="nan"),
         pytest.param("top_p", "1.1", "at most 1", id="share"),
-        pytest.param("top_k", "1.5", "this is no whole number", id="not-whole"),
+        pytest.param("top_k", "1.5", "this is not a whole number", id="not-whole"),
         pytest.param("repetition_penalty", "0", "more than 0", id="penalty"),
         pytest.param("max_tokens", "0", "at least 1", id="no-tokens"),
         pytest.param("seed", str(1 << 63), "at most 9223372036854775807", id="seed"),

@@ -142,7 +142,7 @@ def test_how_it_is_loaded_is_chosen_in_steps() -> None:
 
 @pytest.mark.parametrize("text", ["nope", "a/b/c", "../x", "a/..", "", "a b/c", "-a/b"])
 def test_what_is_no_repository_is_told_so(text: str) -> None:
-    with pytest.raises(UsageError, match="is no repository"):
+    with pytest.raises(UsageError, match="is not a repository"):
         download_of(text)
 
 

@@ -85,7 +85,7 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         "Expected     16.7 tok/s  (from past runs here)",
         "First token  ≈ 3.0 s per 1k tokens of prompt",
         "Load time    ≈ 40 s",
-        "Enter loads it so",
+        "Enter loads it like this",
     ):
         assert row in text
     alone = words("single", preview("single", 16, 8, 8))
@@ -121,7 +121,7 @@ def test_a_guess_is_called_one_and_advice_is_given() -> None:
             "✗ It is gone.\n→ Start it.",
             id="no node",
         ),
-        pytest.param(preview("private", 16, 8), "✓ private  2 Macs", "Enter loads it so", id="fits"),
+        pytest.param(preview("private", 16, 8), "✓ private  2 Macs", "Enter loads it like this", id="fits"),
     ],
 )
 def test_what_can_be_loaded_and_why_not(shown: PlanPreview | None, row: str, said: str) -> None:

@@ -72,7 +72,7 @@ def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
     text = mac_content(msgspec.structs.replace(VIEW, is_admin=False), MEMBER, 60, whole=False).plain
     can, cannot = text.split("Not now: only an admin's Mac can.")
     assert "Give this Mac a new key" in can
-    assert "Put the Mac out for good" in cannot
+    assert "Revoke the Mac for good" in cannot
     assert len(POWERS) == len(set(POWERS))
 
 

@@ -230,7 +230,7 @@ def test_where_a_stage_has_lost_its_caches_everybody_begins_anew(turns: Turns, l
     assert problem
     assert problem.kind == "CachesLost"
     names = " and ".join(f"mac{number}" for number in lost)
-    assert problem.what == f"{names} was started anew and has lost the answer."
+    assert problem.what == f"{names} was restarted and has lost the answer."
     assert turns.pipeline.is_at_rest
     assert [stage.handles for stage in turns.stages] == [0, 0, 0]
     ask(turns)

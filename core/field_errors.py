@@ -1,0 +1,59 @@
+"""What is wrong with a value that breaks the limits of its type, in words for a person: msgspec says it by the path."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import msgspec
+
+_PATH: Final = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
+_FIELD: Final = re.compile(r"[A-Za-z_]\w*")
+_EXPECTED: Final = re.compile(r"Expected `([^`]+)`(?: of length)?(?: (<=|>=|<|>|==) (\S+?))?(?:, got `([^`]+)`)?$")
+_NAMED: Final = (
+    (re.compile(r"Object contains unknown field `([^`]+)`"), "{} is not known here"),
+    (re.compile(r"Object missing required field `([^`]+)`"), "{} is missing"),
+)
+_KINDS: Final = {
+    "int": "a whole number",
+    "float": "a number",
+    "str": "text",
+    "bool": "true or false",
+    "array": "a list",
+    "object": "an object",
+    "null": "nothing",
+}
+_BOUNDS: Final = {">=": "at least {}", "<=": "at most {}", ">": "more than {}", "<": "less than {}", "==": "exactly {}"}
+_UNITS: Final = {"str": " characters", "array": " entries", "object": " entries"}
+
+
+def plain(error: msgspec.MsgspecError) -> str:
+    """A sentence without its full stop: "top p must be at most 1". The field goes by its own name, not by its path."""
+    told = str(error)
+    path = _PATH.search(told)
+    told = told[: path.start()] if path else told
+    for pattern, sentence in _NAMED:
+        if found := pattern.match(told):
+            return sentence.format(_spoken(found[1]))
+    fields = _FIELD.findall(path[1]) if path else []
+    name = _spoken(fields[-1]) if fields else "it"
+    if found := _EXPECTED.match(told):
+        return f"{name} must be {_wanted(found[1], found[2], found[3], found[4])}"
+    if told.startswith("Invalid enum value "):
+        return f"{name} cannot be {told.removeprefix('Invalid enum value ')}"
+    return f"{name} is not written as it should be"
+
+
+def _spoken(field: str) -> str:
+    return field.replace("_", " ")
+
+
+def _wanted(kind: str, sign: str | None, bound: str | None, came: str | None) -> str:
+    """Such as "a whole number of at least 1"."""
+    if sign is None or bound is None:
+        kinds = " or ".join(_KINDS.get(each, each) for each in kind.split(" | "))
+        return f"{kinds}, not {_KINDS.get(came, came)}" if came else kinds
+    limit = _BOUNDS[sign].format(bound.removesuffix(".0"))
+    if kind in _UNITS:
+        return f"{_KINDS[kind]} of {limit}{_UNITS[kind]}"
+    return f"a whole number, {limit}" if kind == "int" else limit
