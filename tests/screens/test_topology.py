@@ -70,7 +70,7 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
             await tokens_seen(demo.head, request_id, 2)
             await viewer.until(lambda: bool(viewer.app.state.snapshot.running))
             await viewer.opens("enter", screen=ChoiceScreen)
-            await viewer.sees("loaded anew on 1 Mac", "The answer that is being written is stopped")
+            await viewer.sees("loaded again on 1 Mac", "The answer that is being written is stopped")
             before = plan_of(demo)[0]
             await viewer.pilot.press("down", "enter")
             await viewer.until(lambda: not isinstance(viewer.app.screen, ChoiceScreen | TopologyScreen))

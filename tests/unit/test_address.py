@@ -4,7 +4,7 @@ from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
 
 NO_PORT = "has no port from 1 to 65535"
-NO_ADDRESS = "'' is no address of a Mac"
+NO_ADDRESS = "'' is not the address of a Mac"
 
 
 @pytest.mark.parametrize(

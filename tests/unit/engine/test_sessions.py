@@ -120,10 +120,10 @@ LAST = END.to_bytes(4, "little")
     ("content", "difference"),
     [
         pytest.param(b"", "ends in the middle", id="empty"),
-        pytest.param(b"MCX\x01" + header()[4:], "is no session", id="something else"),
+        pytest.param(b"MCX\x01" + header()[4:], "is not a session", id="something else"),
         pytest.param(b"MCK\x00" + header()[4:], "has format 0; .* reads format 1. An older", id="an old format"),
         pytest.param(b"MCK\x02" + header()[4:], "has format 2; .* reads format 1. A newer", id="a new format"),
-        pytest.param(HEAD + b"\xff\xff\xff\xff", "header has 4294967295 bytes", id="a header that is too long"),
+        pytest.param(HEAD + b"\xff\xff\xff\xff", "header of 4294967295 bytes", id="a header that is too long"),
         pytest.param(HEAD + b"\x01\x00\x00\x00\xc1", "header of x.mcs does not decode", id="a header that is none"),
         pytest.param(header({"model": "tiny"}), "does not decode", id="a header that lacks something"),
         pytest.param(header(but(tokens=[-1])), "does not decode", id="a token that cannot be"),
@@ -210,7 +210,7 @@ def test_a_session_is_forgotten_with_its_key(folder: Path) -> None:
     delete_session(folder, "x")
     assert twin.read_bytes()[:36] == bytes(36)
     for call in (delete_session, existing):
-        with pytest.raises(UsageError, match="There is no session 'x'"):
+        with pytest.raises(UsageError, match="There is not a session 'x'"):
             call(folder, "x")
 
 

@@ -286,7 +286,7 @@ async def test_what_has_no_room_is_refused(desk: Desk, asked: dict[str, object],
 
 
 def lost(kind: str = CachesLost.__name__) -> Problem:
-    return Problem(kind=kind, what="mini was started anew.")
+    return Problem(kind=kind, what="mini was restarted.")
 
 
 async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_meanwhile(
