@@ -210,7 +210,7 @@ def test_a_session_is_forgotten_with_its_key(folder: Path) -> None:
     delete_session(folder, "x")
     assert twin.read_bytes()[:36] == bytes(36)
     for call in (delete_session, existing):
-        with pytest.raises(UsageError, match="There is not a session 'x'"):
+        with pytest.raises(UsageError, match="There is no session 'x'"):
             call(folder, "x")
 
 
