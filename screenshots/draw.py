@@ -10,7 +10,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from screenshots import png, record, recording, timeline
+from screenshots import architecture, png, record, recording, timeline
 from screenshots.scenes import SCENES, SIZES, colours_of, drawn, text_of
 from tui.app import MaclusterApp
 
@@ -50,5 +50,6 @@ if __name__ == "__main__":
     if "--replay" not in sys.argv:
         asyncio.run(record.everything())
     asyncio.run(draw_all())
+    architecture.main()
     if "--replay" not in sys.argv:
         timeline.main()

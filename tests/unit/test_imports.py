@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from screenshots import architecture
+
 
 @pytest.mark.parametrize(
     ("imports", "forbidden"),
@@ -26,3 +28,11 @@ def test_a_process_imports_nothing_that_it_must_not(imports: str, forbidden: set
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     assert ran.returncode == 0, ran.stderr
     assert set(ran.stdout.split()) & forbidden == set()
+
+
+def test_the_picture_of_the_architecture_is_drawn_from_todays_imports_none_of_which_climbs() -> None:
+    found = architecture.rooms()
+    floor = {room: number for number, room in enumerate(found)}
+    climbing = [pair for pair in architecture.imports_between(found) if floor[pair[0]] > floor[pair[1]]]
+    assert climbing == []
+    assert architecture.PICTURE.read_text() == architecture.drawn(), "`make screenshots` draws it again"
