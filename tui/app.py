@@ -147,8 +147,10 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.in_background(follow, self.client, self._events.handle, self._events.lose, group="events")
 
     def set_state(self, new: UiState) -> None:
-        """Take and draw a state."""
+        """Take and draw a state; the last ticks of an app that ends find no screen any more."""
         self.state = new
+        if not self.screen_stack:
+            return
         self.conversations.look(new)
         self.dashboard.show(new)
         for screen in self.screen_stack[1:]:
