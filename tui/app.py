@@ -19,8 +19,8 @@ from core.requests import RecoveryOrder
 from core.settings import default_home
 from tui.client import NodeClient
 from tui.control import messages
+from tui.control.actions import bindings, key_word, palette, why_not
 from tui.control.appearance import COMPLAINT_S, FULL_FPS, complaints_of, frames_per_s, theme_of
-from tui.control.bindings import bindings, key_word, palette, why_not
 from tui.control.bridge import follow
 from tui.control.catalog import ModelCatalog
 from tui.control.chat_controller import ChatController

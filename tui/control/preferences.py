@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from textual.keys import Keys, _character_to_key
 
-from tui.control.bindings import key_title
+from tui.control.actions import key_title
 from tui.control.keymap import APP, DASHBOARD, TABLES
 
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})

@@ -12,7 +12,7 @@ from textual.screen import ModalScreen
 from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
-from tui.control.bindings import bindings, keys_of
+from tui.control.actions import bindings, keys_of
 from tui.control.keymap import ASKING
 
 

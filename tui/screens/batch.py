@@ -10,7 +10,7 @@ from textual.containers import Vertical, VerticalScroll
 from textual.content import Content
 
 from core.events import BatchRow
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import BATCH
 from tui.control.messages import Failed, Noted

@@ -10,7 +10,7 @@ from textual.containers import VerticalScroll
 from textual.content import Content
 
 from core.requests import Finding
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import CHECK
 from tui.control.messages import Copied, Failed, Noted

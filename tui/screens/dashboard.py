@@ -10,7 +10,7 @@ from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
 from textual.widget import Widget
 
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import DASHBOARD
 from tui.control.messages import ProblemRead, Seen
 from tui.screens.base import SizedScreen

@@ -15,7 +15,7 @@ from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
-from tui.control.bindings import bindings, why_not
+from tui.control.actions import bindings, why_not
 from tui.control.keymap import HELP, OUR_IDS
 from tui.control.preferences import config_file
 from tui.state.format import DIM, fit

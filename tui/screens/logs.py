@@ -11,7 +11,7 @@ from textual.containers import Horizontal, Vertical
 from textual.content import Content
 from textual.widgets import Input, Static
 
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import LOGS_SCREEN
 from tui.control.messages import Copied, Noted
 from tui.screens.base import SizedScreen

@@ -13,7 +13,7 @@ from textual.content import Content
 from textual.widgets import Input, OptionList, Static
 
 from core.requests import CopyRequest, LoadRequest, ModelChoice
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import MODELS
 from tui.control.messages import Failed, ModelChosen, ModelPointed, Noted

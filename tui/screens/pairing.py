@@ -22,7 +22,7 @@ from core.errors import Problem, UsageError
 from core.events import PairingChanged, Peer
 from core.pairing_code import CODE_DIGITS, format_code, parse_code
 from core.requests.trust import Digits, PairingOffer, PairWith
-from tui.control.bindings import bindings, keys_of
+from tui.control.actions import bindings, keys_of
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PAIRING
 from tui.state.format import fit

@@ -12,7 +12,7 @@ from textual.content import Content
 
 from core.events import Peer
 from core.requests.trust import TrustedMac
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PEER
 from tui.control.messages import Copied, Failed, MacAsked, MacWish

@@ -13,7 +13,7 @@ from textual.widgets import Input, OptionList, Static
 from textual.widgets.option_list import Option
 
 from core.requests.conversations import ChatOptions
-from tui.control.bindings import bindings, keys_of
+from tui.control.actions import bindings, keys_of
 from tui.control.keymap import SAMPLING
 from tui.control.messages import Noted
 from tui.screens.base import SizedScreen

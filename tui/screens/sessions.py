@@ -14,7 +14,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests import SavedSession, SessionName
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import SESSIONS
 from tui.control.messages import Failed, Noted, TakenUp

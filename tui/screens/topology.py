@@ -13,7 +13,7 @@ from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
 from core.requests import LoadRequest, PlanPreview, PlanRequest, PreviewRequest
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
 from tui.control.messages import ModelChosen, Noted

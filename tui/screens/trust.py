@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustedMac, TrustView
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TRUST
 from tui.control.messages import Failed

@@ -14,7 +14,7 @@ from textual.reactive import Reactive
 from textual.timer import Timer
 
 from core.text import Clean
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import CHAT
 from tui.control.messages import Copied, Edited, Noted
 from tui.state.chats import option_words, title_of

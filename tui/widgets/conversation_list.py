@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from core.requests.conversations import ConversationInfo
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import CONVERSATION_LIST
 from tui.state.format import BAD, DIM, GOOD, age, count, fit, plural
 from tui.widgets.pointed_list import PointedList

@@ -8,7 +8,7 @@ from typing import ClassVar
 from textual.binding import BindingType
 from textual.content import Content
 
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import HOPS, PANE
 from tui.state.format import DIM, WARN, columns, duration, fit, scale_top, shares, spark
 from tui.state.hop_history import HOP_WINDOW_S

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from tui.control.bindings import why_not, word_of
+from tui.control.actions import why_not, word_of
 from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 from tui.widgets.text_view import TextView

@@ -12,7 +12,7 @@ from textual.message import Message
 from textual.widgets import Log
 
 from core.events import LogLine
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import LOG_PANE, LOGS, Action
 from tui.control.messages import Copied
 from tui.state.logs import LogFilter, is_wanted, long_lines, next_level, next_mac, short_line

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from core.requests.trust import TrustedMac
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import MAC_LIST
 from tui.state.format import DIM, fit, trust_mark
 from tui.widgets.pointed_list import PointedList

@@ -9,7 +9,7 @@ from textual.content import Content
 
 from core.events import Plan, Snapshot
 from core.requests import ModelChoice
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
 from tui.state.disks import disk_words, left_words, names_of, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural

@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.containers import VerticalScroll
 from textual.content import Content
 
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import PANE, Action
 from tui.control.messages import Copied
 from tui.state.state import UiState

@@ -11,7 +11,7 @@ from textual.content import Content
 from textual.geometry import Region
 
 from core.events import Peer, Plan
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import PEERS
 from tui.control.messages import MacAsked, MacWish
 from tui.state.disabled_reasons import why_not_mac

@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.events import Key
 from textual.widgets import TextArea
 
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import PROMPT
 from tui.control.messages import Sent
 from tui.state.chats import Chat

@@ -12,7 +12,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from core.events import RecoveryChoice
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import RECOVERY
 from tui.control.messages import RecoveryChosen
 from tui.state.recovery import Choice, choice_content, choices, facts, held, title

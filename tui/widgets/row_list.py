@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import BatchRow, RowState
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import ROW_LIST
 from tui.state.format import DIM, GOOD, WARN, Mark, count, fit, gauge
 from tui.widgets.pointed_list import PointedList

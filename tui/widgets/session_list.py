@@ -9,7 +9,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from core.requests import SavedSession
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import SESSION_LIST
 from tui.state.format import BAD, DIM, count, fit
 from tui.widgets.pointed_list import PointedList

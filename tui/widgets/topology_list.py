@@ -10,7 +10,7 @@ from textual.content import Content
 
 from core.events import Topology
 from core.requests import PlanPreview
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import TOPOLOGY_LIST
 from tui.widgets.pointed_list import PointedList
 from tui.widgets.topology_text import Now, row_content

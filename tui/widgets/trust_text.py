@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.content import Content
 
 from core.requests.trust import TrustedMac, TrustView
-from tui.control.bindings import key_title
+from tui.control.actions import key_title
 from tui.control.keymap import TRUST
 from tui.state.format import BAD, DIM, GOOD, WARN, age, between, fingerprint, fingerprint_short, fit, trust_mark
 from tui.state.trust_actions import POWERS, Power, why_not

@@ -8,7 +8,7 @@ from textual.binding import BindingType
 from textual.content import Content
 
 from core.events import Peer
-from tui.control.bindings import bindings
+from tui.control.actions import bindings
 from tui.control.keymap import WELCOME
 from tui.state.format import DIM, GOOD, WARN, age, fit, gigabytes_short
 from tui.state.state import UiState, strangers

@@ -19,7 +19,7 @@ from core.plan.split import split_layers
 from core.settings import CONTROL_PORT, DEFAULT_CONTEXT
 from core.trust.levels import LEVELS
 from tui.cli.parser import DEMO_PROMPT, parser
-from tui.control.bindings import key_title
+from tui.control.actions import key_title
 from tui.control.keymap import EVERYTHING
 
 # what follows the name of a command in what it says
