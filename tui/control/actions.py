@@ -1,4 +1,4 @@
-"""What is made of the registry: bindings, words for keys, and the commands of the palette."""
+"""What is made of the key map: bindings, words for keys, and the commands of the palette."""
 
 from __future__ import annotations
 
