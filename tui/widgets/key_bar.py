@@ -65,7 +65,7 @@ class KeyBar(TextView):
 
 
 def _place(active: tuple[DOMNode, Binding, bool, str]) -> tuple[int, int]:
-    """The nearer to the focus, the further to the left; beside each other in the order of the registry."""
+    """The nearer to the focus, the further to the left; beside each other in the order of the key map."""
     node, binding = active[:2]
     return 2 if isinstance(node, App) else 1 if isinstance(node, Screen) else 0, _ORDER.get(binding.id or "", 0)
 
