@@ -143,7 +143,7 @@ class Scheduler:
         answer that has not ended; `guess`: guessed tokens may go with its steps. Raises Busy.
         """
         if len(self._rows) + len(self._waiting) >= self._most_rows + self._queue:
-            raise Busy(f"{self.running} requests run and {self.waiting} wait: no more are taken.")
+            raise Busy(f"{self.running} requests are running and {self.waiting} are waiting; no more are accepted.")
         self._waiting[request.request_id] = _Waiting(request, self._draft if guess else 0)
 
     def cancel(self, request_id: str) -> EndedRow | None:

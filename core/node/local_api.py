@@ -246,7 +246,8 @@ async def _asked(request: web.Request, kind: type[_B]) -> _B:
         fields = msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
         return msgspec.convert({**fields, **request.match_info}, kind, str_keys=True)
     except msgspec.MsgspecError as error:
-        raise UsageError(f"The body of {request.method} {request.path} is wrong: {plain(error)}.") from error
+        told = plain(error)
+        raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
 
 
 def _json(body: object, status: int = 200) -> web.Response:

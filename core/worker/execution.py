@@ -125,5 +125,5 @@ def tokens_in(arrays: Sequence[mx.array], vocabulary: int) -> mx.array:
         raise ProtocolError("A frame of token ids carried something else.")
     (tokens,) = arrays
     if mx.any((tokens < 0) | (tokens >= vocabulary)).item():
-        raise ProtocolError(f"A token id came that is not below {vocabulary}.")
+        raise ProtocolError(f"A token id is out of range: the vocabulary has {vocabulary} tokens.")
     return tokens

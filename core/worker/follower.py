@@ -141,7 +141,7 @@ class Follower:
         payload = bytes(work.payload[0])
         problem, handles = decode_problem(payload)
         if self._execution.handles + len(handles) > HANDLES_LIMIT:
-            raise ProtocolError(f"An error came that names {len(handles)} handles: too many.")
+            raise ProtocolError(f"An error names too many handles: {len(handles)}.")
         self._execution.taint(handles, problem)
         return work._replace(payload=(payload,))
 

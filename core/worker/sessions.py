@@ -181,7 +181,7 @@ def chosen(rows: Sequence[CachedPrefix], tokens: Sequence[int], trim_limit: int 
 
     best = max(rows, key=useful, default=None)
     if best is None or not useful(best):
-        raise SessionError("This conversation is no longer in memory.", "Ask something more, then save it.")
+        raise SessionError("This conversation is no longer in memory.", "Continue the conversation, then save it.")
     return best
 
 

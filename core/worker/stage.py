@@ -168,7 +168,8 @@ class LoadedStage:
         lead = boundary[0].shape[:2] if boundary else ()
         expected = prod(lead) * self.layers.incoming_bytes_per_token if len(lead) == 2 else 0
         if not expected or sum(array.nbytes for array in boundary) != expected:
-            raise ProtocolError(f"A frame carried {[array.shape for array in boundary]}, which is no boundary here.")
+            shapes = [array.shape for array in boundary]
+            raise ProtocolError(f"A frame has arrays of the shapes {shapes}, which do not fit this stage.")
         return self._with_rows(handle, lead[0])
 
     def _forget(self, *handles: int) -> None:

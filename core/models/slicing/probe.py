@@ -88,7 +88,7 @@ class ModelProbe:
         if not self.embed_caches <= embedding or any(call.touched & self.embed_caches for call in calls):
             return "it keeps a cache that belongs to none of its layers"
         if not all(call.is_plain for call in calls):
-            return "its layers hand on something that is no array for each token"
+            return "its layers pass on something other than arrays with one entry per token"
         aside = cuts_at_borrowed_keys(calls)
         sides = side_inputs(calls)
         if aside is None or sides is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 
 from core.events import AnyEvent, Snapshot, apply
 from core.settings import VERSION
@@ -34,7 +34,7 @@ class Bus:
             queue.put_nowait(None)
         self._readers.clear()
 
-    async def follow(self) -> AsyncIterator[AnyEvent]:
+    async def follow(self) -> AsyncGenerator[AnyEvent, None]:
         """The snapshot, then every event from that moment on."""
         queue: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
         self._readers.add(queue)

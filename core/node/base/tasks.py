@@ -95,6 +95,7 @@ class Tasks:
             if error is None:
                 return
             self.log_defect(name, error)
+            del error  # its frames hold what the loop held
             before = self.restarts.get(name, Restarts(0, time.time()))
             self.restarts[name] = before._replace(times=before.times + 1)
             await asyncio.sleep(back_off.failed(clock()))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import aclosing
 from time import monotonic
 
 from core.errors import MaclusterError
@@ -22,10 +23,11 @@ class PlanAdvisor:
     async def watch(self) -> None:
         """Follow the node's events, for ever: a reader that the bus drops begins anew."""
         while True:
-            async for event in self._bus.follow():
-                await self._history.take_in(event, monotonic())
-                if isinstance(event, PlanLoaded | RequestDone):
-                    await self._advise()
+            async with aclosing(self._bus.follow()) as events:
+                async for event in events:
+                    await self._history.take_in(event, monotonic())
+                    if isinstance(event, PlanLoaded | RequestDone):
+                        await self._advise()
 
     async def _advise(self) -> None:
         plan = self._leader.plan

@@ -286,7 +286,7 @@ def check_order(plan: Plan, index: int, head: str, own: str) -> None:
     ids = [stage.device_id for stage in plan.stages]
     fits = 1 <= index < len(ids) <= MAX_STAGES and 0 < plan.plan_gen < 1 << 31
     if not (fits and len(set(ids)) == len(ids) and (ids[0], ids[index]) == (head, own) and is_ring(plan)):
-        raise ProtocolError("A plan came that is not valid.")
+        raise ProtocolError("The plan is not valid.")
 
 
 def same_plan(later: Plan, earlier: Plan) -> bool:

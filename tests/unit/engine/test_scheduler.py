@@ -35,7 +35,7 @@ def test_a_full_queue_is_busy_until_something_ends() -> None:
     head = Head(1, rows=1, queue=1)
     assert head.submit(ask("a"))
     assert head.submit(ask("b")), "the first one runs as soon as the ring is asked"
-    with pytest.raises(Busy, match="no more are taken"):
+    with pytest.raises(Busy, match="no more are accepted"):
         head.scheduler.submit(ask("c"))
     head.round()
     assert not head.submit(ask("d"))

@@ -78,7 +78,7 @@ def test_the_plan_of_an_honest_head_is_taken(bend: Callable[[Plan], Plan]) -> No
     ],
 )
 def test_a_plan_that_no_honest_head_makes_is_refused(bend: Callable[[Plan], Plan], index: int) -> None:
-    with pytest.raises(ProtocolError, match="plan came that is not valid"):
+    with pytest.raises(ProtocolError, match="plan is not valid"):
         check_order(bend(plan_of(3)), index, HEAD, OWN)
 
 

@@ -8,14 +8,16 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from weakref import ref
 
 import pytest
 
 import core.node
 from core.address import Place
 from core.errors import NodeError, NotLoaded
-from core.events import LogLine
+from core.events import AnyEvent, LogLine
 from core.link.control import ControlServer
+from core.node import service
 from core.node.base import tasks as tasks_module
 from core.node.base.back_off import BackOff
 from core.node.base.bus import Bus
@@ -30,6 +32,7 @@ from core.node.peers.mesh import Mesh
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.supervisor import Supervisor
+from core.node.ring.throughput_history import ThroughputHistory
 from core.node.service import Node
 from core.settings import GB
 from core.text import clean_text
@@ -161,6 +164,59 @@ async def test_work_that_ends_by_itself_says_where_it_failed_and_what_is_meant_t
     assert problem == str(NotLoaded("No model is loaded."))
     assert defects == ["unexpected"]
     assert not stopping.is_set()
+
+
+async def test_a_loop_that_runs_again_keeps_nothing_of_the_run_that_failed(tmp_path: Path) -> None:
+    class Held:
+        """What the loop has in hand."""
+
+    held: list[ref[Held]] = []
+    again = asyncio.Event()
+
+    async def loop() -> None:
+        if held:
+            again.set()
+            await asyncio.Event().wait()
+        in_hand = Held()
+        held.append(ref(in_hand))
+        raise KeyError(TYPED)
+
+    tasks = Tasks(Journal(tmp_path / "log", "mac", Bus()), asyncio.Event())
+    tasks.restartable("A loop", loop)
+    async with asyncio.timeout(SEEN_S):
+        await again.wait()
+    assert held[0]() is None
+    await tasks.stop()
+
+
+async def test_an_advisor_that_fails_reads_the_events_no_more(tmp_path: Path) -> None:
+    class History(ThroughputHistory):
+        async def take_in(self, event: AnyEvent, now: float) -> None:
+            raise KeyError(TYPED)
+
+    bus = Bus()
+    advisor = PlanAdvisor(bus, History(tmp_path), None, None)  # type: ignore[arg-type]
+    with pytest.raises(KeyError):
+        await advisor.watch()
+    assert not bus._readers
+
+
+async def test_what_cannot_be_ended_in_time_does_not_hide_why_the_node_stops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take_down = Node._take_down
+
+    async def endless(node: Node) -> None:
+        await take_down(node)
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(service, "TAKE_DOWN_S", 1.0)
+    monkeypatch.setattr(Node, "_take_down", endless)
+    fail(monkeypatch, Mesh, "_beat", times=1)
+    async with running(tmp_path) as (_, run), asyncio.timeout(SEEN_S):
+        with pytest.raises(NodeError, match="The watch over links failed by a defect"):
+            await run
+    assert "Not everything could be ended within 1 s." in log_of(tmp_path)
 
 
 async def test_what_the_event_loop_calls_is_seen_too(tmp_path: Path) -> None:
