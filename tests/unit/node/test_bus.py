@@ -58,7 +58,7 @@ async def test_a_reader_too_far_behind_is_dropped_and_the_others_go_on() -> None
     await anext(fresh)
     bus.publish(token(1))
     assert await anext(fresh) == token(1)
-    await fresh.aclose()  # type: ignore[attr-defined]
+    await fresh.aclose()
 
 
 async def test_close_ends_every_stream() -> None:
