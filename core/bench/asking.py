@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from time import perf_counter
 from typing import Final, NamedTuple
 
-from core.bench.made import FIRST_TOKEN, VOCABULARY
+from core.bench.bench_models import FIRST_TOKEN, VOCABULARY
 from core.bench.ring import RingAnswer, Settings, WorkerRing, a_request
 from core.engine.requests import Request
 from core.errors import WorkerError, error_from

@@ -25,8 +25,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.asking import ask_all
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, labelled, median_activity, middle, timeline
 

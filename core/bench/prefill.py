@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from core.bench.asking import a_prompt, ask_all
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.partner import Partner, partner
 from core.bench.ring import WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, end_s, labelled, median_activity, timeline

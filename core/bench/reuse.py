@@ -23,8 +23,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.asking import STEADY, Timed, a_prompt, ask, ask_all
+from core.bench.bench_models import FIRST_TOKEN, VOCABULARY, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, VOCABULARY, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import WorkerRing, a_request, worker_ring
 
 MOST_OVER_NEW: Final = 1.05  # room for the one token that was not fed yet

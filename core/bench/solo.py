@@ -20,8 +20,8 @@ import msgspec
 
 from core.bench.alone import Alone, alone
 from core.bench.asking import ask
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, system
-from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import WorkerRing, worker_ring
 from core.worker.messages import StageSample
 

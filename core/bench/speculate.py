@@ -27,8 +27,17 @@ import msgspec
 
 from core.bench.alone import Alone, alone
 from core.bench.asking import a_prompt, ask
+from core.bench.bench_models import (
+    CIRCLE,
+    ModelSize,
+    add_sizes,
+    at_least_two,
+    circle,
+    make_babbling,
+    make_circling,
+    sizes_of,
+)
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.made import CIRCLE, ModelSize, add_sizes, at_least_two, circle, make_babbling, make_circling, sizes_of
 from core.bench.ring import WorkerRing, worker_ring
 from core.engine.speculation import MAX_DRAFT
 

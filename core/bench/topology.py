@@ -22,8 +22,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.asking import STEADY, a_prompt, ask
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
-from core.bench.made import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.ring import RingAnswer, WorkerRing, worker_ring
 from core.events import Sight, Topology
 from core.plan.stage_roles import sights

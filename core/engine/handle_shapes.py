@@ -8,7 +8,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Restore, Trim
+from core.engine.ring_work import (
+    Copy,
+    Drop,
+    Extend,
+    Extract,
+    Finalise,
+    Keep,
+    Merge,
+    New,
+    Op,
+    PrepareRows,
+    Restore,
+    Trim,
+)
 from core.errors import ProtocolError
 from core.settings import MAX_ROWS
 

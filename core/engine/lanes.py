@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from core.engine.work import Copy, Extend, Extract, Keep, Merge, Op
+from core.engine.ring_work import Copy, Extend, Extract, Keep, Merge, Op
 
 
 class Lane(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from core.engine.requests import Request
-from core.engine.work import Copy, Drop, New, Op, Restore, Trim
+from core.engine.ring_work import Copy, Drop, New, Op, Restore, Trim
 from core.errors import Busy
 
 LEAST_REUSED: Final = 4

@@ -6,7 +6,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from core.engine.work import Count
+from core.engine.ring_work import Count
 from core.events import FinishReason
 from core.requests import AnswerOptions
 from core.sampling_options import Sampling

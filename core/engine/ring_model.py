@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import mlx.core as mx
 
 from core.engine.handle_shapes import HandleShape, after
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
+from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import UsageError
 
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.engine.requests import Request
+from core.engine.ring_work import Chunk
 from core.engine.speculation import PromptLookup
-from core.engine.work import Chunk
 from core.events import FinishReason
 
 

@@ -14,8 +14,8 @@ from core.engine.batch import lane_views, row_views
 from core.engine.lanes import Lane, join, leave, named, split
 from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, PrefixCache, tokens_of
 from core.engine.requests import Request
+from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Trim, Work
 from core.engine.running import Row
-from core.engine.work import Chunk, Compose, Drop, Op, Step, Trim, Work
 from core.errors import Busy
 from core.events import Batch, FinishReason
 

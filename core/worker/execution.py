@@ -8,7 +8,7 @@ from typing import TypeVar
 import mlx.core as mx
 
 from core.engine.handle_shapes import sources, target, used_up
-from core.engine.work import Drop, Op
+from core.engine.ring_work import Drop, Op
 from core.errors import LinkError, MaclusterError, Problem, ProtocolError, StageFailed
 from core.plan.stage_roles import StageRole
 from core.worker.kv_parts import Exchange, KvPart

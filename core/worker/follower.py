@@ -7,8 +7,8 @@ from time import monotonic
 from typing import Final
 
 from core.engine.requests import Admit
+from core.engine.ring_work import Op
 from core.engine.steps import Replies
-from core.engine.work import Op
 from core.errors import LinkError, MaclusterError, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays

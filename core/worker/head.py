@@ -10,10 +10,10 @@ import mlx.core as mx
 
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
+from core.engine.ring_work import Chunk, Compose, Step, Work
 from core.engine.sampling import Picked, RowSampler, confirmed, pick_all, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.engine.speculation import MAX_DRAFT
-from core.engine.work import Chunk, Compose, Step, Work
 from core.errors import MaclusterError, Problem, StageFailed
 from core.events import Batch, FinishReason, Plan
 from core.settings import QUEUE_LIMIT

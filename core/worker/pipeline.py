@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 
 from core.engine.handle_shapes import HandleShapes
+from core.engine.ring_work import Op
 from core.engine.sampling import Picked
 from core.engine.steps import TRIES, Outstanding
-from core.engine.work import Op
 from core.errors import CachesLost, LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays

@@ -7,7 +7,7 @@ from typing import Final
 
 import mlx.core as mx
 
-from core.engine.work import Op
+from core.engine.ring_work import Op
 from core.errors import error_from
 from core.settings import CHUNK_BYTES, MAX_ROWS
 from core.worker.pipeline import Pipeline, StepAnswer

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import mlx.core as mx
 
 from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
+from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.models.slicing import cache_state
 from core.models.slicing.slots import Slice

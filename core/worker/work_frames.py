@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.engine.requests import ID_BYTES, Admit, RequestId
-from core.engine.work import Handle, Op
+from core.engine.ring_work import Handle, Op
 from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
 from core.link.frames import Buffer, Flag, FrameType

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from core.bench.ring import HOST, LINK_S, WorkerRing, worker_ring
-from core.engine.work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
+from core.engine.ring_work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import LinkError, Problem
 from core.link.arrays import encode_arrays
 from core.link.channel import Receiver, Sender, accept, dial, listen

@@ -11,7 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.requests import Admit
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Restore, Trim
+from core.engine.ring_work import (
+    Copy,
+    Drop,
+    Extend,
+    Extract,
+    Finalise,
+    Keep,
+    Merge,
+    New,
+    Op,
+    PrepareRows,
+    Restore,
+    Trim,
+)
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from core.engine.requests import Request
+from core.engine.ring_work import Chunk, Work
 from core.engine.steps import TRIES
-from core.engine.work import Chunk, Work
 from core.errors import CachesLost, LinkError, LinkLost, Problem
 from core.worker.messages import AnswerDone, Load, PipeMessage, Prefilled, Token
 from tests.support.simulated_head import Head

@@ -11,7 +11,7 @@ from typing import Any
 import mlx.core as mx
 
 from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
+from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 
 
 class Handles:

@@ -21,7 +21,7 @@ from mlx_lm.perplexity import eval_ppl
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
 from core.engine.ring_model import RingModel
-from core.engine.work import Extend, Keep, Merge, New, Op
+from core.engine.ring_work import Extend, Keep, Merge, New, Op
 from core.events import Topology
 from core.link.arrays import decode_arrays, encode_arrays
 from core.models.slicing.probe import ModelProbe

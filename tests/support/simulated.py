@@ -1,5 +1,5 @@
 """A ring without a model, for the tests of the engine: stages that hold everybody to the rules of
-`core/engine/work.py`, and links that keep frames until somebody delivers or loses them.
+`core/engine/ring_work.py`, and links that keep frames until somebody delivers or loses them.
 
 What a stage passes on for a token is a hash of all that the row gave it before, so a token of an answer depends on what
 every stage holds for its row, and on nothing else. Many answers repeat themselves, so that guesses are right at times.
@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 from core.engine.lanes import named
 from core.engine.requests import Request
-from core.engine.steps import Outstanding, Replies
-from core.engine.work import (
+from core.engine.ring_work import (
     Chunk,
     Compose,
     Copy,
@@ -30,6 +29,7 @@ from core.engine.work import (
     Trim,
     Work,
 )
+from core.engine.steps import Outstanding, Replies
 
 VOCABULARY = 40
 

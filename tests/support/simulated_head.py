@@ -9,8 +9,8 @@ from typing import Any
 from core.engine.lanes import named
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
+from core.engine.ring_work import Chunk, Compose, Op, Restore, Step, Work
 from core.engine.scheduler import EndedRow, Scheduler
-from core.engine.work import Chunk, Compose, Op, Restore, Step, Work
 from core.errors import Busy
 from tests.support.simulated import VOCABULARY, CannotCompute, Ring, Stage, caches_of, chosen
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.bench.batch import SHOWN, WAYS, BatchPlayed, BatchRun, describe, speed, summary
-from core.bench.made import ModelSize
+from core.bench.bench_models import ModelSize
 from core.bench.timeline import Activity
 from core.worker.messages import TraceSpan
 

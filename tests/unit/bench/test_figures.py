@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from core.bench.bench_models import ModelSize
 from core.bench.figures import medians, print_result, reach
 from core.bench.hop import HopResult, LaneTurn, summary
 from core.bench.macs import make_macs
-from core.bench.made import ModelSize
 from core.bench.partner import partner
 from core.bench.solo import SoloRun
 from core.bench.solo import summary as solo_summary

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.made import ModelSize
+from core.bench.bench_models import ModelSize
 from core.bench.prefill import WINDOWS, Likely, PrefillAlone, PrefillPlayed, PrefillRun, PrefillTrace, describe, summary
 from core.bench.timeline import Activity
 from core.worker.messages import TraceSpan

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.bench.asking import a_prompt
-from core.bench.made import ModelSize
+from core.bench.bench_models import ModelSize
 from core.bench.reuse import MEANING, MODELS, TURNS, ReusePlayed, ReuseRun, a_turn, describe, summary
 from core.engine.prefix_cache import common_prefix
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.made import CIRCLE, FIRST_TOKEN, VOCABULARY, ModelSize, circle
+from core.bench.bench_models import CIRCLE, FIRST_TOKEN, VOCABULARY, ModelSize, circle
 from core.bench.speculate import TEXTS, WAYS, SpeculateRun, describe, summary
 
 SIZES = ModelSize(2, 64, "bfloat16")

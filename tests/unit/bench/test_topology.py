@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.bench.made import ModelSize
+from core.bench.bench_models import ModelSize
 from core.bench.topology import WAYS, TopologyPlayed, TopologyRun, TopologySeen, describe, summary
 from core.events import Sight, Topology
 

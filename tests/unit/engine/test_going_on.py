@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
+from core.engine.ring_work import Chunk, Copy, New, Step, Trim
 from core.engine.scheduler import PrefillProgress, Scheduler
-from core.engine.work import Chunk, Copy, New, Step, Trim
 from core.events import FinishReason
 from tests.support.simulated import VOCABULARY, alone
 from tests.support.simulated_head import Head, ask, ops_of, running, steps_of

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from mlx_lm.models.cache import BatchKVCache, KVCache, RotatingKVCache
 
 from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
+from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import ProtocolError
 from tests.support.compositions import Handles
 from tests.support.search import SEARCH

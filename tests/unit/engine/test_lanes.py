@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.engine.lanes import Lane, join, leave, split
 from core.engine.prefix_cache import CachedPrefix
-from core.engine.work import Chunk, Compose, Copy, Drop, Extend, Extract, Keep, Merge, New, Op, Step
+from core.engine.ring_work import Chunk, Compose, Copy, Drop, Extend, Extract, Keep, Merge, New, Op, Step
 from tests.support.simulated import alone
 from tests.support.simulated_head import Head, ask, ops_of, running, steps_of
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from core.engine.prefix_cache import CachedPrefix, PrefixCache, common_prefix
 from core.engine.requests import Request
-from core.engine.work import Chunk, Copy, Drop, Extract, Keep, New, Op, Restore, Step, Trim
+from core.engine.ring_work import Chunk, Copy, Drop, Extract, Keep, New, Op, Restore, Step, Trim
 from core.errors import Busy
 from tests.support.simulated import alone, chosen
 from tests.support.simulated_head import Head, ask, ops_of, running, steps_of

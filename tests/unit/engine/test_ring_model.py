@@ -15,7 +15,7 @@ import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.ring_model import RingModel
-from core.engine.work import Copy, Drop, Op
+from core.engine.ring_work import Copy, Drop, Op
 from core.errors import ProtocolError, UsageError
 from core.models.made.maker import make_model
 from core.models.slicing.loading import load_slice

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from core.engine.prefix_cache import CachedPrefix
+from core.engine.ring_work import Chunk, Compose, Drop, Extract, Keep, New, Step
 from core.engine.scheduler import EndedRow, PrefillProgress, Scheduler
-from core.engine.work import Chunk, Compose, Drop, Extract, Keep, New, Step
 from core.errors import Busy
 from core.events import FinishReason
 from tests.support.simulated import alone

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from core.engine.ring_work import Chunk, Compose, New
 from core.engine.steps import Outstanding, Replies
-from core.engine.work import Chunk, Compose, New
 from core.errors import LinkTimeout, ProtocolError
 from tests.support.simulated import Ring
 

@@ -8,7 +8,7 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from core.engine.work import New
+from core.engine.ring_work import New
 from core.errors import ProtocolError
 from core.link.arrays import encode_arrays
 from core.link.frames import FrameType

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import mlx.core as mx
 import pytest
 
-from core.engine.work import Copy, Drop, Extend, Keep, Merge, New, Op, Trim
+from core.engine.ring_work import Copy, Drop, Extend, Keep, Merge, New, Op, Trim
 from core.errors import LinkLost, Problem, ProtocolError
 from core.link.arrays import encode_arrays
 from core.link.frames import FrameType

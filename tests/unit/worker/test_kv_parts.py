@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.work import Copy, Merge, New, Restore
+from core.engine.ring_work import Copy, Merge, New, Restore
 from core.errors import ProtocolError, SessionError
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice

@@ -17,9 +17,9 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
+from core.engine.ring_work import Drop, New
 from core.engine.sampling import Picked
 from core.engine.steps import TRIES
-from core.engine.work import Drop, New
 from core.errors import LinkLost, NoAnswer, Problem, ProtocolError
 from core.events import Topology
 from core.link.arrays import encode_arrays

@@ -11,7 +11,7 @@ import pytest
 from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
-from core.engine.work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
+from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import ProtocolError, StageFailed
 from core.models.made.maker import random_model
 from core.models.slicing.probe import ModelProbe
