@@ -82,7 +82,7 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "addresses.json"
 
     @property
-    def paces(self) -> Path:
+    def throughput(self) -> Path:
         """How fast the Macs were."""
         return self.root / "paces.json"
 

@@ -20,6 +20,7 @@ from core.link.rekey_limits import KEY_LIMITS
 from core.models.files.layout import read_layout
 from core.models.slicing.loading import load_slice
 from core.plan.stage_roles import role_of
+from core.plan.topology import DEFAULT_TOPOLOGY
 from core.worker.main import row_bytes
 from core.worker.messages import Connect, Join, Linked, Listening, Load, Loaded
 from core.worker.neighbours import Neighbours
@@ -31,7 +32,7 @@ from core.worker.telemetry import StageMeter
 
 
 @contextmanager
-def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = "private") -> Iterator[RingForward]:
+def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAULT_TOPOLOGY) -> Iterator[RingForward]:
     """All stages of the model in `model_dir`, cut before the layers `cuts`, as `core.engine.ring_model.RingModel` takes
     them: the head's layers are here, the others in a worker process each.
 

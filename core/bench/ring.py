@@ -23,7 +23,7 @@ from core.errors import error_from
 from core.events import Plan, Sight, Stage, Topology
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.models.files.layout import read_layout
-from core.plan.topology import TOPOLOGIES
+from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.sampling_options import Sampling
 from core.settings import PREFILL_CHUNK
 from core.worker.messages import (
@@ -256,7 +256,7 @@ def worker_ring(
     model_dir: Path,
     cuts: Sequence[int],
     *,
-    topology: Topology = "private",
+    topology: Topology = DEFAULT_TOPOLOGY,
     reroute: Reroute | None = None,
     key_limits: KeyUse = KEY_LIMITS,
     try_s: float = TRY_S,
@@ -295,7 +295,7 @@ def worker_ring(
 def plan_of(model: str, layers: int, cuts: Sequence[int], macs: BenchMacs, topology: Topology) -> Plan:
     """A plan of `layers` layers over `macs`, cut before `cuts`, with an unmeasured model."""
     owners = list(pairwise((0, *cuts, layers)))
-    topology = topology if cuts else "single"
+    topology = topology if cuts else LONE_MAC_TOPOLOGY
     row, last = TOPOLOGIES[topology], owners[-1]
     owners.insert(0, owners.pop(row.head(len(owners))))  # the ring begins with the head
     output = owners.index(last) if row.last_outputs else 0

@@ -87,7 +87,7 @@ class Scheduler:
         self._most_lanes = (lanes or stages) if batched else rows
         self._handles = count(1)
         # even a row that runs alone may leave two: its prompt, and its prompt with the answer
-        self._parking = PrefixCache(rows + 1, context, trim_limit, self._handles)
+        self._prefixes = PrefixCache(rows + 1, context, trim_limit, self._handles)
         self._waiting: dict[str, _Waiting] = {}
         self._rows: dict[str, Row] = {}
         self._leaving: dict[str, Row] = {}  # ended, but still in their lanes, and in memory
@@ -132,7 +132,7 @@ class Scheduler:
     @property
     def parked(self) -> tuple[CachedPrefix, ...]:
         """Rows of requests that have ended, or that were settled; the one that was used last is last."""
-        return self._parking.rows
+        return self._prefixes.rows
 
     def alive(self, request_id: str) -> bool:
         """Whether it runs: what comes back for any other is nobody's."""
@@ -158,25 +158,25 @@ class Scheduler:
         """A row that comes from elsewhere: what `next` gives next is a composition that has its Restore, and its caches
         come behind that. No prompt reuses it before `settle`. Raises Busy where the memory is needed.
         """
-        parked, ops = self._parking.hold(tuple(tokens), self._running_tokens)
+        parked, ops = self._prefixes.hold(tuple(tokens), self._running_tokens)
         self._ops += ops
         return parked
 
     def settle(self, handle: int) -> None:
         """All of a row from elsewhere is on the ring: it is parked now."""
-        self._parking.settle(handle)
+        self._prefixes.settle(handle)
 
     def gone(self, handle: int) -> None:
         """Give up a parked row, or one from elsewhere; nothing if it is no longer there."""
-        self._ops += self._parking.lose({handle})
+        self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
         """Keep a parked row as it is until it is unpinned as often. Raises KeyError where it is not parked."""
-        self._parking.pin(handle)
+        self._prefixes.pin(handle)
 
     def unpin(self, handle: int) -> None:
         """The reverse of `pin`; nothing if it is no longer there."""
-        self._parking.unpin(handle)
+        self._prefixes.unpin(handle)
 
     def next(self) -> Work | None:
         """What to put on the ring now; None: wait for an answer or a request.
@@ -220,7 +220,7 @@ class Scheduler:
         elif isinstance(work, Chunk):
             self._chunks -= 1
         touched = named(work.ops) if isinstance(work, Compose) else {work.handle}
-        self._ops += self._parking.lose(touched)
+        self._ops += self._prefixes.lose(touched)
         if isinstance(work, Compose):  # nobody knows which of its ops were done where
             self._drop(touched - {lane.handle for lane in self._lanes})
         together = {row for lane in self._lanes if lane.handle in touched for row in lane.rows}
@@ -235,7 +235,7 @@ class Scheduler:
     def drop_all(self) -> list[str]:
         """Every request ends, and every stage forgets its handles: nothing that was put on the ring is answered."""
         lost = [*self._rows, *self._waiting]
-        for state in (self._waiting, self._rows, self._leaving, self._lanes, self._ops, self._owed, self._parking):
+        for state in (self._waiting, self._rows, self._leaving, self._lanes, self._ops, self._owed, self._prefixes):
             state.clear()
         self._chunks = 0
         return lost
@@ -254,22 +254,22 @@ class Scheduler:
         while self._waiting:
             request, draft = next(iter(self._waiting.values()))
             held = len(self._rows) + len(self._leaving)
-            if held >= self._most_rows or not self._parking.fits(request, self._running_tokens):
+            if held >= self._most_rows or not self._prefixes.fits(request, self._running_tokens):
                 return
             if request.request_id in self._leaving:
                 return  # or it would be given what comes back for the one before it
-            ops, handle, reused = self._parking.open(request, self._running_tokens)
+            ops, handle, reused = self._prefixes.open(request, self._running_tokens)
             self._ops += ops
             del self._waiting[request.request_id]
             self._rows[request.request_id] = row = Row(request, handle, reused, draft)
-            row.is_snapshot_due = not self._parking.can_trim(tokens_of(request) - 1)
+            row.is_snapshot_due = not self._prefixes.can_trim(tokens_of(request) - 1)
 
     def _snapshot(self) -> None:
         """Prompts that are out are kept where the row cannot be trimmed to them when it has ended."""
         for row in self._rows.values():
             if row.is_snapshot_due and row.is_prompt_out:
                 row.is_snapshot_due = False
-                self._ops += self._parking.snapshot(row.handle, row.held, self._running_tokens)
+                self._ops += self._prefixes.snapshot(row.handle, row.held, self._running_tokens)
 
     def _join(self) -> None:
         """Rows that are ready join a lane; lanes that are missing then are split off."""
@@ -334,7 +334,7 @@ class Scheduler:
         return EndedRow(request_id, reason, row.reused, row.drafted, row.accepted)
 
     def _park(self, row: Row, handle: int) -> None:
-        self._ops += self._parking.park(handle, row.held, self._running_tokens)
+        self._ops += self._prefixes.park(handle, row.held, self._running_tokens)
 
     def _drop(self, handles: Collection[int]) -> None:
         """With the next composition, unless that does it already."""

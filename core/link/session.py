@@ -75,6 +75,14 @@ class _Hello(NamedTuple):
     nonce: bytes
 
 
+class _Agreement(NamedTuple):
+    """What the key schedule gives: the hash of all that was said, the pseudorandom key, and the session."""
+
+    transcript_hash: bytes
+    prk: bytes
+    session: LinkSession
+
+
 class _Party:
     """What both sides share: the own hello, the judgement of the other's, and the key schedule."""
 
@@ -84,6 +92,7 @@ class _Party:
         """`certificate` is the DER that the peer showed in TLS; `peer` the member that it proved to be there."""
         self._identity, self._cluster, self._peer, self._kind = identity, cluster, peer, kind
         self._certificate = certificate
+        self._agreed: _Agreement | None = None
         self._ephemeral = X25519PrivateKey.from_private_bytes(random(32))
         if not carries_prompts(peer.level):
             raise HandshakeError(f"{peer.name} is not paired.", "Pair it first: `macluster pair`.")
@@ -123,42 +132,39 @@ class _Party:
             _judge_stand(name, Stand(hello.epoch, hello.roster_hash), roster.stand)
         return hello
 
-    def _agree(self, side: Side, m1: bytes, m2: bytes, theirs: _Hello) -> None:
+    def _agree(self, side: Side, m1: bytes, m2: bytes, theirs: _Hello) -> _Agreement:
         """The key schedule. Raises HandshakeError if the peer's ephemeral forces a known secret."""
         own, other = (hashlib.sha256(c).digest() for c in (self._identity.certificate_der, self._certificate))
         certificates = own + other if side == "A" else other + own
-        self._th = hashlib.sha256(b"macluster/1 hop\0" + certificates + m1 + m2).digest()
+        transcript_hash = hashlib.sha256(b"macluster/1 hop\0" + certificates + m1 + m2).digest()
         try:
             shared = self._ephemeral.exchange(X25519PublicKey.from_public_bytes(theirs.ephemeral))
         except ValueError as error:
             raise HandshakeError(f"{self._peer.name} sent a key that would make the secret known.") from error
-        self._prk = extract(self._th, shared)
-        keys = [expand(self._prk, b"macluster/1 key " + direction) for direction in (b"A>B", b"B>A")]
+        prk = extract(transcript_hash, shared)
+        keys = [expand(prk, b"macluster/1 key " + direction) for direction in (b"A>B", b"B>A")]
         send, receive = keys if side == "A" else reversed(keys)
-        self._session = LinkSession(
+        session = LinkSession(
             peer_id=self._peer.device_id,
             peer_stand=Stand(theirs.epoch, theirs.roster_hash),
             cluster_id=self._cluster.roster.cluster_id,
-            sid=expand(self._prk, b"macluster/1 sid", 16),
+            sid=expand(prk, b"macluster/1 sid", 16),
             side=side,
             send_key=send,
             recv_key=receive,
         )
+        return _Agreement(transcript_hash, prk, session)
 
-    def _auth(self, side: Side) -> bytes:
-        signature = self._identity.sign(_words(side, self._th))
-        return signature + self._mac(side, self._identity.device_id, signature)
+    def _auth(self, side: Side, agreed: _Agreement) -> bytes:
+        signature = self._identity.sign(_words(side, agreed.transcript_hash))
+        return signature + _mac(side, agreed.prk, self._identity.device_id, signature)
 
-    def _check_auth(self, side: Side, auth: bytes) -> None:
+    def _check_auth(self, side: Side, agreed: _Agreement, auth: bytes) -> None:
         signature, mac = auth[:64], auth[64:]
-        if not hmac.compare_digest(mac, self._mac(side, self._peer.device_id, signature)):
+        if not hmac.compare_digest(mac, _mac(side, agreed.prk, self._peer.device_id, signature)):
             raise HandshakeError(f"{self._peer.name} does not hold the keys of this session.")
-        if not is_signed(self._peer.public, signature, _words(side, self._th)):
+        if not is_signed(self._peer.public, signature, _words(side, agreed.transcript_hash)):
             raise HandshakeError(f"{self._peer.name} did not sign this session with its device key.")
-
-    def _mac(self, side: Side, device_id: bytes, signature: bytes) -> bytes:
-        key = expand(self._prk, b"macluster/1 mac " + side.encode())
-        return hmac.digest(key, device_id + signature, "sha256")
 
 
 def _judge_stand(name: str, theirs: Stand, ours: Stand) -> None:
@@ -169,8 +175,13 @@ def _judge_stand(name: str, theirs: Stand, ours: Stand) -> None:
         raise HandshakeError(f"The roster forked: {name} has another one of epoch {ours.epoch}.", cure)
 
 
-def _words(side: Side, th: bytes) -> bytes:
-    return b"macluster/1 auth " + side.encode() + b"\0" + th
+def _words(side: Side, transcript_hash: bytes) -> bytes:
+    return b"macluster/1 auth " + side.encode() + b"\0" + transcript_hash
+
+
+def _mac(side: Side, prk: bytes, device_id: bytes, signature: bytes) -> bytes:
+    key = expand(prk, b"macluster/1 mac " + side.encode())
+    return hmac.digest(key, device_id + signature, "sha256")
 
 
 class Dialler(_Party):
@@ -179,9 +190,9 @@ class Dialler(_Party):
     def finish(self, reply: bytes) -> tuple[bytes, LinkSession]:
         """AUTH_A and the session, from B's 248 bytes. Raises HandshakeError."""
         m2, auth = reply[: HELLO.size], reply[HELLO.size :]
-        self._agree("A", self.hello, m2, self._judge(m2))
-        self._check_auth("B", auth)
-        return self._auth("A"), self._session
+        agreed = self._agree("A", self.hello, m2, self._judge(m2))
+        self._check_auth("B", agreed, auth)
+        return self._auth("A", agreed), agreed.session
 
 
 class Acceptor(_Party):
@@ -189,10 +200,11 @@ class Acceptor(_Party):
 
     def reply(self, m1: bytes) -> bytes:
         """M2 and AUTH_B. Raises HandshakeError before anything is signed."""
-        self._agree("B", m1, self.hello, self._judge(m1))
-        return self.hello + self._auth("B")
+        self._agreed = self._agree("B", m1, self.hello, self._judge(m1))
+        return self.hello + self._auth("B", self._agreed)
 
     def finish(self, auth: bytes) -> LinkSession:
         """The session, once A has proved itself. Raises HandshakeError."""
-        self._check_auth("A", auth)
-        return self._session
+        assert self._agreed, "`reply` comes first"
+        self._check_auth("A", self._agreed, auth)
+        return self._agreed.session

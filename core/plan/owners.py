@@ -13,7 +13,16 @@ from core.plan.cuts import nearest_cuts
 from core.plan.notes import before_which, where_cut, why_not_cut
 from core.plan.sizes import Sizes
 from core.plan.split import split_layers
-from core.plan.topology import TOPOLOGIES, Arrangement, Route, in_ring, parse_span, route
+from core.plan.topology import (
+    DEFAULT_TOPOLOGY,
+    LONE_MAC_TOPOLOGY,
+    TOPOLOGIES,
+    Arrangement,
+    Route,
+    in_ring,
+    parse_span,
+    route,
+)
 
 
 class Split(NamedTuple):
@@ -61,7 +70,7 @@ def by_budget(
     Without a `topology` it is private, or single where one Mac only can be used. Raises the errors of `split_layers`,
     and PlanError where a topology of several Macs was asked for then.
     """
-    row = TOPOLOGIES[topology or "private"]
+    row = TOPOLOGIES[topology or DEFAULT_TOPOLOGY]
     kept = _kept(peers, row, profile)
     if len(kept) == 1 and topology and row.several:
         raise _alone(model, topology, profile)
@@ -89,8 +98,10 @@ def _kept(peers: Sequence[Peer], row: Arrangement, profile: SplitProfile | None)
 def _alone(model: str, topology: Topology | None, profile: SplitProfile | None) -> PlanError:
     what = f"{model} cannot run in the topology {topology}"
     if profile and not profile.cuts:
-        return PlanError(f"{what}: {where_cut(profile)}", "Choose the topology single.")
-    return PlanError(f"{what}: it takes a second Mac.", "Pair another Mac, or choose the topology single.")
+        return PlanError(f"{what}: {where_cut(profile)}", f"Choose the topology {LONE_MAC_TOPOLOGY}.")
+    return PlanError(
+        f"{what}: it takes a second Mac.", f"Pair another Mac, or choose the topology {LONE_MAC_TOPOLOGY}."
+    )
 
 
 def _illegal(model: str, cut: int, profile: SplitProfile) -> IllegalCut:

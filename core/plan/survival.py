@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from core.events import Peer, Plan, Topology
 from core.plan.plan_inputs import How, how_of
+from core.plan.topology import LONE_MAC_TOPOLOGY
 from core.requests import PlanRequest
 
 
@@ -24,7 +25,7 @@ def how_to_go_on(request: PlanRequest, macs: int) -> How:
 
 def topology_on(macs: int, asked: Topology | None) -> Topology | None:
     """`asked`, unless one Mac is left, which does it all."""
-    return asked if macs > 1 else "single"
+    return asked if macs > 1 else LONE_MAC_TOPOLOGY
 
 
 def indispensable(plan: Plan, peers: Sequence[Peer], fits: Callable[[Sequence[Peer]], bool]) -> tuple[str, ...]:

@@ -52,6 +52,9 @@ TOPOLOGIES: Final[dict[Topology, Arrangement]] = {
     "single": Arrangement("This Mac does it all: nothing leaves it, and there are no hops.", several=False),
 }
 
+DEFAULT_TOPOLOGY: Final[Topology] = "private"
+LONE_MAC_TOPOLOGY: Final = next(name for name, row in TOPOLOGIES.items() if not row.several)
+
 
 class LayerSpan(NamedTuple):
     """Layers `first` to `last`, both included; `last` None: to the end of the model, norm and output head too."""

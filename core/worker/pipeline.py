@@ -90,7 +90,7 @@ class Pipeline:
         self._peers = [other.peer for other in plan.stages[1:]]
         self._ring: Ring | None = None
         self._out: Outstanding[_Sent] = Outstanding(TRIES, try_s)
-        self._ledger = HandleShapes()
+        self._shapes = HandleShapes()
         self._ready: deque[StepAnswer] = deque()
         self._run = os.urandom(16)
         self._is_run_known = False  # to the other stages
@@ -121,7 +121,7 @@ class Pipeline:
         """
         problem = None
         lost = self._stand(ring)
-        if lost and (self._out or self._ledger):
+        if lost and (self._out or self._shapes):
             names = " and ".join(ring.plan.stages[index].peer for index in lost)
             problem = CachesLost(f"{names} was restarted and has lost the answer.").problem
             self.begin_anew()
@@ -141,12 +141,12 @@ class Pipeline:
         self._run, self._is_run_known = os.urandom(16), False
         self._out.clear()
         self._ready.clear()
-        self._ledger.clear()
+        self._shapes.clear()
         self._execution.reset()
 
     def compose(self, ops: Sequence[Op], work: Any = None) -> None:
         """Change what the handles hold, on every stage. Raises LinkError: then it goes out over the next ring."""
-        self._ledger.compose(ops)
+        self._shapes.compose(ops)
         frame = WorkFrame(FrameType.COMPOSE, NO_STEP, payload=encode_orders(ops))
         if self._departing.runs:
             try:
@@ -180,9 +180,9 @@ class Pipeline:
         evaluated, with `every`, or none if it is `quiet`; for `askers`, where the tokens are chosen elsewhere, it has
         those of their rows. Raises LinkError: then it goes out over the next ring.
         """
-        step, position = self._out.next_step, self._ledger[handle].position
+        step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
-        self._ledger.fed(handle, tokens.shape[1])
+        self._shapes.fed(handle, tokens.shape[1])
         self.stage.meter.saw("token ids")
         if not self._departing.runs:
             kind = FrameType.PROMPT_TOKENS if quiet else FrameType.STEP_TOKEN

@@ -12,7 +12,7 @@ import msgspec
 from msgspec.structs import astuple
 
 from core.errors import LinkError, LinkLost, LinkTimeout, Problem, ProtocolError, error_from
-from core.link.channel import Alarm, Frame, Receiver, Sender
+from core.link.channel import Alarm, Frame
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.settings import MAX_CONTROL_BODY
@@ -59,13 +59,13 @@ class Ring:
         self._others_need_keys = False
         self._renewals = 0
         self._arrived: deque[Frame] = deque()
-        self._take(*neighbours.link())
+        self._sender, self._receiver = neighbours.link()
+        self._set_up_links()
 
-    def _take(self, sender: Sender, receiver: Receiver) -> None:
-        self._sender, self._receiver = sender, receiver
-        sender.stats, receiver.stats = self._meter.sent, self._meter.received
+    def _set_up_links(self) -> None:
+        self._sender.stats, self._receiver.stats = self._meter.sent, self._meter.received
         if self.index == 0:
-            sender.drain_meanwhile(receiver.fileno(), self._drain)
+            self._sender.drain_meanwhile(self._receiver.fileno(), self._drain)
 
     def _drain(self) -> None:
         """A frame that comes while the head cannot send is kept for later."""
@@ -112,7 +112,8 @@ class Ring:
         """The links that stand are closed when the new ones are ready; until then they tell when the ring breaks."""
         sender, receiver = self._neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
         self.close()
-        self._take(sender, receiver)
+        self._sender, self._receiver = sender, receiver
+        self._set_up_links()
         self._others_need_keys = False
         self._renewals += 1
 

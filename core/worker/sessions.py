@@ -22,7 +22,7 @@ from core.worker.pipeline import Pipeline, StepAnswer
 
 MLX_LM: Final = version("mlx-lm")
 
-Talk = Generator[KvPart, KvPart, None]
+Exchange = Generator[KvPart, KvPart, None]
 
 
 class SessionRequest(NamedTuple):
@@ -33,10 +33,10 @@ class SessionRequest(NamedTuple):
 
 
 class _Move(NamedTuple):
-    """The row that is saved or loaded. `talk` gives the part to ask for, and is sent what came of it."""
+    """The row that is saved or loaded. `exchange` gives the part to ask for, and is sent what came of it."""
 
     handle: int
-    talk: Talk
+    exchange: Exchange
     done: SessionSaved | SessionLoaded
 
 
@@ -71,9 +71,9 @@ class SessionTransfers:
             self._report(SessionFailed(problem=error.problem))
             return
         self._scheduler.pin(parked.handle)
-        talk = _saving(Path(order.path), order.secret, self._session(order, parked.tokens))
-        self._move = _Move(parked.handle, talk, SessionSaved())
-        self._go_on(lambda: next(talk))
+        exchange = _saving(Path(order.path), order.secret, self._session(order, parked.tokens))
+        self._move = _Move(parked.handle, exchange, SessionSaved())
+        self._go_on(lambda: next(exchange))
 
     def load(self, order: LoadSession) -> None:
         """Begin; no prompt reuses the row before the end."""
@@ -85,9 +85,9 @@ class SessionTransfers:
         except MaclusterError as error:
             self._report(SessionFailed(problem=error.problem))
             return
-        talk = _loading(caches)
-        self._move = _Move(handle, talk, SessionLoaded())
-        self._go_on(lambda: next(talk))
+        exchange = _loading(caches)
+        self._move = _Move(handle, exchange, SessionLoaded())
+        self._go_on(lambda: next(exchange))
 
     def put(self) -> None:
         """The part that is due goes on the ring, behind what the scheduler has put there. Raises LinkError."""
@@ -106,7 +106,7 @@ class SessionTransfers:
             self.fail(answer.problem or SessionError("Its layers did not arrive.").problem)
         else:
             came = answer.part
-            self._go_on(lambda: move.talk.send(_expected(asked.part, came)))
+            self._go_on(lambda: move.exchange.send(_expected(asked.part, came)))
 
     def stop(self) -> None:
         """Nobody wants it any more."""
@@ -116,7 +116,7 @@ class SessionTransfers:
         """Give up what is under way, if anything is; nothing of it is left."""
         move, self._move, self._due, self._asked = self._move, None, None, None
         if move:
-            move.talk.close()
+            move.exchange.close()
             if isinstance(move.done, SessionLoaded):
                 self._scheduler.gone(move.handle)
             self._scheduler.unpin(move.handle)
@@ -185,7 +185,7 @@ def chosen(rows: Sequence[CachedPrefix], tokens: Sequence[int], trim_limit: int 
     return best
 
 
-def _saving(path: Path, secret: bytes, session: SessionFile) -> Talk:
+def _saving(path: Path, secret: bytes, session: SessionFile) -> Exchange:
     with writing(path, secret, session) as put:
         for index in range(session.caches):
             data, total = bytearray(), 1
@@ -196,7 +196,7 @@ def _saving(path: Path, secret: bytes, session: SessionFile) -> Talk:
             put(index, data)
 
 
-def _loading(caches: Iterator[tuple[int, bytes]]) -> Talk:
+def _loading(caches: Iterator[tuple[int, bytes]]) -> Exchange:
     for index, data in caches:
         view = memoryview(data)
         for at in range(0, len(data), PART_BYTES):

@@ -161,17 +161,17 @@ class ResumeState(msgspec.Struct, frozen=True, array_like=True):
     lost: tuple[int, ...] = ()
 
 
-_standing = msgspec.msgpack.Decoder(ResumeState)
+_resume_state = msgspec.msgpack.Decoder(ResumeState)
 
 
-def encode_resume_state(standing: ResumeState) -> bytes:
+def encode_resume_state(state: ResumeState) -> bytes:
     """The body of a STANDING frame."""
-    return msgspec.msgpack.encode(standing)
+    return msgspec.msgpack.encode(state)
 
 
 def decode_resume_state(frame: Frame) -> ResumeState:
     """What a STANDING frame says. Raises ProtocolError."""
     try:
-        return _standing.decode(frame.body)
+        return _resume_state.decode(frame.body)
     except UNREADABLE as error:
-        raise ProtocolError("A standing frame does not decode.") from error
+        raise ProtocolError("A resume frame does not decode.") from error

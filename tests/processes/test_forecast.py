@@ -31,7 +31,7 @@ async def learned(demo: Demo) -> Forecast:
     """What is foretold once the answer is evaluated, which is soon after its end."""
     deadline = monotonic() + LEARNED_S
     while not (told := await foretold(demo)).measured:
-        assert monotonic() < deadline, demo.home.paces.read_text()
+        assert monotonic() < deadline, demo.home.throughput.read_text()
         await asyncio.sleep(0.05)
     return told
 
@@ -61,7 +61,7 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(made: Make) 
 
         said = await macluster(demo.home.root, "plan", demo.model)
         assert json.loads(said.stdout)["forecast"]["tokens_per_s"] == pytest.approx(now.tokens_per_s)
-        assert demo.home.paces.stat().st_mode & 0o777 == 0o600
+        assert demo.home.throughput.stat().st_mode & 0o777 == 0o600
 
 
 async def test_macs_are_left_out_also_of_the_plan_that_follows_a_loss(made: Make) -> None:

@@ -33,18 +33,18 @@ class Disk:
 class Log:
     """One file, with the methods of `TokenLog`; a closed one takes nothing any more."""
 
-    def __init__(self, disk: Disk, secret: bytes, opening: AnswerRecord, old: Sequence[Any] = ()) -> None:
-        self.opening, self.records = opening, list(old)
-        self.path = Path(opening.request_id)
+    def __init__(self, disk: Disk, secret: bytes, record: AnswerRecord, old: Sequence[Any] = ()) -> None:
+        self.record, self.records = record, list(old)
+        self.path = Path(record.request_id)
         self.synced, self._unsynced, self._is_closed = len(self.records), 0, False
         self._disk = disk
-        disk.logs[opening.request_id] = self
+        disk.logs[record.request_id] = self
 
     @classmethod
-    def going_on(cls, disk: Disk, secret: bytes, opening: AnswerRecord, tokens: Sequence[int], text: str) -> Log:
+    def going_on(cls, disk: Disk, secret: bytes, record: AnswerRecord, tokens: Sequence[int], text: str) -> Log:
         """In the place of the one of that name."""
-        assert opening.request_id in disk.logs
-        return cls(disk, secret, opening, [*tokens, text])
+        assert record.request_id in disk.logs
+        return cls(disk, secret, record, [*tokens, text])
 
     def append(self, token: int) -> None:
         self._put(token)
@@ -71,11 +71,11 @@ class Log:
 
     def forget(self) -> None:
         self._is_closed = True
-        self._disk.forgotten[self.opening.request_id] = self._disk.logs.pop(self.opening.request_id)
+        self._disk.forgotten[self.record.request_id] = self._disk.logs.pop(self.record.request_id)
 
     def read(self) -> Written:
         """What is known after a crash."""
-        return token_log._sum(self.opening, iter(self.records), 0.0)
+        return token_log._sum(self.record, iter(self.records), 0.0)
 
     def _put(self, record: Any) -> None:
         assert not self._is_closed, "a log is written after its end"

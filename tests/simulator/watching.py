@@ -62,14 +62,14 @@ class Watching:
                 self.world.tell(f"plan {gen} failed: {problem.kind} {problem.what}")
 
     def _began(self, home: Mac, name: str) -> None:
-        opening, tokens = home.disk.logs[name].opening, home.disk.tokens(name)
+        record, tokens = home.disk.logs[name].record, home.disk.tokens(name)
         self.world.tell(f"request {name[:4]} begins behind {len(tokens)}")
         if name not in self.asked:
             request = Request(
                 request_id=name,
-                tokens=opening.prompt,
-                max_tokens=opening.max_tokens,
-                min_tokens=opening.min_tokens,
+                tokens=record.prompt,
+                max_tokens=record.max_tokens,
+                min_tokens=record.min_tokens,
                 eos=sorted(EOS),
             )
             self.asked[name] = Asked(request)

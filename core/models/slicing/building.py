@@ -52,14 +52,14 @@ def build(directory: Path) -> Built:
         )
     headers = read_headers(directory)
     _check_types(headers)
-    watch = _Watch(name_of(directory), headers)
+    tracer = _BuildTracer(name_of(directory), headers)
     try:
-        model, _ = mlx_utils.load_model(directory, lazy=True, get_model_classes=watch.classes)
+        model, _ = mlx_utils.load_model(directory, lazy=True, get_model_classes=tracer.classes)
     except FAILURES as error:
-        raise watch.explained(error) from error
-    # the watching class is in cycles with the watch, which would hold the tensors until they are found
-    object.__setattr__(model, "__class__", watch.family)
-    tensors, watch.tensors = watch.tensors, {}
+        raise tracer.explained(error) from error
+    # the traced class is in cycles with the tracer, which would hold the tensors until they are found
+    object.__setattr__(model, "__class__", tracer.family)
+    tensors, tracer.tensors = tracer.tensors, {}
     return Built(model, tensors, headers)
 
 
@@ -78,7 +78,7 @@ def _check_types(headers: Mapping[str, SafetensorsHeader]) -> None:
                 )
 
 
-class _Watch:
+class _BuildTracer:
     """Follows mlx-lm through the building of one model: a class between its steps and the family's own Model."""
 
     def __init__(self, name: str, headers: Mapping[str, SafetensorsHeader]) -> None:
@@ -90,7 +90,7 @@ class _Watch:
         self._at_fault = "The weights cannot be opened"
 
     def classes(self, config: dict[str, Any]) -> tuple[type[nn.Module], type]:
-        """The family's Model, watched, and its ModelArgs; raises UnsupportedModel where mlx-lm has no such family."""
+        """The family's Model, traced, and its ModelArgs; raises UnsupportedModel where mlx-lm has no such family."""
         self._architecture = config["model_type"]
         try:
             self.family, arguments = mlx_utils._get_classes(config)
@@ -101,9 +101,9 @@ class _Watch:
                 "Choose another model, or wait for a version of macluster that knows it.",
             ) from error
         self._at_fault = f"config.json does not describe a model of the architecture {self._architecture!r}"
-        return self._watched(self.family), arguments
+        return self._traced(self.family), arguments
 
-    def _watched(self, family: type[nn.Module]) -> type[nn.Module]:
+    def _traced(self, family: type[nn.Module]) -> type[nn.Module]:
         def sanitize(model: Any, weights: dict[str, mx.array]) -> Any:
             self.tensors = dict(weights)
             self._at_fault = f"The tensors are not those of the architecture {self._architecture!r}"

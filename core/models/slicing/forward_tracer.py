@@ -109,7 +109,7 @@ class ForwardTracer:
         self._touched: set[int] = set()
         self.embedding: set[int] = set()
         for index, cache in enumerate(caches):
-            self._watch_cache(index, cache)
+            self._trace_cache(index, cache)
 
     @contextmanager
     def on(self, outside: list[tuple[str, nn.Module]], layers: list[nn.Module]) -> Iterator[None]:
@@ -117,16 +117,16 @@ class ForwardTracer:
         self._layers = len(layers)
         before = [(module, type(module)) for _, module in outside] + [(layer, type(layer)) for layer in layers]
         for path, module in outside:
-            self._watch_reads(path, module)
+            self._trace_reads(path, module)
         for index, layer in enumerate(layers):
-            self._watch_calls(index, layer)
+            self._trace_calls(index, layer)
         try:
             yield
         finally:
             for module, cls in before:
                 object.__setattr__(module, "__class__", cls)
 
-    def _watch_reads(self, path: str, module: nn.Module) -> None:
+    def _trace_reads(self, path: str, module: nn.Module) -> None:
         cls = type(module)
 
         def note(key: str, value: Any) -> Any:
@@ -146,7 +146,7 @@ class ForwardTracer:
 
         swap_class(module, __getitem__=get_item, __getattr__=get_attr, get=get)
 
-    def _watch_calls(self, index: int, layer: nn.Module) -> None:
+    def _trace_calls(self, index: int, layer: nn.Module) -> None:
         cls = type(layer)
 
         def call(this: Any, *args: Any, **kwargs: Any) -> Any:
@@ -166,7 +166,7 @@ class ForwardTracer:
 
         swap_class(layer, __call__=call)
 
-    def _watch_cache(self, index: int, cache: Any) -> None:
+    def _trace_cache(self, index: int, cache: Any) -> None:
         cls: Any = type(cache)
 
         def set_item(this: Any, key: int, value: Any) -> None:

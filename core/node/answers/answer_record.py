@@ -14,7 +14,7 @@ from core.requests import AnswerId, ChatRequest, UnfinishedAnswer
 from core.sampling_options import Sampling
 
 
-def opening_of(request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan) -> AnswerRecord:
+def record_of(request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan) -> AnswerRecord:
     """A new answer. Raises UsageError where the context has no room for it."""
     most = _most(prompt, request.max_tokens, request.min_tokens, plan)
     asked = replace(request, sampling=_seeded(request.sampling), max_tokens=most)
@@ -31,7 +31,7 @@ def opening_of(request: ChatRequest, prompt: list[int], eos: Collection[int], pl
 
 def going_on(written: Written, plan: Plan) -> AnswerRecord:
     """The same answer, over the Macs of `plan`. Raises UsageError where the context has no room for it."""
-    old = written.opening
+    old = written.record
     most = _most(old.prompt, old.max_tokens, old.min_tokens, plan)
     if len(written.tokens) >= most < old.max_tokens:
         what = f"{len(old.prompt) + len(written.tokens)} tokens leave no room in a context of {plan.context}."
@@ -43,7 +43,7 @@ def going_on(written: Written, plan: Plan) -> AnswerRecord:
 def chosen(found: list[Written], wanted: AnswerId) -> Written:
     """The newest of `found` whose id begins so. Raises UsageError where there is none."""
     for written in found:
-        if written.opening.request_id.startswith(wanted.request_id):
+        if written.record.request_id.startswith(wanted.request_id):
             return written
     which = f"No unfinished answer has an id that begins with {wanted.request_id!r}."
     what = which if wanted.request_id else "No answer is unfinished."
@@ -53,12 +53,12 @@ def chosen(found: list[Written], wanted: AnswerId) -> Written:
 def unfinished_of(written: Written) -> UnfinishedAnswer:
     """As a person is told of it."""
     return UnfinishedAnswer(
-        request_id=written.opening.request_id,
-        model=written.opening.model,
-        messages=written.opening.messages,
+        request_id=written.record.request_id,
+        model=written.record.model,
+        messages=written.record.messages,
         text=written.text,
         tokens=len(written.tokens),
-        max_tokens=written.opening.max_tokens,
+        max_tokens=written.record.max_tokens,
         at=written.at,
     )
 

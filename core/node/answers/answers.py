@@ -22,7 +22,7 @@ from core.errors import (
     SealError,
 )
 from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
-from core.node.answers.answer_record import chosen, going_on, opening_of, unfinished_of
+from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_old, forget_shared, unfinished
@@ -79,7 +79,7 @@ class Answers:
     @property
     def under_way(self) -> dict[str, tuple[int, int]]:
         """How many tokens the prompt has and how many are written, of each answer, in the order of asking."""
-        return {name: (len(one.opening.prompt), len(one.tokens)) for name, one in self._running.items()}
+        return {name: (len(one.record.prompt), len(one.tokens)) for name, one in self._running.items()}
 
     async def use(self, directory: Path) -> None:
         """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
@@ -97,12 +97,12 @@ class Answers:
             self._check(plan, reading)
             prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
-        opening = opening_of(request, prompt, tokens.eos, plan)
+        record = record_of(request, prompt, tokens.eos, plan)
         try:
-            log = TokenLog(self._folder, self._secret, opening)
+            log = TokenLog(self._folder, self._secret, record)
         except OSError as error:
             raise _unwritable(error) from error
-        accepted = self._begin(RunningAnswer(opening, log, tokens.stream()))
+        accepted = self._begin(RunningAnswer(record, log, tokens.stream()))
         try:
             await asyncio.to_thread(forget_old, self._folder)
         except SealError as error:
@@ -120,17 +120,17 @@ class Answers:
         """
         async with self._old_logs:
             written = chosen(await self._unfinished(), wanted)
-            plan, reading = self._loaded_for(written.opening)
+            plan, reading = self._loaded_for(written.record)
             tokens = await asyncio.shield(reading)
             plan = self._check(plan, reading)
-            opening = going_on(written, plan)
+            record = going_on(written, plan)
             old = (written.tokens, written.text)
             try:
-                log = await asyncio.to_thread(TokenLog.going_on, self._folder, self._secret, opening, *old)
+                log = await asyncio.to_thread(TokenLog.going_on, self._folder, self._secret, record, *old)
             except OSError as error:
                 raise _unwritable(error) from error
             try:
-                running = await asyncio.to_thread(RunningAnswer, opening, log, tokens.stream(), *old)
+                running = await asyncio.to_thread(RunningAnswer, record, log, tokens.stream(), *old)
                 self._check(plan, reading)
             except BaseException:
                 log.close()
@@ -138,13 +138,13 @@ class Answers:
             return self._begin(running)
 
     def _begin(self, running: RunningAnswer) -> RequestAccepted:
-        opening = running.opening
-        self._running[opening.request_id] = running
-        self._bus.publish(RequestStarted(request_id=opening.request_id, prompt_tokens=len(opening.prompt)))
+        record = running.record
+        self._running[record.request_id] = running
+        self._bus.publish(RequestStarted(request_id=record.request_id, prompt_tokens=len(record.prompt)))
         if running.stopped:
             self._break_off(running, running.so_far("stop"))
         self.send()
-        return RequestAccepted(request_id=opening.request_id, prompt_tokens=len(opening.prompt))
+        return RequestAccepted(request_id=record.request_id, prompt_tokens=len(record.prompt))
 
     def send(self) -> None:
         """The ring may be ready now: hand over what waits for that."""
@@ -176,11 +176,11 @@ class Answers:
     async def _unfinished(self) -> list[Written]:
         before = set(self._running)
         found = await asyncio.to_thread(unfinished, self._folder, self._secret)
-        ended = [one for one in found if one.opening.request_id not in before | self._running.keys()]
+        ended = [one for one in found if one.record.request_id not in before | self._running.keys()]
         for one in ended:
-            if not one.opening.keep:  # the node was killed before it could forget it
-                await asyncio.to_thread(forget, self._folder / f"{one.opening.request_id}.mct")
-        return [one for one in ended if one.opening.keep]
+            if not one.record.keep:  # the node was killed before it could forget it
+                await asyncio.to_thread(forget, self._folder / f"{one.record.request_id}.mct")
+        return [one for one in ended if one.record.keep]
 
     def _loaded(self) -> tuple[Plan, asyncio.Future[Tokens]]:
         plan, reading, recovery = self._leader.plan, self._tokens, self._bus.now.recovery
@@ -190,13 +190,13 @@ class Answers:
             raise NotLoaded(recovery.text, recovery.fix or "Ask again when that is over.")
         raise NotLoaded("No model is loaded.")
 
-    def _loaded_for(self, opening: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokens]]:
-        load = f"Load it: `macluster load {opening.model}`."
+    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokens]]:
+        load = f"Load it: `macluster load {record.model}`."
         if self._leader.plan is None and self._bus.now.recovery is None:
-            raise NotLoaded(f"{opening.model}, which began that answer, is not loaded.", load)
+            raise NotLoaded(f"{record.model}, which began that answer, is not loaded.", load)
         plan, reading = self._loaded()
-        if plan.fingerprint != opening.fingerprint:
-            raise NotLoaded(f"{opening.model} began that answer, and {plan.model} is loaded.", load)
+        if plan.fingerprint != record.fingerprint:
+            raise NotLoaded(f"{record.model} began that answer, and {plan.model} is loaded.", load)
         return plan, reading
 
     def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> Plan:
@@ -311,7 +311,7 @@ class Answers:
         if not done.problem:
             self.conversation = running.conversation(text)
         with contextlib.suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem
-            if not running.opening.keep or not (done.problem or self._shunned.isdisjoint(running.macs)):
+            if not running.record.keep or not (done.problem or self._shunned.isdisjoint(running.macs)):
                 running.log.forget()
             elif done.problem:
                 running.log.close()

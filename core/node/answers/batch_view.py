@@ -26,10 +26,10 @@ def _measured(row: BatchRow, running: RunningAnswer) -> BatchRow:
 
 
 def _waiting(running: RunningAnswer) -> BatchRow:
-    opening = running.opening
+    record = running.record
     return BatchRow(
-        request_id=opening.request_id,
-        prompt_tokens=len(opening.prompt),
+        request_id=record.request_id,
+        prompt_tokens=len(record.prompt),
         written=len(running.tokens),
-        max_tokens=opening.max_tokens,
+        max_tokens=record.max_tokens,
     )

@@ -42,11 +42,11 @@ class RunningAnswer:
     """
 
     def __init__(
-        self, opening: AnswerRecord, log: TokenLog, stream: TextSource, written: Sequence[int] = (), shown: str = ""
+        self, record: AnswerRecord, log: TokenLog, stream: TextSource, written: Sequence[int] = (), shown: str = ""
     ) -> None:
-        self.opening, self.log = opening, log
+        self.record, self.log = record, log
         self.tokens = list(written)
-        self.macs = frozenset(opening.macs)
+        self.macs = frozenset(record.macs)
         self.is_handed_over = False
         self.losses = 0
         self.stopped = False
@@ -55,14 +55,14 @@ class RunningAnswer:
         self._asked_at = self._last_at = monotonic()
         self._first_at: float | None = None
         self._stream = stream
-        self._stops = StopTexts(opening.stop)
+        self._stops = StopTexts(record.stop)
         self._shown = shown
         self._ready = "".join(self._read(token) for token in self.tokens)[len(shown) :]
 
     @property
     def request_id(self) -> str:
         """Its name, with every worker."""
-        return self.opening.request_id
+        return self.record.request_id
 
     def hand_over(self) -> Request:
         """What a worker is asked for now."""
@@ -70,10 +70,10 @@ class RunningAnswer:
         self._lives += 1
         return Request(
             request_id=self.request_id,
-            tokens=self.opening.prompt,
-            eos=self.opening.eos,
+            tokens=self.record.prompt,
+            eos=self.record.eos,
             written=list(self.tokens),
-            **self.opening.answer_options,
+            **self.record.answer_options,
         )
 
     def join(self, macs: frozenset[str]) -> None:
@@ -107,7 +107,7 @@ class RunningAnswer:
         return AnswerDone(
             request_id=self.request_id,
             finish_reason=reason,
-            prompt_tokens=len(self.opening.prompt),
+            prompt_tokens=len(self.record.prompt),
             tokens=len(self.tokens),
             ttft_s=self._first_at - self._asked_at if self._first_at else None,
             decode_s=self._last_at - self._first_at if self._first_at else 0.0,
@@ -129,8 +129,8 @@ class RunningAnswer:
     def conversation(self, rest: str) -> EndedConversation:
         """All that was said when it ended; `rest` is the text that was held back until then."""
         answer = Message(role="assistant", content=self._shown + rest)
-        return EndedConversation([*self.opening.prompt, *self.tokens], (*self.opening.messages, answer))
+        return EndedConversation([*self.record.prompt, *self.tokens], (*self.record.messages, answer))
 
     def _read(self, token: int) -> str:
-        text, self.stopped = self._stops.feed("" if token in self.opening.eos else self._stream.add(token))
+        text, self.stopped = self._stops.feed("" if token in self.record.eos else self._stream.add(token))
         return text

@@ -73,7 +73,7 @@ class Written(NamedTuple):
     last record was written, seconds since the epoch.
     """
 
-    opening: AnswerRecord
+    record: AnswerRecord
     tokens: list[int]
     text: str
     macs: frozenset[str]
@@ -90,9 +90,9 @@ class TokenLog:
     raises OSError was not written, and nothing can be after it.
     """
 
-    def __init__(self, folder: Path, secret: bytes, opening: AnswerRecord, suffix: str = ".mct") -> None:
+    def __init__(self, folder: Path, secret: bytes, record: AnswerRecord, suffix: str = ".mct") -> None:
         private_folder(folder, SealError)
-        self.path = folder / f"{opening.request_id}{suffix}"
+        self.path = folder / f"{record.request_id}{suffix}"
         fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
         self._file = os.fdopen(fd, "wb", buffering=0)
         salt = secrets.token_bytes(SALT_BYTES)
@@ -102,7 +102,7 @@ class TokenLog:
         self._failed: OSError | None = None
         try:
             self._put(MAGIC + salt)
-            self._write(opening)
+            self._write(record)
             self._force()
         except OSError:
             with contextlib.suppress(OSError, SealError):
@@ -110,15 +110,15 @@ class TokenLog:
             raise
 
     @classmethod
-    def going_on(cls, folder: Path, secret: bytes, opening: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
+    def going_on(cls, folder: Path, secret: bytes, record: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
         """A log that takes the place of the one of that name once all that is written is in it, on disk; the key of the
         old one is forgotten. The old one stays as it is where this raises OSError, which says that it could not be
         written, or that there is none.
         """
-        path = folder / f"{opening.request_id}.mct"
+        path = folder / f"{record.request_id}.mct"
         old = os.open(path, os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
-            log = cls._beside(folder, secret, opening, tokens, text)
+            log = cls._beside(folder, secret, record, tokens, text)
             try:
                 move(log.path, path)
                 os.pwrite(old, bytes(HEADER_BYTES), 0)
@@ -132,9 +132,9 @@ class TokenLog:
         return log
 
     @classmethod
-    def _beside(cls, folder: Path, secret: bytes, opening: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
-        forget(folder / f"{opening.request_id}.mct.tmp")  # a crash may have left one
-        log = cls(folder, secret, opening, suffix=".mct.tmp")
+    def _beside(cls, folder: Path, secret: bytes, record: AnswerRecord, tokens: Sequence[int], text: str) -> TokenLog:
+        forget(folder / f"{record.request_id}.mct.tmp")  # a crash may have left one
+        log = cls(folder, secret, record, suffix=".mct.tmp")
         try:
             for token in tokens:
                 log._write(token)
@@ -219,28 +219,28 @@ def read_token_log(path: Path, secret: bytes) -> Written:
     if not records:
         raise SealError(f"{path.name} ends before its first record.", DAMAGED)
     try:
-        opening = msgspec.msgpack.decode(records[0], type=AnswerRecord)
-        return _sum(opening, (msgspec.msgpack.decode(r, type=Record) for r in records[1:]), at)
+        record = msgspec.msgpack.decode(records[0], type=AnswerRecord)
+        return _sum(record, (msgspec.msgpack.decode(r, type=Record) for r in records[1:]), at)
     except msgspec.MsgspecError as error:
         raise SealError(f"{path.name} is of another version of macluster.", DAMAGED) from error
 
 
-def _sum(opening: AnswerRecord, records: Iterator[Record], at: float) -> Written:
+def _sum(record: AnswerRecord, records: Iterator[Record], at: float) -> Written:
     tokens: list[int] = []
     shown: list[str] = []
-    macs = set(opening.macs)
+    macs = set(record.macs)
     ended: FinishReason | None = None
-    for record in records:
-        match record:
+    for entry in records:
+        match entry:
             case int():
-                tokens.append(record)
+                tokens.append(entry)
             case str():
-                shown.append(record)
+                shown.append(entry)
             case MacsJoined(macs=more):
                 macs.update(more)
             case AnswerEnd(reason=reason):
                 ended = reason
-    return Written(opening, tokens, "".join(shown), frozenset(macs), ended, at)
+    return Written(record, tokens, "".join(shown), frozenset(macs), ended, at)
 
 
 def unfinished(folder: Path, secret: bytes) -> list[Written]:
@@ -249,7 +249,7 @@ def unfinished(folder: Path, secret: bytes) -> list[Written]:
     for path in folder.glob("*.mct"):
         with contextlib.suppress(SealError):
             written = read_token_log(path, secret)
-            if written.ended is None and written.opening.max_tokens:
+            if written.ended is None and written.record.max_tokens:
                 found.append(written)
     return sorted(found, key=lambda written: written.at, reverse=True)
 

@@ -114,20 +114,20 @@ class PairingSession:
             )
 
     async def finish(
-        self, talk: PairingConnection, comparison: Comparison, *, initiator: bool, timeout_s: float
+        self, connection: PairingConnection, comparison: Comparison, *, initiator: bool, timeout_s: float
     ) -> Member:
         """From the digits to the roster; the peer as a member. Raises PairingError or RosterError."""
-        peer = await self._compare(talk, comparison, timeout_s)
+        peer = await self._compare(connection, comparison, timeout_s)
         mine = card_of(self.identity, self.store.current)
-        await talk.send_note(peer, encode_card(mine))
-        theirs = decode_card(await talk.receive_note(peer))
+        await connection.send_note(peer, encode_card(mine))
+        theirs = decode_card(await connection.receive_note(peer))
         check_certificate(theirs, peer)
         step = decide(mine, theirs, initiator=initiator)
         if step == "join":
-            await self._join(talk, peer, theirs)
+            await self._join(connection, peer, theirs)
         else:
             self.store.adopt(self._next_roster(step, peer, theirs))
-            await self._hand_over(talk, peer)
+            await self._hand_over(connection, peer)
         member = self.store.cluster().roster.member(peer.device_id)
         assert member is not None
         return member
@@ -137,41 +137,41 @@ class PairingSession:
             return found_with(self.identity, self.name, secrets.token_bytes(16), peer, theirs)
         return admit(self.identity, self.store.cluster().roster, peer, theirs)
 
-    async def _compare(self, talk: PairingConnection, comparison: Comparison, timeout_s: float) -> Confirmed:
+    async def _compare(self, connection: PairingConnection, comparison: Comparison, timeout_s: float) -> Confirmed:
         """Ask the person while listening, so that a "no" on the other screen takes the question off this one."""
-        asking = asyncio.ensure_future(self.confirm(replace(comparison.view, address=talk.host)))
-        hearing = asyncio.create_task(talk.read(P4_BYTES, timeout_s, BROKEN_OFF))
+        asking = asyncio.ensure_future(self.confirm(replace(comparison.view, address=connection.host)))
+        reading = asyncio.create_task(connection.read(P4_BYTES, timeout_s, BROKEN_OFF))
         try:
             async with asyncio.timeout(timeout_s):
-                await asyncio.wait({asking, hearing}, return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait({asking, reading}, return_when=asyncio.FIRST_COMPLETED)
                 if not asking.done():
-                    hearing.result()
+                    reading.result()
                 p4, pledge = comparison.confirm(await asking)
-                await talk.write(p4)
-                return pledge.verify(await hearing)
+                await connection.write(p4)
+                return pledge.verify(await reading)
         except TimeoutError as error:
             raise PairingError("The digits were not typed in time.", AGAIN) from error
         finally:
             asking.cancel()
-            hearing.cancel()
-            await asyncio.gather(asking, hearing, return_exceptions=True)
+            reading.cancel()
+            await asyncio.gather(asking, reading, return_exceptions=True)
 
-    async def _hand_over(self, talk: PairingConnection, peer: Confirmed) -> None:
+    async def _hand_over(self, connection: PairingConnection, peer: Confirmed) -> None:
         """P5: the chain of rosters in as many bundles as it takes; the other side answers each with its epoch."""
         has, goal = 0, self.store.cluster().roster.epoch
         while has < goal:
-            await talk.send_note(peer, self.store.bundle(has))
-            note = await talk.receive_note(peer)
+            await connection.send_note(peer, self.store.bundle(has))
+            note = await connection.receive_note(peer)
             if len(note) != _EPOCH.size or _EPOCH.unpack(note)[0] <= has:
                 raise PairingError("The other Mac did not accept the roster.")
             (has,) = _EPOCH.unpack(note)
 
-    async def _join(self, talk: PairingConnection, peer: Confirmed, theirs: Card) -> None:
+    async def _join(self, connection: PairingConnection, peer: Confirmed, theirs: Card) -> None:
         """P5 on the other side. Nothing is kept before the whole chain holds and names both Macs."""
         newest: Roster | None = None
         bundles: list[bytes] = []
         while True:
-            bundle = await talk.receive_note(peer)
+            bundle = await connection.receive_note(peer)
             offered, before = decode_bundle(bundle), newest
             for roster in offered.rosters:
                 newest = accept(newest, roster)
@@ -180,11 +180,11 @@ class PairingSession:
             bundles.append(bundle)
             if newest.stand == offered.stand:
                 break
-            await talk.send_note(peer, _EPOCH.pack(newest.epoch))
+            await connection.send_note(peer, _EPOCH.pack(newest.epoch))
         check_joined(newest, self.identity, peer, theirs)
         for bundle in bundles:
             self.store.adopt(bundle)
-        await talk.send_note(peer, _EPOCH.pack(newest.epoch))
+        await connection.send_note(peer, _EPOCH.pack(newest.epoch))
 
 
 async def offer_pairing(
@@ -202,19 +202,19 @@ async def offer_pairing(
     that the person typed from the other screen within `timeout_s`; it is not called for another Mac than the `chosen`
     one. Raises PairingError or RosterError, and then nothing was kept.
     """
-    desk = PairingSession(identity, name, store, confirm, chosen)
+    session = PairingSession(identity, name, store, confirm, chosen)
     try:
         async with asyncio.timeout(MESSAGE_S):
             reader, writer = await asyncio.open_connection(host, port)
     except OSError as error:
         raise PairingError(f"{host} port {port} cannot be reached for pairing.", READY) from error
-    talk = PairingConnection(reader, writer)
+    connection = PairingConnection(reader, writer)
     try:
         offer = Offer(identity, name, secrets.token_bytes)
-        await talk.write(offer.commit)
-        p3, comparison = offer.reveal(await talk.reveal())
-        desk.check_chosen(comparison.view)
-        await talk.write(p3)
-        return await desk.finish(talk, comparison, initiator=True, timeout_s=timeout_s)
+        await connection.write(offer.commit)
+        p3, comparison = offer.reveal(await connection.reveal())
+        session.check_chosen(comparison.view)
+        await connection.write(p3)
+        return await session.finish(connection, comparison, initiator=True, timeout_s=timeout_s)
     finally:
         writer.close()

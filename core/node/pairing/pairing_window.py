@@ -23,9 +23,9 @@ class PairingServer:
     whatever result: whoever wants to try again asks the person again.
     """
 
-    def __init__(self, desk: PairingSession, window: Window) -> None:
+    def __init__(self, session: PairingSession, window: Window) -> None:
         loop = asyncio.get_running_loop()
-        self._desk, self._window, self._clock = desk, window, loop.time
+        self._session, self._window, self._clock = session, window, loop.time
         self._calls: set[asyncio.Task[None]] = set()
         self._busy = self._was_asked = False
         self._server: asyncio.Server | None = None
@@ -94,10 +94,12 @@ class PairingServer:
             writer.close()
             self._calls.discard(call)
 
-    async def _serve(self, talk: PairingConnection) -> None:
+    async def _serve(self, connection: PairingConnection) -> None:
         """Whoever knocks costs nothing but this connection; an attempt is counted, and is the only one at its time."""
         try:
-            answer = PairingAnswer(self._desk.identity, self._desk.name, secrets.token_bytes, await talk.read(P1_BYTES))
+            answer = PairingAnswer(
+                self._session.identity, self._session.name, secrets.token_bytes, await connection.read(P1_BYTES)
+            )
             if self._busy:
                 raise PairingError("Another Mac is being paired.")
             self._window.admit(self._clock())
@@ -105,7 +107,7 @@ class PairingServer:
             return
         self._busy = True
         try:
-            member = await self._attempt(talk, answer)
+            member = await self._attempt(connection, answer)
         except MaclusterError as error:
             self._last = PairingError(error.what, error.fix)
             if self._window.is_spent and not self._was_asked:
@@ -119,14 +121,14 @@ class PairingServer:
         finally:
             self._busy = False
 
-    async def _attempt(self, talk: PairingConnection, answer: PairingAnswer) -> Member:
-        await talk.write(answer.reveal)
-        comparison = answer.check(await talk.reveal())
-        self._desk.check_chosen(comparison.view)
+    async def _attempt(self, connection: PairingConnection, answer: PairingAnswer) -> Member:
+        await connection.write(answer.reveal)
+        comparison = answer.check(await connection.reveal())
+        self._session.check_chosen(comparison.view)
         self._was_asked = True
         self._last = PairingError("The digits were not typed in time.", "Start pairing again on both Macs.")
         left = self._window.closes_at - self._clock()
-        return await self._desk.finish(talk, comparison, initiator=False, timeout_s=left)
+        return await self._session.finish(connection, comparison, initiator=False, timeout_s=left)
 
 
 async def serve_pairing(

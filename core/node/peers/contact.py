@@ -24,8 +24,8 @@ class ContactChanged(Signal, frozen=True):
 class Contact:
     """A Mac that is linked and what it has told us."""
 
-    def __init__(self, line: RekeyedLink) -> None:
-        self.line = line
+    def __init__(self, rekeyed: RekeyedLink) -> None:
+        self.rekeyed = rekeyed
         self.since = self.changed_at = self.renew_at = monotonic()
         self.attempts = 0
         self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
@@ -37,7 +37,7 @@ class Contact:
     @property
     def link(self) -> ControlLink:
         """Where to send to it."""
-        return self.line.link
+        return self.rekeyed.link
 
     def timed(self, rtt_s: float) -> None:
         """A ping came back after `rtt_s` seconds."""

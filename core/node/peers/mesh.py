@@ -122,7 +122,7 @@ class Mesh:
         await asyncio.gather(*self._running, return_exceptions=True)
         await self.dialling.stop()
         for contact in contacts:
-            contact.line.close()
+            contact.rekeyed.close()
         if self._server:
             await self._server.wait_closed()
         if self._open:
@@ -177,51 +177,51 @@ class Mesh:
         return True
 
     async def _accepted(self, link: ControlLink) -> None:
-        self._add(self._line(link, dialled=False))
+        self._add(self._rekeyed(link, dialled=False))
 
     def _reached(self, link: ControlLink) -> None:
-        self._add(self._line(link, dialled=True))
+        self._add(self._rekeyed(link, dialled=True))
 
-    def _line(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
+    def _rekeyed(self, link: ControlLink, *, dialled: bool) -> RekeyedLink:
         """A new link, from here on waited for at the end."""
         task = self._tasks.spawn("The end of a link", link.wait_closed())
         self._open.add(task)
         task.add_done_callback(self._open.discard)
         return RekeyedLink(link, dialled=dialled)
 
-    def _add(self, line: RekeyedLink) -> None:
-        """Keep one line a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
-        end of the standing one: with RESUME it is a new key, without it that node was started anew.
+    def _add(self, rekeyed: RekeyedLink) -> None:
+        """Keep one link a pair. Where two dials crossed, the one of the lower device id wins; a later one waits for the
+        end of the one that is there: with RESUME it is a new key, without it that node was started anew.
         """
-        device_id, contact = text_id(line.link.peer_id), Contact(line)
-        standing = self.contacts.get(device_id)
-        full = not standing and len(self.contacts) >= MAX_CONTROL_LINKS
+        device_id, contact = text_id(rekeyed.link.peer_id), Contact(rekeyed)
+        known = self.contacts.get(device_id)
+        full = not known and len(self.contacts) >= MAX_CONTROL_LINKS
         if full or self._is_over or not self._may_link(contact):
-            line.close()
+            rekeyed.close()
             return
-        if standing:
-            if standing.line.dialled == line.dialled or contact.since - standing.since > SHORT_S:
-                standing.line.set_aside(line)
-                standing.changed_at = contact.since
+        if known:
+            if known.rekeyed.dialled == rekeyed.dialled or contact.since - known.since > SHORT_S:
+                known.rekeyed.set_aside(rekeyed)
+                known.changed_at = contact.since
                 return
-            if (self._identity.text_id < device_id) != line.dialled:
-                line.close()
+            if (self._identity.text_id < device_id) != rekeyed.dialled:
+                rekeyed.close()
                 return
-            standing.line.close()
+            known.rekeyed.close()
         self.contacts[device_id] = contact
         self._liveness.add(device_id, contact.since)
         self.dialling.linked(device_id)
         self._spawn("The reader of a link", self._listen(device_id, contact))
 
     def _renewed(self, link: ControlLink) -> None:
-        """A link that was dialled because the keys of the standing one are worn."""
-        contact, line = self.contacts.get(text_id(link.peer_id)), self._line(link, dialled=True)
-        if contact and contact.line.dialled and not contact.line.is_renewing:
+        """A link that was dialled because the keys of the one that is there are worn."""
+        contact, rekeyed = self.contacts.get(text_id(link.peer_id)), self._rekeyed(link, dialled=True)
+        if contact and contact.rekeyed.dialled and not contact.rekeyed.is_renewing:
             with suppress(LinkError):  # it ended at this very moment: then this one comes after it
-                contact.line.renew(link)
+                contact.rekeyed.renew(link)
                 contact.changed_at, contact.attempts = monotonic(), 0
                 return
-        self._add(line)
+        self._add(rekeyed)
 
     def _may_link(self, contact: Contact) -> bool:
         """By the newest roster, which may have come while the two were still shaking hands."""
@@ -241,7 +241,7 @@ class Mesh:
                 await self._send_roster(contact)
             await contact.link.send(*to_frame(Ping(sent=monotonic())))
             while True:
-                kind, body = await contact.line.recv()
+                kind, body = await contact.rekeyed.recv()
                 self._liveness.note_sign(device_id, monotonic())
                 await self._handle(device_id, contact, kind, body)
         except LinkError as error:
@@ -253,8 +253,8 @@ class Mesh:
 
     async def _ended(self, device_id: str, contact: Contact, what: str) -> None:
         is_current = self.contacts.get(device_id) is contact
-        aside = contact.line.take_aside() if is_current else None
-        contact.line.close()
+        aside = contact.rekeyed.take_aside() if is_current else None
+        contact.rekeyed.close()
         if is_current:
             del self.contacts[device_id]
             self._liveness.remove(device_id)
@@ -327,14 +327,14 @@ class Mesh:
 
     def _renew(self, device_id: str, contact: Contact, now: float) -> None:
         """See to new keys where they are worn; whoever has begun with others and does not go on is not waited for."""
-        line, is_late = contact.line, now - contact.changed_at > RESUME_S
-        if line.is_renewing:
+        rekeyed, is_late = contact.rekeyed, now - contact.changed_at > RESUME_S
+        if rekeyed.is_renewing:
             if is_late:
                 self._spawn("The end of a link", self._ended(device_id, contact, "It did not switch to new keys."))
             return
         if is_late:
-            line.drop_aside()
-        if line.dialled and line.link.needs_new_keys(self._key_limits) and now >= contact.renew_at:
+            rekeyed.drop_aside()
+        if rekeyed.dialled and rekeyed.link.needs_new_keys(self._key_limits) and now >= contact.renew_at:
             contact.renew_at = now + RENEW_S[min(contact.attempts, len(RENEW_S) - 1)]
             contact.attempts += 1
             self.dialling.renew(device_id, self._renewed)

@@ -23,17 +23,17 @@ def said(*tokens: int, answer: int = 3) -> Request:
     return Request(request_id="a", tokens=[*tokens], max_tokens=answer)
 
 
-def parking(*parked: Sequence[int], rows: int = 8, context: int = 100, trim_limit: int | None = None) -> PrefixCache:
+def cache_of(*parked: Sequence[int], rows: int = 8, context: int = 100, trim_limit: int | None = None) -> PrefixCache:
     """Rows under the handles 1, 2, ..., the last one parked last."""
     handles = count(1)
-    lot = PrefixCache(rows, context, trim_limit, handles)
+    cache = PrefixCache(rows, context, trim_limit, handles)
     for tokens in parked:
-        assert lot.park(next(handles), tuple(tokens), 0) == []
-    return lot
+        assert cache.park(next(handles), tuple(tokens), 0) == []
+    return cache
 
 
-def handles_of(lot: PrefixCache) -> list[int]:
-    return [parked.handle for parked in lot.rows]
+def handles_of(cache: PrefixCache) -> list[int]:
+    return [parked.handle for parked in cache.rows]
 
 
 # what two rows have in common
@@ -77,9 +77,9 @@ def test_long_rows_differ_where_they_do(at: int) -> None:
 def test_what_a_prompt_takes(
     trim_limit: int | None, prompt: tuple[int, ...], ops: list[Op], handle: int, reused: int
 ) -> None:
-    lot = parking(TEN, trim_limit=trim_limit)
-    assert lot.open(said(*prompt), 0) == (ops, handle, reused)
-    assert handles_of(lot) == ([] if handle == 1 else [1])
+    cache = cache_of(TEN, trim_limit=trim_limit)
+    assert cache.open(said(*prompt), 0) == (ops, handle, reused)
+    assert handles_of(cache) == ([] if handle == 1 else [1])
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_what_a_prompt_takes(
     ],
 )
 def test_which_row_is_reused(parked: list[tuple[int, ...]], reused: int, source: int) -> None:
-    ops, handle, common = parking(*parked).open(said(*TEN), 0)
+    ops, handle, common = cache_of(*parked).open(said(*TEN), 0)
     assert common == reused
     assert source == next((op.of for op in ops if isinstance(op, Copy)), handle)
 
@@ -102,41 +102,41 @@ def test_which_row_is_reused(parked: list[tuple[int, ...]], reused: int, source:
     st.sampled_from([None, 0, 7]),
 )
 def test_as_much_is_reused_as_can_be(parked: list[list[int]], prompt: list[int], trim_limit: int | None) -> None:
-    lot = PrefixCache(8, 1000, trim_limit, count(100))
+    cache = PrefixCache(8, 1000, trim_limit, count(100))
     for handle, tokens in enumerate(parked):
-        lot.park(handle, tuple(tokens), 0)
+        cache.park(handle, tuple(tokens), 0)
     possible = [
         n
         for tokens in parked
         for n in range(4, len(prompt))
-        if tokens[:n] == prompt[:n] and (n == len(tokens) or lot.can_trim(len(tokens)))
+        if tokens[:n] == prompt[:n] and (n == len(tokens) or cache.can_trim(len(tokens)))
     ]
-    assert lot.open(said(*prompt), 0).reused == max((n for n in possible if n <= len(prompt) - 1), default=0)
+    assert cache.open(said(*prompt), 0).reused == max((n for n in possible if n <= len(prompt) - 1), default=0)
 
 
 # who makes room
 
 
 def test_the_least_recently_used_rows_make_room_for_what_runs() -> None:
-    lot = parking([1] * 10, [2] * 10, [3] * 10, context=30)
-    assert lot.open(said(*[1] * 5, 9, answer=3), 0).ops == [Drop(2), Copy(4, 1), Trim(4, 5)]
-    assert handles_of(lot) == [3, 1], "what was used goes last"
-    assert lot.open(said(9, 9, answer=8), 9).ops == [Drop(3), New(5)]
-    assert handles_of(lot) == [1]
+    cache = cache_of([1] * 10, [2] * 10, [3] * 10, context=30)
+    assert cache.open(said(*[1] * 5, 9, answer=3), 0).ops == [Drop(2), Copy(4, 1), Trim(4, 5)]
+    assert handles_of(cache) == [3, 1], "what was used goes last"
+    assert cache.open(said(9, 9, answer=8), 9).ops == [Drop(3), New(5)]
+    assert handles_of(cache) == [1]
 
 
 def test_a_row_that_leaves_no_room_for_its_copy_is_taken_over() -> None:
-    lot = parking([1] * 10, [2] * 20, context=30)
-    assert lot.open(said(*[1] * 5, 9, answer=20), 0) == ([Drop(2), Trim(1, 5)], 1, 5)
-    assert handles_of(lot) == []
-    lot = parking([1] * 10, context=30, trim_limit=0)
-    assert lot.open(said(*[1] * 10, 9, answer=20), 0) == ([], 1, 10)
+    cache = cache_of([1] * 10, [2] * 20, context=30)
+    assert cache.open(said(*[1] * 5, 9, answer=20), 0) == ([Drop(2), Trim(1, 5)], 1, 5)
+    assert handles_of(cache) == []
+    cache = cache_of([1] * 10, context=30, trim_limit=0)
+    assert cache.open(said(*[1] * 10, 9, answer=20), 0) == ([], 1, 10)
 
 
 def test_there_are_no_more_parked_rows_than_rows_that_run() -> None:
-    lot = parking([1] * 4, [2] * 4, rows=2)
-    assert lot.park(7, (3,) * 4, 0) == [Drop(1)]
-    assert handles_of(lot) == [2, 7]
+    cache = cache_of([1] * 4, [2] * 4, rows=2)
+    assert cache.park(7, (3,) * 4, 0) == [Drop(1)]
+    assert handles_of(cache) == [2, 7]
 
 
 @pytest.mark.parametrize(
@@ -149,52 +149,52 @@ def test_there_are_no_more_parked_rows_than_rows_that_run() -> None:
     ],
 )
 def test_what_is_not_parked_costs_no_other_its_place(tokens: list[int], running: int) -> None:
-    lot = parking([1] * 10, [2] * 10, context=30)
-    assert lot.park(7, tuple(tokens), running) == [Drop(7)]
-    assert lot.snapshot(7, tuple(tokens), running) == []
-    assert sorted(handles_of(lot)) == [1, 2]
+    cache = cache_of([1] * 10, [2] * 10, context=30)
+    assert cache.park(7, tuple(tokens), running) == [Drop(7)]
+    assert cache.snapshot(7, tuple(tokens), running) == []
+    assert sorted(handles_of(cache)) == [1, 2]
 
 
 def test_what_is_pinned_stays_as_it_is_and_what_runs_waits_for_it() -> None:
-    lot = parking(TEN, [2] * 10, context=30)
-    lot.pin(1)
-    lot.pin(1)
-    lot.unpin(1)
-    assert lot.open(said(*TEN, 7, answer=4), 0) == ([Drop(2), Copy(3, 1)], 3, 10)
-    assert [lot.fits(said(*[9] * size), 15) for size in (2, 3)] == [True, False]
-    assert not lot.fits(said(*[9] * 50), 0), "alone it would run, but it is not alone"
-    lot.unpin(1)
-    assert lot.fits(said(*[9] * 50), 0)
-    assert lot.open(said(*TEN, 7, answer=4), 0) == ([], 1, 10)
+    cache = cache_of(TEN, [2] * 10, context=30)
+    cache.pin(1)
+    cache.pin(1)
+    cache.unpin(1)
+    assert cache.open(said(*TEN, 7, answer=4), 0) == ([Drop(2), Copy(3, 1)], 3, 10)
+    assert [cache.fits(said(*[9] * size), 15) for size in (2, 3)] == [True, False]
+    assert not cache.fits(said(*[9] * 50), 0), "alone it would run, but it is not alone"
+    cache.unpin(1)
+    assert cache.fits(said(*[9] * 50), 0)
+    assert cache.open(said(*TEN, 7, answer=4), 0) == ([], 1, 10)
     with pytest.raises(KeyError):
-        lot.pin(1)
-    lot.unpin(1)
+        cache.pin(1)
+    cache.unpin(1)
 
 
 def test_a_row_from_elsewhere_is_of_use_once_it_is_settled() -> None:
-    lot = parking([1] * 20, context=30)
-    parked, ops = lot.hold(TEN, 5)
+    cache = cache_of([1] * 20, context=30)
+    parked, ops = cache.hold(TEN, 5)
     assert (parked, ops) == (CachedPrefix(2, TEN), [Drop(1), Restore(2, 10)])
-    assert handles_of(lot) == []
-    assert lot.open(said(*TEN, 7), 5).reused == 0
-    assert not lot.fits(said(*[9] * 13), 5)
+    assert handles_of(cache) == []
+    assert cache.open(said(*TEN, 7), 5).reused == 0
+    assert not cache.fits(said(*[9] * 13), 5)
     with pytest.raises(Busy, match="leaves no memory"):
-        lot.hold(TEN, 11)
-    lot.settle(2)
-    lot.settle(2)
-    assert lot.rows == (parked,)
-    assert lot.open(said(*TEN, 7), 5).reused == 10
+        cache.hold(TEN, 11)
+    cache.settle(2)
+    cache.settle(2)
+    assert cache.rows == (parked,)
+    assert cache.open(said(*TEN, 7), 5).reused == 10
 
 
 def test_what_is_given_up_is_as_if_it_had_never_been() -> None:
-    lot = parking(TEN)
-    parked, _ = lot.hold((2,) * 10, 0)
-    lot.pin(1)
-    assert lot.lose({1, parked.handle, 77}) == [Drop(1), Drop(parked.handle)]
-    lot.settle(parked.handle)
-    lot.unpin(1)
-    assert lot.rows == ()
-    assert lot.fits(said(*[9] * 500), 0)
+    cache = cache_of(TEN)
+    parked, _ = cache.hold((2,) * 10, 0)
+    cache.pin(1)
+    assert cache.lose({1, parked.handle, 77}) == [Drop(1), Drop(parked.handle)]
+    cache.settle(parked.handle)
+    cache.unpin(1)
+    assert cache.rows == ()
+    assert cache.fits(said(*[9] * 500), 0)
 
 
 # over a ring

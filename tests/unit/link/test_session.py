@@ -48,7 +48,7 @@ def fixed(*values: bytes) -> Callable[[int], bytes]:
     return lambda length: queue.pop(0)
 
 
-def vector() -> tuple[Dialler, LinkSession, LinkSession]:
+def vector() -> tuple[Acceptor, LinkSession, LinkSession]:
     a, b = Key(1, b"certA"), Key(2, b"certB")
     group = Cluster(VectorRoster(), {})  # type: ignore[arg-type]
 
@@ -60,17 +60,19 @@ def vector() -> tuple[Dialler, LinkSession, LinkSession]:
     dialler = Dialler(a, group, as_member(b), Kind.DATA, b"certB", fixed(b"\x03" * 32, b"a" * 16))  # type: ignore[arg-type]
     acceptor = Acceptor(b, group, as_member(a), Kind.DATA, b"certA", fixed(b"\x04" * 32, b"b" * 16))  # type: ignore[arg-type]
     auth, session_a = dialler.finish(acceptor.reply(dialler.hello))
-    return dialler, session_a, acceptor.finish(auth)
+    assert len(dialler.hello) == 152
+    return acceptor, session_a, acceptor.finish(auth)
 
 
 def test_the_specifications_vector_of_handshake_and_keys() -> None:
-    dialler, a, b = vector()
+    acceptor, a, b = vector()
     assert b.peer_id.hex() == "21858474e8d6354f7bc873c7fdac405a"
-    assert dialler._th.hex() == "eb9fcf0a239e16c1ad905748038911e791597d3b7364dcbcbbd693a113bbcf5d"
+    assert acceptor._agreed
+    assert acceptor._agreed.transcript_hash.hex() == "eb9fcf0a239e16c1ad905748038911e791597d3b7364dcbcbbd693a113bbcf5d"
     assert a.sid.hex() == b.sid.hex() == "8658aeb8b2a406f55b65578ef51decdd"
     assert a.send_key.hex() == "a348f6d5cb77cd099ca18cb675cca0aa93576f6af6bab715fb9e72820f41ad69"
     assert (a.send_key, a.recv_key) == (b.recv_key, b.send_key)
-    assert len(dialler.hello) == 152
+    assert len(acceptor.hello) == 152
 
 
 def test_the_specifications_vector_of_header_and_seal() -> None:

@@ -79,7 +79,7 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
     assert not desk.bus.now.running
     progress = Progress(task="prefill", request_id=two.request_id, done=3, total=4, unit="tokens")
     assert [event for event in desk.bus.events if isinstance(event, Progress)] == [progress]
-    opening = AnswerRecord(
+    record = AnswerRecord(
         request_id=one.request_id,
         model="toy",
         fingerprint="f" * 64,
@@ -92,7 +92,7 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
         eos=one.eos,
         raw=True,
     )
-    assert desk.logged(one) == (opening, [*first, *tokens.eos])
+    assert desk.logged(one) == (record, [*first, *tokens.eos])
     assert desk.logged(two)[1] == second
     assert (desk.log_of(one).ended, desk.log_of(two).ended) == ("stop", None)
     assert desk.log_of(one).text == TEXT

@@ -36,7 +36,7 @@ PROMPT = [101, 70_001, 70_002, 70_003, 70_004, 102]
 TOKENS = [0, 5, 300, 70_005, 2**31]
 
 
-def opening(request_id: str = "ab" * 16) -> AnswerRecord:
+def answer_record(request_id: str = "ab" * 16) -> AnswerRecord:
     return AnswerRecord(
         request_id=request_id,
         model="canary-model",
@@ -54,7 +54,7 @@ def opening(request_id: str = "ab" * 16) -> AnswerRecord:
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    log = TokenLog(tmp_path / "tokens", SECRET, opening())
+    log = TokenLog(tmp_path / "tokens", SECRET, answer_record())
     for token in TOKENS:
         log.append(token)
     log.close()
@@ -63,10 +63,10 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("count", [0, 1, 16, 40])
 def test_what_was_written_is_read_even_before_it_is_closed(tmp_path: Path, count: int) -> None:
-    log = TokenLog(tmp_path, SECRET, opening())
+    log = TokenLog(tmp_path, SECRET, answer_record())
     for token in range(count):
         log.append(token)
-    assert read_token_log(log.path, SECRET)[:2] == (opening(), list(range(count)))
+    assert read_token_log(log.path, SECRET)[:2] == (answer_record(), list(range(count)))
     log.close()
 
 
@@ -78,9 +78,9 @@ def test_a_cut_leaves_a_prefix_or_says_so(path: Path) -> None:
         try:
             asked, tokens = read_token_log(path, SECRET)[:2]
         except SealError:
-            assert not kept, "once the opening is whole, a cut never costs the file"
+            assert not kept, "once the first record is whole, a cut never costs the file"
             continue
-        assert (asked, tokens) == (opening(), TOKENS[: len(tokens)])
+        assert (asked, tokens) == (answer_record(), TOKENS[: len(tokens)])
         kept.add(len(tokens))
     assert kept == set(range(len(TOKENS)))
 
@@ -94,14 +94,14 @@ def test_a_flipped_byte_never_changes_a_token(path: Path) -> None:
         except SealError:
             continue
         # a length that grew reads as a cut: the rest is missing, nothing is false
-        assert asked == opening()
+        assert asked == answer_record()
         assert tokens == TOKENS[: len(tokens)] != TOKENS
 
 
 def test_records_of_another_secret_or_another_file_are_refused(path: Path, tmp_path: Path) -> None:
     with pytest.raises(SealError, match="changed"):
         read_token_log(path, b"t" * 32)
-    other = TokenLog(tmp_path, SECRET, opening("cd" * 16))
+    other = TokenLog(tmp_path, SECRET, answer_record("cd" * 16))
     other.close()
     other.path.write_bytes(other.path.read_bytes()[:36] + path.read_bytes()[36:])
     with pytest.raises(SealError, match="changed"):
@@ -123,12 +123,12 @@ def test_only_this_user_can_read_it_and_no_file_is_written_over(path: Path, tmp_
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     before = path.read_bytes()
     with pytest.raises(FileExistsError):
-        TokenLog(path.parent, SECRET, opening())
+        TokenLog(path.parent, SECRET, answer_record())
     assert path.read_bytes() == before
     target = tmp_path / "elsewhere"
     (path.parent / f"{'ef' * 16}.mct").symlink_to(target)
     with pytest.raises(FileExistsError):
-        TokenLog(path.parent, SECRET, opening("ef" * 16))
+        TokenLog(path.parent, SECRET, answer_record("ef" * 16))
     assert not target.exists()
 
 
@@ -137,13 +137,14 @@ def test_the_bytes_are_those_of_the_format(path: Path) -> None:
     key = ChaCha20Poly1305(HKDF(SHA256(), 32, data[4:36], b"macluster/1 token log").derive(SECRET))
     length = int.from_bytes(data[36:40], "little")
     assert (
-        msgspec.msgpack.decode(key.decrypt(bytes(12), data[40 : 40 + length], b"MCT1"), type=AnswerRecord) == opening()
+        msgspec.msgpack.decode(key.decrypt(bytes(12), data[40 : 40 + length], b"MCT1"), type=AnswerRecord)
+        == answer_record()
     )
 
 
 def test_forgetting_deletes_the_log_and_its_key(tmp_path: Path) -> None:
     """A hard link stands for what a disk keeps of a deleted file."""
-    log = TokenLog(tmp_path / "tokens", SECRET, opening())
+    log = TokenLog(tmp_path / "tokens", SECRET, answer_record())
     log.append(1)
     os.link(log.path, tmp_path / "kept by the disk")
     log.forget()
@@ -162,7 +163,7 @@ def test_a_log_that_is_a_link_or_open_to_others_is_refused_with_the_cure(path: P
     assert "chmod 600" in caught.value.fix
     path.parent.chmod(0o755)
     with pytest.raises(SealError, match="Other users"):
-        TokenLog(path.parent, SECRET, opening("cd" * 16))
+        TokenLog(path.parent, SECRET, answer_record("cd" * 16))
 
 
 def test_an_answer_that_is_older_than_its_sampling_still_tells_who_took_part(tmp_path: Path) -> None:
@@ -186,7 +187,7 @@ def test_a_full_disk_leaves_no_half_of_a_log(tmp_path: Path) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))
     try:
         with pytest.raises(OSError, match="File too large"):
-            TokenLog(tmp_path / "tokens", SECRET, opening())
+            TokenLog(tmp_path / "tokens", SECRET, answer_record())
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list((tmp_path / "tokens").iterdir())
@@ -217,7 +218,7 @@ def put(log: TokenLog, records: Sequence[Record]) -> None:
 @given(records=st.lists(RECORDS, max_size=12), data=st.data())
 def test_any_cut_of_any_records_gives_what_is_before_it(records: list[Record], data: st.DataObject) -> None:
     with TemporaryDirectory() as folder:
-        log = TokenLog(Path(folder) / "tokens", SECRET, opening())
+        log = TokenLog(Path(folder) / "tokens", SECRET, answer_record())
         sizes = [log.path.stat().st_size]
         for record in records:
             put(log, [record])
@@ -237,7 +238,7 @@ def test_any_cut_of_any_records_gives_what_is_before_it(records: list[Record], d
 
 def test_what_has_not_ended_is_unfinished_and_the_newest_comes_first(tmp_path: Path) -> None:
     for number, reason in enumerate((None, "stop", None, "cancelled", None)):
-        log = TokenLog(tmp_path, SECRET, opening(f"{number}" * 32))
+        log = TokenLog(tmp_path, SECRET, answer_record(f"{number}" * 32))
         log.append(number)
         log.close(reason)  # type: ignore[arg-type]
         os.utime(log.path, (number, number))
@@ -250,7 +251,7 @@ def test_what_has_not_ended_is_unfinished_and_the_newest_comes_first(tmp_path: P
 def test_a_mac_that_comes_later_takes_part_before_it_sees_a_thing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = TokenLog(tmp_path, SECRET, opening())
+    log = TokenLog(tmp_path, SECRET, answer_record())
     log.append(1)
     forced: list[int] = []
     monkeypatch.setattr(os, "fsync", forced.append)
@@ -265,7 +266,7 @@ def test_a_mac_that_comes_later_takes_part_before_it_sees_a_thing(
 def test_it_is_forced_to_disk_every_16_tokens_when_asked_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    log = TokenLog(tmp_path, SECRET, opening())
+    log = TokenLog(tmp_path, SECRET, answer_record())
     forced: list[int] = []
     monkeypatch.setattr(os, "fsync", lambda fd: forced.append(log._records))
     for token in range(20):
@@ -284,14 +285,14 @@ def test_going_on_takes_the_place_of_the_old_log_and_forgets_its_key(path: Path,
         cut.write(b"half a record")
     salt = path.read_bytes()[4:36]
     path.with_suffix(".mct.tmp").write_bytes(b"what a crash left")
-    log = TokenLog.going_on(path.parent, SECRET, opening(), TOKENS, "so far")
+    log = TokenLog.going_on(path.parent, SECRET, answer_record(), TOKENS, "so far")
     assert [each.name for each in path.parent.iterdir()] == [path.name] == [log.path.name]
     assert path.read_bytes()[4:36] not in (salt, bytes(32))
     log.append(9)
     log.say(", and more")
     log.close("length")
     written = read_token_log(path, SECRET)
-    assert written[:3] == (opening(), [*TOKENS, 9], "so far, and more")
+    assert written[:3] == (answer_record(), [*TOKENS, 9], "so far, and more")
     assert written.ended == "length"
     with pytest.raises(SealError, match="not a token log"):
         read_token_log(tmp_path / "kept by the disk", SECRET)
@@ -300,7 +301,7 @@ def test_going_on_takes_the_place_of_the_old_log_and_forgets_its_key(path: Path,
 def test_going_on_with_what_is_not_there_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "tokens").mkdir(mode=0o700)
     with pytest.raises(FileNotFoundError):
-        TokenLog.going_on(tmp_path / "tokens", SECRET, opening(), TOKENS, "")
+        TokenLog.going_on(tmp_path / "tokens", SECRET, answer_record(), TOKENS, "")
     assert not list((tmp_path / "tokens").iterdir())
 
 
@@ -311,7 +312,7 @@ def test_a_disk_that_fills_while_it_is_gone_on_with_leaves_the_old_log_whole(pat
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, hard))
     try:
         with suppress(OSError):
-            TokenLog.going_on(path.parent, SECRET, opening(), TOKENS * 9, "")
+            TokenLog.going_on(path.parent, SECRET, answer_record(), TOKENS * 9, "")
             raise AssertionError("the room is not scarce")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
@@ -320,7 +321,7 @@ def test_a_disk_that_fills_while_it_is_gone_on_with_leaves_the_old_log_whole(pat
 
 
 def test_nothing_is_written_behind_a_record_that_was_not(tmp_path: Path) -> None:
-    log = TokenLog(tmp_path, SECRET, opening())
+    log = TokenLog(tmp_path, SECRET, answer_record())
     log.append(1)
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (log.path.stat().st_size + 7, hard))

@@ -443,14 +443,14 @@ def test_a_side_of_a_fork_is_named_by_word_or_hash() -> None:
 
 
 def log_of(folder: Path, number: int, *macs: str) -> Path:
-    opening = AnswerRecord(
+    record = AnswerRecord(
         request_id=f"{number:032x}",
         model="m",
         fingerprint="f",
         prompt=[1],
         macs=macs,
     )
-    log = TokenLog(folder, b"s" * 32, opening)
+    log = TokenLog(folder, b"s" * 32, record)
     log.close()
     os.utime(log.path, ns=(number, number))
     return log.path

@@ -134,8 +134,8 @@ def test_what_is_given_up_leaves_nothing(desk: Desk, saved: Path, turns: int) ->
         assert [path.name for path in saved.parent.iterdir()] == ["x.mcs"]
         assert saved.read_bytes() == before
     assert desk.ask([*tokens, 3, 4]).reused == 0
-    assert not desk.head._scheduler._parking._pins
-    assert len(desk.head._pipeline._ledger) == len(desk.head._scheduler.parked)
+    assert not desk.head._scheduler._prefixes._pins
+    assert len(desk.head._pipeline._shapes) == len(desk.head._scheduler.parked)
 
 
 def test_another_one_has_to_wait(desk: Desk, saved: Path) -> None:
