@@ -68,7 +68,7 @@ class AppInterface(Protocol):
         """The line that the person types, None for none. Only `in_background`."""
 
     def open_screen(self, name: str, **details: object) -> None:
-        """Open the screen of that name unless it is open; `details` are for that screen alone."""
+        """Open the screen of that name; `details` are for it alone: one that is open makes room for one with them."""
 
     async def break_off(self) -> None:
         """End what open screens have begun with other Macs."""

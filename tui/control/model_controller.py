@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
 from functools import partial
 from typing import Final
 
 from textual.app import SystemCommand
 
 from core.requests import LoadRequest, PreviewRequest
+from tui.control.bridge import FAILURES, problem_of
 from tui.control.catalog import ModelCatalog
 from tui.control.interface import AppInterface
 from tui.state import state
@@ -52,10 +53,17 @@ class ModelController:
             app.set_state(state.failed(app.state, preview.problem))
 
     async def _find(self) -> None:
-        await self._catalog.fetch(self._app.state.skipped)
-        self._app.show_models()
+        await self._show_after(self._catalog.fetch(self._app.state.skipped))
 
     async def _examine(self, wish: PreviewRequest, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        await self._catalog.examine(state.of_used(self._app.state, wish))
-        self._app.show_models()
+        await self._show_after(self._catalog.examine(state.of_used(self._app.state, wish)))
+
+    async def _show_after(self, call: Awaitable[None]) -> None:
+        """Draw what the node said, or, where it refused, say so and draw what was known."""
+        try:
+            await call
+        except FAILURES as error:
+            self._app.show_problem(problem_of(error))
+        if self._catalog.choices is not None:
+            self._app.show_models()

@@ -43,8 +43,10 @@ class Quitting:
         text = effect(self._app.state) if self._ends_node else ""
         if text and not self._is_asked:
             self._is_asked = True
-            answer = await self._app.choose("Quit?", text, ("Stay", "Quit"))
-            self._is_asked = False
+            try:
+                answer = await self._app.choose("Quit?", text, ("Stay", "Quit"))
+            finally:
+                self._is_asked = False
             if not answer:
                 return
         await self._app.break_off()

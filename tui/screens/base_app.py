@@ -10,6 +10,7 @@ from rich.text import Text
 from textual.app import App
 from textual.content import Content
 from textual.notifications import SeverityLevel
+from textual.worker import WorkerFailed
 
 from core.errors import Problem
 from tui.control import crash
@@ -89,5 +90,6 @@ class BaseApp(App[None], inherit_bindings=False):
     def _fatal_error(self) -> None:
         """Textual would print what the variables hold, and so what was typed."""
         assert self._exception is not None
-        self._exit_renderables.append(Text(crash.write(self._exception, self.folder)))
+        error = self._exception.error if isinstance(self._exception, WorkerFailed) else self._exception
+        self._exit_renderables.append(Text(crash.write(error, self.folder)))
         self._close_messages_no_wait()

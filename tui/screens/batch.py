@@ -90,7 +90,7 @@ class BatchScreen(SizedScreen):
         elif answer is not None and answer.request_id == row.request_id:
             self._stop(row)
         else:
-            effect = "It ends with what is written so far. The client that asked is told that it was stopped."
+            effect = "It ends with what is written so far. The client gets a message that it was stopped."
             title = f"Stop {row.request_id[:8]}, which another client asked for?"
             screen = ChoiceScreen(title, Content(effect), ("Let it go on", "Stop it"))
             self.app.push_screen(screen, lambda chosen: self._stop(row) if chosen else None)

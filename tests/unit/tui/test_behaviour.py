@@ -5,13 +5,18 @@ from __future__ import annotations
 import random
 import stat
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 from textual.pilot import Pilot
+from textual.worker import WorkerFailed
 
+from core.errors import NodeError
 from core.events import LogLine, Peer, RequestStarted, Snapshot
+from core.requests import ModelChoice
+from core.requests.trust import PairingOffer
 from core.settings import Home
 from tests.support.app import StillNode
 from tests.support.told import PLAN
@@ -20,6 +25,7 @@ from tui.control import crash, quitting
 from tui.screens.asking import ChoiceScreen
 from tui.screens.help import HelpScreen, Line, Topic, help_content, searched
 from tui.screens.logs import LogsScreen
+from tui.screens.pairing import PairingScreen
 from tui.state import disabled_reasons, state
 from tui.state.conversation import sent
 from tui.state.logs import LogFilter, filter_words, is_wanted, long_lines, next_mac
@@ -52,6 +58,13 @@ async def sees(pilot: Pilot[None], *words: str) -> str:
         assert time.monotonic() < deadline, f"{words} not in\n{text}"
         await pilot.pause(0.02)
     return text
+
+
+async def until(pilot: Pilot[None], happened: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not happened():
+        assert time.monotonic() < deadline
+        await pilot.pause(0.02)
 
 
 ASKED = sent(UiState(snapshot=READY, attached=True), "why?", 1.0)
@@ -166,6 +179,92 @@ async def test_ctrl_q_works_over_everything(where: str, tmp_path: Path) -> None:
         assert len(app.screen_stack) == 2
         await pilot.press("ctrl+q")
     assert app.return_code == 0
+
+
+async def test_a_question_about_quitting_that_is_given_up_is_asked_again(tmp_path: Path) -> None:
+    app = app_with(READY, tmp_path, ends_node=True)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await pilot.press("ctrl+q")
+        await sees(pilot, "Quit?")
+        app.workers.cancel_group(app, "quit")
+        await pilot.press("escape")
+        await pilot.press("ctrl+q")
+        await sees(pilot, "Quit?", "Stay")
+        assert app.is_running
+
+
+async def test_a_defect_in_what_takes_the_events_ends_the_app_and_leaves_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    secret = "my prompt"
+
+    def broken(*_: object) -> UiState:
+        raise ZeroDivisionError(secret)
+
+    monkeypatch.setattr(state, "fold", broken)
+    app = app_with(READY, tmp_path)
+    with pytest.raises(WorkerFailed):
+        async with app.run_test(size=(80, 24)) as pilot:
+            await sees(pilot, "never")
+    assert app.return_code == 1
+    written = (tmp_path / "tui-crash.log").read_text()
+    assert "ZeroDivisionError" in written
+    assert "event_handler.py" in written
+    assert secret not in written
+
+
+class Asked(StillNode):
+    """A node that remembers the addresses to pair at."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        super().__init__(snapshot)
+        self.offers: list[PairingOffer] = []
+
+    async def open_pairing(self) -> None:
+        pass
+
+    async def offer_pairing(self, offer: PairingOffer) -> None:
+        self.offers.append(offer)
+
+
+async def test_an_address_that_is_added_while_the_pairing_dialog_is_open_is_tried(tmp_path: Path) -> None:
+    node = Asked(READY)
+    app = MaclusterApp(node, folder=tmp_path)  # type: ignore[arg-type]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "5 Chat · m")
+        app.action_pair()
+        await sees(pilot, "Pair with another Mac")
+        app.action_add_mac()
+        await sees(pilot, "HOST:PORT")
+        await pilot.press(*"10.0.0.9:4717", "enter")
+        await until(pilot, lambda: bool(node.offers))
+        assert node.offers == [PairingOffer(host="10.0.0.9", port=4717)]
+        assert [type(screen) for screen in app.screen_stack[1:]] == [PairingScreen]
+
+
+class Refusing(StillNode):
+    """A node that says what models there are once, and then refuses."""
+
+    asked = 0
+
+    async def models(self) -> list[ModelChoice]:
+        self.asked += 1
+        if self.asked > 1:
+            raise NodeError("Not now.", "Try again.")
+        return []
+
+
+async def test_a_refusal_is_said_and_the_picker_drawn_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = MaclusterApp(Refusing(READY), folder=tmp_path)  # type: ignore[arg-type]
+    drawn: list[bool] = []
+    async with app.run_test(size=(80, 24), notifications=True) as pilot:
+        await sees(pilot, "5 Chat · m")
+        await until(pilot, lambda: app.catalog.choices is not None)
+        monkeypatch.setattr(app, "show_models", lambda: drawn.append(True))
+        app.models.find()
+        await until(pilot, lambda: bool(drawn))
+        assert any("Not now." in n.message for n in app._notifications)
 
 
 def test_what_is_left_of_a_crash_holds_no_words_of_the_person(tmp_path: Path) -> None:
