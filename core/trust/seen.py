@@ -32,10 +32,6 @@ class SeenMacs:
         """Whether that Mac was met in an earlier life of this node, with the same key: an id is the hash of a key."""
         return device_id in self._before
 
-    def first_met_at(self, device_id: bytes) -> float | None:
-        """When it was met first."""
-        return self._first.get(device_id)
-
     def note(self, device_id: bytes, now_s: float, members: Collection[bytes] = ()) -> None:
         """It is here now. Of too many, one that is no member is forgotten."""
         self._first[device_id] = self._first.pop(device_id, now_s)

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from core.models.files.catalog import read_entry
 from core.models.made.maker import make_model
 from core.node.base.messages import (
     AnyMessage,
@@ -21,6 +20,7 @@ from core.node.base.messages import (
 from core.node.disks.local_models import LocalModels
 from core.node.disks.model_copies import ModelCopies
 from core.node.disks.model_inventory import held_model
+from tests.support.models import read_entry
 
 
 class Mac:

@@ -39,15 +39,6 @@ def cuts_of(plan: Plan) -> tuple[int, ...]:
     return tuple(stage.start for stage in plan.owners[1:])
 
 
-def same_split(one: Plan, other: Plan) -> bool:
-    """Whether the same Macs have the same layers."""
-
-    def parts(plan: Plan) -> list[tuple[str, int, int]]:
-        return [(stage.device_id, stage.start, stage.stop) for stage in plan.stages]
-
-    return one.fingerprint == other.fingerprint and parts(one) == parts(other)
-
-
 def divided_as(sizes: Plan, order: Plan) -> tuple[int, ...]:
     """The boundaries that give the Macs of `order` as many layers each as they have in `sizes`."""
     counts = {stage.device_id: stage.stop - stage.start for stage in sizes.stages}

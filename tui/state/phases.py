@@ -31,11 +31,6 @@ class Phases(NamedTuple):
     bytes: float
     frames: int
 
-    @property
-    def hop_s(self) -> float:
-        """What the hop adds to the time of a token."""
-        return self.codec_s + self.seal_s + self.send_s + self.wire_s + self.open_s
-
 
 class Spread(NamedTuple):
     """Of the means that make the picture, seconds a frame: the middle one, that above 95 of a hundred, the longest."""

@@ -114,16 +114,6 @@ class Catalog:
         return known[1]
 
 
-def read_entry(directory: Path) -> ModelEntry:
-    """The model in `directory`; raises ModelNotFound, UnsupportedModel, or BadModel naming the file at fault."""
-    return _read(directory)[0]
-
-
-def scan(roots: Sequence[Path]) -> list[ModelEntry]:
-    """Every model below `roots` that can be used, by name."""
-    return [found for found in Catalog(roots).survey() if isinstance(found, ModelEntry)]
-
-
 def short_name(name: str) -> str:
     """The name of a model without its owner's: "Qwen3-4B-4bit" of "mlx-community/Qwen3-4B-4bit"."""
     return name.rpartition("/")[2]

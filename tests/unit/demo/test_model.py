@@ -7,10 +7,10 @@ import pytest
 from mlx_lm.generate import stream_generate
 
 from core.demo.training.evaluate import answer_held_out
-from core.models.files.catalog import read_entry
 from core.models.files.layout import read_layout
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
+from tests.support.models import read_entry
 from tui.cli.demo import DEMO_MODEL
 from tui.cli.parser import DEMO_PROMPT
 

@@ -16,10 +16,10 @@ from core.demo.training.export import export
 from core.demo.training.network import Size
 from core.demo.training.train import HELD_OUT_FILE, STARTS_FILE, TOKENS_FILE, Recipe, _rows, prepare, read_size, spoken
 from core.demo.training.vocabulary import ASSISTANT, CONTEXT, END, USER, conversation_text
-from core.models.files.catalog import read_entry
 from core.models.slicing.loading import load_slice
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
+from tests.support.models import read_entry
 
 TINY = Size(vocab=1024, layers=2, intermediate=64)
 

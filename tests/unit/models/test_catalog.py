@@ -16,10 +16,11 @@ import pytest
 
 from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.architectures import ALIASES
-from core.models.files.catalog import BrokenModel, Catalog, ModelEntry, fingerprint, read_entry, scan
+from core.models.files.catalog import BrokenModel, Catalog, ModelEntry, fingerprint
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.made.maker import make_model
 from core.settings import hub_cache
+from tests.support.models import read_entry, scan
 
 SHARD = "model-00001-of-00003.safetensors"
 

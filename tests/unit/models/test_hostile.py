@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 
 from core.errors import MaclusterError
-from core.models.files.catalog import read_entry
 from core.models.files.manifest import Manifests
 from core.models.files.safetensors import INDEX_NAME
 from core.models.files.sandbox import Job, run_child
@@ -27,6 +26,7 @@ from core.models.slicing.loading import build_lazily
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
 from core.settings import MIB
+from tests.support.models import read_entry
 
 pytestmark = pytest.mark.slow
 

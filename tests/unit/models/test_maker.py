@@ -11,9 +11,9 @@ import pytest
 from mlx_lm.generate import generate_step
 
 from core.errors import UsageError
-from core.models.files.catalog import read_entry
 from core.models.made.made_configs import FAMILIES
 from core.models.made.maker import main, make_model
+from tests.support.models import read_entry
 
 
 def content(directory: Path) -> dict[str, bytes]:

@@ -7,7 +7,6 @@ import pytest
 
 from core.errors import LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.link.frames import FrameType
-from core.models.files.catalog import read_entry
 from core.node.base.messages import (
     MAX_BROKEN,
     MAX_HELD,
@@ -28,6 +27,7 @@ from core.node.disks import model_copies
 from core.node.disks.model_copies import check_names
 from core.settings import MAX_CONTROL_BODY
 from tests.support.copies import Pair, held_model_named, pair
+from tests.support.models import read_entry
 
 __all__ = ["pair"]  # fixtures
 

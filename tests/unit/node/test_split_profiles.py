@@ -14,9 +14,10 @@ import psutil
 import pytest
 
 from core.errors import ModelNotFound, UnsupportedModel
-from core.models.files.catalog import ModelEntry, read_entry
+from core.models.files.catalog import ModelEntry
 from core.models.made.maker import make_model
 from core.node.ring.split_profiles import SplitProfiles
+from tests.support.models import read_entry
 
 
 @pytest.fixture(scope="module")
