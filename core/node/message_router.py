@@ -111,7 +111,7 @@ class MessageRouter:
         device_id, message = said.device_id, said.message
         match message:
             case PrepareStage():
-                self._tasks.spawn("Preparing a stage", self._member.prepare(device_id, message))
+                self._tasks.spawn_essential("Preparing a stage", self._member.prepare(device_id, message))
             case LinkUp():
                 await self._member.link(device_id, message)
             case Release():
@@ -167,9 +167,9 @@ class MessageRouter:
                 for hop in hop_samples(self._leader.plan, stages, self._peers.rtt):
                     self._bus.publish(hop)
             case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
-                self._tasks.spawn("A report of the worker", self._member.reported(report))
+                self._tasks.spawn_essential("A report of the worker", self._member.reported(report))
             case Proved() | Unproved():
-                self._tasks.spawn("The proof of the ring", self._leader.proved(report))
+                self._tasks.spawn_essential("The proof of the ring", self._leader.proved(report))
             case Listening():
                 self._tasks.spawn("Forgetting unfinished sessions", self._sessions.forget_unfinished())
             case Samples() | Traced():
@@ -177,7 +177,7 @@ class MessageRouter:
 
     def _worker_ended(self, ended: WorkerEnded) -> None:
         self._journal.error(ended.error.what)
-        self._tasks.spawn("The end of the worker", self._member.worker_died(ended.error.problem))
+        self._tasks.spawn_essential("The end of the worker", self._member.worker_died(ended.error.problem))
 
     def _distrusted(self, plan: PlanDistrusted) -> None:
         """Whoever does not have that plan does nothing."""

@@ -141,7 +141,7 @@ class Parts:
         member = PlanMember(
             own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, config.key_limits
         )
-        leader = PlanLeader(own_id, mesh, member, faults, signals, bus, journal, tasks)
+        leader = PlanLeader(own_id, mesh, member, worker, faults, signals, bus, journal, tasks)
         throughput = ThroughputHistory(home.throughput)
         profiles = SplitProfiles(home.split_profiles)
         planning = Planning(models, profiles, inventory, peers, leader, throughput, assessment)

@@ -109,7 +109,7 @@ class Node:
         self.member = member = PlanMember(
             own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, KEY_LIMITS
         )
-        self.leader = leader = PlanLeader(own_id, mesh, member, faults, signals, bus, journal, tasks)
+        self.leader = leader = PlanLeader(own_id, mesh, member, worker, faults, signals, bus, journal, tasks)
         throughput = ThroughputHistory(NOWHERE)
         planning = Planning(models, models, models, peers, leader, throughput, assessment)
 

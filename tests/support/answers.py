@@ -23,6 +23,7 @@ from core.node.answers.answers import Answers
 from core.node.answers.token_log import AnswerRecord, Written, read_token_log
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle
@@ -82,7 +83,8 @@ class Desk:
         self.bus, self.pipe = Heard(), Pipe()
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
-        self.leader = PlanLeader(mac_id(0), None, None, KnownFaults(), Signals(), self.bus, journal, tasks)  # type: ignore[arg-type]
+        worker, faults, signals = OwnWorker(), KnownFaults(), Signals()
+        self.leader = PlanLeader(mac_id(0), None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
         self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 

@@ -1,4 +1,4 @@
-"""This Mac's worker as others want to know it; the supervisor and the plan's member write it down."""
+"""This Mac's worker as others want to know it; the supervisor, the plan's member and its leader write it down."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from core.events import Plan
 
 class OwnWorker:
     """`pid`: its process, None while none runs. `has_model`: whether it holds a stage; `step`: the last step of work
-    that it has finished, 0 for none. `plan`: what it serves, whoever leads it.
+    that it has finished, 0 for none. `plan`: what it serves, whoever leads it. `led`: what this Mac leads, from
+    the beginning of its load until it fails or is unloaded.
     """
 
     def __init__(self) -> None:
@@ -15,3 +16,4 @@ class OwnWorker:
         self.has_model = False
         self.step = 0
         self.plan: Plan | None = None
+        self.led: Plan | None = None

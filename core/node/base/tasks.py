@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any, Final, NamedTuple
@@ -59,6 +60,10 @@ class Tasks:
         task.add_done_callback(lambda _: work.close())  # it has not begun where it was cancelled before that
         return task
 
+    def spawn_essential(self, name: str, work: Work) -> asyncio.Task[None]:
+        """Run what ends by itself, but where others would wait for ever after a defect in it: the node stops then."""
+        return self.spawn(name, work, partial(self._give_up, name))
+
     async def stop(self) -> None:
         """Cancel what still runs."""
         for task in self._running:
@@ -84,8 +89,11 @@ class Tasks:
     async def _run_essential(self, name: str, loop: Loop) -> None:
         if error := await _failure_of(loop()):
             self.log_defect(name, error)
-            self.failure = self.failure or name
-            self._stopping.set()
+            self._give_up(name)
+
+    def _give_up(self, name: str) -> None:
+        self.failure = self.failure or name
+        self._stopping.set()
 
     async def _run_again(self, name: str, loop: Loop) -> None:
         back_off, clock = BackOff(RESTART_S, STEADY_S), asyncio.get_running_loop().time

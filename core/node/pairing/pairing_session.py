@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Final, Literal
 
-from core.errors import PairingError
+from core.errors import MaclusterError, PairingError
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.pairing import (
@@ -154,7 +154,9 @@ class PairingSession:
         finally:
             asking.cancel()
             reading.cancel()
-            await asyncio.gather(asking, reading, return_exceptions=True)
+            for ended in await asyncio.gather(asking, reading, return_exceptions=True):
+                if isinstance(ended, Exception) and not isinstance(ended, MaclusterError):
+                    raise ended  # a defect, which what was raised first must not hide
 
     async def _hand_over(self, connection: PairingConnection, peer: Confirmed) -> None:
         """P5: the chain of rosters in as many bundles as it takes; the other side answers each with its epoch."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from itertools import count
 from math import inf
 from statistics import median
@@ -188,7 +189,8 @@ class SpeedTests:
         rest_s = self._ended_at + ASKED_REST_S - monotonic()
         if self._test is None and rest_s <= 0:
             work = self._measure(ask.target, _now_and_then(lambda done: self._report_moved(asker, ask.test, done)))
-            self._tasks.spawn("A speed test", self._serve(asker, ask.test, self._begin(asker, ask.test, work)))
+            serving = self._serve(asker, ask.test, self._begin(asker, ask.test, work))
+            self._tasks.spawn("A speed test", serving, partial(self._defect, asker, ask.test))
             return
         what = f"{self._name(self._own_id)} is testing, or has tested a moment ago."
         busy = Busy(what, f"Try again in {max(1, rest_s):.0f} s.")
@@ -200,6 +202,12 @@ class SpeedTests:
         except MaclusterError as error:
             told = SpeedResultSent(test=number, problem=error.problem)
         await self._send(asker, told)
+
+    def _defect(self, asker: str, number: int) -> None:
+        failed = NodeError(f"The speed test failed by a defect on {self._name(self._own_id)}.", "Its log says where.")
+        self._tasks.spawn(
+            "A message of a speed test", self._send(asker, SpeedResultSent(test=number, problem=failed.problem))
+        )
 
     def _report_moved(self, asker: str, number: int, done: int) -> None:
         self._tasks.spawn("A message of a speed test", self._send(asker, SpeedMoved(test=number, done=done)))

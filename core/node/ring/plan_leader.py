@@ -22,6 +22,7 @@ from core.node.base.messages import (
     StageReport,
     StageWord,
 )
+from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
@@ -56,8 +57,8 @@ class PlanLost(Signal, frozen=True):
 
 
 class PlanLeader:
-    """The plan that this node leads, if it leads one. Emits what becomes of it, and writes down in `faults` which Mac
-    has other files; the next load asks anew.
+    """The plan that this node leads, if it leads one. Emits what becomes of it, writes the plan down in
+    `worker.led`, and in `faults` which Mac has other files; the next load asks anew.
     """
 
     def __init__(
@@ -65,6 +66,7 @@ class PlanLeader:
         device_id: str,
         mesh: Mesh,
         member: PlanMember,
+        worker: OwnWorker,
         faults: KnownFaults,
         signals: Signals,
         bus: Bus,
@@ -74,6 +76,7 @@ class PlanLeader:
         self._device_id = device_id
         self._mesh = mesh
         self._member = member
+        self._worker = worker
         self._faults = faults
         self._signals = signals
         self._bus = bus
@@ -112,6 +115,7 @@ class PlanLeader:
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
         lifecycle = self._lifecycle
+        self._note_plan()
         self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
         self._directory, self._verify = directory, verify
@@ -136,12 +140,14 @@ class PlanLeader:
         """Free the memory on every Mac of the plan, which runs no more. What is known of their files stays."""
         if self._lifecycle:
             self._lifecycle.abandon()
+            self._note_plan()
             await self._release(self._lifecycle.plan, reason)
 
     def fail(self, problem: Problem) -> None:
         """The plan no longer runs: say why. Its memory is freed by `free`."""
         if self._lifecycle:
             self._lifecycle.abandon()
+            self._note_plan()
             plan = self._lifecycle.plan
             self._journal.error(f"{plan.model} no longer runs: {problem.what}")
             self._bus.publish(PlanFailed(plan_gen=plan.plan_gen, problem=problem))
@@ -149,6 +155,7 @@ class PlanLeader:
     async def unload(self, reason: str) -> None:
         """As a person wants it: free the memory, and say so."""
         lifecycle, self._lifecycle = self._lifecycle, None
+        self._note_plan()
         self._faults.other_model.clear()
         if lifecycle:
             await self._release(lifecycle.plan, reason)
@@ -191,6 +198,10 @@ class PlanLeader:
         """A Mac is gone, or its worker is."""
         if self._lifecycle:
             await self._act(self._lifecycle.lost(device_id, problem))
+
+    def _note_plan(self) -> None:
+        """After every step of the lifecycle: who judges trust reads it there."""
+        self._worker.led = self.plan
 
     def _lifecycle_now(self) -> PlanLifecycle:
         assert self._lifecycle is not None
@@ -242,6 +253,7 @@ class PlanLeader:
                 await self.lost(device_id, problem)
 
     async def _act(self, actions: list[Action]) -> None:
+        self._note_plan()
         for action in actions:
             match action:
                 case ShowStage(state=state):

@@ -208,7 +208,7 @@ class PlanMember:
             raise NotLoaded(f"{plan.model} was released before it was loaded.")
         self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
         if len(plan.stages) > 1:
-            self._checking = self._tasks.spawn("The check of files", self._check(head, plan, directory))
+            self._checking = self._tasks.spawn_essential("The check of files", self._check(head, plan, directory))
         return port
 
     async def _check(self, head: str, plan: Plan, directory: Path) -> None:
@@ -250,7 +250,7 @@ class PlanMember:
         self._worker.plan = order.plan
         if self._linking:
             self._linking.cancel()
-        self._linking = self._tasks.spawn("Linking the ring", self._link_in_time(order))
+        self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(order))
 
     async def _link_in_time(self, order: LinkUp) -> None:
         """The two Macs may be dialling each other at this moment."""

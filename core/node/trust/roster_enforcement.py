@@ -21,7 +21,7 @@ from core.trust.trust_assessment import TrustAssessment, successor
 
 
 class PlanDistrusted(Signal, frozen=True):
-    """A Mac of the plan that this Mac's worker serves, that Mac or another one, must see no prompt any more."""
+    """A Mac of the plan that this Mac leads or serves, that Mac or another one, must see no prompt any more."""
 
     plan: Plan
     device_id: str
@@ -63,7 +63,7 @@ class RosterEnforcement:
     def enforce(self) -> None:
         """Let no prompt go further than the roster allows: first the level, then the plan."""
         self._peers.refresh_trust()
-        plan = self._worker.plan
+        plan = self._worker.led or self._worker.plan
         if plan and (fault := self._assessment.fault(plan)):
             self._signals.emit(PlanDistrusted(plan, fault.device_id, fault.error.problem))
 

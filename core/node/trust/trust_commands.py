@@ -124,7 +124,7 @@ class TrustCommands:
     async def rotate(self) -> TrustView:
         """Give this Mac a new key: an admin puts it into the roster, whereupon the node starts anew with it."""
         roster = self._roster()
-        if self._worker.plan:
+        if self._worker.led or self._worker.plan:
             raise Busy("A model is loaded on this Mac.", "Unload it first, on the Mac that loaded it.")
         following = await asyncio.to_thread(prepare_rotation, self._home.identity)
         request = ask_rotation(roster, self._identity, following)

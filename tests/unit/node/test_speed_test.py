@@ -309,6 +309,16 @@ async def test_whoever_asked_and_is_gone_is_measured_for_no_more(macs: Macs) -> 
     assert macs.speeds[B]._test is None
 
 
+async def test_a_defect_while_measuring_is_told_to_whoever_asked(macs: Macs, monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing(_: str) -> str:
+        raise KeyError("en0")
+
+    monkeypatch.setattr(speed_test, "link_kind", failing)
+    with pytest.raises(NodeError, match="failed by a defect on bert"):
+        await macs.test("carl", "bert")
+    assert any("A speed test failed by a defect: KeyError" in line.text for line in macs.buses[B].now.logs)
+
+
 # ---- a paired Mac that turned hostile
 
 

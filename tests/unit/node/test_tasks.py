@@ -14,7 +14,7 @@ import pytest
 
 import core.node
 from core.address import Place
-from core.errors import NodeError, NotLoaded
+from core.errors import NodeError, NotLoaded, PairingError, WorkerDied
 from core.events import AnyEvent, LogLine
 from core.link.control import ControlServer
 from core.node import service
@@ -22,26 +22,63 @@ from core.node.base import tasks as tasks_module
 from core.node.base.back_off import BackOff
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.messages import LinkUp, PrepareStage
+from core.node.base.signals import AwaitedSignal, Signal
 from core.node.base.tasks import Tasks, place_of
 from core.node.disks.model_inventory import ModelInventory
-from core.node.parts import NodeConfig
+from core.node.pairing.pairing_session import PairingSession
+from core.node.parts import NodeConfig, Parts
 from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
-from core.node.peers.mesh import Mesh
+from core.node.peers.mesh import Mesh, PeerMessage
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_advisor import PlanAdvisor
-from core.node.ring.supervisor import Supervisor
+from core.node.ring.plan_leader import PlanLeader
+from core.node.ring.plan_member import PlanMember
+from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.service import Node
-from core.settings import GB
+from core.settings import GB, Home
 from core.text import clean_text
+from core.trust.pairing import PairingView
+from core.trust.roster import RosterStore
+from core.worker.messages import Linked, Unproved
+from tests.support.macs import mac
 from tests.support.nodes import HOST, paired_home
+from tests.support.plans import PROBLEM, mac_id, plan_of
+from tests.support.waiting import until
 from tui.cli.watch import Watch
 
 SEEN_S = 120.0
 TYPED = "what a person typed"
 PLACE = r"KeyError at \S+\.py:\d+ in \S+"
+
+Trigger = Callable[[Parts], Awaitable[None]]
+
+
+def said(signal: Signal) -> Trigger:
+    async def trigger(parts: Parts) -> None:
+        parts.signals.emit(signal)
+
+    return trigger
+
+
+def told(signal: AwaitedSignal) -> Trigger:
+    async def trigger(parts: Parts) -> None:
+        await parts.signals.deliver(signal)
+
+    return trigger
+
+
+async def take_stage(parts: Parts) -> None:
+    parts.supervisor._up.set()  # as if a worker listened
+    await parts.recovery._leader._member.prepare_own(plan_of(2), 0, Path())
+
+
+async def link(parts: Parts) -> None:
+    parts.recovery._leader._member.link_own(LinkUp(plan=plan_of(2), port=1))
+
 
 ESSENTIAL = {
     "The watch over trust": (Node, "_watch"),
@@ -55,6 +92,14 @@ RESTARTABLE = {
     "The look at the disk": (ModelInventory, "watch"),
     "Dialling": (Dialling, "_seek"),
     "Bonjour": (Discovery, "_resolve_due"),
+}
+ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
+    "Preparing a stage": (PlanMember, "prepare", told(PeerMessage(mac_id(0), PrepareStage(plan=plan_of(2), index=1)))),
+    "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1)))),
+    "The proof of the ring": (PlanLeader, "proved", said(WorkerReported(Unproved(plan_gen=1, problem=PROBLEM)))),
+    "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
+    "The check of files": (PlanMember, "_check", take_stage),
+    "Linking the ring": (PlanMember, "_link_in_time", link),
 }
 MAY_CREATE = {  # these wait for what they begin, or hold all others
     "base/tasks.py",
@@ -70,17 +115,21 @@ async def no_worker(supervisor: Supervisor) -> int:
     return 0
 
 
-@asynccontextmanager
-async def running(folder: Path, *, multicast: bool = False) -> AsyncIterator[tuple[Watch, asyncio.Task[object]]]:
+def node_in(folder: Path, *, multicast: bool = False) -> Node:
     """A real node without a worker, which looks for another Mac where none is."""
-    home = paired_home(folder, 0)
-    somewhere = Place(HOST, 1)
-    node = Node(
+    home, somewhere = paired_home(folder, 0), Place(HOST, 1)
+    return Node(
         NodeConfig(home=home, name="mac", host=HOST, port=0, budget_bytes=GB, multicast=multicast, peers=(somewhere,))
     )
+
+
+@asynccontextmanager
+async def running(folder: Path, *, multicast: bool = False) -> AsyncIterator[tuple[Watch, asyncio.Task[object]]]:
+    """Such a node, and who watches it."""
+    node = node_in(folder, multicast=multicast)
     run: asyncio.Task[object] = asyncio.create_task(node.run())
     try:
-        async with Watch(home) as watch:
+        async with Watch(Home(folder / "0")) as watch:
             yield watch, run
     finally:
         node.stop()
@@ -123,6 +172,23 @@ async def test_a_node_stops_in_order_where_it_cannot_do_without_what_failed(
     assert re.search(f"{name} failed by a defect: {PLACE}", log_of(tmp_path))
     assert TYPED not in log_of(tmp_path)
     assert not (tmp_path / "0" / "node.sock").exists(), "it was not stopped in order"
+
+
+@pytest.mark.parametrize("name", ESSENTIAL_ONCE)
+async def test_a_node_stops_in_order_where_a_plan_would_wait_for_ever_after_what_failed(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kind, method, trigger = ESSENTIAL_ONCE[name]
+    fail(monkeypatch, kind, method, times=1)
+    node = node_in(tmp_path)
+    async with asyncio.timeout(SEEN_S):
+        run = asyncio.create_task(node.run())
+        await until(lambda: node.parts.supervisor._wanted)
+        await trigger(node.parts)
+        with pytest.raises(NodeError, match=f"{name} failed by a defect, and the node has stopped."):
+            await run
+    assert re.search(f"{name} failed by a defect: {PLACE}", log_of(tmp_path))
+    assert TYPED not in log_of(tmp_path)
 
 
 @pytest.mark.usefixtures("bonjour")
@@ -219,6 +285,27 @@ async def test_what_cannot_be_ended_in_time_does_not_hide_why_the_node_stops(
     assert "Not everything could be ended within 1 s." in log_of(tmp_path)
 
 
+async def test_a_defect_while_the_digits_are_compared_is_not_hidden_by_wrong_digits(tmp_path: Path) -> None:
+    class Talk:
+        host = HOST
+
+        async def read(self, *_: object) -> bytes:
+            raise KeyError(TYPED)
+
+    class Wrong:
+        view = PairingView(peer_name=clean_text("mini"), peer_text_id="", digits="")
+
+        def confirm(self, _: str) -> None:
+            raise PairingError("The digits are not the same.")
+
+    async def typed(_: PairingView) -> str:
+        return "000000"
+
+    session = PairingSession(mac(0), "mac", RosterStore(tmp_path), typed)
+    with pytest.raises(KeyError):
+        await session._compare(Talk(), Wrong(), 5.0)  # type: ignore[arg-type]
+
+
 async def test_what_the_event_loop_calls_is_seen_too(tmp_path: Path) -> None:
     bus = Bus()
     loop = asyncio.get_running_loop()
@@ -266,6 +353,14 @@ def test_every_task_of_the_node_is_started_here_and_every_loop_is_made_to_fail()
             if word in ("create_task", "ensure_future", "call_later"):
                 name = path.relative_to(folder).as_posix()
                 assert name in MAY_CREATE or name == "__main__.py", f"{name} starts a task that nobody watches"
-            if word in ("essential", "restartable") and call.args and isinstance(call.args[0], ast.Constant):
+            if (
+                word in ("essential", "spawn_essential", "restartable")
+                and call.args
+                and isinstance(call.args[0], ast.Constant)
+            ):
                 loops.setdefault(word, set()).add(str(call.args[0].value))
-    assert loops == {"essential": set(ESSENTIAL), "restartable": set(RESTARTABLE)}
+    assert loops == {
+        "essential": set(ESSENTIAL),
+        "spawn_essential": set(ESSENTIAL_ONCE),
+        "restartable": set(RESTARTABLE),
+    }

@@ -23,6 +23,7 @@ from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_old
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import KeyChange, from_frame, to_frame
+from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
@@ -30,6 +31,8 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
 from core.node.ring.plan_leader import PlanLeader as Leading
 from core.node.ring.plan_lifecycle import PlanLifecycle
+from core.node.ring.plan_member import PlanMember
+from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
 from core.node.trust.trust_commands import in_pieces, voucher
 from core.node.trust.trust_view import trusted_macs
 from core.plan.notes import EVERY_MAC_SEES, sees
@@ -265,7 +268,8 @@ async def test_a_mac_that_was_revoked_dials_nobody(tmp_path: Path) -> None:
 def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: Path, paired: Desk) -> None:
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
-    leading = Leading(ME, mesh_of(tmp_path, paired.store), None, KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
+    mesh = mesh_of(tmp_path, paired.store)
+    leading = Leading(ME, mesh, None, OwnWorker(), KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
     leading._lifecycle = PlanLifecycle(plan(ME, PEER))
     answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32)  # type: ignore[arg-type]
     answers._tokens = asyncio.Future(loop=asyncio.new_event_loop())
@@ -279,6 +283,41 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
                     answers._check(plan(ME, PEER), answers._tokens)
     finally:
         answers._tokens.get_loop().close()
+
+
+async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path: Path, paired: Desk) -> None:
+    """This Mac's own worker has not taken its stage yet."""
+
+    class Member(PlanMember):
+        async def prepare_own(self, plan: Plan, index: int, directory: Path) -> int:
+            taken.set()
+            await asyncio.Event().wait()
+            return 0
+
+    desk, taken, told = MeshDesk(tmp_path, 0, paired.store), asyncio.Event(), list[PlanDistrusted]()
+    journal = Journal(tmp_path / "log", "me", desk.bus)
+    member = Member.__new__(Member)
+    leading = Leading(ME, desk.mesh, member, desk.worker, desk.faults, desk.signals, desk.bus, journal, desk.tasks)
+    peers = PeerTable(
+        desk.own, desk.worker, desk.store, desk.assessment, desk.seen, desk.sightings, desk.book, desk.mesh, desk.bus
+    )
+    enforcement = RosterEnforcement(
+        mac(0).device_id, desk.store, desk.assessment, desk.book, desk.mesh, peers, desk.worker, desk.signals, journal
+    )
+    desk.signals.on(PlanDistrusted, told.append)
+    loading = asyncio.create_task(leading.load(plan(ME, PEER), tmp_path))
+    await taken.wait()
+    assert desk.worker.plan is None
+    enforcement.enforce()
+    assert told == []
+    paired.adopt(revoke(ROSTERS[-1], mac(0), mac(1).device_id))
+    enforcement.enforce()
+    assert [each.device_id for each in told] == [PEER]
+    await leading.lost(told[0].device_id, told[0].problem)
+    enforcement.enforce()
+    assert len(told) == 1, "it is judged on, and has ended"
+    loading.cancel()
+    await asyncio.gather(loading, return_exceptions=True)
 
 
 def test_the_addresses_of_a_mac_outlive_its_key(tmp_path: Path) -> None:
