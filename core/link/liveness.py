@@ -64,14 +64,14 @@ class Liveness:
     """
 
     def __init__(self) -> None:
-        self._heard_at: dict[str, float] = {}
+        self._seen_at: dict[str, float] = {}
         self._suspects: set[str] = set()
         self.due = math.inf
 
     @property
     def watched(self) -> list[str]:
         """The Macs to ping with every tick."""
-        return list(self._heard_at)
+        return list(self._seen_at)
 
     def is_suspect(self, device_id: str) -> bool:
         """Whether a Mac that is watched is silent."""
@@ -80,38 +80,38 @@ class Liveness:
     def add(self, device_id: str, now: float) -> None:
         """Watch a Mac whose link is new, even where it has had another one."""
         self.remove(device_id)
-        self._heard_at[device_id] = now
+        self._seen_at[device_id] = now
         self.due = min(self.due, now + BEAT_S)
 
     def remove(self, device_id: str) -> None:
         """Its link ended."""
-        self._heard_at.pop(device_id, None)
+        self._seen_at.pop(device_id, None)
         self._suspects.discard(device_id)
 
     def note_sign(self, device_id: str, now: float) -> None:
         """A frame came from this Mac, whatever was in it; of one that is not watched it says nothing."""
-        if device_id in self._heard_at:
-            self._heard_at[device_id] = now
+        if device_id in self._seen_at:
+            self._seen_at[device_id] = now
 
     def tick(self, now: float) -> list[LivenessChange]:
         """What has changed, each change once."""
         late_s = now - self.due
         changes: list[LivenessChange] = []
         if late_s > LATE_S:
-            self._heard_at = dict.fromkeys(self._heard_at, now)
+            self._seen_at = dict.fromkeys(self._seen_at, now)
             changes.append(Slept(late_s))
         for device_id in self.watched:
             changes += self._judge(device_id, now)
-        limits = [at + (DEAD_S if mac in self._suspects else SUSPECT_S) for mac, at in self._heard_at.items()]
+        limits = [at + (DEAD_S if mac in self._suspects else SUSPECT_S) for mac, at in self._seen_at.items()]
         self.due = min([now + BEAT_S, *limits])
         return changes
 
     def _judge(self, device_id: str, now: float) -> list[LivenessChange]:
-        heard_at, was_suspect = self._heard_at[device_id], device_id in self._suspects
-        if now >= heard_at + DEAD_S:
+        seen_at, was_suspect = self._seen_at[device_id], device_id in self._suspects
+        if now >= seen_at + DEAD_S:
             self.remove(device_id)
-            return [Dead(device_id, now - heard_at)]
-        is_suspect = now >= heard_at + SUSPECT_S
+            return [Dead(device_id, now - seen_at)]
+        is_suspect = now >= seen_at + SUSPECT_S
         if is_suspect == was_suspect:
             return []
         if is_suspect:

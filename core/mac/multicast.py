@@ -33,12 +33,12 @@ def echo(address: str, wait_s: float = WAIT_S) -> Echo:
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_TTL, 1)
             sender.setsockopt(socket.IPPROTO_IP, socket.IP_MULTICAST_LOOP, 1)
             sender.sendto(word, (GROUP, listener.getsockname()[1]))
-            return "heard" if _hears(listener, word, wait_s) else "silent"
+            return "heard" if _receives(listener, word, wait_s) else "silent"
     except OSError as error:
         return "denied" if error.errno in (errno.EHOSTUNREACH, errno.EPERM, errno.EACCES) else "failed"
 
 
-def _hears(listener: socket.socket, word: bytes, wait_s: float) -> bool:
+def _receives(listener: socket.socket, word: bytes, wait_s: float) -> bool:
     """Others may send to that group and port too."""
     deadline = time.monotonic() + wait_s
     while (left := deadline - time.monotonic()) > 0:

@@ -15,7 +15,7 @@ from core.link.channel import LinkStats, Receiver, Sender
 from core.worker.messages import SpanKind, StageSample, TraceSpan
 
 SPANS: Final = 8192
-TELL_EVERY_S: Final = 0.5
+STEP_EVERY_S: Final = 0.5
 
 
 class Stopwatch:
@@ -36,14 +36,14 @@ class Stopwatch:
 
 
 class Steps:
-    """The last step that a stage has finished, given to `tell` at most every `TELL_EVERY_S`. Times in seconds of the
+    """The last step that a stage has finished, given to `publish` at most every `STEP_EVERY_S`. Times in seconds of the
     monotonic clock.
     """
 
-    def __init__(self, tell: Callable[[int], None]) -> None:
-        self._tell = tell
-        self._last = self._told = 0
-        self._told_at = -math.inf
+    def __init__(self, publish: Callable[[int], None]) -> None:
+        self._publish = publish
+        self._last = self._published = 0
+        self._published_at = -math.inf
 
     def finished(self, step: int, now: float) -> None:
         """The stage's own part of `step` is done; it may still have to be sent."""
@@ -52,14 +52,14 @@ class Steps:
 
     @property
     def due(self) -> float | None:
-        """When to `tell` the last one, whatever comes; None while there is nothing to tell."""
-        return self._told_at + TELL_EVERY_S if self._last != self._told else None
+        """When to `publish` the last one, whatever comes; None while there is nothing new."""
+        return self._published_at + STEP_EVERY_S if self._last != self._published else None
 
     def report(self, now: float) -> None:
         """What is due by now."""
         if self.due is not None and now >= self.due:
-            self._told, self._told_at = self._last, now
-            self._tell(self._last)
+            self._published, self._published_at = self._last, now
+            self._publish(self._last)
 
 
 class StageMeter:
@@ -69,9 +69,9 @@ class StageMeter:
     with a link that breaks.
     """
 
-    def __init__(self, index: int, tell_step: Callable[[int], None] = lambda _: None) -> None:
+    def __init__(self, index: int, publish_step: Callable[[int], None] = lambda _: None) -> None:
         self._index = index
-        self.steps = Steps(tell_step)
+        self.steps = Steps(publish_step)
         self.compute = Stopwatch()
         self.codec = Stopwatch()
         self.wait = Stopwatch()

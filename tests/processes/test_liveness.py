@@ -27,7 +27,7 @@ from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.ring.supervisor import Supervisor, WorkerReported
 from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
-from core.worker.telemetry import TELL_EVERY_S
+from core.worker.telemetry import STEP_EVERY_S
 from tests.support.cluster import Make, running_demo
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
@@ -187,11 +187,11 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
     told, began = Told(ring), time.monotonic()
     ring.send(a_request([5, 6, 7], max_tokens=TOKENS))
     told.until(lambda: told.done is not None)
-    assert all(1 <= count <= (time.monotonic() - began) / TELL_EVERY_S + 1 for count in told.counts), "seldom"
-    time.sleep(2 * TELL_EVERY_S)
+    assert all(1 <= count <= (time.monotonic() - began) / STEP_EVERY_S + 1 for count in told.counts), "seldom"
+    time.sleep(2 * STEP_EVERY_S)
     told.hear()
     steps, before = list(told.steps), wake_ups(ring)
-    time.sleep(2 * TELL_EVERY_S)
+    time.sleep(2 * STEP_EVERY_S)
     assert wake_ups(ring) == before
     told.hear()
     last = max(span.step for span in ring.traces()[-1])
@@ -205,7 +205,7 @@ def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> No
     told.until(lambda: told.steps[stage] > 0)
     with stopped([ring.workers[stage].pid]):
         told.until(lambda: stuck_stage(told.steps) == stage)
-        time.sleep(2 * TELL_EVERY_S)
+        time.sleep(2 * STEP_EVERY_S)
         told.hear()
         assert stuck_stage(told.steps) == stage
     told.until(lambda: told.done is not None and len(set(told.steps)) == 1)

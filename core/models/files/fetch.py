@@ -45,7 +45,7 @@ from core.settings import GB, MIB
 from core.text import clean_text
 
 CONNECTIONS: Final = 4
-TELL_S: Final = 0.25
+FETCHED_EVERY_S: Final = 0.25
 PIECE_BYTES: Final = MIB // 8
 SPARE_BYTES: Final = GB
 MAX_FILES: Final = 1000
@@ -70,7 +70,7 @@ def wanted_names(names: Sequence[str]) -> list[str]:
     return [n for n in plain if not (doubled and n.endswith(".safetensors") and not n.startswith("model"))]
 
 
-def fetch(order: FetchOrder, tell: Callable[[Fetched], None]) -> None:
+def fetch(order: FetchOrder, report: Callable[[Fetched], None]) -> None:
     """Download what is not there yet. Raises TransferError, and what the hub's library raises."""
     api = HfApi()
     commit = api.repo_info(order.repo, revision=order.revision).sha
@@ -78,8 +78,8 @@ def fetch(order: FetchOrder, tell: Callable[[Fetched], None]) -> None:
     total = sum(file.size for file in files)
     _check_room(Path(order.cache), total - _there(files))
     ended = threading.Event()
-    teller = threading.Thread(target=_keep_telling, args=(files, total, tell, ended), daemon=True)
-    teller.start()
+    reporter = threading.Thread(target=_keep_reporting, args=(files, total, report, ended), daemon=True)
+    reporter.start()
     pool = ThreadPoolExecutor(CONNECTIONS)
     try:
         for coming in as_completed([pool.submit(_bring, order.repo, str(commit), file) for file in files]):
@@ -87,8 +87,8 @@ def fetch(order: FetchOrder, tell: Callable[[Fetched], None]) -> None:
     finally:
         pool.shutdown(wait=False, cancel_futures=True)
         ended.set()
-    teller.join()
-    tell(Fetched(done=total, total=total))
+    reporter.join()
+    report(Fetched(done=total, total=total))
     names = [glob.escape(file.name) for file in files]
     snapshot_download(order.repo, revision=order.revision, cache_dir=order.cache, allow_patterns=names)
 
@@ -185,10 +185,12 @@ def _check_room(cache: Path, missing: int) -> None:
         raise TransferError(what, "Make room on the disk, then try again.")
 
 
-def _keep_telling(files: Sequence[Wanted], total: int, tell: Callable[[Fetched], None], ended: threading.Event) -> None:
+def _keep_reporting(
+    files: Sequence[Wanted], total: int, report: Callable[[Fetched], None], ended: threading.Event
+) -> None:
     while not ended.is_set():
-        tell(Fetched(done=_there(files), total=total))
-        ended.wait(TELL_S)
+        report(Fetched(done=_there(files), total=total))
+        ended.wait(FETCHED_EVERY_S)
 
 
 def explained(error: Exception, repo: str) -> MaclusterError:
@@ -229,21 +231,21 @@ def main() -> int:
     constants.DOWNLOAD_CHUNK_SIZE = PIECE_BYTES  # by its 10 MiB no progress is seen on a slow line, and much is lost
     turn = threading.Lock()
 
-    def tell(fetched: Fetched) -> None:
+    def report(fetched: Fetched) -> None:
         with turn:
             os.write(output, msgspec.json.encode(fetched) + b"\n")
 
     try:
-        fetch(order, tell)
+        fetch(order, report)
     except Exception as error:  # a library may raise anything, and the person is to read it
-        tell(Fetched(problem=explained(error, order.repo).problem))
+        report(Fetched(problem=explained(error, order.repo).problem))
         return 1
     return 0
 
 
 def _end_with_parent() -> None:
     while os.read(0, 4096):
-        time.sleep(TELL_S)
+        time.sleep(FETCHED_EVERY_S)
     os._exit(1)
 
 

@@ -10,15 +10,15 @@ from core.events import Batch, BatchRow
 from core.node.answers.running_answer import RunningAnswer
 
 
-def batch_now(told: Batch, running: Mapping[str, RunningAnswer]) -> Batch:
-    """As `told`, without the rows that were broken off here, and behind those the answers that the worker does not have
-    yet, in the order of asking.
+def batch_now(reported: Batch, running: Mapping[str, RunningAnswer]) -> Batch:
+    """As `reported`, without the rows that were broken off here, and behind those the answers that the worker does not
+    have yet, in the order of asking.
     """
-    alive = [row for row in told.rows if row.request_id in running and running[row.request_id].is_handed_over]
+    alive = [row for row in reported.rows if row.request_id in running and running[row.request_id].is_handed_over]
     known = {row.request_id for row in alive}
     unknown = [one for name, one in running.items() if name not in known]
     rows = (*(_measured(row, running[row.request_id]) for row in alive), *map(_waiting, unknown))
-    return replace(told, rows=rows)
+    return replace(reported, rows=rows)
 
 
 def _measured(row: BatchRow, running: RunningAnswer) -> BatchRow:

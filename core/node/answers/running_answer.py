@@ -114,12 +114,12 @@ class RunningAnswer:
             problem=problem,
         )
 
-    def figures(self, told: AnswerDone) -> AnswerDone:
+    def figures(self, done: AnswerDone) -> AnswerDone:
         """The end that a worker tells; its clocks know only its own part of the answer."""
         if self._lives == 1 and not self._before:
-            return told
-        own = self.so_far(told.finish_reason)
-        return msgspec.structs.replace(told, tokens=own.tokens, ttft_s=own.ttft_s, decode_s=own.decode_s)
+            return done
+        own = self.so_far(done.finish_reason)
+        return msgspec.structs.replace(done, tokens=own.tokens, ttft_s=own.ttft_s, decode_s=own.decode_s)
 
     def rate(self, done: AnswerDone) -> float | None:
         """Tokens a second since the first one was shown."""

@@ -39,10 +39,10 @@ async def download(repo: str, revision: str, cache: Path) -> AsyncIterator[Fetch
     try:
         child.stdin.write(msgspec.json.encode(FetchOrder(repo=repo, revision=revision, cache=str(cache))) + b"\n")
         while line := await child.stdout.readline():
-            told = msgspec.json.decode(line, type=Fetched)
-            if told.problem:
-                raise error_from(told.problem)
-            yield told
+            progress = msgspec.json.decode(line, type=Fetched)
+            if progress.problem:
+                raise error_from(progress.problem)
+            yield progress
         if await child.wait() != 0:
             raise TransferError(f"Downloading {repo} ended unexpectedly (exit status {child.returncode}).")
     except (ConnectionError, msgspec.MsgspecError) as error:

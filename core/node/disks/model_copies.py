@@ -48,7 +48,7 @@ _WEIGHTS: Final = re.compile(r"model[A-Za-z0-9_-]{0,100}(\.[A-Za-z0-9_-]{1,50})?
 _UNFIT: Final = re.compile(r"[^A-Za-z0-9._-]+")
 
 Stage = Literal["running", "checking"]
-Tell = Callable[[Stage, int, int], None]
+Report = Callable[[Stage, int, int], None]
 
 _T = TypeVar("_T")
 
@@ -74,7 +74,7 @@ class ModelCopies:
         self._models, self._sender, self._folder = models, sender, folder
         self._served: dict[tuple[str, str], _Served] = {}
         self._wanted: dict[str, str] = {}
-        self._telling: set[str] = set()
+        self._answering: set[str] = set()
         self._to_send: dict[str, deque[PartAsk]] = {}
         self._sending: Counter[str] = Counter()
         self._numbers = count(1)
@@ -109,27 +109,27 @@ class ModelCopies:
         counts.
         """
         self._wanted[device_id] = wanted
-        if device_id in self._telling:
+        if device_id in self._answering:
             return
-        self._telling.add(device_id)
+        self._answering.add(device_id)
         try:
             while device_id in self._wanted:
                 await self._send_files_of(device_id, self._wanted.pop(device_id))
         finally:
-            self._telling.discard(device_id)
+            self._answering.discard(device_id)
 
     async def _send_files_of(self, device_id: str, wanted: str) -> None:
         try:
             directory = await self._models.find_same("", wanted)
             hashes = await self._models.manifest(directory)
             facts = await asyncio.to_thread(_facts, directory, hashes)
-            told = FilesSent(fingerprint=wanted, files=facts)
-            if len(to_frame(told)[1]) > MAX_CONTROL_BODY:
+            reply = FilesSent(fingerprint=wanted, files=facts)
+            if len(to_frame(reply)[1]) > MAX_CONTROL_BODY:
                 raise TransferError(f"{directory.name} has {len(facts)} files, too many to copy.", "Copy it by hand.")
             self._served[device_id, wanted] = _Served(directory, frozenset(facts))
         except MaclusterError as error:
-            told = FilesSent(fingerprint=wanted, problem=error.problem)
-        if not await self._sender.send(device_id, told):
+            reply = FilesSent(fingerprint=wanted, problem=error.problem)
+        if not await self._sender.send(device_id, reply):
             self._served.pop((device_id, wanted), None)
 
     async def _send_parts(self, device_id: str, wanted: PartAsk) -> None:
@@ -154,8 +154,8 @@ class ModelCopies:
             data = await asyncio.to_thread(_read_part, served.directory / wanted.name, wanted.offset)
             await self._sender.send(device_id, PartSent(number=wanted.number, data=data))
 
-    async def fetch(self, source: str, model: HeldModel, tell: Tell) -> None:
-        """Copy a model from a linked Mac. `tell` hears "running" or "checking", bytes that are there, and of how many.
+    async def fetch(self, source: str, model: HeldModel, report: Report) -> None:
+        """Copy a model from a linked Mac. `report` gets "running" or "checking", bytes that are there, and of how many.
 
         Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
         with.
@@ -167,10 +167,10 @@ class ModelCopies:
             await asyncio.to_thread(private_folder, folder, TransferError)
         total = sum(facts.size for facts in files.values())
         there = await asyncio.to_thread(_begin, partial, files, total)
-        tell("running", there, total)
+        report("running", there, total)
         for name, facts in files.items():
-            there = await self._bring(source, model.fingerprint, name, facts, partial / name, there, total, tell)
-        tell("checking", total, total)
+            there = await self._bring(source, model.fingerprint, name, facts, partial / name, there, total, report)
+        report("checking", total, total)
         taken = {short_name(entry.name) for entry in await self._models.list()}
         await asyncio.to_thread(_finish, partial, files, model, self._folder, taken)
 
@@ -180,16 +180,16 @@ class ModelCopies:
         waiting = self._lists[key] = asyncio.get_running_loop().create_future()
         try:
             await self._send(source, FilesAsk(fingerprint=wanted))
-            told = await _in_time(waiting, LIST_S)
+            reply = await _in_time(waiting, LIST_S)
         finally:
             del self._lists[key]
-        if told.problem:
-            raise TransferError(f"The other Mac cannot send it: {told.problem.what}", told.problem.fix)
-        check_names(told.files)
-        return told.files
+        if reply.problem:
+            raise TransferError(f"The other Mac cannot send it: {reply.problem.what}", reply.problem.fix)
+        check_names(reply.files)
+        return reply.files
 
     async def _bring(
-        self, source: str, wanted: str, name: str, facts: FileFacts, path: Path, there: int, total: int, tell: Tell
+        self, source: str, wanted: str, name: str, facts: FileFacts, path: Path, there: int, total: int, report: Report
     ) -> int:
         """The rest of one file; the bytes of the model that are there then."""
         try:
@@ -198,7 +198,7 @@ class ModelCopies:
                     async for data in parts:
                         await asyncio.to_thread(out.write, data)
                         there += len(data)
-                        tell("running", there, total)
+                        report("running", there, total)
         except OSError as error:
             raise TransferError(f"{name} cannot be written: {error.strerror}.", "Make room on this disk.") from error
         return there

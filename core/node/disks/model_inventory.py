@@ -36,7 +36,7 @@ class ModelInventory:
         self._own: Holds | None = None
         self._others: dict[str, Holds] = {}
         self._news: dict[str, asyncio.Event] = {}
-        self._told: dict[str, object] = {}
+        self._published_to: dict[str, object] = {}
         self._asked: set[str] = set()
         self._answering: set[str] = set()
 
@@ -51,7 +51,7 @@ class ModelInventory:
         now = _holds(await self._models.survey())
         if now != self._own:
             self._own = now
-            self._told.clear()
+            self._published_to.clear()
             self._bus.publish(ModelsChanged())
         for device_id in list(self._links.contacts):
             await self.announce(device_id)
@@ -60,11 +60,11 @@ class ModelInventory:
         """Tell a Mac, unless it knows; forget one that is not linked any more."""
         link = self._links.contacts.get(device_id)
         if link is None:
-            self._told.pop(device_id, None)
+            self._published_to.pop(device_id, None)
             if self._others.pop(device_id, None):
                 self._bus.publish(ModelsChanged())
-        elif self._own is not None and self._told.get(device_id) is not link:
-            self._told[device_id] = link
+        elif self._own is not None and self._published_to.get(device_id) is not link:
+            self._published_to[device_id] = link
             await self._links.send(device_id, self._own)
 
     async def handle_message(self, device_id: str, message: Holds | HoldsAsk) -> None:
@@ -87,7 +87,7 @@ class ModelInventory:
         try:
             while device_id in self._asked:
                 self._asked.discard(device_id)
-                self._told.pop(device_id, None)
+                self._published_to.pop(device_id, None)
                 await self.look()
         finally:
             self._answering.discard(device_id)
@@ -99,24 +99,24 @@ class ModelInventory:
 
     def holders(self, fingerprint: str) -> tuple[str, ...]:
         """Device ids of the Macs that have the model, this one first."""
-        macs = {self._device_id: self.own} | {mac: told.models for mac, told in self._others.items()}
+        macs = {self._device_id: self.own} | {mac: known.models for mac, known in self._others.items()}
         return tuple(mac for mac, held in macs.items() if any(each.fingerprint == fingerprint for each in held))
 
     def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
         """The models of the other Macs whose fingerprints are not among those `here`."""
-        found = {each.fingerprint: each for told in self._others.values() for each in told.models}
+        found = {each.fingerprint: each for known in self._others.values() for each in known.models}
         return [each for fingerprint, each in found.items() if fingerprint not in here]
 
     def find(self, fingerprint: str) -> HeldModel | None:
         """A model of any disk."""
-        held = [*self.own, *(each for told in self._others.values() for each in told.models)]
+        held = [*self.own, *(each for known in self._others.values() for each in known.models)]
         return next((each for each in held if each.fingerprint == fingerprint), None)
 
     def missing_on(self, plan: Plan) -> tuple[str, ...]:
         """Device ids of the Macs of `plan` that have told all they hold, this model not being among it."""
         holders = self.holders(plan.fingerprint)
-        told = {mac for mac, told in self._others.items() if len(told.models) < MAX_HELD}
-        return tuple(s.device_id for s in plan.stages if s.device_id in told and s.device_id not in holders)
+        reported = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD}
+        return tuple(s.device_id for s in plan.stages if s.device_id in reported and s.device_id not in holders)
 
     async def check(self, plan: Plan) -> None:
         """Raises ModelNotFound where a Mac of `plan` still has no model of that name, having looked anew. Where there
@@ -147,8 +147,8 @@ class ModelInventory:
             self._news.pop(device_id, None)
 
 
-def _short_names(told: Holds) -> set[str]:
-    return {short_name(name) for name in (*(each.name for each in told.models), *told.broken)}
+def _short_names(known: Holds) -> set[str]:
+    return {short_name(name) for name in (*(each.name for each in known.models), *known.broken)}
 
 
 def _holds(found: Sequence[ModelEntry | BrokenModel]) -> Holds:

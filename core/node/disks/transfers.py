@@ -24,7 +24,7 @@ from core.node.disks.model_copies import ModelCopies, Stage
 from core.node.disks.model_inventory import Links, ModelInventory
 from core.requests import CopyRequest, Done, DownloadRequest
 
-TELL_S: Final = 0.5
+TRANSFER_EVERY_S: Final = 0.5
 RATE_S: Final = 5.0
 ASKED_REST_S: Final = 2.0
 
@@ -112,12 +112,12 @@ class Transfers:
                 problem = LinkLost("The Mac that copied it is gone.", "Copy again when it is back.").problem
                 self._bus.publish(msgspec.structs.replace(known, state="failed", problem=problem))
 
-    def _handle_progress(self, device_id: str, told: Transfer) -> None:
+    def _handle_progress(self, device_id: str, progress: Transfer) -> None:
         """Of a copy that nobody here asked for nothing is said; nor can that Mac say that it is of something else."""
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
             same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac, "source": known.source}
-            self._bus.publish(msgspec.structs.replace(told, **same))
+            self._bus.publish(msgspec.structs.replace(progress, **same))
 
     async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
         """Another member wants this Mac to have a model that it holds."""
@@ -153,7 +153,7 @@ class Transfers:
         self._running = self._tasks.spawn("A transfer", self._run(meter, work), partial(_end_by_defect, meter))
 
     async def _run(self, meter: Meter, work: Work) -> None:
-        meter.tell(meter.now)
+        meter.publish(meter.now)
         try:
             await work(meter)
         except asyncio.CancelledError:
@@ -198,29 +198,29 @@ def _end_by_defect(meter: Meter) -> None:
 class Meter:
     """Tells how far a transfer is, twice a second at most, and how fast it was lately."""
 
-    def __init__(self, first: Transfer, tell: Callable[[Transfer], None]) -> None:
-        self.now, self.tell = first, tell
-        self._told_at = 0.0
+    def __init__(self, first: Transfer, publish: Callable[[Transfer], None]) -> None:
+        self.now, self.publish = first, publish
+        self._published_at = 0.0
         self._points: deque[tuple[float, int]] = deque()
 
     def count(self, state: Stage, done: int, total: int) -> None:
         """So many bytes are there."""
         at = monotonic()
-        if state == self.now.state and at - self._told_at < TELL_S:
+        if state == self.now.state and at - self._published_at < TRANSFER_EVERY_S:
             return
         self._points.append((at, done))
         while at - self._points[0][0] > RATE_S:
             self._points.popleft()
-        (since, before), self._told_at = self._points[0], at
+        (since, before), self._published_at = self._points[0], at
         rate = max(0.0, (done - before) / (at - since)) if at > since else 0.0
         self.now = msgspec.structs.replace(self.now, state=state, done=done, total=total, bytes_per_s=rate)
-        self.tell(self.now)
+        self.publish(self.now)
 
     def end(self, state: Literal["done", "failed", "stopped"], error: MaclusterError | None = None) -> None:
         """Nothing more comes."""
         problem = error.problem if error else None
         self.now = msgspec.structs.replace(self.now, state=state, bytes_per_s=0.0, problem=problem)
-        self.tell(self.now)
+        self.publish(self.now)
 
 
 def _first(model: HeldModel, source: str, mac: str) -> Transfer:

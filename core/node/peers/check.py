@@ -21,7 +21,7 @@ from core.settings import Home
 from core.text import clean_text
 from core.trust.identity import Storage
 
-MACS_TOLD: Final = 12
+MAX_FINDINGS: Final = 12
 
 
 class Check:
@@ -56,7 +56,7 @@ class Check:
             yield finding
         async for finding in examine_network(self._host):
             yield finding
-        yield bonjour_finding(self._multicast, is_on=self._discovery.is_on, hears=self._discovery.hears_itself)
+        yield bonjour_finding(self._multicast, is_on=self._discovery.is_on, sees_itself=self._discovery.sees_itself)
         for finding in mac_findings([p for p in peers if not p.is_self], interfaces()):
             yield finding
         yield key_finding(self._storage)
@@ -100,14 +100,14 @@ def _clock(at: float) -> str:
     return time.strftime("%H:%M", time.localtime(at))
 
 
-def bonjour_finding(multicast: bool, *, is_on: bool, hears: bool) -> Finding:
-    """Whether this Mac is advertised; `hears`: it has heard its own advertisement."""
+def bonjour_finding(multicast: bool, *, is_on: bool, sees_itself: bool) -> Finding:
+    """Whether this Mac is advertised; `sees_itself`: it has seen its own advertisement."""
     if not multicast:
         cure = "Add Macs by address, or start the node without --no-multicast."
         return Finding(name="Bonjour", state="warn", what="This node runs without it.", fix=cure)
     if not is_on:
         return Finding(name="Bonjour", state="bad", what="It could not be started.", fix="Press r to look again.")
-    if not hears:
+    if not sees_itself:
         cure = "Check again in a few seconds; then see what it says about multicast."
         return Finding(name="Bonjour", state="warn", what="This Mac does not hear its own advertisement.", fix=cure)
     return Finding(name="Bonjour", state="ok", what="This Mac is advertised, and hears its advertisement.")
@@ -119,7 +119,7 @@ def mac_findings(others: Sequence[Peer], found: Sequence[Interface]) -> list[Fin
         cure = "Run macluster there, on the same network as this Mac; guest networks often keep Macs apart."
         return [Finding(name="other Macs", state="warn", what="None was found.", fix=cure)]
     findings = [_mac_finding(peer, found) for peer in others]
-    return sorted(findings, key=lambda f: f.state == "ok")[:MACS_TOLD]
+    return sorted(findings, key=lambda f: f.state == "ok")[:MAX_FINDINGS]
 
 
 def _mac_finding(peer: Peer, found: Sequence[Interface]) -> Finding:

@@ -79,7 +79,7 @@ class Discovery:
     Sighting, AdvertisementEnded and IdContested.
 
     `is_member`: who comes first when there are more names than can be looked at. `is_on`: this node is advertised, and
-    browses; `hears_itself`: its own advertisement came back.
+    browses; `sees_itself`: its own advertisement came back.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class Discovery:
         self._is_contested = False
         self._starting = asyncio.Lock()
         self.is_on = False
-        self.hears_itself = False
+        self.sees_itself = False
         self.refused = 0
 
     async def start(self, port: int) -> None:
@@ -215,7 +215,7 @@ class Discovery:
             elif device_id != self._device_id:
                 self._signals.emit(sighting)
             elif self._is_own(sighting):
-                self.hears_itself = True
+                self.sees_itself = True
             elif not self._is_contested:
                 self._is_contested = True
                 self._signals.emit(IdContested())

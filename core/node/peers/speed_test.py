@@ -27,7 +27,7 @@ from core.trust.name_matching import pick
 
 REST_S: Final = 1.0
 ASKED_REST_S: Final = 4.0
-TELL_EVERY_S: Final = 0.1
+MOVED_EVERY_S: Final = 0.1
 ANSWERS_PER_S: Final = 256.0
 ANSWERS_AT_ONCE: Final = 512.0
 
@@ -48,7 +48,7 @@ class _RemoteTest(NamedTuple):
     source: str
     number: int
     moved: Moved
-    told: asyncio.Future[SpeedResult]
+    result: asyncio.Future[SpeedResult]
 
 
 class _Allowance(NamedTuple):
@@ -119,14 +119,14 @@ class SpeedTests:
             case SpeedMoved(test=number, done=done) if self._asked and self._asked[:2] == (device_id, number):
                 self._asked.moved(min(done, PROBES))
             case SpeedResultSent(test=number) if self._asked and self._asked[:2] == (device_id, number):
-                _settle(self._asked.told, message)
+                _settle(self._asked.result, message)
 
     def gone(self, device_id: str) -> None:
         """The link to a Mac ended."""
         if self._probing and self._probing[0] == device_id:
             self._probing[1].lost()
-        if self._asked and self._asked.source == device_id and not self._asked.told.done():
-            self._asked.told.set_exception(LinkLost(f"{self._name(device_id)} went away during the speed test."))
+        if self._asked and self._asked.source == device_id and not self._asked.result.done():
+            self._asked.result.set_exception(LinkLost(f"{self._name(device_id)} went away during the speed test."))
         if self._test and self._test.asker == device_id:
             self._test.work.cancel()
 
@@ -170,18 +170,18 @@ class SpeedTests:
 
     async def _ask(self, source: str, target: str, number: int, moved: Moved) -> SpeedResult:
         """Have another Mac measure; it is told to stop where it is not waited for any more."""
-        told: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
-        self._asked = _RemoteTest(source, number, moved, told)
+        result: asyncio.Future[SpeedResult] = asyncio.get_running_loop().create_future()
+        self._asked = _RemoteTest(source, number, moved, result)
         try:
             if not await self._mesh.send(source, SpeedAsk(test=number, target=target)):
                 raise LinkLost(f"{self._name(source)} is not linked.")
             async with asyncio.timeout(REST_S + LIMIT_S + REST_S):
-                return await told
+                return await result
         except TimeoutError as error:
             raise LinkTimeout(f"{self._name(source)} did not report what it measured.") from error
         finally:
             self._asked = None
-            if told.cancelled() or not told.done():
+            if result.cancelled() or not result.done():
                 self._tasks.spawn("A message of a speed test", self._send(source, SpeedStop(test=number)))
 
     async def _asked_by(self, asker: str, ask: SpeedAsk) -> None:
@@ -198,10 +198,10 @@ class SpeedTests:
 
     async def _serve(self, asker: str, number: int, task: asyncio.Task[SpeedResult]) -> None:
         try:
-            told = SpeedResultSent(test=number, result=await self._ended(task))
+            reply = SpeedResultSent(test=number, result=await self._ended(task))
         except MaclusterError as error:
-            told = SpeedResultSent(test=number, problem=error.problem)
-        await self._send(asker, told)
+            reply = SpeedResultSent(test=number, problem=error.problem)
+        await self._send(asker, reply)
 
     def _defect(self, asker: str, number: int) -> None:
         failed = NodeError(f"The speed test failed by a defect on {self._name(self._own_id)}.", "Its log says where.")
@@ -239,24 +239,24 @@ class SpeedTests:
         return next((p.name for p in self._bus.now.peers if p.device_id == device_id), device_id[:8])
 
 
-def _now_and_then(tell: Moved) -> Moved:
-    """`tell`, at most once in `TELL_EVERY_S`."""
-    told_at = -inf
+def _now_and_then(report: Moved) -> Moved:
+    """`report`, at most once in `MOVED_EVERY_S`."""
+    reported_at = -inf
 
     def moved(done: int) -> None:
-        nonlocal told_at
-        if (now := monotonic()) >= told_at + TELL_EVERY_S:
-            told_at = now
-            tell(done)
+        nonlocal reported_at
+        if (now := monotonic()) >= reported_at + MOVED_EVERY_S:
+            reported_at = now
+            report(done)
 
     return moved
 
 
-def _settle(told: asyncio.Future[SpeedResult], message: SpeedResultSent) -> None:
-    if told.done():
+def _settle(result: asyncio.Future[SpeedResult], message: SpeedResultSent) -> None:
+    if result.done():
         return
     if message.result:
-        told.set_result(message.result)
+        result.set_result(message.result)
     else:
         problem = message.problem or LinkLost("The speed test failed.").problem
-        told.set_exception(error_from(problem))
+        result.set_exception(error_from(problem))

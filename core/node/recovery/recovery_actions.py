@@ -12,7 +12,7 @@ from core.events import Plan
 class ShowRecovery(msgspec.Struct, frozen=True):
     """Publish this; its `since` is a time of the machine's clock."""
 
-    told: events.Recovery
+    recovery: events.Recovery
 
 
 class Seek(msgspec.Struct, frozen=True):
@@ -40,10 +40,10 @@ class CancelAnswers(msgspec.Struct, frozen=True):
 
 
 class End(msgspec.Struct, frozen=True):
-    """The plan is given up because of `problem`, the answers end with `told`, and the machine is over."""
+    """The plan is given up because of `problem`, the answers end with `shown`, and the machine is over."""
 
     problem: Problem
-    told: Problem
+    shown: Problem
 
 
 Lasting = Seek | Rebuild | Relink | Free

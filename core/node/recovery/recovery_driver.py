@@ -176,31 +176,31 @@ class RecoveryDriver:
         lasting: list[Lasting] = []
         for action in actions:
             match action:
-                case ShowRecovery(told=told):
-                    self._show(told)
+                case ShowRecovery(recovery=recovery):
+                    self._show(recovery)
                 case CancelAnswers():
                     for request_id in list(self._answers.under_way):
                         self._answers.cancel(request_id)
-                case End(problem=problem, told=told):
-                    self._end(problem, told)
+                case End(problem=problem, shown=shown):
+                    self._end(problem, shown)
                 case _:
                     lasting.append(action)
         if self._machine and lasting:
             self._tasks.spawn("Recovery", self._carry_out(lasting, self._machine))
 
-    def _end(self, problem: Problem, told: Problem) -> None:
+    def _end(self, problem: Problem, shown: Problem) -> None:
         self._machine = None
         self._leader.fail(problem)
-        self._end_answers(told)
+        self._end_answers(shown)
         self._tasks.spawn("Freeing a plan", self._leader.free(problem.what))
 
-    def _show(self, told: Recovery) -> None:
-        now, fresh = self._bus.now, told.text
+    def _show(self, recovery: Recovery) -> None:
+        now, fresh = self._bus.now, recovery.text
         for said in (now.recovery.text if now.recovery else "", now.logs[-1].text if now.logs else ""):
             fresh = fresh.removeprefix(said).strip()  # a sentence that grows is not written down again
         if fresh:
             self._journal.warn(fresh)
-        self._bus.publish(msgspec.structs.replace(told, since=time() - (monotonic() - told.since)))
+        self._bus.publish(msgspec.structs.replace(recovery, since=time() - (monotonic() - recovery.since)))
 
     async def _carry_out(self, actions: Sequence[Lasting], machine: RecoveryStates) -> None:
         async with self._turn:

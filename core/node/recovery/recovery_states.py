@@ -258,8 +258,8 @@ class RecoveryStates:
     def _wait(self, now: float, *, free: bool = False) -> list[Action]:
         self._rereading.stop()
         text = words.wait(self._problem, self._unfit, [self._name(mac) for mac in sorted(self._gone)])
-        told = self._enter("wait", now, text, mac=self._mac, fix=words.CAN_WAIT)
-        return [Free(), *told] if free else told
+        actions = self._enter("wait", now, text, mac=self._mac, fix=words.CAN_WAIT)
+        return [Free(), *actions] if free else actions
 
     def _see_through(self, now: float) -> list[Action]:
         """An answer that has ended is not waited for, nor one that waits for others, nor a load that does nothing."""
@@ -309,7 +309,7 @@ class RecoveryStates:
 
     def _enter(self, state: RecoveryState, now: float, text: str, *, mac: str = "", fix: str = "") -> list[Action]:
         self.state, self._shown_at = state, now
-        told = events.Recovery(
+        recovery = events.Recovery(
             state=state,
             text=text,
             fix=fix,
@@ -323,7 +323,7 @@ class RecoveryStates:
             plan=self.plan if state == "rebuild" else self._proposal if state == "wait" else None,
             choices=self._choices(),
         )
-        return [ShowRecovery(told)]
+        return [ShowRecovery(recovery)]
 
     def _choices(self) -> tuple[RecoveryChoice, ...]:
         match self.state:

@@ -19,8 +19,8 @@ def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
     `held` is what their workers loaded, `files` the SHA-256 of the files that they loaded it from.
     """
     for stage in plan.stages:
-        told = held.get(stage.device_id)
-        if fault := told and (_other_layers(plan, stage, told) or _other_model(plan, stage, told)):
+        loaded = held.get(stage.device_id)
+        if fault := loaded and (_other_layers(plan, stage, loaded) or _other_model(plan, stage, loaded)):
             return fault.problem
         if fault := _other_file(plan, stage, files):
             return fault.problem
@@ -32,27 +32,26 @@ def first_fault(plan: Plan, held: Held, files: Files) -> Problem | None:
 def mismatched(plan: Plan, held: Held, files: Files) -> str:
     """The first Mac whose model is another one than the plan's; "" if none is known to be."""
     for stage in plan.stages:
-        told = held.get(stage.device_id)
-        if (told and _other_model(plan, stage, told)) or _other_file(plan, stage, files):
+        loaded = held.get(stage.device_id)
+        if (loaded and _other_model(plan, stage, loaded)) or _other_file(plan, stage, files):
             return stage.device_id
     return ""
 
 
-def _other_layers(plan: Plan, stage: Stage, told: Loaded) -> MaclusterError | None:
+def _other_layers(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:
     ends = (stage.start == 0, stage.device_id == plan.output)
-    if (told.start, told.stop, told.embed, told.output) == (stage.start, stage.stop, *ends):
+    if (loaded.start, loaded.stop, loaded.embed, loaded.output) == (stage.start, stage.stop, *ends):
         return None
     wanted = _holding(stage.start, stage.stop, *ends)
-    return ProtocolError(
-        f"{stage.peer} loaded {_holding(told.start, told.stop, told.embed, told.output)}; the plan gives it {wanted}."
-    )
+    found = _holding(loaded.start, loaded.stop, loaded.embed, loaded.output)
+    return ProtocolError(f"{stage.peer} loaded {found}; the plan gives it {wanted}.")
 
 
-def _other_model(plan: Plan, stage: Stage, told: Loaded) -> MaclusterError | None:
-    if told.fingerprint == plan.fingerprint:
+def _other_model(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:
+    if loaded.fingerprint == plan.fingerprint:
         return None
     return ModelMismatch(
-        f"{stage.peer} loaded {plan.model} {told.fingerprint[:12]}, the plan is for {plan.fingerprint[:12]}: its "
+        f"{stage.peer} loaded {plan.model} {loaded.fingerprint[:12]}, the plan is for {plan.fingerprint[:12]}: its "
         f"config.json, index or tokenizer differs.",
         f"Copy the model's directory from {plan.head.peer} to {stage.peer}, then load it again.",
     )
@@ -79,13 +78,13 @@ def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
     """The first layer that has not exactly one owner, or such an embedding or output head."""
     edge, before = 0, ""
     for stage in plan.owners:
-        told = held[stage.device_id]
-        if told.start < edge:
-            twice = _layers(told.start, min(edge, told.stop))
+        loaded = held[stage.device_id]
+        if loaded.start < edge:
+            twice = _layers(loaded.start, min(edge, loaded.stop))
             return ProtocolError(f"{twice} of {plan.model} would be owned twice: by {before} and by {stage.peer}.")
-        if told.start > edge:
-            return ProtocolError(f"{_layers(edge, told.start)} of {plan.model} would be owned by no Mac.")
-        edge, before = told.stop, stage.peer
+        if loaded.start > edge:
+            return ProtocolError(f"{_layers(edge, loaded.start)} of {plan.model} would be owned by no Mac.")
+        edge, before = loaded.stop, stage.peer
     if edge != plan.layers:
         return ProtocolError(f"{plan.model} has {plan.layers} layers, but the stages end with layer {edge - 1}.")
     for part, owners in (

@@ -49,7 +49,7 @@ ASKED = {"r1": (100, 10), "r2": (50, 0)}
 
 
 def told(actions: Sequence[Action]) -> list[Recovery]:
-    return [action.told for action in actions if isinstance(action, ShowRecovery)]
+    return [action.recovery for action in actions if isinstance(action, ShowRecovery)]
 
 
 def done(actions: Sequence[Action]) -> list[Action]:
@@ -95,12 +95,12 @@ def test_a_lost_stage_is_planned_anew_loaded_and_read_again() -> None:
     machine = RecoveryStates(PLAN)
     shown, seek = lose(machine, now=1.0)
     assert isinstance(shown, ShowRecovery)
-    assert (shown.told.state, shown.told.mac, shown.told.requests) == ("hold", B, ("r1", "r2"))
-    assert (shown.told.tokens, shown.told.since) == (10, 1.0)
+    assert (shown.recovery.state, shown.recovery.mac, shown.recovery.requests) == ("hold", B, ("r1", "r2"))
+    assert (shown.recovery.tokens, shown.recovery.since) == (10, 1.0)
     assert seek == Seek(frozenset())
     shown, rebuild = machine.found(OTHER, 1.1)
     assert isinstance(shown, ShowRecovery)
-    assert (shown.told.state, shown.told.plan, rebuild) == ("rebuild", OTHER, Rebuild(OTHER))
+    assert (shown.recovery.state, shown.recovery.plan, rebuild) == ("rebuild", OTHER, Rebuild(OTHER))
     (ready,) = told(machine.ready(ASKED, 5.0))
     assert (ready.state, ready.total, ready.eta_s) == ("rebuild", 160, None)
     assert machine.read("r1", 40, 5.0 + SHOW_EVERY_S / 2) == [], "not each chunk is shown"
@@ -137,7 +137,7 @@ def test_a_mac_that_is_back_with_what_it_held_is_only_linked() -> None:
     machine = waiting()
     shown, relink = machine.linked(B, 4.0)
     assert isinstance(shown, ShowRecovery)
-    assert (shown.told.state, relink) == ("resume", Relink())
+    assert (shown.recovery.state, relink) == ("resume", Relink())
     assert [shown.state for shown in told(machine.ready(ASKED, 5.0))] == ["running"]
 
 
@@ -222,7 +222,7 @@ def test_every_attempt_waits_longer_and_the_last_one_parks() -> None:
     shown, end = machine.lost(B, DIED, ASKED, now)
     assert isinstance(shown, ShowRecovery)
     assert isinstance(end, End)
-    assert (machine.state, shown.told.state, end.problem, end.told.kind) == ("parked", "parked", DIED, "Parked")
+    assert (machine.state, shown.recovery.state, end.problem, end.shown.kind) == ("parked", "parked", DIED, "Parked")
 
 
 def test_a_token_forgives_earlier_attempts_and_strikes() -> None:
@@ -275,7 +275,7 @@ def test_without_trust_nothing_goes_on_by_itself(
     machine, problem = make(), error("mac1 was revoked.").problem
     shown, end = machine.lost(B, problem, ASKED, 1.0)
     assert isinstance(shown, ShowRecovery)
-    assert (shown.told.state, end) == ("running", End(problem, problem))
+    assert (shown.recovery.state, end) == ("running", End(problem, problem))
 
 
 def test_an_hour_in_vain_is_parked() -> None:
@@ -306,12 +306,12 @@ def test_whoever_would_rather_wait_gets_no_other_plan_until_they_say_so() -> Non
     machine = rebuilding()
     free, shown = machine.chose("wait", ASKED, 1.0)
     assert isinstance(shown, ShowRecovery)
-    assert (free, shown.told.state) == (Free(), "wait")
-    assert shown.told.choices == ("wait", "replan", "save", "stop")
+    assert (free, shown.recovery.state) == (Free(), "wait")
+    assert shown.recovery.choices == ("wait", "replan", "save", "stop")
     assert done(machine.tick(ASKED, SEEK_EVERY_S + 1)) == [Seek(frozenset())]
     (shown,) = machine.found(plan_of(1, plan_gen=300), SEEK_EVERY_S + 1)
     assert isinstance(shown, ShowRecovery)
-    assert (shown.told.state, shown.told.plan) == ("wait", plan_of(1, plan_gen=300)), "it says what could be"
+    assert (shown.recovery.state, shown.recovery.plan) == ("wait", plan_of(1, plan_gen=300)), "it says what could be"
     assert done(machine.chose("replan", ASKED, 7.0)) == [Seek(frozenset())]
     assert done(machine.found(OTHER, 7.1)) == [Rebuild(OTHER)]
 
@@ -440,7 +440,7 @@ def test_whatever_comes_each_state_is_shown_and_each_order_fits_its_state(
         actions: list[Action] = getattr(machine, call)(*data.draw(CALLS[call]), now)
         for action in actions:
             match action:
-                case ShowRecovery(told=recovery):
+                case ShowRecovery(recovery=recovery):
                     shown = recovery.state
                     assert recovery.done <= recovery.total or not recovery.total
                 case Seek():

@@ -7,7 +7,7 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.worker.telemetry import TELL_EVERY_S, Steps
+from core.worker.telemetry import STEP_EVERY_S, Steps
 
 
 @given(st.lists(st.floats(0.001, 2.0), min_size=1, max_size=200))
@@ -25,11 +25,11 @@ def test_steps_are_told_seldom_and_the_last_one_in_time(gaps: list[float]) -> No
         steps.finished(step, now)
     assert told[0][1] == 1, "the first one at once"
     if steps.due is not None:
-        assert steps.due - now <= TELL_EVERY_S
+        assert steps.due - now <= STEP_EVERY_S
         now = steps.due
         steps.report(now)
     assert told[-1][1] == len(gaps)
-    assert all(later[0] - earlier[0] >= TELL_EVERY_S - 1e-9 for earlier, later in pairwise(told))
+    assert all(later[0] - earlier[0] >= STEP_EVERY_S - 1e-9 for earlier, later in pairwise(told))
     assert [step for _, step in told] == sorted({step for _, step in told})
     steps.report(now + 10.0)
     assert steps.due is None, "an idle worker has no reason to wake up"
