@@ -79,7 +79,7 @@ async def test_after_a_lost_link_it_goes_on_where_it_stopped(pair: Pair) -> None
     ],
 )
 async def test_no_name_of_another_mac_leads_out_of_the_folder_or_brings_code(pair: Pair, name: str) -> None:
-    with pytest.raises(TransferError, match="no part of a model"):
+    with pytest.raises(TransferError, match="does not belong to a model"):
         check_names({**WEIGHTS, name: FACTS})
     told = FilesSent(fingerprint=pair.model.fingerprint, files={**WEIGHTS, name: FACTS})
     pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
