@@ -28,7 +28,7 @@ from tui.control.chat_controller import ChatController
 from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
-from tui.control.gc_tuning import calm_collector
+from tui.control.gc_tuning import tune_gc
 from tui.control.keymap import APP
 from tui.control.mac_controller import MacController
 from tui.control.model_controller import ModelController
@@ -144,7 +144,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def on_seen(self) -> None:
         """Follow the node, now that there is something to look at."""
-        calm_collector()
+        tune_gc()
         # a defect that it does not catch ends the app: the screen would stand still and say nothing
         begin: Any = partial(follow, self.client, self._events.handle, self._events.lose)
         self.run_worker(begin, group="events")
@@ -199,11 +199,11 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def on_model_chosen(self, message: messages.ModelChosen) -> None:
         """Load a model of the picker."""
-        self.models.load(message.wish)
+        self.models.load(message.request)
 
     def on_model_pointed(self, message: messages.ModelPointed) -> None:
         """Examine the model on which the cursor of the picker rests."""
-        self.models.examine(message.wish, at_once=message.at_once)
+        self.models.examine(message.request, at_once=message.at_once)
 
     def on_recovery_chosen(self, message: messages.RecoveryChosen) -> None:
         """Let the node do what the person wants."""
@@ -215,7 +215,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def on_mac_asked(self, message: messages.MacAsked) -> None:
         """Do something with a Mac."""
-        self.macs.act(message.device_id, message.wish)
+        self.macs.act(message.device_id, message.action)
 
     def on_problem_read(self, message: messages.ProblemRead) -> None:
         """Put the banner away."""

@@ -183,7 +183,7 @@ class WorkerRing:
         node does. Raises what a stage reports when that fails, WorkerDied, WorkerError.
         """
         deadline = perf_counter() + timeout_s
-        parts = {request_id: _Parts() for request_id in request_ids}
+        parts = {request_id: _RingParts() for request_id in request_ids}
         samples: tuple[StageSample, ...] = ()
         while any(part.done is None for part in parts.values()):
             at, report = self._next(deadline)
@@ -213,7 +213,7 @@ class WorkerRing:
         return [worker.expect(Traced, LINK_S).seen for worker in self.workers]
 
 
-class _Parts:
+class _RingParts:
     """An answer that is coming."""
 
     def __init__(self) -> None:

@@ -19,15 +19,15 @@ from core.plan.survival import indispensable, topology_on
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
-def make_plan(**wish: Unpack[PlanInputs]) -> Plan:
+def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     """The plan as `draft_plan` makes it. Raises its errors, and DoesNotFit as `shortage` words it."""
-    plan = draft_plan(**wish)
-    if short := shortage(plan, wish.get("profile")):
+    plan = draft_plan(**inputs)
+    if short := shortage(plan, inputs.get("profile")):
         raise short
     return plan
 
 
-def draft_plan(**wish: Unpack[PlanInputs]) -> Plan:
+def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
     budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac.
 
@@ -37,17 +37,17 @@ def draft_plan(**wish: Unpack[PlanInputs]) -> Plan:
     Raises the errors of `split_layers` and `route`, IllegalCut, PlanError where the topology needs more Macs, and
     UnsupportedModel where the caches cannot be kept in `kv_bits`.
     """
-    plan = _draft(**wish)
+    plan = _draft(**inputs)
     if shortage(plan):
         return plan
-    needed = indispensable(plan, wish["peers"], lambda peers: _fits_on(peers, wish))
+    needed = indispensable(plan, inputs["peers"], lambda peers: _fits_on(peers, inputs))
     return msgspec.structs.replace(plan, indispensable=needed)
 
 
-def _fits_on(peers: Sequence[Peer], wish: PlanInputs) -> bool:
-    """Whether what was wished for `wish["peers"]` could go on over these."""
-    topology = topology_on(len(peers), wish.get("topology"))
-    there: PlanInputs = {**wish, "peers": peers, "layers": (), "topology": topology}
+def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
+    """Whether what was asked for `inputs["peers"]` could go on over these."""
+    topology = topology_on(len(peers), inputs.get("topology"))
+    there: PlanInputs = {**inputs, "peers": peers, "layers": (), "topology": topology}
     try:
         return shortage(_draft(**there)) is None
     except PlanError:

@@ -27,7 +27,7 @@ from core.worker.work_frames import Begin, Dismiss, Word
 TELEMETRY_EVERY_S: Final = 0.5
 
 
-class _Row:
+class _HeadRow:
     """What the person is told of one request, and how its tokens are chosen."""
 
     def __init__(self, request: Request, sampler: RowSampler) -> None:
@@ -83,7 +83,7 @@ class Head:
         self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
         self._pace = planned_pace(plan.chunk, plan.window, len(plan.stages)) if plan.adapts else None
         self._probing = 0
-        self._rows: dict[str, _Row] = {}
+        self._rows: dict[str, _HeadRow] = {}
         self._last_words: list[AnswerDone] = []
         self._telemetry_due = 0.0
         self._is_prompt_only = False  # what the stages count holds no step yet
@@ -116,7 +116,7 @@ class Head:
         if not self._rows:
             words.insert(0, Begin())
             self._is_prompt_only = True
-        self._rows[request.request_id] = _Row(request, sampler)
+        self._rows[request.request_id] = _HeadRow(request, sampler)
         if words:
             self._pipeline.send_word(*words)
 
@@ -224,7 +224,7 @@ class Head:
                 self._report_token(self._rows[request_id], picked, now)
         self._finish(ended)
 
-    def _report_token(self, row: _Row, picked: Picked, now: float) -> None:
+    def _report_token(self, row: _HeadRow, picked: Picked, now: float) -> None:
         row.first, row.last = row.first or now, now
         token = Token(
             request_id=row.request.request_id,

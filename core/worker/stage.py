@@ -21,7 +21,7 @@ CLEAR_CACHE_EVERY: Final = 256
 _FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
 
-class _Held(NamedTuple):
+class _HeldCaches(NamedTuple):
     """What a handle names: what its rows hold, and the caches of this stage's layers, but for those that `awaited` has
     the numbers of: they come from elsewhere.
     """
@@ -42,7 +42,7 @@ class LoadedStage:
         self.layers = layers
         self.meter = meter
         self._kv_bits = kv_bits
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, _HeldCaches] = {}
         self._calls = 0
 
     def reset(self) -> None:
@@ -151,20 +151,20 @@ class LoadedStage:
             except _FAILURES as error:
                 raise StageFailed(f"MLX could not compute this stage: {error}") from error
 
-    def _get(self, handle: int) -> _Held:
+    def _get(self, handle: int) -> _HeldCaches:
         if handle not in self._held:
             raise ProtocolError(f"Nothing is held under handle {handle}.")
         if self._held[handle].awaited:
             raise ProtocolError(f"What handle {handle} names has not come yet.")
         return self._held[handle]
 
-    def _with_rows(self, handle: int, count: int) -> _Held:
+    def _with_rows(self, handle: int, count: int) -> _HeldCaches:
         held = self._get(handle)
         if len(held.rows.tokens) != count:
             raise ProtocolError(f"A step of {count} rows came for handle {handle}, which has {len(held.rows.tokens)}.")
         return held
 
-    def _arrived(self, handle: int, boundary: list[mx.array]) -> _Held:
+    def _arrived(self, handle: int, boundary: list[mx.array]) -> _HeldCaches:
         lead = boundary[0].shape[:2] if boundary else ()
         expected = prod(lead) * self.layers.incoming_bytes_per_token if len(lead) == 2 else 0
         if not expected or sum(array.nbytes for array in boundary) != expected:
@@ -188,9 +188,11 @@ class LoadedStage:
         self._check_possible(op, held)
         caches = self._caches(op, [each.caches for each in held])
         self._forget(*gone)
-        self._held[made] = _Held(rows, caches, frozenset(self.layers.cache_indices if isinstance(op, Restore) else ()))
+        self._held[made] = _HeldCaches(
+            rows, caches, frozenset(self.layers.cache_indices if isinstance(op, Restore) else ())
+        )
 
-    def _check_possible(self, op: Op, held: Sequence[_Held]) -> None:
+    def _check_possible(self, op: Op, held: Sequence[_HeldCaches]) -> None:
         if isinstance(op, Restore) and not op.tokens:
             raise ProtocolError("A row of no tokens is a new one.")
         if isinstance(op, Merge) and self._kv_bits:
@@ -229,7 +231,7 @@ class LoadedStage:
         if self._kv_bits:
             caches = self.layers.quantise(caches, self._kv_bits)
         mx.eval(out, self.layers.states(caches))
-        self._held[handle] = _Held(rows.fed(count), caches)
+        self._held[handle] = _HeldCaches(rows.fed(count), caches)
         self._calls += 1
         if count > 1 or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()

@@ -98,8 +98,8 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     await viewer.pilot.press("escape")
     await viewer.until(lambda: viewer.app.screen is not screen)
     # as the model picker opens it, for a model that is not loaded so
-    wish = LoadRequest(model=demo.model, topology="forward")
-    viewer.app.push_screen(SplitScreen(viewer.app.client, viewer.app.state, wish))
+    request = LoadRequest(model=demo.model, topology="forward")
+    viewer.app.push_screen(SplitScreen(viewer.app.client, viewer.app.state, request))
     await viewer.sees("balanced, not loaded", "and loads this model on 3 Macs")
     await viewer.opens("escape", screen=Dashboard)
 

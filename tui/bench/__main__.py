@@ -84,7 +84,7 @@ def source(folder: Path, load: Load) -> Iterator[subprocess.Popen[bytes]]:
     command += ["--macs", str(load.macs), "--rows", str(load.rows), "--rate", str(RATE)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, bufsize=0)
     try:
-        told(process, b"ready")
+        wait_for(process, b"ready")
         yield process
     finally:
         process.terminate()
@@ -93,7 +93,7 @@ def source(folder: Path, load: Load) -> Iterator[subprocess.Popen[bytes]]:
             process.stdout.close()
 
 
-def told(process: subprocess.Popen[bytes], word: bytes) -> None:
+def wait_for(process: subprocess.Popen[bytes], word: bytes) -> None:
     """Wait for that line of the source, which it says once. Raises NodeUnreachable where it does not come."""
     assert process.stdout is not None
     while select.select([process.stdout], [], [], WAIT_S)[0] and (line := process.stdout.readline()):
@@ -128,7 +128,7 @@ def streaming(folder: Path, load: Load, keys: int) -> tuple[Typed, Phase]:
         pty.seen(b"Send")  # the footer of the prompt, once that has the focus
         for _ in range(load.history_tokens // FILL_TOKENS):
             pty.type(b"fill\r")
-            told(other, b"done")
+            wait_for(other, b"done")
             pty.seen(f"{FILL_TOKENS} tok".encode())
             time.sleep(SETTLE_S)
         pty.type(b"stream\r")
@@ -137,7 +137,7 @@ def streaming(folder: Path, load: Load, keys: int) -> tuple[Typed, Phase]:
         found = type_keys(pty, keys)
         pty.turn()
         pty.type(b"\x1b")
-        told(other, b"done")
+        wait_for(other, b"done")
         time.sleep(SETTLE_S)
         pty.turn()
         for _ in range(round(IDLE_S / IDLE_KEY_EVERY_S)):

@@ -26,12 +26,12 @@ def parser() -> argparse.ArgumentParser:
     usage = "macluster [-h] [--home HOME] [--plain] [--slow-link] [COMMAND ...]"
     top = argparse.ArgumentParser(prog="macluster", usage=usage, add_help=False, allow_abbrev=False)
     top.add_argument("--home", type=Path, default=default_home().root, help="state folder (default %(default)s)")
-    add_look(top, default=False)
+    add_appearance_options(top, default=False)
     top.set_defaults(run=open_tui, command=None)
     return top
 
 
-def add_look(command: argparse.ArgumentParser, *, default: object) -> None:
+def add_appearance_options(command: argparse.ArgumentParser, *, default: object) -> None:
     """How the screen is drawn."""
     plain = "the screen in ASCII, without animation: for screen readers and old terminals"
     command.add_argument("--plain", action="store_true", default=default, help=plain)
@@ -41,7 +41,7 @@ def add_look(command: argparse.ArgumentParser, *, default: object) -> None:
 
 async def open_tui(args: argparse.Namespace) -> int:
     """The terminal UI over this Mac's node; starts one for as long as the UI lives if none runs."""
-    gc.disable()  # until the first frame: `calm_collector`
+    gc.disable()  # until the first frame: `tune_gc`
     from tui.app import MaclusterApp
 
     _check_terminal()

@@ -69,7 +69,7 @@ class _Conversation:
 
     def __init__(self, watch: Watch, mark: int, report: Report) -> None:
         self._watch, self._report = watch, report
-        self._told = mark
+        self._reported = mark
         self._typing: asyncio.Future[str | None] | None = None
 
     async def hold(self) -> None:
@@ -78,7 +78,7 @@ class _Conversation:
             await self._watch.until(self._has_news, PAIRING_S, "Pairing")
             if self._typing and self._typing.done():
                 self._typing = await self._hand_in(self._typing.result())
-            steps, self._told = self._steps(), len(self._watch.seen)
+            steps, self._reported = self._steps(), len(self._watch.seen)
             for step in steps:
                 self._report(step, self._watch.now)
                 if step.state == "paired":
@@ -93,7 +93,7 @@ class _Conversation:
         return bool(self._steps()) or (self._typing is not None and self._typing.done())
 
     def _steps(self) -> list[PairingChanged]:
-        return [e for e in self._watch.seen[self._told :] if isinstance(e, PairingChanged)]
+        return [e for e in self._watch.seen[self._reported :] if isinstance(e, PairingChanged)]
 
     async def _hand_in(self, line: str | None) -> asyncio.Future[str | None] | None:
         """Give the digits to the node; what cannot be digits is asked for again."""

@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
 
 def _demo(demo: argparse.ArgumentParser) -> None:
     # what stands before the command counts too
-    launch.add_look(demo, default=argparse.SUPPRESS)
+    launch.add_appearance_options(demo, default=argparse.SUPPRESS)
     demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")

@@ -148,7 +148,7 @@ class _Answer:
                     self.done = event
                     self._show(event.text)
                 case Recovery(requests=requests) if not requests or self.request_id in requests:
-                    self._tell(event)
+                    self._report(event)
                 case _:
                     pass
         return self.done is not None
@@ -158,7 +158,7 @@ class _Answer:
             print(clean_text(text), end="", flush=True)
             self._at_margin = text.endswith("\n")
 
-    def _tell(self, event: Recovery) -> None:
+    def _report(self, event: Recovery) -> None:
         """One line each time that there is something else to say; on a terminal it leaves the answer's line."""
         if self._recoveries and self._recoveries[-1].text == event.text:
             return

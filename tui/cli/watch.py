@@ -11,7 +11,7 @@ from core.events import AnyEvent, Snapshot, apply
 from core.settings import Home
 from tui.client import NodeClient
 
-KNOCK_S = 0.1
+RETRY_S = 0.1
 ATTACH_S = 5.0
 LOAD_S = 300.0
 
@@ -52,11 +52,11 @@ class Watch:
             if self._task and self._task.done():
                 if not alive() or asyncio.get_running_loop().time() > deadline:
                     raise self._error or NodeUnreachable("The node of this Mac does not answer.")
-                await asyncio.sleep(KNOCK_S)
+                await asyncio.sleep(RETRY_S)
                 self._task = asyncio.create_task(self._follow())
             elif asyncio.get_running_loop().time() > deadline:
                 raise NodeUnreachable("The node of this Mac accepted the call but does not answer.")
-            await self._wait(KNOCK_S)
+            await self._wait(RETRY_S)
 
     async def until(self, reached: Callable[[Watch], bool], timeout_s: float, what: str) -> None:
         """Until `reached`; raises LinkTimeout naming `what`, or NodeUnreachable when the node goes away."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PreviewRequest
-from tui.state.load_options import as_preview, first_wish
+from tui.state.load_options import as_preview, default_options
 from tui.state.state import washed
 
 if TYPE_CHECKING:
@@ -20,46 +20,46 @@ class ModelCatalog:
     def __init__(self, client: NodeClient) -> None:
         self._client = client
         self._names: dict[str, str] = {}
-        self._wishes: dict[str, LoadRequest] = {}
+        self._requests: dict[str, LoadRequest] = {}
         self.choices: tuple[ModelChoice, ...] | None = None
 
     def name_of(self, shown: str) -> str:
         """What the node calls the model that is shown so."""
         return self._names.get(shown, shown)
 
-    def wish(self, choice: ModelChoice) -> LoadRequest:
+    def options(self, choice: ModelChoice) -> LoadRequest:
         """How a model is to be loaded, as it was chosen last."""
-        return self._wishes.get(choice.name) or first_wish(choice)
+        return self._requests.get(choice.name) or default_options(choice)
 
-    def want(self, wish: LoadRequest) -> None:
-        """Load the model that is shown as `wish.model` so from now on."""
-        self._wishes[wish.model] = wish
+    def set_options(self, request: LoadRequest) -> None:
+        """Load the model that is shown as `request.model` so from now on."""
+        self._requests[request.model] = request
 
     async def fetch(self, skipped: tuple[str, ...] = ()) -> None:
-        """Ask the node what is there, and how it fits as it is wished for, without the Macs that are `skipped`."""
-        raw = [await self._as_wished(choice, skipped) for choice in await self._client.models()]
+        """Ask the node what is there, and how it fits as its options say, without the Macs that are `skipped`."""
+        raw = [await self._as_chosen(choice, skipped) for choice in await self._client.models()]
         self.choices = tuple(washed(choice) for choice in raw)
         self._names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
 
-    async def _as_wished(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:
-        chosen = self._wishes.get(washed(choice.name))
+    async def _as_chosen(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:
+        chosen = self._requests.get(washed(choice.name))
         if not choice.path or not choice.layers or choice.loaded or not (skipped or chosen):
             return choice
-        wish = as_preview(chosen or first_wish(choice))
-        wish = msgspec.structs.replace(wish, model=choice.name, without=skipped)
-        return msgspec.structs.replace(choice, preview=await self._client.plan(wish))
+        request = as_preview(chosen or default_options(choice))
+        request = msgspec.structs.replace(request, model=choice.name, without=skipped)
+        return msgspec.structs.replace(choice, preview=await self._client.plan(request))
 
-    async def examine(self, wish: PreviewRequest) -> None:
-        """Plan the model that is shown as `wish.model` with what examining it shows."""
+    async def examine(self, request: PreviewRequest) -> None:
+        """Plan the model that is shown as `request.model` with what examining it shows."""
         change = msgspec.structs.replace
-        preview: PlanPreview = washed(await self._client.plan(change(wish, model=self.name_of(wish.model))))
+        preview: PlanPreview = washed(await self._client.plan(change(request, model=self.name_of(request.model))))
         self.choices = tuple(
-            change(each, preview=preview) if each.name == wish.model else each for each in self.choices or ()
+            change(each, preview=preview) if each.name == request.model else each for each in self.choices or ()
         )
 
-    async def load(self, wish: LoadRequest) -> PlanPreview:
-        """Load the model that is shown as `wish.model`."""
-        return await self._client.load(self._named(wish))
+    async def load(self, request: LoadRequest) -> PlanPreview:
+        """Load the model that is shown as `request.model`."""
+        return await self._client.load(self._named(request))
 
-    def _named(self, wish: LoadRequest) -> LoadRequest:
-        return msgspec.structs.replace(wish, model=self.name_of(wish.model))
+    def _named(self, request: LoadRequest) -> LoadRequest:
+        return msgspec.structs.replace(request, model=self.name_of(request.model))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 
 
-def calm_collector() -> None:
+def tune_gc() -> None:
     """What exists now lives as long as the app; collections over it would cause pauses. Those over what is new are made
     often instead of long: 3,000 objects take 5 milliseconds.
     """

@@ -12,7 +12,7 @@ from core.errors import UsageError
 from core.events import Peer
 from core.requests.trust import Address, PairingOffer, Target
 from tui.control.interface import AppInterface
-from tui.control.messages import MacWish
+from tui.control.messages import MacAction
 from tui.control.model_controller import ModelController
 from tui.state import state
 from tui.state.trust_actions import question, why_not
@@ -28,10 +28,10 @@ class MacController:
         self._app = app
         self._models = models
 
-    def act(self, device_id: str, wish: MacWish) -> None:
+    def act(self, device_id: str, action: MacAction) -> None:
         """Do that with that Mac."""
         app, peer = self._app, self._find(device_id)
-        match wish:
+        match action:
             case "add" if peer is not None and self._is_known(peer) and peer.state in ("seen", "lost"):
                 app.in_background(self._ask_address, peer)
             case "add":

@@ -54,18 +54,18 @@ class Failed(Message):
 
 @dataclass
 class ModelChosen(Message):
-    """The person wants this loaded; `wish.model` is a name of the list."""
+    """The person wants this loaded; `request.model` is a name of the list."""
 
-    wish: LoadRequest
+    request: LoadRequest
 
 
 @dataclass
 class ModelPointed(Message):
     """This is to be planned: the cursor is on the model and nobody has examined it yet, or, `at_once`, something else
-    about it was chosen; `wish.model` is a name of the list.
+    about it was chosen; `request.model` is a name of the list.
     """
 
-    wish: PreviewRequest
+    request: PreviewRequest
     at_once: bool = False
 
 
@@ -83,7 +83,7 @@ class TakenUp(Message):
     said: tuple[Said, ...]
 
 
-MacWish = Literal["details", "pair", "trust", "skip", "add", "forget"]
+MacAction = Literal["details", "pair", "trust", "skip", "add", "forget"]
 
 
 @dataclass
@@ -91,7 +91,7 @@ class MacAsked(Message):
     """The person wants this of the Mac with that device id, "" where it is none in particular."""
 
     device_id: str
-    wish: MacWish
+    action: MacAction
 
 
 @dataclass

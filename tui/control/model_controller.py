@@ -30,34 +30,34 @@ class ModelController:
         """Ask what is there, and how it fits."""
         self._app.in_background(self._find, group="models", exclusive=True)
 
-    def examine(self, wish: PreviewRequest, *, at_once: bool) -> None:
+    def examine(self, request: PreviewRequest, *, at_once: bool) -> None:
         """Plan one model of the picker with what examining it shows; unless `at_once`, when the cursor has rested."""
         after_s = 0.0 if at_once else EXAMINE_AFTER_S
-        self._app.in_background(self._examine, wish, after_s, group="examine", exclusive=True)
+        self._app.in_background(self._examine, request, after_s, group="examine", exclusive=True)
 
     def offers(self) -> Iterator[SystemCommand]:
         """For the palette: a "Load" for every model that fits."""
         for choice in self._catalog.choices or ():
             if choice.preview.plan is not None and not choice.loaded:
-                load = partial(self.load, self._catalog.wish(choice))
+                load = partial(self.load, self._catalog.options(choice))
                 yield SystemCommand(f"Load {choice.name}", "Load this model", load)
 
-    def load(self, wish: LoadRequest) -> None:
+    def load(self, request: LoadRequest) -> None:
         """Load one over the Macs that are used."""
-        self._app.in_background(self._load, wish)
+        self._app.in_background(self._load, request)
 
-    async def _load(self, wish: LoadRequest) -> None:
+    async def _load(self, request: LoadRequest) -> None:
         app = self._app
-        preview = await self._catalog.load(state.of_used(app.state, wish))
+        preview = await self._catalog.load(state.of_used(app.state, request))
         if preview.problem is not None:
             app.set_state(state.failed(app.state, preview.problem))
 
     async def _find(self) -> None:
         await self._show_after(self._catalog.fetch(self._app.state.skipped))
 
-    async def _examine(self, wish: PreviewRequest, after_s: float) -> None:
+    async def _examine(self, request: PreviewRequest, after_s: float) -> None:
         await asyncio.sleep(after_s)
-        await self._show_after(self._catalog.examine(state.of_used(self._app.state, wish)))
+        await self._show_after(self._catalog.examine(state.of_used(self._app.state, request)))
 
     async def _show_after(self, call: Awaitable[None]) -> None:
         """Draw what the node said, or, where it refused, say so and draw what was known."""

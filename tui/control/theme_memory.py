@@ -19,17 +19,17 @@ class ThemeMemory:
         self._folder = folder
         self._named = named
         self._chosen = ""
-        self._keeping = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     def remember(self, theme: Theme) -> None:
         """`theme` was chosen."""
         self._chosen = theme.name
         if self._named not in ("", theme.name):
             self._app.notify(f"config.toml names {self._named}: that one is back at the next start.")
-        self._app.in_background(self._keep)
+        self._app.in_background(self._save)
 
-    async def _keep(self) -> None:
-        async with self._keeping:  # one after the other; the last one is what is chosen then
+    async def _save(self) -> None:
+        async with self._lock:  # one after the other; the last one is what is chosen then
             try:
                 await asyncio.to_thread(remember_theme, memory_in(self._folder), self._chosen)
             except OSError as error:

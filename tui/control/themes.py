@@ -90,9 +90,9 @@ def no_color_kept() -> Iterator[None]:
 
     An empty one means nothing by its own rules, and children of this process need the other.
     """
-    wish = os.environ.pop("NO_COLOR", "")
-    if wish:
-        os.environ["NO_COLOR"] = wish
+    value = os.environ.pop("NO_COLOR", "")
+    if value:
+        os.environ["NO_COLOR"] = value
     yield
-    if wish:
-        os.environ["NO_COLOR"] = wish
+    if value:
+        os.environ["NO_COLOR"] = value

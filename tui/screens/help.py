@@ -27,12 +27,12 @@ _KEYS = 11
 NAMED_CHARACTERS = ("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space")
 
 
-class Line(NamedTuple):
+class HelpLine(NamedTuple):
     """The keys of an action, what it does, and why it cannot be done now."""
 
     keys: str
     does: str
-    hindrance: str = ""
+    reason: str = ""
 
 
 class Topic(NamedTuple):
@@ -40,8 +40,8 @@ class Topic(NamedTuple):
 
     title: str
     purpose: str
-    here: tuple[Line, ...]
-    everywhere: tuple[Line, ...]
+    here: tuple[HelpLine, ...]
+    everywhere: tuple[HelpLine, ...]
 
 
 class HelpScreen(ModalScreen[None]):
@@ -98,15 +98,15 @@ def topic_of(screen: Screen[object]) -> Topic:
     title = described.border_title if isinstance(described, Widget) and described.border_title else ""
     # keys that the focused input takes as text do nothing else there
     printable = {k for k, a in screen.active_bindings.items() if len(k) == 1 or k in NAMED_CHARACTERS}
-    here: dict[str, Line] = {}
-    everywhere: dict[str, Line] = {}
+    here: dict[str, HelpLine] = {}
+    everywhere: dict[str, HelpLine] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
         typed = focused is not None and binding.key in printable and focused.check_consume_key(binding.key, "x")
         if binding.id in OUR_IDS and not typed:
             group, does = everywhere if isinstance(node, App | Screen) else here, tooltip or binding.description
             before = f"{group[does].keys} " if does in group else ""
             key = screen.app.get_key_display(binding)
-            group[does] = Line(before + key, does, why_not(screen.app, node, binding.action))
+            group[does] = HelpLine(before + key, does, why_not(screen.app, node, binding.action))
     return Topic(
         _plain(title) or _name(described), described.HELP or "", tuple(here.values()), tuple(everywhere.values())
     )
@@ -118,7 +118,7 @@ def searched(topic: Topic, typed: str) -> Topic:
         return topic
     words = typed.casefold().split()
 
-    def found(lines: tuple[Line, ...]) -> tuple[Line, ...]:
+    def found(lines: tuple[HelpLine, ...]) -> tuple[HelpLine, ...]:
         return tuple(line for line in lines if all(w in f"{line.keys} {line.does}".casefold() for w in words))
 
     return Topic(topic.title, "", found(topic.here), found(topic.everywhere))
@@ -154,13 +154,13 @@ def help_content(topic: Topic, width: int) -> Content:
     return Content("\n").join(lines)
 
 
-def _keys(head: str, lines: tuple[Line, ...], width: int) -> list[Content]:
+def _keys(head: str, lines: tuple[HelpLine, ...], width: int) -> list[Content]:
     return [Content.styled(head, "bold $primary"), *(row for line in lines for row in _rows(line, width))]
 
 
-def _rows(line: Line, width: int) -> list[Content]:
-    does = f"{line.does} (not now: {line.hindrance})" if line.hindrance else line.does
-    style = DIM if line.hindrance else ""
+def _rows(line: HelpLine, width: int) -> list[Content]:
+    does = f"{line.does} (not now: {line.reason})" if line.reason else line.does
+    style = DIM if line.reason else ""
     first, *others = wrap(does, max(1, width - _KEYS - 2))
     keys = (fit(line.keys, _KEYS), style or "bold $accent")
     return [Content.assemble(keys, (first, style)), *(Content.styled(" " * _KEYS + row, style) for row in others)]

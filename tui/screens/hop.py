@@ -25,8 +25,8 @@ from tui.widgets.hop_details import (
     SpeedTest,
     chart_content,
     frames_word,
-    hops_content,
     phases_content,
+    ring_content,
     speed_content,
     title_content,
     window_word,
@@ -117,7 +117,7 @@ The speed test sends empty and then full messages over the control link of the t
         inside = self._chart.size.width
         self._chart.draw(chart_content(self._picture, self._ring, hop, self._now, window_s, inside))
         self._speed.draw(speed_content(test, self._state.speed_test, inside))
-        self._all.draw(hops_content(self._picture, self._ring, hop, self._now, window_s, inside))
+        self._all.draw(ring_content(self._picture, self._ring, hop, self._now, window_s, inside))
         points = points_of(self._picture, hop.pair, self._now, window_s) or last_of(self._picture.past, hop.pair)
         width = self._where.scrollable_content_region.width
         self._phases.draw(phases_content(hop, points, width))

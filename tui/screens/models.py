@@ -119,14 +119,14 @@ class ModelsScreen(SizedScreen):
 
     def _point(self) -> None:
         choice = self.list.pointed
-        self.preview.point(choice, self._catalog.wish(choice) if choice else None)
+        self.preview.point(choice, self._catalog.options(choice) if choice else None)
 
     def on_option_list_option_highlighted(self, event: OptionList.OptionHighlighted) -> None:
         """The preview follows the cursor, and becomes exact for a model on which it rests."""
         choice = self.list.pointed
         self._point()
         if choice is not None and choice.preview.plan is not None and choice.preview.cuts is None:
-            self.post_message(ModelPointed(as_preview(self._catalog.wish(choice))))
+            self.post_message(ModelPointed(as_preview(self._catalog.options(choice))))
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Load it, unless that cannot work."""
@@ -139,7 +139,7 @@ class ModelsScreen(SizedScreen):
             self.post_message(Noted(f"{choice.name} cannot be loaded now; the preview says why."))
         else:
             self._loads_here = True
-            self.post_message(ModelChosen(self._catalog.wish(choice)))
+            self.post_message(ModelChosen(self._catalog.options(choice)))
 
     def on_input_changed(self, event: Input.Changed) -> None:
         """Filter while typing."""
@@ -180,35 +180,35 @@ class ModelsScreen(SizedScreen):
     def action_topology(self) -> None:
         """The next topology."""
         if choice := self._plannable:
-            self._want(with_topology(self._catalog.wish(choice), choice))
+            self._set_options(with_topology(self._catalog.options(choice), choice))
 
     def action_bits(self) -> None:
         """Other bits of keys and values."""
         if choice := self._plannable:
-            self._want(with_bits(self._catalog.wish(choice)))
+            self._set_options(with_bits(self._catalog.options(choice)))
 
     def action_longer(self, step: int) -> None:
         """The next longer context, or the next shorter one."""
         if choice := self._plannable:
-            self._want(with_context(self._catalog.wish(choice), choice, step))
+            self._set_options(with_context(self._catalog.options(choice), choice, step))
 
     def action_context(self) -> None:
         """Choose a length of context."""
         if (choice := self._plannable) is None:
             return
-        wish = self._catalog.wish(choice)
-        others = [c for c in contexts(choice) if c != wish.context]
+        request = self._catalog.options(choice)
+        others = [c for c in contexts(choice) if c != request.context]
         body = "Tokens of prompts and answers that are kept in memory. The preview shows what they take on each Mac."
-        answers = (f"{context_length(wish.context)}, as now", *(context_length(c) for c in others))
+        answers = (f"{context_length(request.context)}, as now", *(context_length(c) for c in others))
         screen = ChoiceScreen(f"Context of {choice.name}", Content(body), answers)
-        self._ask(screen, lambda n: self._want(msgspec.structs.replace(wish, context=others[n - 1])))
+        self._ask(screen, lambda n: self._set_options(msgspec.structs.replace(request, context=others[n - 1])))
 
     def action_edit_split(self) -> None:
         """Divide it by hand before it is loaded."""
         if choice := self._plannable:
-            wish = self._catalog.wish(choice)
-            wish = msgspec.structs.replace(wish, model=self._catalog.name_of(wish.model))
-            self.app.push_screen(SplitScreen(self._client, self._state, wish))
+            request = self._catalog.options(choice)
+            request = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
+            self.app.push_screen(SplitScreen(self._client, self._state, request))
 
     def action_download(self) -> None:
         """Copy the model to where it lacks, or download one."""
@@ -250,10 +250,10 @@ class ModelsScreen(SizedScreen):
         choice = self.list.pointed
         return choice if choice is not None and choice.path and choice.layers else None
 
-    def _want(self, wish: LoadRequest) -> None:
-        self._catalog.want(wish)
+    def _set_options(self, request: LoadRequest) -> None:
+        self._catalog.set_options(request)
         self._point()
-        self.post_message(ModelPointed(as_preview(wish), at_once=True))
+        self.post_message(ModelPointed(as_preview(request), at_once=True))
 
     def _ask_repository(self, name: str) -> None:
         words = "The name of its repository on the hub, owner/name, such as mlx-community/Qwen3-4B-4bit:"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
 
 
-class Line(Input):
+class PairingInput(Input):
     """What it does not take is a key of the dialog."""
 
     def check_consume_key(self, key: str, character: str | None) -> bool:
@@ -80,7 +80,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._digits = BigDigits(id="digits")
         self._label = Static(markup=False)
         # one line for digits and address: hiding one that has the focus would take the focus from the other
-        self._line = Line(compact=True)
+        self._line = PairingInput(compact=True)
         self._asked = Horizontal(self._label, self._line, id="asked")
         self._about = TextView(id="about")
         self._end = TextView(id="end")
@@ -99,7 +99,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         elif self._chosen is not None:
             self._begin(self._chosen)
         if self._offer is not None and (self._step is None or self._step.state == "waiting"):
-            self._knock(self._offer)
+            self._offer_at(self._offer)
         self._draw()
 
     def show(self, state: UiState) -> None:
@@ -124,7 +124,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         )
         self._call(call)
 
-    def _knock(self, offer: PairingOffer) -> None:
+    def _offer_at(self, offer: PairingOffer) -> None:
         """At the window of a Mac whose address a person gave."""
         self._offer, self._problem, self._step = offer, None, self._step or PairingChanged(state="waiting")
         self._line.value = ""
@@ -211,7 +211,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         elif state == "waiting":
             with suppress(UsageError):
                 host, port = parse_place(event.value)
-                self._knock(PairingOffer(host=host, port=port))
+                self._offer_at(PairingOffer(host=host, port=port))
         self._draw()
 
     def action_again(self) -> None:
@@ -220,7 +220,7 @@ digits. Where the Macs do not find each other, type the address that the other o
             return
         if self._offer is not None:
             self._step = None
-            self._knock(self._offer)
+            self._offer_at(self._offer)
         else:
             self._begin(self._chosen)
         self._draw()

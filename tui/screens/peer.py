@@ -15,7 +15,7 @@ from core.requests.trust import TrustedMac
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PEER
-from tui.control.messages import Copied, Failed, MacAsked, MacWish
+from tui.control.messages import Copied, Failed, MacAction, MacAsked
 from tui.screens.base import SizedScreen
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, washed
@@ -98,9 +98,9 @@ addresses are tried in the order in which they stand here.
         _, name, words = parse(run)
         return why_not_mac(self._state, self._peer, str(words[0])) if name == "ask" else ""
 
-    def action_ask(self, wish: MacWish) -> None:
+    def action_ask(self, action: MacAction) -> None:
         """Something of this Mac."""
-        self.post_message(MacAsked(self._device_id, wish))
+        self.post_message(MacAsked(self._device_id, action))
 
     def action_copy_text(self) -> None:
         """Copy what is shown."""

@@ -56,8 +56,8 @@ _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows")
 
 
 class SplitScreen(SizedScreen):
-    """The bar above, what it means below. Begins with what is loaded, if that is what `wish` asks for, else with the
-    balanced plan; `wish` is None where there is nothing to divide. Nothing is applied before Enter.
+    """The bar above, what it means below. Begins with what is loaded, if that is what `request` asks for, else with the
+    balanced plan; `request` is None where there is nothing to divide. Nothing is applied before Enter.
     """
 
     CSS_PATH = "split.tcss"
@@ -71,9 +71,9 @@ Enter.
 For one user the time of a token is the sum of what all Macs compute and of all hops: moving a layer to a faster Mac \
 helps, more Macs do not."""
 
-    def __init__(self, client: NodeClient, state: UiState, wish: LoadRequest | None) -> None:
+    def __init__(self, client: NodeClient, state: UiState, request: LoadRequest | None) -> None:
         super().__init__()
-        self._client, self._state, self._wish = client, state, wish
+        self._client, self._state, self._request = client, state, request
         self._plan: Plan | None = None  # the Macs, and their order
         self._balanced: Plan | None = None
         self._now: Boundaries | None = None
@@ -96,7 +96,7 @@ helps, more Macs do not."""
         """Ask the node for the balanced plan, and where the model can be cut."""
         self._bar.border_title = Content("Boundaries")
         self._box.border_title = Content("Effect")
-        if self._wish:
+        if self._request:
             self._ask(self._begin)
 
     def laid_out(self) -> None:
@@ -164,11 +164,11 @@ helps, more Macs do not."""
             self._problem = preview.problem or _OTHER_MACS
 
     async def _preview(self, layers: tuple[str, ...]) -> PlanPreview | None:
-        """What the node says of the wish with these layers; None where it said why not."""
-        assert self._wish
-        wish = of_used(self._state, msgspec.structs.replace(as_preview(self._wish), layers=layers))
+        """What the node says of the request with these layers; None where it said why not."""
+        assert self._request
+        request = of_used(self._state, msgspec.structs.replace(as_preview(self._request), layers=layers))
         try:
-            preview: PlanPreview = washed(await self._client.plan(wish))
+            preview: PlanPreview = washed(await self._client.plan(request))
         except FAILURES as error:
             self._problem = washed(problem_of(error))
             return None
@@ -202,7 +202,7 @@ helps, more Macs do not."""
             return
         plan, now = self._plan, self._now
         if plan is None or now is None:
-            above = Content(_NOTHING if self._wish is None else "" if self._problem else _ASKING)
+            above = Content(_NOTHING if self._request is None else "" if self._problem else _ASKING)
             below = _problem_content(self._problem)
         else:
             above = bar_content(now, [owner.peer for owner in plan.owners], self._bar.content_region.width)
@@ -269,8 +269,8 @@ helps, more Macs do not."""
             self._apply(plan, now.cuts)
 
     def _apply(self, plan: Plan, cuts: tuple[int, ...]) -> None:
-        assert self._wish
-        self.app.post_message(ModelChosen(msgspec.structs.replace(self._wish, layers=spans(plan, cuts))))
+        assert self._request
+        self.app.post_message(ModelChosen(msgspec.structs.replace(self._request, layers=spans(plan, cuts))))
         self.dismiss()
 
 

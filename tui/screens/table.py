@@ -15,7 +15,7 @@ from tui.client import NodeClient
 from tui.control.catalog import ModelCatalog
 from tui.control.chat_controller import ChatController
 from tui.control.conversation_archive import ConversationArchive
-from tui.state.boundaries import wish_of
+from tui.state.boundaries import options_of
 from tui.state.state import UiState
 
 
@@ -65,5 +65,5 @@ def _class_of(name: str) -> str:
 
 def _what_is_loaded(app: Sources) -> object:
     now = app.state.snapshot
-    wish = wish_of(now.plan, now.peers) if now.plan else None
-    return msgspec.structs.replace(wish, model=app.catalog.name_of(wish.model)) if wish else None
+    request = options_of(now.plan, now.peers) if now.plan else None
+    return msgspec.structs.replace(request, model=app.catalog.name_of(request.model)) if request else None

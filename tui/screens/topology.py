@@ -19,7 +19,7 @@ from tui.control.keymap import TOPOLOGY
 from tui.control.messages import ModelChosen, Noted
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
-from tui.state.boundaries import wish_of
+from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
 from tui.state.state import UiState, of_used, washed
 from tui.widgets.key_bar import KeyBar
@@ -99,9 +99,9 @@ class TopologyScreen(SizedScreen):
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
         """Load it so; asks first where that ends what is loaded."""
-        topology, wish, now = self.list.pointed, self._wish, self._now
+        topology, request, now = self.list.pointed, self._request, self._now
         preview = self._previews.get(topology)
-        if wish is None or preview is None:
+        if request is None or preview is None:
             self.post_message(Noted("The node has not planned that yet."))
         elif now.plan and now.plan.topology == topology:
             self.post_message(Noted(f"{topology} is {now.mark.word} already."))
@@ -110,19 +110,19 @@ class TopologyScreen(SizedScreen):
         elif now.plan:
             body = Content(loading_words(preview.plan, now.answers))
             screen = ChoiceScreen(f"Load it as {topology}?", body, ("Leave all as it is", "Load it like this"))
-            self.app.push_screen(screen, lambda answer: self._load(wish, topology) if answer else None)
+            self.app.push_screen(screen, lambda answer: self._load(request, topology) if answer else None)
         else:
-            self._load(wish, topology)
+            self._load(request, topology)
 
     def action_back(self) -> None:
         """To the dashboard."""
         self.dismiss()
 
     @property
-    def _wish(self) -> LoadRequest | None:
+    def _request(self) -> LoadRequest | None:
         """What is loaded, or could be, but for the topology; None where nothing can."""
         if plan := self._state.snapshot.plan:
-            return wish_of(plan, ())
+            return options_of(plan, ())
         fits = next((c for c in self._catalog.choices or () if c.preview.plan), None)
         context = fits.preview.plan.context if fits and fits.preview.plan else 0
         return LoadRequest(model=fits.name, context=context) if fits else None
@@ -134,40 +134,40 @@ class TopologyScreen(SizedScreen):
 
     def _look(self) -> None:
         """Ask the node, if what it said may not hold any more."""
-        wish, now = self._wish, self._state.snapshot
+        request, now = self._request, self._state.snapshot
         macs = tuple((p.device_id, p.budget_bytes) for p in now.peers if p.state == "connected")
         answered = now.last_done.request_id if now.last_done else ""
-        asked_for = (wish, now.plan_status, macs, self._state.skipped, answered)
-        if wish and self._state.attached and asked_for != self._asked_for:
+        asked_for = (request, now.plan_status, macs, self._state.skipped, answered)
+        if request and self._state.attached and asked_for != self._asked_for:
             self._asked_for = asked_for
-            self.run_worker(self._ask(wish), group="topology", exclusive=True, exit_on_error=False)
+            self.run_worker(self._ask(request), group="topology", exclusive=True, exit_on_error=False)
 
-    async def _ask(self, wish: LoadRequest) -> None:
+    async def _ask(self, request: LoadRequest) -> None:
         for topology in TOPOLOGIES:
-            self._previews[topology] = await self._preview(wish, topology)
+            self._previews[topology] = await self._preview(request, topology)
             self._draw()
 
-    async def _preview(self, wish: LoadRequest, topology: Topology) -> PlanPreview:
-        fields = {field: getattr(wish, field) for field in PlanRequest.__struct_fields__}
-        fields |= {"model": self._catalog.name_of(wish.model), "topology": topology}
+    async def _preview(self, request: LoadRequest, topology: Topology) -> PlanPreview:
+        fields = {field: getattr(request, field) for field in PlanRequest.__struct_fields__}
+        fields |= {"model": self._catalog.name_of(request.model), "topology": topology}
         try:
             return washed(await self._client.plan(of_used(self._state, PreviewRequest(**fields))))
         except FAILURES as error:
             return PlanPreview(problem=washed(problem_of(error)))
 
-    def _load(self, wish: LoadRequest, topology: Topology) -> None:
-        self.app.post_message(ModelChosen(msgspec.structs.replace(wish, topology=topology)))
+    def _load(self, request: LoadRequest, topology: Topology) -> None:
+        self.app.post_message(ModelChosen(msgspec.structs.replace(request, topology=topology)))
         self.dismiss()
 
     def _draw(self) -> None:
-        width, wish = self._title.size.width, self._wish
+        width, request = self._title.size.width, self._request
         if width <= 0:
             return
         asked = len(self._previews)
-        self._title.draw(title_content(wish.model if wish else "", asked, len(TOPOLOGIES), width))
+        self._title.draw(title_content(request.model if request else "", asked, len(TOPOLOGIES), width))
         self.list.show(self._previews, self._now)
-        self._details.border_title = Content(self.list.pointed if wish else "")
-        self._about.draw(self._content() if wish else Content(self._nothing))
+        self._details.border_title = Content(self.list.pointed if request else "")
+        self._about.draw(self._content() if request else Content(self._nothing))
 
     def _content(self) -> Content:
         topology, width = self.list.pointed, self._details.scrollable_content_region.width

@@ -19,7 +19,7 @@ from tui.control.messages import Failed
 from tui.screens.asking import AskScreen, ChoiceScreen, words_content
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState, washed
-from tui.state.trust_actions import POWERS, Power, question, why_not
+from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, question, why_not
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.mac_list import MacList, head_content
 from tui.widgets.text_view import TextView
@@ -188,16 +188,16 @@ class TrustScreen(SizedScreen):
 
     def why_not(self, run: str) -> str:
         """Why a change cannot be made now; "" if it can."""
-        power = next((power for power in POWERS if power == run), None)
-        return why_not(self._view, self.list.pointed, power) if self._view and power else ""
+        action = next((action for action in TRUST_ACTIONS if action == run), None)
+        return why_not(self._view, self.list.pointed, action) if self._view and action else ""
 
-    def _allowed(self, power: Power) -> TrustedMac | None:
+    def _allowed(self, action: TrustAction) -> TrustedMac | None:
         """The Mac under the cursor, if the change can be made."""
-        return None if self._view is None or self.why_not(power) else self.list.pointed
+        return None if self._view is None or self.why_not(action) else self.list.pointed
 
-    def _change(self, power: Power, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
-        if mac := self._allowed(power):
-            asked = question(mac, power)
+    def _change(self, action: TrustAction, call: Callable[[TrustedMac], Awaitable[TrustView | RecoveryWords]]) -> None:
+        if mac := self._allowed(action):
+            asked = question(mac, action)
             screen = ChoiceScreen(asked.title, Content(asked.effect), (asked.no, asked.yes))
             self._choose(screen, lambda _: self._do(call(mac)))
 

@@ -88,7 +88,7 @@ def undone(now: Boundaries) -> Boundaries:
     return _change(now, cuts=now.past[-1], past=now.past[:-1], remark="")
 
 
-def wish_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
+def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
     """How `plan` was asked for, but for who has which layers; the other ones of `peers` are to have none."""
     owners = {stage.device_id for stage in plan.stages}
     return LoadRequest(

@@ -34,12 +34,12 @@ def why_not(state: UiState, run: str) -> str:
             return ""
 
 
-def why_not_mac(state: UiState, peer: Peer | None, wish: str) -> str:
+def why_not_mac(state: UiState, peer: Peer | None, action: str) -> str:
     """Why a Mac cannot be asked for that; "" if it can, or if only the roster knows."""
     if peer is None:
-        return "" if wish == "add" else "no Mac is there"
+        return "" if action == "add" else "no Mac is there"
     is_stranger = peer in strangers(state)
-    match wish:
+    match action:
         case "skip" if peer.is_self:
             return "this Mac leads what it loads, so it always holds layers"
         case "skip" if is_stranger or peer.trust == "blocked":

@@ -16,14 +16,14 @@ TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
 
 
-def first_wish(choice: ModelChoice) -> LoadRequest:
+def default_options(choice: ModelChoice) -> LoadRequest:
     """As the node plans a model of which nothing was asked for."""
     return LoadRequest(model=choice.name, context=min(DEFAULT_CONTEXT, choice.context_max or DEFAULT_CONTEXT))
 
 
-def as_preview(wish: PlanRequest) -> PreviewRequest:
+def as_preview(request: PlanRequest) -> PreviewRequest:
     """The question what loading so would do."""
-    return PreviewRequest(**{field: getattr(wish, field) for field in PlanRequest.__struct_fields__})
+    return PreviewRequest(**{field: getattr(request, field) for field in PlanRequest.__struct_fields__})
 
 
 def contexts(choice: ModelChoice) -> tuple[int, ...]:
@@ -35,26 +35,26 @@ def contexts(choice: ModelChoice) -> tuple[int, ...]:
     return (*steps, longest)
 
 
-def with_context(wish: LoadRequest, choice: ModelChoice, step: int) -> LoadRequest:
+def with_context(request: LoadRequest, choice: ModelChoice, step: int) -> LoadRequest:
     """The next longer context (`step` 1) or the next shorter one (-1); the last one stays."""
-    longer = [c for c in contexts(choice) if c > wish.context]
-    shorter = [c for c in contexts(choice) if c < wish.context]
+    longer = [c for c in contexts(choice) if c > request.context]
+    shorter = [c for c in contexts(choice) if c < request.context]
     found = longer[:1] if step > 0 else shorter[-1:]
-    return msgspec.structs.replace(wish, context=found[0] if found else wish.context)
+    return msgspec.structs.replace(request, context=found[0] if found else request.context)
 
 
-def with_bits(wish: LoadRequest) -> LoadRequest:
+def with_bits(request: LoadRequest) -> LoadRequest:
     """Keys and values as the model has them, then in 8 bits, then in 4."""
     steps = (None, *sorted(KV_BITS, reverse=True))
-    return msgspec.structs.replace(wish, kv_bits=steps[(steps.index(wish.kv_bits) + 1) % len(steps)])
+    return msgspec.structs.replace(request, kv_bits=steps[(steps.index(request.kv_bits) + 1) % len(steps)])
 
 
-def with_topology(wish: LoadRequest, choice: ModelChoice) -> LoadRequest:
+def with_topology(request: LoadRequest, choice: ModelChoice) -> LoadRequest:
     """The topology after the one that was asked for last, or that is shown."""
     split = choice.preview.plan or choice.preview.draft
-    last = wish.topology or (split.topology if split else TOPOLOGIES[-1])
+    last = request.topology or (split.topology if split else TOPOLOGIES[-1])
     wanted = TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)]
-    return msgspec.structs.replace(wish, topology=wanted)
+    return msgspec.structs.replace(request, topology=wanted)
 
 
 def download_of(text: str, revision: str = "main") -> DownloadRequest:

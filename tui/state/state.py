@@ -37,7 +37,7 @@ from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of
 from tui.state.turns import INTERRUPTED, Turn, ended, grown, remarked
 
 _T = TypeVar("_T")
-_Wish = TypeVar("_Wish", bound=PlanRequest)
+_Request = TypeVar("_Request", bound=PlanRequest)
 
 RATES_KEPT = 8
 EARLY_KEPT = 512
@@ -150,9 +150,9 @@ def skip_turned(state: UiState, device_id: str) -> UiState:
     return _change(state, skipped=(*others, device_id) if others == state.skipped else others)
 
 
-def of_used(state: UiState, wish: _Wish) -> _Wish:
-    """`wish`, but no layers for the Macs that are skipped."""
-    return _change(wish, without=tuple(dict.fromkeys((*wish.without, *state.skipped))))
+def of_used(state: UiState, request: _Request) -> _Request:
+    """`request`, but no layers for the Macs that are skipped."""
+    return _change(request, without=tuple(dict.fromkeys((*request.without, *state.skipped))))
 
 
 def detached(state: UiState, problem: Problem) -> UiState:

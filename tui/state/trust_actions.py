@@ -6,8 +6,8 @@ from typing import Final, Literal, NamedTuple
 
 from core.requests.trust import TrustedMac, TrustView
 
-Power = Literal["revoke", "admin", "rename", "rotate", "words", "recover", "decide"]
-POWERS: Final[tuple[Power, ...]] = ("revoke", "admin", "rename", "rotate", "words", "recover", "decide")
+TrustAction = Literal["revoke", "admin", "rename", "rotate", "words", "recover", "decide"]
+TRUST_ACTIONS: Final[tuple[TrustAction, ...]] = ("revoke", "admin", "rename", "rotate", "words", "recover", "decide")
 _ABOUT_A_MAC: Final = ("revoke", "admin", "rename")
 
 
@@ -20,34 +20,34 @@ class Question(NamedTuple):
     yes: str
 
 
-def why_not(view: TrustView, mac: TrustedMac | None, power: Power) -> str:
+def why_not(view: TrustView, mac: TrustedMac | None, action: TrustAction) -> str:
     """Why a change cannot be made now; "" if it can."""
-    if power == "decide":
+    if action == "decide":
         return "" if view.fork else "there is no fork to decide"
     if view.fork:
         return "the fork has to be decided first (d)"
     if view.epoch == 0:
         return "this Mac is paired with no other yet (p)"
-    if power == "rotate":
+    if action == "rotate":
         return ""
-    if power == "recover":
+    if action == "recover":
         return "" if view.has_recovery else "no recovery words were ever made"
     if not view.is_admin:
         return "only an admin's Mac can"
-    return _why_not_that_mac(view, mac, power) if power in _ABOUT_A_MAC else ""
+    return _why_not_that_mac(view, mac, action) if action in _ABOUT_A_MAC else ""
 
 
-def _why_not_that_mac(view: TrustView, mac: TrustedMac | None, power: Power) -> str:
+def _why_not_that_mac(view: TrustView, mac: TrustedMac | None, action: TrustAction) -> str:
     if mac is None or mac.role not in ("admin", "member"):
         return "it is not in the roster"
     is_last = mac.role == "admin" and sum(m.role == "admin" for m in view.macs) == 1
-    return "the last admin has to stay one" if is_last and power in ("revoke", "admin") else ""
+    return "the last admin has to stay one" if is_last and action in ("revoke", "admin") else ""
 
 
-def question(mac: TrustedMac, power: Power) -> Question:
+def question(mac: TrustedMac, action: TrustAction) -> Question:
     """The question before a change that has one."""
     name = f"{mac.name} ({mac.device_id[:8]})"
-    match power:
+    match action:
         case "revoke" if mac.is_self:
             effect = "This Mac leaves the cluster, and its key never comes back. Its links close at once."
             return Question(f"Revoke this Mac, {name}?", effect, "Keep it", "Revoke this Mac")

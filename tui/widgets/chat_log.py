@@ -23,7 +23,7 @@ from tui.state.recovery import held
 from tui.state.state import UiState
 from tui.state.turns import Turn
 from tui.widgets.markdown import code_blocks, render
-from tui.widgets.markdown_chunks import Piece
+from tui.widgets.markdown_chunks import Chunk
 from tui.widgets.text_view import TextView
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def warm_up() -> None:
     """Import what the first answer needs, for a thread to do while nobody waits."""
     import tui.widgets.message_view  # noqa: F401
 
-    render(Piece(Clean("```python\npass\n```")), 80)
+    render(Chunk(Clean("```python\npass\n```")), 80)
 
 
 class ChatLog(VerticalScroll, can_focus=True):

@@ -42,12 +42,12 @@ What is expected comes from past answers on these Macs, or is a guess by their c
     def __init__(self) -> None:
         super().__init__(id="preview")
         self._choice: ModelChoice | None = None
-        self._wish: PlanRequest | None = None
+        self._request: PlanRequest | None = None
         self._begun: tuple[int, float] | None = None  # the load that is shown, and since when
 
-    def point(self, choice: ModelChoice | None, wish: PlanRequest | None) -> None:
-        """Preview `choice`, which is to be loaded as `wish` says."""
-        self._choice, self._wish = choice, wish
+    def point(self, choice: ModelChoice | None, request: PlanRequest | None) -> None:
+        """Preview `choice`, which is to be loaded as `request` says."""
+        self._choice, self._request = choice, request
         self.show(self._state)
 
     def draw(self, state: UiState, width: int) -> Drawing:
@@ -58,7 +58,7 @@ What is expected comes from past answers on these Macs, or is a guess by their c
                 self._begun = plan.plan_gen, time.monotonic()
             return Drawing("Loading", progress_content(state, time.monotonic() - self._begun[1]))
         dense = self.scrollable_content_region.height < DENSE_ROWS
-        return Drawing("Fit preview", fit_content(self._choice, state, width, self._wish, dense=dense))
+        return Drawing("Fit preview", fit_content(self._choice, state, width, self._request, dense=dense))
 
 
 def progress_content(state: UiState, for_s: float = 0.0) -> Content:
@@ -80,9 +80,9 @@ def progress_content(state: UiState, for_s: float = 0.0) -> Content:
 
 
 def fit_content(
-    choice: ModelChoice | None, state: UiState, width: int, wish: PlanRequest | None = None, *, dense: bool = False
+    choice: ModelChoice | None, state: UiState, width: int, request: PlanRequest | None = None, *, dense: bool = False
 ) -> Content:
-    """The preview of one model in `width` cells, as it is planned, or `wish`ed for where there is no plan; `dense`
+    """The preview of one model in `width` cells, as it is planned, or requested where there is no plan; `dense`
     leaves out empty lines.
     """
     if choice is None:
@@ -90,7 +90,7 @@ def fit_content(
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
     parts = [
-        [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or wish) if choice.layers else [])],
+        [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])],
         [_stage_line(s, width) for s in split.owners] if split is not None else [],
         _forecast_lines(
             choice.preview.forecast, fits=choice.preview.plan is not None, everywhere=_is_everywhere(choice)

@@ -95,7 +95,7 @@ def _spread(points: list[HopPoint], window_s: float) -> Content:
     return Content.assemble(times, (f"   ({grain} means)", DIM))
 
 
-def hops_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
+def ring_content(state: UiState, ring: Ring, hop: Hop, now: float, window_s: float, width: int) -> Content:
     """Every hop in a line, on one scale, so that they can be compared; in `width` cells."""
     points = {h.pair: points_of(state, h.pair, now, window_s) for h in ring.hops}
     top = _top(points.values())

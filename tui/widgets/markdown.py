@@ -12,7 +12,7 @@ from textual.content import Content, Span
 
 from core.text import Clean
 from tui.state.format import fit
-from tui.widgets.markdown_chunks import Piece
+from tui.widgets.markdown_chunks import Chunk
 
 if TYPE_CHECKING:
     from markdown_it import MarkdownIt
@@ -30,19 +30,19 @@ def code_blocks(text: Clean) -> list[str]:
     return [t.content.rstrip("\n") for t in _parser().parse(text) if t.type in ("fence", "code_block")]
 
 
-def render(piece: Piece, width: int) -> Content:
-    """A piece as one selectable text. Links and pictures are only shown, never opened.
+def render(chunk: Chunk, width: int) -> Content:
+    """A chunk as one selectable text. Links and pictures are only shown, never opened.
 
     Plain paragraphs wrap by themselves; lists, quotes and code are wrapped for `width` cells, to keep their margin.
     """
     blocks = _Blocks(width)
-    for token in _parser().parse(piece.text):
+    for token in _parser().parse(chunk.text):
         blocks.take(token)
     if not blocks.done:
         return Content("")
-    if not piece.top and (first := blocks.done[0]).plain.startswith("┌"):
+    if not chunk.top and (first := blocks.done[0]).plain.startswith("┌"):
         _, blocks.done[0] = first.divide([first.plain.index("\n") + 1])
-    if not piece.bottom and (at := (last := blocks.done[-1]).plain.rfind("\n└")) >= 0:
+    if not chunk.bottom and (at := (last := blocks.done[-1]).plain.rfind("\n└")) >= 0:
         blocks.done[-1], _ = last.divide([at])
     return Content("\n\n").join(blocks.done)
 

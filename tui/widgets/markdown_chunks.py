@@ -17,8 +17,8 @@ _UNDECIDED: Final = re.compile(r"[-*+\d.) ]{0,20}")
 _RULE: Final = re.compile(r"(?:([-*]) *)(?:\1 *){2,}")
 
 
-class Piece(NamedTuple):
-    """Markdown that is drawn by itself. Long code goes on in the next piece: then one lacks the `bottom` of its frame,
+class Chunk(NamedTuple):
+    """Markdown that is drawn by itself. Long code goes on in the next chunk: then one lacks the `bottom` of its frame,
     and the other, which begins with the same fence, the `top`. So do long lists. Where something goes on there is no
     `gap`, else a blank line.
     """
@@ -29,7 +29,7 @@ class Piece(NamedTuple):
     gap: bool = True
 
 
-NOTHING = Piece(Clean(""))
+NOTHING = Chunk(Clean(""))
 
 
 class _Cut(NamedTuple):
@@ -50,13 +50,13 @@ class _Item(NamedTuple):
     number: int
 
 
-def grown(piece: Piece, more: str, limit: int = LIMIT) -> list[Piece]:
-    """`piece` with more text, cut wherever that is longer than `limit` characters and can be; the last one grows on."""
-    done, rest = [], piece._replace(text=Clean(piece.text + more))
+def grown(chunk: Chunk, more: str, limit: int = LIMIT) -> list[Chunk]:
+    """`chunk` with more text, cut wherever that is longer than `limit` characters and can be; the last one grows on."""
+    done, rest = [], chunk._replace(text=Clean(chunk.text + more))
     while len(rest.text) > limit and (place := _place(rest.text, limit)):
         text, below, inside = rest.text[: place.at], rest.text[place.at :], bool(place.fence)
         done.append(rest._replace(text=Clean(text), bottom=not inside, gap=place.gap))
-        rest = Piece(Clean(place.fence + below), top=not inside)
+        rest = Chunk(Clean(place.fence + below), top=not inside)
     return [*done, rest]
 
 
@@ -118,7 +118,7 @@ def _places(text: str) -> Iterator[_Cut]:
             yield _Cut(line.at, is_blank * (2 if line.text[:1].strip() else 1), line.before, gap=False)
         if is_margin:
             due = _due(item, due)
-        has_code = bool(line.before)  # below the first line of code there is a piece to finish
+        has_code = bool(line.before)  # below the first line of code there is a chunk to finish
         is_blank = not line.text.strip()
 
 

@@ -1,4 +1,4 @@
-"""One message of the conversation, and how an answer grows without getting slow: only its last piece is drawn anew."""
+"""One message of the conversation, and how an answer grows without getting slow: only its last chunk is drawn anew."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tui.state.format import DIM, WARN, clock, count, duration
 from tui.state.recovery import STOPS, since
 from tui.state.turns import Remark, Turn
 from tui.widgets.markdown import render
-from tui.widgets.markdown_chunks import NOTHING, Piece, grown, open_fence
+from tui.widgets.markdown_chunks import NOTHING, Chunk, grown, open_fence
 from tui.widgets.text_view import TextView
 
 FIGURES_S = 0.25
@@ -54,20 +54,20 @@ class QuestionView(MessageView):
         super().__init__(turn, Static(Content("\n").join([head, Content(turn.text)]), markup=False, classes="message"))
 
 
-class PieceView(TextView):
-    """A piece of an answer, drawn for its width. Empty it takes no room."""
+class ChunkView(TextView):
+    """A chunk of an answer, drawn for its width. Empty it takes no room."""
 
-    def __init__(self, piece: Piece) -> None:
-        super().__init__(classes="piece")
-        self.piece = piece
+    def __init__(self, chunk: Chunk) -> None:
+        super().__init__(classes="chunk")
+        self.chunk = chunk
         self._drawn_for = 0
-        self.show(piece)
+        self.show(chunk)
 
-    def show(self, piece: Piece) -> None:
-        """Take `piece`; what stays as many lines as before needs no new layout."""
-        self.piece = piece
-        self.display = bool(piece.text.strip())
-        self.set_class(not piece.gap, "goes-on")
+    def show(self, chunk: Chunk) -> None:
+        """Take `chunk`; what stays as many lines as before needs no new layout."""
+        self.chunk = chunk
+        self.display = bool(chunk.text.strip())
+        self.set_class(not chunk.gap, "goes-on")
         if self._drawn_for:
             self._draw()
 
@@ -86,7 +86,7 @@ class PieceView(TextView):
             self._draw()
 
     def _draw(self) -> None:
-        self.draw(render(self.piece, self._drawn_for))
+        self.draw(render(self.chunk, self._drawn_for))
 
 
 class AnswerView(MessageView):
@@ -100,7 +100,7 @@ class AnswerView(MessageView):
         self._zoomed = False
         # one that is whole already, as in a conversation that was reopened, is drawn as it is
         is_whole = turn.done and not turn.remarks
-        body = [PieceView(piece) for piece in grown(NOTHING, turn.text if is_whole else "")]
+        body = [ChunkView(chunk) for chunk in grown(NOTHING, turn.text if is_whole else "")]
         self._last = body[-1]
         super().__init__(turn, self._head, *body, self._foot)
         self._taken = len(turn.text) if is_whole else 0
@@ -131,25 +131,25 @@ class AnswerView(MessageView):
         if not more:
             return
         self._taken += len(more)
-        first, *others = grown(self._last.piece, more)
+        first, *others = grown(self._last.chunk, more)
         with self._foot.app.batch_update() if others else nullcontext():  # or the end would jump up and down again
             self._last.show(first)
-            for piece in others:
-                await self._add(PieceView(piece))
+            for chunk in others:
+                await self._add(ChunkView(chunk))
 
     async def _remark(self, remark: Remark) -> None:
         """What is above a remark is finished as it stands; code goes on as code below it."""
         self._remarks += 1
-        fence = open_fence(self._last.piece.text)
+        fence = open_fence(self._last.chunk.text)
         await self._add(Static(Content.styled(f"─── {remark.words} ───", DIM), markup=False, classes="message"))
-        await self._add(PieceView(Piece(Clean(fence))))
+        await self._add(ChunkView(Chunk(Clean(fence))))
 
-    async def _add(self, widget: PieceView | Static) -> None:
+    async def _add(self, widget: ChunkView | Static) -> None:
         widget.set_class(self._marked, "marked")
         self.widgets.insert(-1, widget)
         if isinstance(self._foot.parent, Widget):
             await self._foot.parent.mount(widget, before=self._foot)
-        if isinstance(widget, PieceView):
+        if isinstance(widget, ChunkView):
             self._last = widget
 
     def _draw_figures(self, now: float, recovery: Recovery | None) -> None:

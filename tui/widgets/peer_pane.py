@@ -13,7 +13,7 @@ from textual.geometry import Region
 from core.events import Peer, Plan
 from tui.control.actions import bindings
 from tui.control.keymap import PEERS
-from tui.control.messages import MacAsked, MacWish
+from tui.control.messages import MacAction, MacAsked
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.format import (
     BAD,
@@ -102,10 +102,10 @@ device id and the round trip time. A skipped Mac holds no layers of what is load
         _, name, words = parse(run)
         return why_not_mac(self._state, self.pointed, str(words[0])) if name == "ask" else ""
 
-    def action_ask(self, wish: MacWish) -> None:
+    def action_ask(self, action: MacAction) -> None:
         """Something of the Mac under the cursor."""
         pointed = self.pointed
-        self.post_message(MacAsked(pointed.device_id if pointed else "", wish))
+        self.post_message(MacAsked(pointed.device_id if pointed else "", action))
 
     def _move(self, rows: int) -> None:
         peers, pointed = self._state.snapshot.peers, self.pointed

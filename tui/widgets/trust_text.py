@@ -8,7 +8,7 @@ from core.requests.trust import TrustedMac, TrustView
 from tui.control.actions import key_title
 from tui.control.keymap import TRUST
 from tui.state.format import BAD, DIM, GOOD, WARN, age, between, fingerprint, fingerprint_short, fit, trust_mark
-from tui.state.trust_actions import POWERS, Power, why_not
+from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 
 _KEPT = {
     "keychain": ("●", "kept in the keychain of this Mac", GOOD),
@@ -76,24 +76,24 @@ def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) ->
         Content.assemble(("sees         ", DIM), mac.sees or "nothing: it has no part in the loaded model"),
         Content(""),
     ]
-    return Content("\n").join([*lines, *_powers(view, mac)])
+    return Content("\n").join([*lines, *_actions_content(view, mac)])
 
 
-def _powers(view: TrustView, mac: TrustedMac) -> list[Content]:
+def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:
     """What can be done, then what cannot, by reason."""
-    reasons: dict[str, list[Power]] = {}
-    for power in POWERS:
-        reasons.setdefault(why_not(view, mac, power), []).append(power)
+    reasons: dict[str, list[TrustAction]] = {}
+    for action in TRUST_ACTIONS:
+        reasons.setdefault(why_not(view, mac, action), []).append(action)
     lines: list[Content] = []
-    for why, powers in sorted(reasons.items()):
+    for why, actions in sorted(reasons.items()):
         if why and view.fork is None:
-            powers = [p for p in powers if p != "decide"]  # where all is well nobody has to read of forks
-        if why and powers:
+            actions = [p for p in actions if p != "decide"]  # where all is well nobody has to read of forks
+        if why and actions:
             lines += [*([Content("")] if lines else []), Content.styled(f"Not now: {why}.", WARN)]
-        for power in powers:
-            action = ACTIONS[power]
-            key = (f"{key_title(action.keys)} ", DIM if why else "bold $accent")
-            lines.append(Content.assemble(key, (action.title, DIM if why else "")))
+        for action in actions:
+            key_action = ACTIONS[action]
+            key = (f"{key_title(key_action.keys)} ", DIM if why else "bold $accent")
+            lines.append(Content.assemble(key, (key_action.title, DIM if why else "")))
     return lines
 
 

@@ -49,7 +49,7 @@ class _Round(NamedTuple):
     hops: tuple[HopSample, ...]
 
 
-class _Step(NamedTuple):
+class _MeasuredStep(NamedTuple):
     """What a token took at a stage: seconds computed, bytes sent, and seconds that both ends spent on sending them."""
 
     computed_s: float
@@ -111,13 +111,13 @@ class AnswerMeasurement:
             found.append(Measured(curve_name("prompt", mac.device_id), read * tokens / chunks, seconds))
         return found
 
-    def _steps(self) -> list[_Step] | None:
+    def _steps(self) -> list[_MeasuredStep] | None:
         """A token at each stage and on the hop behind it, in ring order."""
         base, last = self._base(), self._rounds[-1] if self._rounds else None
         if base is None or last is None or (tokens := last.tokens - base.tokens) < LEAST_TOKENS:
             return None
         return [
-            _Step(
+            _MeasuredStep(
                 max(0.0, after.compute_s - before.compute_s) / tokens,
                 (after.bytes - before.bytes) / tokens,
                 max(0.0, _spent(after) - _spent(before)) / tokens,
@@ -125,7 +125,7 @@ class AnswerMeasurement:
             for after, before in zip(last.hops, base.hops, strict=True)
         ]
 
-    def _prompt(self, done: RequestDone, steps: Sequence[_Step]) -> list[Measured]:
+    def _prompt(self, done: RequestDone, steps: Sequence[_MeasuredStep]) -> list[Measured]:
         """A chunk, by the first round; a step may have come before that was told."""
         first, plan = self._rounds[0], self._loaded.plan
         read, chunks, tokens = first.read - done.reused_tokens, first.chunks, first.tokens
@@ -145,7 +145,7 @@ class AnswerMeasurement:
             )
         return found
 
-    def _decoding(self, steps: Sequence[_Step], token_s: float) -> list[Measured]:
+    def _decoding(self, steps: Sequence[_MeasuredStep], token_s: float) -> list[Measured]:
         """A token. What the stages and the hops do not account for is the head's; clocks of two Macs differ, so what a
         hop takes is half a round trip, or less where so much time was not there.
         """

@@ -23,7 +23,7 @@ from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.control import crash, quitting
 from tui.screens.asking import ChoiceScreen
-from tui.screens.help import HelpScreen, Line, Topic, help_content, searched
+from tui.screens.help import HelpLine, HelpScreen, Topic, help_content, searched
 from tui.screens.logs import LogsScreen
 from tui.screens.pairing import PairingScreen
 from tui.state import disabled_reasons, state
@@ -283,7 +283,9 @@ def test_what_is_left_of_a_crash_holds_no_words_of_the_person(tmp_path: Path) ->
     assert secret not in said
 
 
-TOPIC = Topic("Peers", "The Macs.", (Line("p", "Pair"), Line("x", "Forget", "nobody is here")), (Line("^q", "Quit"),))
+TOPIC = Topic(
+    "Peers", "The Macs.", (HelpLine("p", "Pair"), HelpLine("x", "Forget", "nobody is here")), (HelpLine("^q", "Quit"),)
+)
 
 
 @pytest.mark.parametrize("width", [pytest.param(110, id="wide"), pytest.param(70, id="narrow")])

@@ -133,10 +133,10 @@ def test_spans_follow_the_budgets_and_not_the_order_of_the_layers() -> None:
     assert boundaries.divided_as(planned("private"), plan) == (5, 7)
 
 
-def test_a_wish_leaves_out_the_macs_that_the_plan_left_out() -> None:
+def test_a_request_leaves_out_the_macs_that_the_plan_left_out() -> None:
     plan = planned("private", peers=macs(64, 48))
-    wish = boundaries.wish_of(plan, macs(64, 48, 32))
-    assert (wish.without, wish.topology, wish.context, wish.layers) == (("MINI",), "private", 4096, ())
+    request = boundaries.options_of(plan, macs(64, 48, 32))
+    assert (request.without, request.topology, request.context, request.layers) == (("MINI",), "private", 4096, ())
 
 
 KNOWN = PlanPreview(

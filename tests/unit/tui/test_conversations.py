@@ -27,7 +27,7 @@ from tui.state.turns import INTERRUPTED, Turn
 from tui.widgets import markdown
 from tui.widgets.chat_title import title_content
 from tui.widgets.conversation_list import arranged, head_content, preview_content, row_content
-from tui.widgets.markdown_chunks import Piece
+from tui.widgets.markdown_chunks import Chunk
 from tui.widgets.message_view import foot_content
 from tui.widgets.message_view import head_content as message_head
 from tui.widgets.prompt import hint_words
@@ -245,7 +245,7 @@ def test_zoomed_the_head_has_the_figures_and_the_foot_only_the_reason() -> None:
 @pytest.mark.parametrize("width", [60, 30, 20, 12])
 def test_a_code_block_has_a_frame_that_fits(width: int) -> None:
     text = Clean("```python\ndef f():\n\treturn '日本語'\n```")
-    lines = markdown.render(Piece(text), width).plain.splitlines()
+    lines = markdown.render(Chunk(text), width).plain.splitlines()
     assert {cell_len(line) for line in lines} == {width}
     assert (markdown.COPY_HINT in lines[0]) == (width >= 30)
     assert lines[0].startswith("┌ py")

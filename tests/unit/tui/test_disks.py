@@ -12,7 +12,7 @@ from core.requests import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.support.told import PLAN
 from tui.state.disks import copies_of, disk_words, names_of, transfer_words, with_coming
-from tui.state.load_options import contexts, download_of, first_wish, with_bits, with_context, with_topology
+from tui.state.load_options import contexts, default_options, download_of, with_bits, with_context, with_topology
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content, progress_content
 from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
@@ -126,17 +126,17 @@ def test_a_forecast_says_where_it_comes_from_and_none_says_nothing() -> None:
 
 def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     model = choice()
-    wish = first_wish(model)
-    assert (wish.context, contexts(model)[0], contexts(model)[-1]) == (4096, 2048, 131_072)
-    assert with_context(wish, model, 1).context == 8192
-    assert with_context(with_context(wish, model, -1), model, -1).context == 2048
-    assert with_context(msgspec.structs.replace(wish, context=131_072), model, 1).context == 131_072
+    request = default_options(model)
+    assert (request.context, contexts(model)[0], contexts(model)[-1]) == (4096, 2048, 131_072)
+    assert with_context(request, model, 1).context == 8192
+    assert with_context(with_context(request, model, -1), model, -1).context == 2048
+    assert with_context(msgspec.structs.replace(request, context=131_072), model, 1).context == 131_072
     assert contexts(choice(context_max=1000)) == (1000,)
-    eight = with_bits(wish)
+    eight = with_bits(request)
     assert (eight.kv_bits, with_bits(eight).kv_bits, with_bits(with_bits(eight)).kv_bits) == (8, 4, None)
-    assert with_topology(wish, model).topology == "forward"
+    assert with_topology(request, model).topology == "forward"
     broken = choice(preview=PlanPreview())
-    shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(wish)).plain
+    shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(request)).plain
     assert "context 4k of 128k · KV in 8 bits" in shown
 
 

@@ -19,8 +19,8 @@ from tui.widgets.hop_details import (
     SpeedTest,
     bar_rows,
     chart_content,
-    hops_content,
     phases_content,
+    ring_content,
     speed_content,
     title_content,
     window_word,
@@ -112,7 +112,7 @@ def test_without_points_nothing_is_made_up() -> None:
     assert "Times appear" in phases_content(hop, [], 60).plain
     assert "Nothing came over this hop" in chart_content(now, ring_of(now), hop, NOW, 60, 60).plain
     assert worth_content(ring_of(now), hop, SpeedTest()).plain == ""
-    assert "–" in hops_content(now, ring_of(now), hop, NOW, 60, 60).plain
+    assert "–" in ring_content(now, ring_of(now), hop, NOW, 60, 60).plain
 
 
 @pytest.mark.parametrize(
@@ -188,7 +188,7 @@ def test_nothing_is_wider_than_its_place(width: int) -> None:
     ring, hop = ring_of(now), first(now)
     points = points_of(now, hop.pair, NOW, 60)
     assert title_content(now, ring, hop, SpeedTest(), width).cell_length == width
-    for content in (phases_content(hop, points, width), hops_content(now, ring, hop, NOW, 60, width)):
+    for content in (phases_content(hop, points, width), ring_content(now, ring, hop, NOW, 60, width)):
         assert all(line.cell_length <= width for line in content.split("\n"))
     for line in chart_content(now, ring, hop, NOW, 600, width).split("\n")[: ROWS + 1]:
         assert line.cell_length <= width

@@ -12,7 +12,7 @@ from core.events import PairingChanged, Peer, Snapshot
 from core.requests import Finding, LoadRequest
 from core.requests.trust import TrustedMac
 from tests.support.told import PLAN
-from tui.control.messages import MacWish
+from tui.control.messages import MacAction
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, of_used, skip_turned
 from tui.widgets.check_text import check_content, check_text, check_title
@@ -125,7 +125,7 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
 
 
 @pytest.mark.parametrize(
-    ("peer", "wish", "why"),
+    ("peer", "action", "why"),
     [
         pytest.param(PAIRED, "skip", "", id="skip"),
         pytest.param(OWN, "skip", "always holds layers", id="skip-self"),
@@ -136,13 +136,13 @@ def test_all_that_is_known_of_a_mac_is_told() -> None:
         pytest.param(None, "details", "no Mac is there", id="nobody"),
     ],
 )
-def test_a_key_that_does_nothing_says_why(peer: Peer | None, wish: MacWish, why: str) -> None:
-    said = why_not_mac(now(STRANGER, PAIRED), peer, wish)
+def test_a_key_that_does_nothing_says_why(peer: Peer | None, action: MacAction, why: str) -> None:
+    said = why_not_mac(now(STRANGER, PAIRED), peer, action)
     assert why in said
     assert bool(said) is bool(why)
 
 
-def test_who_is_skipped_holds_no_layers_of_any_wish() -> None:
+def test_who_is_skipped_holds_no_layers_of_any_request() -> None:
     state = skip_turned(skip_turned(now(), "A"), "B")
     assert of_used(state, LoadRequest(model="m", without=("C", "A"))).without == ("C", "A", "B")
     assert of_used(skip_turned(state, "A"), LoadRequest(model="m")).without == ("B",)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from core.text import Clean
 from tui.widgets.markdown import render
-from tui.widgets.markdown_chunks import LIMIT, NOTHING, Piece, grown
+from tui.widgets.markdown_chunks import LIMIT, NOTHING, Chunk, grown
 
 CODE = "```python\ndef one():\n    x = 1\n\n    return x\n\ndef two():\n    return 2\n```\n\n"
 WIDTH = 40
@@ -38,12 +38,12 @@ def test_where_a_text_is_cut(text: str, parts: list[str]) -> None:
 
 def test_code_is_cut_where_it_keeps_its_colours() -> None:
     first, second, *_ = grown(NOTHING, CODE, 70)
-    assert first == Piece(Clean("```python\ndef one():\n    x = 1\n\n    return x\n\n"), bottom=False, gap=False)
-    assert second == Piece(Clean("```python\ndef two():\n    return 2\n```\n\n"), top=False)
+    assert first == Chunk(Clean("```python\ndef one():\n    x = 1\n\n    return x\n\n"), bottom=False, gap=False)
+    assert second == Chunk(Clean("```python\ndef two():\n    return 2\n```\n\n"), top=False)
 
 
 def test_what_is_short_stays_whole_and_what_cannot_be_cut_too() -> None:
-    assert grown(NOTHING, "a\n\nb") == [Piece(Clean("a\n\nb"))]
+    assert grown(NOTHING, "a\n\nb") == [Chunk(Clean("a\n\nb"))]
     assert [len(piece.text) for piece in grown(NOTHING, "x" * 20_000)] == [20_000]
     long = grown(NOTHING, CODE * 100)
     assert all(len(piece.text) <= LIMIT for piece in long)
@@ -81,7 +81,7 @@ def test_the_pieces_of_a_text_look_like_the_whole_however_it_came(text: str, lim
     for piece in [*done, last]:
         if piece.text.strip():
             shown += render(piece, WIDTH).plain + ("\n\n" if piece.gap else "\n")
-    assert shown.strip() == render(Piece(Clean(text)), WIDTH).plain.strip()
+    assert shown.strip() == render(Chunk(Clean(text)), WIDTH).plain.strip()
 
 
 @pytest.mark.parametrize("text", ["```a`\n# x\n# y\n# z\n", "<details>\n```\none\ntwo\nthree\n", "~~~\n\n\n\n~~~\n"])
@@ -94,9 +94,9 @@ def test_what_only_looks_like_code_loses_no_line(text: str) -> None:
 @given(st.text(alphabet="a`~ \n-#", max_size=80), st.integers(1, 40))
 def test_nothing_is_lost_and_everything_can_be_drawn(text: str, limit: int) -> None:
     pieces = grown(NOTHING, text, limit)
-    for before, piece in zip([Piece(Clean("")), *pieces], pieces, strict=False):
+    for before, piece in zip([Chunk(Clean("")), *pieces], pieces, strict=False):
         assert piece.top == before.bottom
     fences = [piece.text.splitlines(keepends=True)[0] if not piece.top else "" for piece in pieces]
     assert "".join(piece.text.removeprefix(fence) for piece, fence in zip(pieces, fences, strict=True)) == text
     drawn = "".join(render(piece, WIDTH).plain for piece in pieces)
-    assert drawn.count("a") == render(Piece(Clean(text)), WIDTH).plain.count("a")
+    assert drawn.count("a") == render(Chunk(Clean(text)), WIDTH).plain.count("a")

@@ -363,7 +363,7 @@ async def test_continue_prints_what_was_there_and_goes_on(
         pytest.param(["--continue", "ab", "--temperature", "0.5"], "keeps its settings", id="sampling"),
     ],
 )
-def test_continue_takes_no_other_wish(
+def test_continue_takes_no_other_options(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -28,7 +28,7 @@ from tui.widgets.cluster_strip import strip_content
 from tui.widgets.fit_preview import fit_content
 from tui.widgets.hop_table import hops_content
 from tui.widgets.key_bar import Key, keys_content
-from tui.widgets.markdown_chunks import NOTHING, Piece, grown
+from tui.widgets.markdown_chunks import NOTHING, Chunk, grown
 from tui.widgets.message_view import foot_content
 from tui.widgets.model_list import arranged, row_content
 from tui.widgets.peer_pane import peers_content
@@ -106,7 +106,7 @@ def test_layouts() -> None:
 
 def test_markdown_becomes_one_piece() -> None:
     text = Clean("# Title\n\nsome **bold** and `code`\nnext line\n\n- a\n- b\n  - c\n\n| x | y |\n|-|-|\n| 1 | 2 |\n")
-    lines = markdown.render(Piece(text), 60).plain.split("\n")
+    lines = markdown.render(Chunk(text), 60).plain.split("\n")
     assert lines[0] == "Title"
     assert lines[2:4] == ["some bold and code", "next line"]
     assert lines[5:8] == ["• a", "• b", "  ▪ c"]
@@ -114,7 +114,7 @@ def test_markdown_becomes_one_piece() -> None:
 
 
 def test_lists_keep_their_margin_when_they_wrap() -> None:
-    lines = markdown.render(Piece(Clean("- " + "word " * 12)), 30).plain.split("\n")
+    lines = markdown.render(Chunk(Clean("- " + "word " * 12)), 30).plain.split("\n")
     assert len(lines) > 1
     assert all(line.startswith("  ") for line in lines[1:])
     assert all(cell_len(line) <= 30 for line in lines)
@@ -122,7 +122,7 @@ def test_lists_keep_their_margin_when_they_wrap() -> None:
 
 def test_code_keeps_its_spaces_and_can_be_copied_alone() -> None:
     text = Clean("before\n\n```python\ndef f():\n    return 1\n```\n\nafter")
-    assert "│     return 1" in markdown.render(Piece(text), 60).plain
+    assert "│     return 1" in markdown.render(Chunk(text), 60).plain
     assert markdown.code_blocks(text)[-1] == "def f():\n    return 1"
     assert markdown.code_blocks(Clean("none")) == []
 

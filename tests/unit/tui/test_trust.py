@@ -13,7 +13,7 @@ from core.events import Level, PairingChanged, Peer, Snapshot
 from core.requests.trust import TrustedMac, TrustView
 from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
-from tui.state.trust_actions import POWERS, Power, why_not
+from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 from tui.widgets.mac_list import row_content
 from tui.widgets.pairing_text import about_content, end_content, say_content, stranger_content
 from tui.widgets.peer_pane import peers_content
@@ -47,7 +47,7 @@ VIEW = TrustView(
 
 
 @pytest.mark.parametrize(
-    ("view", "mac", "power", "why"),
+    ("view", "mac", "action", "why"),
     [
         (VIEW, MEMBER, "revoke", ""),
         (VIEW, ADMIN, "revoke", "the last admin has to stay one"),
@@ -64,8 +64,10 @@ VIEW = TrustView(
         (msgspec.structs.replace(VIEW, fork=("a", "b")), MEMBER, "decide", ""),
     ],
 )
-def test_who_may_not_change_something_is_told_why(view: TrustView, mac: TrustedMac, power: Power, why: str) -> None:
-    assert why_not(view, mac, power) == why
+def test_who_may_not_change_something_is_told_why(
+    view: TrustView, mac: TrustedMac, action: TrustAction, why: str
+) -> None:
+    assert why_not(view, mac, action) == why
 
 
 def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
@@ -73,7 +75,7 @@ def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
     can, cannot = text.split("Not now: only an admin's Mac can.")
     assert "Give this Mac a new key" in can
     assert "Revoke the Mac for good" in cannot
-    assert len(POWERS) == len(set(POWERS))
+    assert len(TRUST_ACTIONS) == len(set(TRUST_ACTIONS))
 
 
 def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() -> None:
