@@ -9,7 +9,7 @@ demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a p
 	@$(BIN)/macluster demo
 
 test: $(STAMP)  ## every test, side by side: four at a time, for those with real nodes mostly wait
-	@$(BIN)/python -m pytest -n 4 --dist worksteal
+	@$(BIN)/python -m pytest -n 4 --dist loadgroup
 
 fast: $(STAMP)  ## the tests that take no more than a few seconds each
 	@$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
