@@ -38,7 +38,7 @@ from tui.cli.watch import Watch
 WATCHED_S = 4.0
 # an idle worker takes nothing that can be measured; so much is allowed for a machine that is busy otherwise
 IDLE_SHARE = 0.05
-GONE_S = 20.0
+GONE_S = 60.0
 LOCAL = "127.0.0.1"
 
 

@@ -13,7 +13,7 @@ from tests.support.nodes import HOST
 from tui.cli.watch import Watch
 
 START_S = 120.0
-GONE_S = 20.0
+GONE_S = 60.0
 TYPED = "what a person typed"
 
 # the node as it is, but for the watch over answers, which fails once the test says so

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = "tell me about hops"
 TOKENS = 64
-GONE_S = 20.0
+GONE_S = 60.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 import pytest
@@ -60,7 +60,8 @@ def frozen(demo: Demo, index: int) -> Iterator[None]:
         yield
     finally:
         for process in processes:
-            process.resume()
+            with suppress(psutil.NoSuchProcess):  # the node goes on first, and may have ended its worker already
+                process.resume()
 
 
 async def linked(demo: Demo) -> None:

@@ -46,7 +46,7 @@ async def look(viewer: Person, width: int) -> None:
     await viewer.pilot.press("j")
     await viewer.sees("studio asks", "mbp embeds")
     await viewer.pilot.press("j")
-    await viewer.sees("1 Mac", "nothing", "Enter loads it so, and asks first")
+    await viewer.sees("1 Mac", "nothing", "Enter loads it like this, and asks first")
 
 
 @pytest.mark.slow

@@ -38,9 +38,14 @@ class Person:
             raise AssertionError(self.text) from None
 
     async def sees(self, *words: str) -> None:
-        """Wait until all of them are on the screen, on which nothing is too wide."""
-        await self.until(lambda: all(word in self.text for word in words))
-        assert max(map(len, self.text.splitlines())) <= self.app.size.width
+        """Wait until all of them are on the screen, and nothing on it is too wide."""
+
+        def shown() -> bool:
+            text = self.text
+            fits = max(map(len, text.splitlines())) <= self.app.size.width
+            return fits and all(word in text for word in words)
+
+        await self.until(shown)
 
     async def opens(self, *keys: str, screen: type[Screen[Any]]) -> None:
         """Press them, and wait for that screen."""

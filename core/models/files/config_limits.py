@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import re
+from math import isfinite
 from typing import Any, Final
 
 from core.errors import BadModel
 
 MAX_COUNT: Final = 10_000
-MAX_SIZE: Final = 1 << 27
+MAX_FINITE: Final = re.compile(r"_(heads|window|pattern)$")
+_SIZE: Final = 1 << 27
 
 _COUNT: Final = re.compile(r"(layers?|blocks?|loops?|experts?|heads?|groups?|^loop_num)$")
 _NUMBER: Final = re.compile(r"_(heads|window)$")
@@ -33,6 +35,8 @@ def check_settings(config: dict[str, Any], name: str) -> None:
 
 
 def _makes_sense(key: str, setting: float) -> bool:
+    if _FINITE.search(key) and isinstance(setting, float):
+        return isfinite(setting)
     if _COUNT.search(key):
         return 0 <= setting <= MAX_COUNT
     # some families mean "no limit" by -1
