@@ -9,11 +9,11 @@ from typing import Any, Final
 from core.errors import BadModel
 
 MAX_COUNT: Final = 10_000
-MAX_FINITE: Final = re.compile(r"_(heads|window|pattern)$")
-_SIZE: Final = 1 << 27
+MAX_SIZE: Final = 1 << 27
 
 _COUNT: Final = re.compile(r"(layers?|blocks?|loops?|experts?|heads?|groups?|^loop_num)$")
 _NUMBER: Final = re.compile(r"_(heads|window)$")
+_FINITE: Final = re.compile(r"_(heads|window|pattern)$")
 _SIZE: Final = re.compile(r"(_size|_dims?|_rank|_inner|_embd|_model|_vocab|_state|_width)$")
 
 
