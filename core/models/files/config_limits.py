@@ -35,8 +35,8 @@ def check_settings(config: dict[str, Any], name: str) -> None:
 
 
 def _makes_sense(key: str, setting: float) -> bool:
-    if _FINITE.search(key) and isinstance(setting, float):
-        return isfinite(setting)
+    if _FINITE.search(key) and isinstance(setting, float) and not isfinite(setting):
+        return False
     if _COUNT.search(key):
         return 0 <= setting <= MAX_COUNT
     # some families mean "no limit" by -1
