@@ -28,14 +28,10 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts nodes, workers or terminals is slow. The tests of a file share what they start, so they stay together
-    in one process; those of `unit` go to whoever has nothing to do.
-    """
+    """What starts nodes, workers or terminals is slow."""
     for item in items:
         if item.path.parent.name in ("processes", "screens", "network"):
             item.add_marker("slow")
-        if "unit" not in item.path.parts:
-            item.add_marker(pytest.mark.xdist_group(item.nodeid.partition("::")[0]))
 
 
 def pytest_collection_finish() -> None:

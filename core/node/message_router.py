@@ -111,7 +111,7 @@ class MessageRouter:
         device_id, message = said.device_id, said.message
         match message:
             case PrepareStage():
-                self._tasks.spawn_essential("Preparing a stage", self._member.prepare(device_id, message))
+                self._prepare_stage(device_id, message)
             case LinkUp():
                 await self._member.link(device_id, message)
             case Release():
@@ -135,6 +135,14 @@ class MessageRouter:
                 await self._transfers.handle_message(device_id, message)
             case _:
                 return
+
+    def _prepare_stage(self, head: str, order: PrepareStage) -> None:
+        """What another Mac sends must not be able to stop this node: it is refused where it shows a defect."""
+
+        def refuse() -> None:
+            self._tasks.spawn("Refusing a stage", self._member.refuse(head, order.plan.plan_gen))
+
+        self._tasks.spawn("Preparing a stage", self._member.prepare(head, order), on_defect=refuse)
 
     def _contact_changed(self, contact: ContactChanged) -> None:
         self._peers.refresh(contact.device_id)

@@ -9,7 +9,11 @@ from pathlib import Path
 import mlx.core as mx
 import psutil
 
-from core.models.slicing.loading import load_slice
+from core.models.slicing.no_transformers import leave_out_transformers
+
+leave_out_transformers()  # as a worker does
+
+from core.models.slicing.loading import load_slice  # noqa: E402
 
 LAYERS = 4
 

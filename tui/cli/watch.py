@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from types import TracebackType
 
 from core.errors import LinkTimeout, MaclusterError, NodeUnreachable
@@ -70,11 +71,11 @@ class Watch:
             await self._wait(left)
 
     async def _wait(self, timeout_s: float) -> None:
+        # not wait_for: before Python 3.12 it swallows a Ctrl+C that comes together with an event
         async with self._changed:
-            try:
-                await asyncio.wait_for(self._changed.wait(), min(timeout_s, 0.5))
-            except TimeoutError:
-                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(min(timeout_s, 0.5)):
+                    await self._changed.wait()
 
     async def _follow(self) -> None:
         try:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import resource
 import selectors
+import signal
 import subprocess
 import sys
 import threading
@@ -25,6 +26,8 @@ from core.settings import MIB
 
 _POLL_S: Final = 0.01
 _PARENT_POLL_S: Final = 0.2
+# what the system ends a child with that has used up its processor time
+_OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
 _READ_BYTES: Final = 64 * 1024
 _KEPT: Final = ("PATH", "PYTHONPATH", "TZ")
 # by this a child knows a parent that died before the child could look
@@ -61,11 +64,14 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
     ) as child:
         try:
             answer = _exchange(child, job, request, deadline, stop or threading.Event())
-            return child.wait(max(0.1, deadline - time.monotonic())), answer
+            status = child.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
             raise BadModel(f"{job.subject} does not end.", job.fix) from error
         finally:
             child.kill()
+    if status in _OUT_OF_TIME:
+        raise BadModel(f"{job.subject} does not end in time.", job.fix)
+    return status, answer
 
 
 def confine(seconds: int) -> None:

@@ -25,8 +25,8 @@ from core.text import clean_text
 MAX_TEMPLATE_BYTES: Final = 64 * 1024
 MAX_TEXT_BYTES: Final = MIB
 MAX_RSS_BYTES: Final = 512 * MIB
-MAX_SECONDS: Final = 2.0
-CPU_SECONDS: Final = 10
+CPU_SECONDS: Final = 2
+MAX_SECONDS: Final = 20.0  # of wall time: a Mac that computes has little time for a template
 
 _REFUSED: Final = 3
 _BROKEN: Final = 4
@@ -36,8 +36,9 @@ _FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
 def render(template: str, variables: dict[str, Any], *, seconds: float = MAX_SECONDS, rss: int = MAX_RSS_BYTES) -> str:
     """The text of `template` with JSON-like `variables`, as transformers' apply_chat_template renders it.
 
-    Takes at most `seconds` of wall time and `rss` bytes of memory, in a child process. Raises UsageError with the
-    template's own words if it refuses the conversation, BadModel if it is too large, broken, or hits a limit.
+    Takes at most `seconds` of wall time, `CPU_SECONDS` of processor time and `rss` bytes of memory, in a child process.
+    Raises UsageError with the template's own words if it refuses the conversation, BadModel if it is too large, broken,
+    or hits a limit.
     """
     if len(template.encode()) > MAX_TEMPLATE_BYTES:
         raise BadModel(f"The chat template is larger than {MAX_TEMPLATE_BYTES // 1024} KiB.", _FIX)

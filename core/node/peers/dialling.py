@@ -212,7 +212,8 @@ class Dialling:
     async def _pause(self, seconds: float) -> None:
         """A while, but no longer than until the roster changes."""
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._news.wait(), seconds)
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
 
 
 def _problem_text(error: MaclusterError) -> str:

@@ -14,6 +14,7 @@ from core.errors import (
     Busy,
     LinkLost,
     MaclusterError,
+    NodeError,
     NotLoaded,
     Problem,
     ProtocolError,
@@ -121,6 +122,13 @@ class PlanMember:
             await self._mesh.send(head, StageLost(plan_gen=plan.plan_gen, problem=error.problem))
             return
         await self._mesh.send(head, Prepared(plan_gen=plan.plan_gen, port=port))
+
+    async def refuse(self, head: str, plan_gen: int) -> None:
+        """Preparing a stage for `head` failed by a defect: nothing of it is kept, and the head need not wait."""
+        if head == self._head:
+            self._forget()
+        problem = NodeError("it could not prepare its layers because of a defect.", "Its log says where.").problem
+        await self._mesh.send(head, StageLost(plan_gen=plan_gen, problem=problem))
 
     def link_own(self, order: LinkUp) -> None:
         """Link the ring of a plan that this Mac leads."""

@@ -63,7 +63,8 @@ class Supervisor:
     async def ready(self) -> int:
         """Wait until the worker listens; its data port. Raises WorkerDied after a minute, and another is started."""
         try:
-            await asyncio.wait_for(self._up.wait(), START_S)
+            async with asyncio.timeout(START_S):
+                await self._up.wait()
         except TimeoutError:
             if self._process and self._process.returncode is None:
                 self._process.kill()

@@ -22,7 +22,7 @@ from core.node.base import tasks as tasks_module
 from core.node.base.back_off import BackOff
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import LinkUp, PrepareStage
+from core.node.base.messages import LinkUp, PrepareStage, StageLost
 from core.node.base.signals import AwaitedSignal, Signal
 from core.node.base.tasks import Tasks, place_of
 from core.node.disks.model_inventory import ModelInventory
@@ -94,7 +94,6 @@ RESTARTABLE = {
     "Bonjour": (Discovery, "_resolve_due"),
 }
 ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
-    "Preparing a stage": (PlanMember, "prepare", told(PeerMessage(mac_id(0), PrepareStage(plan=plan_of(2), index=1)))),
     "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1)))),
     "The proof of the ring": (PlanLeader, "proved", said(WorkerReported(Unproved(plan_gen=1, problem=PROBLEM)))),
     "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
@@ -188,6 +187,33 @@ async def test_a_node_stops_in_order_where_a_plan_would_wait_for_ever_after_what
         with pytest.raises(NodeError, match=f"{name} failed by a defect, and the node has stopped."):
             await run
     assert re.search(f"{name} failed by a defect: {PLACE}", log_of(tmp_path))
+    assert TYPED not in log_of(tmp_path)
+
+
+async def test_what_another_mac_sends_stops_no_node_and_that_mac_need_not_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sent: list[tuple[str, object]] = []
+
+    async def keep(_: Mesh, device_id: str, message: object) -> bool:
+        sent.append((device_id, message))
+        return True
+
+    fail(monkeypatch, PlanMember, "prepare", times=1)
+    monkeypatch.setattr(Mesh, "send", keep)
+    node, head = node_in(tmp_path), mac_id(0)
+    run = asyncio.create_task(node.run())
+    async with asyncio.timeout(SEEN_S):
+        await until(lambda: node.parts.supervisor._wanted)
+        await node.parts.signals.deliver(PeerMessage(head, PrepareStage(plan=plan_of(2), index=1)))
+        await until(lambda: bool(sent))
+        assert not run.done()
+        node.stop()
+        await run
+    ((asker, refusal),) = sent
+    assert isinstance(refusal, StageLost)
+    assert (asker, refusal.plan_gen) == (head, plan_of(2).plan_gen)
+    assert re.search(f"Preparing a stage failed by a defect: {PLACE}", log_of(tmp_path))
     assert TYPED not in log_of(tmp_path)
 
 
