@@ -42,7 +42,7 @@ class Person:
 
         def shown() -> bool:
             text = self.text
-            fits = max(map(len, text.splitlines())) <= self.app.size.width
+            fits = max(map(len, text.splitlines()), default=0) <= self.app.size.width
             return fits and all(word in text for word in words)
 
         await self.until(shown)

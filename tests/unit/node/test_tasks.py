@@ -39,6 +39,7 @@ from core.node.ring.plan_member import PlanMember
 from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.service import Node
+from core.node.trust.roster_enforcement import RosterEnforcement
 from core.settings import GB, Home
 from core.text import clean_text
 from core.trust.pairing import PairingView
@@ -179,6 +180,7 @@ async def test_a_node_stops_in_order_where_a_plan_would_wait_for_ever_after_what
 ) -> None:
     kind, method, trigger = ESSENTIAL_ONCE[name]
     fail(monkeypatch, kind, method, times=1)
+    monkeypatch.setattr(RosterEnforcement, "enforce", lambda _: None)  # the Macs of the plan are made up
     node = node_in(tmp_path)
     async with asyncio.timeout(SEEN_S):
         run = asyncio.create_task(node.run())
