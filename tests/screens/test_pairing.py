@@ -48,7 +48,9 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
 
     shown = compare(atelier, garage)
     atelier.type("Enter")  # an empty line is no answer
-    atelier.type(shown, "Enter")
+    atelier.type(shown)
+    atelier.shows("◍ compare", f"garage shows  {shown}")
+    atelier.type("Enter")
     atelier.shows("◍ compare", "The person at garage")
     garage.type(shown, "Enter")
     for screen in (atelier, garage):

@@ -72,6 +72,7 @@ digits. Where the Macs do not find each other, type the address that the other o
         self._state = state
         self._chosen = chosen
         self._step: PairingChanged | None = None
+        self._earlier: PairingChanged | None = None
         self._problem: Problem | None = None
         self._is_typed = False
         self._listed: tuple[Peer, ...] | None = None
@@ -106,8 +107,9 @@ digits. Where the Macs do not find each other, type the address that the other o
         """The pairing moved on, a Mac was seen, or a second has passed."""
         self._state = state
         new, old = state.snapshot.pairing, self._step
+        is_open = any(step is not None and _is_open(step) for step in (new, old))
         # how an earlier pairing ended is no news here
-        if new is not None and new != old and (_is_open(new) or (old is not None and _is_open(old))):
+        if new is not None and new not in (old, self._earlier) and is_open:
             if new.state != "compare" or old is None or old.digits != new.digits:
                 self._is_typed = False
                 self._line.value = ""
@@ -116,6 +118,7 @@ digits. Where the Macs do not find each other, type the address that the other o
 
     def _begin(self, chosen: Peer | None) -> None:
         self._chosen, self._problem, self._step = chosen, None, PairingChanged(state="waiting")
+        self._earlier = self._state.snapshot.pairing
         self._is_typed = False
         call = (
             self._client.open_pairing()
@@ -126,7 +129,9 @@ digits. Where the Macs do not find each other, type the address that the other o
 
     def _offer_at(self, offer: PairingOffer) -> None:
         """At the window of a Mac whose address a person gave."""
-        self._offer, self._problem, self._step = offer, None, self._step or PairingChanged(state="waiting")
+        self._offer, self._problem = offer, None
+        if self._step is None:
+            self._step, self._earlier = PairingChanged(state="waiting"), self._state.snapshot.pairing
         self._line.value = ""
         self._call(self._client.offer_pairing(offer))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
+from rich.cells import cell_len
 from rich.text import Text
 from textual.binding import BindingType
 from textual.content import Content
@@ -88,6 +89,10 @@ The level hides lines of less weight. The whole log is also in a file; o on the 
         self.count += len(fresh)
         self.write_lines([row for line in fresh for row in self.rows(line)])
         self.post_message(self.Described())
+
+    def _update_size(self, updates: int, lines: list[str]) -> None:  # type: ignore[override]
+        """At once, where Textual's own starts a thread for every line, which may outlive the app."""
+        self._update_maximum_width(updates, max(map(cell_len, lines), default=0))
 
     def _colour(self, text: Text) -> Text:
         """Colour the level word. Rich needs the colour itself, since it knows no theme."""

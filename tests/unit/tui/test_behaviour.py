@@ -13,8 +13,8 @@ import pytest
 from textual.pilot import Pilot
 from textual.worker import WorkerFailed
 
-from core.errors import NodeError
-from core.events import LogLine, Peer, RequestStarted, Snapshot
+from core.errors import NodeError, Problem
+from core.events import LogLine, PairingChanged, Peer, RequestStarted, Snapshot
 from core.requests import ModelChoice
 from core.requests.trust import PairingOffer
 from core.settings import Home
@@ -241,6 +241,24 @@ async def test_an_address_that_is_added_while_the_pairing_dialog_is_open_is_trie
         await until(pilot, lambda: bool(node.offers))
         assert node.offers == [PairingOffer(host="10.0.0.9", port=4717)]
         assert [type(screen) for screen in app.screen_stack[1:]] == [PairingScreen]
+
+
+async def test_how_an_earlier_pairing_ended_is_not_shown_of_the_one_that_just_began(tmp_path: Path) -> None:
+    ended = PairingChanged(state="failed", problem=Problem(kind="PairingError", what="The digits differ."))
+    node = Asked(msgspec.structs.replace(READY, pairing=ended))
+    app = MaclusterApp(node, folder=tmp_path)  # type: ignore[arg-type]
+    async with app.run_test(size=(80, 24)) as pilot:
+        await sees(pilot, "5 Chat · m")
+        app.action_pair()
+        await sees(pilot, "any Mac: show this Mac's address")
+        await pilot.press("end", "enter")
+        await sees(pilot, "◌ waiting")
+        # a second passes before the node has said that it began
+        dialog = app.screen
+        assert isinstance(dialog, PairingScreen)
+        dialog.show(app.state)
+        await pilot.pause()
+        assert "◌ waiting" in text_of(app)
 
 
 class Refusing(StillNode):
