@@ -7,9 +7,9 @@ from core.worker.pipe import private_pipe
 
 inbox, outbox = private_pipe()
 
-from core.models.slicing.no_transformers import leave_out_transformers  # noqa: E402
+from core.models.slicing.lean_imports import import_for_layers_only  # noqa: E402
 
-leave_out_transformers()
+import_for_layers_only()
 
 from core.worker.main import main  # noqa: E402
 

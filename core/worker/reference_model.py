@@ -16,7 +16,6 @@ import mlx.core as mx
 import mlx.nn as nn
 import msgspec
 from mlx.utils import tree_flatten
-from mlx_lm.generate import maybe_quantize_kv_cache
 from mlx_lm.models.cache import make_prompt_cache
 
 from core.engine.sampling import greedy
@@ -73,6 +72,8 @@ def chunks(tokens: list[int], size: int) -> Iterator[list[int]]:
 
 def _forward(model: nn.Module, caches: list[Any], tokens: list[int], kv_bits: int | None) -> mx.array:
     """Logits [1, vocabulary] behind the last token, in float32."""
+    from mlx_lm.generate import maybe_quantize_kv_cache  # a second, which a worker that asks for this does not take
+
     logits: mx.array = model(mx.array([tokens]), cache=caches)[:, -1].astype(mx.float32)
     maybe_quantize_kv_cache(caches, 0, KV_GROUP, kv_bits)
     mx.eval(logits, [cache.state for cache in caches if not cache.empty()])

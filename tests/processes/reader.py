@@ -9,9 +9,9 @@ from pathlib import Path
 import mlx.core as mx
 import psutil
 
-from core.models.slicing.no_transformers import leave_out_transformers
+from core.models.slicing.lean_imports import import_for_layers_only
 
-leave_out_transformers()  # as a worker does
+import_for_layers_only()  # as a worker does
 
 from core.models.slicing.loading import load_slice  # noqa: E402
 

@@ -14,10 +14,10 @@ import mlx.core as mx
 
 from core.errors import UnsupportedModel
 from core.models.files.sandbox import answer
-from core.models.slicing.no_transformers import leave_out_transformers
+from core.models.slicing.lean_imports import import_for_layers_only
 
 if __name__ == "__main__":
-    leave_out_transformers()
+    import_for_layers_only()
 
 from core.models.slicing.batching import one_row, whole_bits
 from core.models.slicing.legal_cuts import legal_cuts
