@@ -26,12 +26,17 @@ settings.load_profile("macluster")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+# they take minutes, and begin first: at the end none of them is to run alone
+LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.py", "test_chaos.py")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts nodes, workers or terminals is slow."""
     for item in items:
         if item.path.parent.name in ("processes", "screens", "network"):
             item.add_marker("slow")
+    items.sort(key=lambda item: item.path.name not in LONG)
 
 
 def pytest_collection_finish() -> None:
