@@ -1,5 +1,5 @@
-"""Three quarters of what importing mlx_lm takes is for others: transformers for tokenizers, the hub for downloads, numpy
-for its own generation. A process that only computes layers asks for none of it.
+"""Most of what importing mlx_lm takes is for others: transformers for tokenizers, the hub for downloads, numpy for its
+own generation. A process that only computes layers asks for none of it.
 """
 
 from __future__ import annotations
