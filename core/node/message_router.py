@@ -189,9 +189,9 @@ class MessageRouter:
 
     def _distrusted(self, plan: PlanDistrusted) -> None:
         """Whoever does not have that plan does nothing."""
-        self._tasks.spawn("The end of a plan", self._leader.lost(plan.device_id, plan.problem))
-        self._tasks.spawn("Leaving a plan", self._member.distrust(plan.problem))
+        self._tasks.spawn_essential("The end of a plan", self._leader.lost(plan.device_id, plan.problem))
+        self._tasks.spawn_essential("Leaving a plan", self._member.distrust(plan.problem))
 
     def _revoked(self, revoked: MacsRevoked) -> None:
-        self._tasks.spawn("Forgetting shared answers", self._answers.forget_shared(revoked.device_ids))
-        self._tasks.spawn("Forgetting shared sessions", self._sessions.forget_shared(revoked.device_ids))
+        self._tasks.spawn_essential("Forgetting shared answers", self._answers.forget_shared(revoked.device_ids))
+        self._tasks.spawn_essential("Forgetting shared sessions", self._sessions.forget_shared(revoked.device_ids))

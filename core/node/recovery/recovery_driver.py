@@ -186,13 +186,13 @@ class RecoveryDriver:
                 case _:
                     lasting.append(action)
         if self._machine and lasting:
-            self._tasks.spawn("Recovery", self._carry_out(lasting, self._machine))
+            self._tasks.spawn_essential("Recovery", self._carry_out(lasting, self._machine))
 
     def _end(self, problem: Problem, shown: Problem) -> None:
         self._machine = None
         self._leader.fail(problem)
         self._end_answers(shown)
-        self._tasks.spawn("Freeing a plan", self._leader.free(problem.what))
+        self._tasks.spawn_essential("Freeing a plan", self._leader.free(problem.what))
 
     def _show(self, recovery: Recovery) -> None:
         now, fresh = self._bus.now, recovery.text
@@ -215,7 +215,7 @@ class RecoveryDriver:
             case Rebuild(plan=plan) if self._found and self._found.plan is plan:
                 self._answers.suspend()
                 self._sessions.stop(NotLoaded("A Mac was lost meanwhile.", "Try again once the model runs.").problem)
-                self._tasks.spawn("Loading again", self._load_again(self._found))
+                self._tasks.spawn_essential("Loading again", self._load_again(self._found))
             case Relink():
                 await self._relink(machine)
             case Free():

@@ -18,6 +18,8 @@ from core.errors import NodeError, NotLoaded, PairingError, WorkerDied
 from core.events import AnyEvent, LogLine
 from core.link.control import ControlServer
 from core.node import service
+from core.node.answers.answers import Answers
+from core.node.answers.sessions import SavedSessions
 from core.node.base import tasks as tasks_module
 from core.node.base.back_off import BackOff
 from core.node.base.bus import Bus
@@ -32,14 +34,17 @@ from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh, PeerMessage
+from core.node.recovery.recovery_actions import Rebuild, Relink
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
+from core.node.ring.planning import Planned
 from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.service import Node
-from core.node.trust.roster_enforcement import RosterEnforcement
+from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted, RosterEnforcement
 from core.settings import GB, Home
 from core.text import clean_text
 from core.trust.pairing import PairingView
@@ -54,6 +59,8 @@ from tui.cli.watch import Watch
 SEEN_S = 120.0
 TYPED = "what a person typed"
 PLACE = r"KeyError at \S+\.py:\d+ in \S+"
+
+DISTRUSTED = PlanDistrusted(plan_of(2), mac_id(1), PROBLEM)
 
 Trigger = Callable[[Parts], Awaitable[None]]
 
@@ -81,6 +88,21 @@ async def link(parts: Parts) -> None:
     parts.recovery._leader._member.link_own(LinkUp(plan=plan_of(2), port=1))
 
 
+async def end(parts: Parts) -> None:
+    parts.recovery._end(PROBLEM, PROBLEM)
+
+
+async def recover(parts: Parts) -> None:
+    parts.recovery._machine = RecoveryStates(plan_of(2))
+    parts.recovery._act([Relink()])
+
+
+async def load_again(parts: Parts) -> None:
+    plan = plan_of(2)
+    parts.recovery._found = Planned(plan, Path(), verify=False)
+    await parts.recovery._do(Rebuild(plan), RecoveryStates(plan))
+
+
 ESSENTIAL = {
     "The watch over trust": (Node, "_watch"),
     "The watch over answers": (RecoveryDriver, "watch"),
@@ -100,6 +122,13 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),
     "Linking the ring": (PlanMember, "_link_in_time", link),
+    "The end of a plan": (PlanLeader, "lost", said(DISTRUSTED)),
+    "Leaving a plan": (PlanMember, "distrust", said(DISTRUSTED)),
+    "Forgetting shared answers": (Answers, "forget_shared", said(MacsRevoked(frozenset({mac_id(1)})))),
+    "Forgetting shared sessions": (SavedSessions, "forget_shared", said(MacsRevoked(frozenset({mac_id(1)})))),
+    "Freeing a plan": (PlanLeader, "free", end),
+    "Recovery": (RecoveryDriver, "_carry_out", recover),
+    "Loading again": (RecoveryDriver, "_load_again", load_again),
 }
 MAY_CREATE = {  # these wait for what they begin, or hold all others
     "base/tasks.py",
