@@ -17,6 +17,7 @@ from core.settings import Home
 from tests.support.attentive import START_S, TOKENS, Attentive, knows, paired_nodes
 from tests.support.cluster import Make, ask, reference
 from tests.support.nodes import HOST, own_port, paired_home, running_node
+from tests.support.waiting import until
 from tui.cli.watch import Watch
 
 PROMPT = "Hello there, how are you?"
@@ -58,7 +59,7 @@ async def test_links_get_new_keys_again_and_again_under_a_plan_and_its_answers(
                 await nodes[0].learn(4)
         assert troubles(head, since) == []
         assert (head.now.plan_status, head.now.plan_problem) == ("ready", None)
-        assert {node.epoch for node in nodes} == {4}
+        await until(lambda: {node.epoch for node in nodes} == {4})
         assert all(len(node.parts.mesh.contacts) == 2 for node in nodes)
 
 

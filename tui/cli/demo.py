@@ -25,11 +25,12 @@ from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import Home
 from core.text import clean_text
 from tui.cli.launch import home_of, preferences_of
+from tui.cli.load import loaded
 from tui.cli.output import print_progress
 from tui.cli.plan import plan_lines, plan_options, proof_lines
 from tui.cli.run import answer, request_of
 from tui.cli.status import trust_line
-from tui.cli.watch import LOAD_S, Watch
+from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
 
@@ -114,12 +115,7 @@ class Demo:
 
     async def load(self) -> PlanLoaded:
         """Load the model over all of them. Raises the problem that stopped it."""
-        head = self.head
-        await head.client.load(msgspec.structs.replace(self._config.load, model=self.model))
-        await head.until(lambda w: w.now.plan_status in ("ready", "broken"), LOAD_S, "Loading the model")
-        if head.now.plan_problem:
-            raise NodeError(head.now.plan_problem.what, head.now.plan_problem.fix)
-        return next(e for e in reversed(head.seen) if isinstance(e, PlanLoaded))
+        return await loaded(self.head, msgspec.structs.replace(self._config.load, model=self.model))
 
     async def stop_watching(self) -> None:
         """Let go of the nodes' events; the nodes run on."""

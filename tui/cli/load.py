@@ -62,6 +62,11 @@ async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = F
     await watch.attached(ATTACH_S)
     request = LoadRequest(model=model_of(args), verify=verify, without=macs_without(watch, args), **plan_options(args))
     check(request)
+    return await loaded(watch, request)
+
+
+async def loaded(watch: Watch, request: LoadRequest) -> PlanLoaded:
+    """Have it loaded, and wait until it is ready, whatever was loaded before. Raises as `load_model` does."""
     mark = len(watch.seen)
     await watch.client.load(request)
 
