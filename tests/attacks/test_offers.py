@@ -196,7 +196,7 @@ async def test_a_mac_whose_certificate_could_mint_others_is_refused_at_pairing(c
                     sock.sendall(noted(peer.pack(found_with(me, "evil", b"E" * 16, peer, theirs))))
                 assert (last_words(sock) == b"") is ca, "with an honest certificate the same pairing goes through"
             if not ca:
-                await observer.until(lambda w: any(is_pairing(e, "paired") for e in w.seen), 10, "The pairing")
+                await observer.until(lambda w: any(is_pairing(e, "paired") for e in w.seen), 60, "The pairing")
         assert (list(fresh.home.rosters.iterdir()) == []) is ca
 
 
@@ -207,7 +207,7 @@ async def compared(sock: socket.socket, observer: Observer) -> Confirmed:
     head = exactly(sock, REVEAL_BYTES)
     p3, comparison = offer.reveal(head + exactly(sock, reveal_length(head)))
     sock.sendall(p3)
-    await observer.until(lambda w: any(is_pairing(e, "compare") for e in w.seen), 10, "The digits")
+    await observer.until(lambda w: any(is_pairing(e, "compare") for e in w.seen), 60, "The digits")
     await observer.client.type_digits(Digits(digits=comparison.view.digits))
     p4, pledge = comparison.confirm(comparison.view.digits)
     sock.sendall(p4)

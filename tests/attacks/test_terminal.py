@@ -58,8 +58,8 @@ async def surrounded(victim: Victim) -> AsyncIterator[Observer]:
         )
         speaking = asyncio.create_task(speak(link))
         try:
-            await observer.until(lambda w: any("ROG" in p.name for p in w.now.peers), 15, "Seeing the rogue")
-            await observer.until(lambda w: any("CHIP" in p.chip for p in w.now.peers), 15, "Hearing the member")
+            await observer.until(lambda w: any("ROG" in p.name for p in w.now.peers), 60, "Seeing the rogue")
+            await observer.until(lambda w: any("CHIP" in p.chip for p in w.now.peers), 60, "Hearing the member")
             yield observer
         finally:
             speaking.cancel()

@@ -213,7 +213,7 @@ class TwoMacs:
             if not self._are_paired:
                 await pair(one, other)
                 self._are_paired = True
-            await one.until(both_linked, 30, "Linking")
+            await one.until(both_linked, 60, "Linking")
             await one.client.load(LoadRequest(model=str(self._model)))
             await one.until(lambda w: w.now.plan_status == "ready", 60, "Loading")
             message = Message(role="user", content="tell me about hops")

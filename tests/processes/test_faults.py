@@ -127,7 +127,7 @@ async def test_kill_of_the_heads_node(mortal: Demo) -> None:
         lambda w: any("head of the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
     )
     await other.client.load(LoadRequest(model=mortal.model))
-    await other.until(lambda w: w.now.plan_status == "ready", 30, "Loading on the two that are left")
+    await other.until(lambda w: w.now.plan_status == "ready", 60, "Loading on the two that are left")
     assert (await ask(other, PROMPT, 24)).tokens == expected.tokens
 
 

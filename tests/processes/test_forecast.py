@@ -17,7 +17,7 @@ from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster
 from tui.cli.demo import Demo
 
-LEARNED_S = 10.0
+LEARNED_S = 60.0
 FACTOR = 3.0
 
 

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = "How does macluster split a model?"
 TOKENS = 64
-SOON_S = 30.0
+SOON_S = 60.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
