@@ -14,6 +14,7 @@ Clean = NewType("Clean", str)
 NAME_LIMIT = 32
 
 _BIDI = frozenset([*range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F])
+_SEPARATORS = {0x2028: "\n", 0x2029: "\n"}
 
 
 def clean_name(raw: bytes | str) -> Clean | None:
@@ -36,8 +37,10 @@ def _fits_name(char: str) -> bool:
 
 
 def clean_text(raw: str) -> Clean:
-    """`raw` without control characters (but newline and tab), DEL, C1, and bidirectional overrides."""
-    return Clean("".join(c for c in raw if _fits_text(ord(c))))
+    """`raw` without control characters (but newline and tab), DEL, C1, and bidirectional overrides. A line ends with a
+    newline and with nothing else.
+    """
+    return Clean("".join(c for c in raw.translate(_SEPARATORS) if _fits_text(ord(c))))
 
 
 def _fits_text(code: int) -> bool:

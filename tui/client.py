@@ -62,6 +62,7 @@ _T = TypeVar("_T")
 
 ANSWER_S = 30.0
 LOAD_S = 120.0
+_DATA = b"data: "
 
 
 class NodeClient:
@@ -97,9 +98,8 @@ class NodeClient:
 
         try:
             async with self._http.stream("GET", "/v1/events", timeout=httpx2.Timeout(10.0, read=None)) as reply:
-                async for line in reply.aiter_lines():
-                    if line.startswith("data: "):
-                        yield decode_event(line[len("data: ") :])
+                async for said in _stream(reply):
+                    yield decode_event(said)
         except httpx2.ConnectError as error:
             raise NodeUnreachable("No node answers on this Mac.") from error
         except httpx2.TransportError:
@@ -223,9 +223,8 @@ class NodeClient:
 
         try:
             async with self._http.stream("GET", "/v1/check", timeout=ANSWER_S) as reply:
-                async for line in reply.aiter_lines():
-                    if line.startswith("data: "):
-                        yield msgspec.json.decode(line[len("data: ") :], type=Finding)
+                async for said in _stream(reply):
+                    yield msgspec.json.decode(said, type=Finding)
         except httpx2.TransportError as error:
             raise NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).") from error
 
@@ -318,6 +317,18 @@ def check(request: Body) -> None:
         msgspec.json.decode(msgspec.json.encode(request), type=type(request))
     except msgspec.ValidationError as error:
         raise UsageError(f"This cannot be asked: {plain(error)}.") from error
+
+
+async def _stream(reply: httpx2.Response) -> AsyncIterator[bytes]:
+    """What each event of a stream says. It ends at a byte "\\n" and nowhere else: its texts may hold whatever str calls
+    the end of a line.
+    """
+    rest = b""
+    async for piece in reply.aiter_bytes():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            if line.startswith(_DATA):
+                yield line[len(_DATA) :]
 
 
 def _session(wanted: SessionName) -> str:

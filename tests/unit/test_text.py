@@ -1,3 +1,4 @@
+import re
 import unicodedata
 
 from hypothesis import given
@@ -7,13 +8,20 @@ from core.text import NAME_LIMIT, clean_name, clean_text
 
 FORBIDDEN = {*range(0x20), 0x7F, *range(0x80, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x200E, 0x200F}
 hostile = st.text(
-    st.one_of(st.characters(), st.sampled_from([chr(c) for c in sorted(FORBIDDEN)] + list("\u200d\ufe0f[]m;?\\")))
+    st.one_of(
+        st.characters(), st.sampled_from([chr(c) for c in sorted(FORBIDDEN)] + list("\u2028\u2029\u200d\ufe0f[]m;?\\"))
+    )
 )
 
 
 @given(hostile)
 def test_clean_text_leaves_no_control_and_no_bidi(raw: str) -> None:
     assert not {ord(c) for c in clean_text(raw)} & (FORBIDDEN - {0x09, 0x0A})
+
+
+@given(hostile)
+def test_a_line_of_clean_text_ends_with_a_newline_and_with_nothing_else(raw: str) -> None:
+    assert clean_text(raw).splitlines(keepends=True) == re.findall(r"[^\n]*\n|[^\n]+", clean_text(raw))
 
 
 @given(hostile)

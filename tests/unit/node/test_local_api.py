@@ -11,11 +11,12 @@ from unittest.mock import Mock
 import pytest
 
 from core.errors import NodeError, UsageError
+from core.events import Snapshot, TokenEvent
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.disks.conversations import Conversations
 from core.node.local_api import LocalApi
-from core.requests import AnswerId, Done, SavedSession, SessionName
+from core.requests import AnswerId, Done, Finding, SavedSession, SessionName
 from core.requests.conversations import ChatOptions, Conversation, ConversationId, ConversationTitle
 from core.sampling_options import Sampling
 from core.settings import Home
@@ -88,6 +89,31 @@ async def test_a_conversation_is_kept_read_renamed_and_deleted_at_one_path(tmp_p
         assert await client.conversations() == []
         with pytest.raises(UsageError):
             await client._call("GET", "/v1/conversations/..%2F..%2Fidentity", None, Conversation)
+
+
+ENDS: Final = (
+    "\u2028 \u2029 \x85 \x0b \x0c \x1c \x1d \x1e \r \n "  # whatever str.splitlines takes for the end of a line
+)
+
+
+async def test_events_end_at_a_newline_only_whatever_a_model_writes(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, bus):
+        events = client.events()
+        assert isinstance(await anext(events), Snapshot)
+        said = [TokenEvent(request_id="r", index=index, token=1, text=f"{ENDS}data: {index}") for index in range(100)]
+        for token in said:
+            bus.publish(token)
+        assert [await anext(events) for _ in said] == said
+
+
+async def test_findings_end_at_a_newline_only(tmp_path: Path) -> None:
+    found = Finding(name="name", state="ok", what=ENDS)
+
+    async def findings() -> AsyncIterator[Finding]:
+        yield found
+
+    async with serving(tmp_path, check=Mock(findings=findings)) as (client, _):
+        assert [each async for each in client.check()] == [found]
 
 
 async def test_the_path_has_the_last_word_about_what_is_asked(tmp_path: Path) -> None:

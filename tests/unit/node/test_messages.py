@@ -1,5 +1,10 @@
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -63,6 +68,37 @@ HOSTILE = [
     b'{"type":"Bye","reason":"\\ud800"}',
     b'{"type":"Bye","reason":"\xff"}',
 ]
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Every text and number in plain JSON values, keys as well."""
+    match value:
+        case dict():
+            for key, inner in value.items():
+                yield from (key, *leaves(inner))
+        case list() | tuple():
+            for inner in value:
+                yield from leaves(inner)
+        case _:
+            yield value
+
+
+def bent(message: AnyMessage, spot: str, put: str) -> Iterator[AnyMessage]:
+    """What is decoded where `put` stands at each one of the places in the message's JSON that `spot` finds."""
+    kind, body = to_frame(message)
+    if kind in (FrameType.PROBE, FrameType.FILE_PART):  # they are no JSON
+        return
+    text = body.decode()
+    for at, end in (found.span(1) for found in re.finditer(spot, text)):
+        with suppress(ProtocolError):
+            yield from_frame(kind, (text[:at] + put + text[end:]).encode())
+
+
+@pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
+def test_no_text_of_another_mac_has_an_end_of_a_line_but_newline(message: AnyMessage) -> None:
+    for came in bent(message, r'"()', r"a\u2028b\u2029\u0085\u000b\u000c\u001c\u001d\u001e\r"):
+        for text in leaves(msgspec.to_builtins(came)):
+            assert not isinstance(text, str) or len(text.splitlines()) <= text.count("\n") + 1
 
 
 @pytest.mark.parametrize("body", HOSTILE, ids=lambda b: b[:20].decode("ascii", "replace"))
