@@ -88,8 +88,9 @@ def unfinished(disk: Disk, secret: bytes) -> list[Written]:
     return [written for written in found if written.ended is None]
 
 
-def forget_old(disk: Disk) -> None:
+def old_logs(disk: Disk) -> list[Path]:
     """There is room."""
+    return []
 
 
 def forget_shared(disk: Disk, secret: bytes, macs: Collection[str], spared: Collection[str] = ()) -> int:

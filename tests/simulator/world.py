@@ -114,7 +114,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(own_mac, "rss_bytes", lambda pid: 0)
         patch.setattr(answers, "TokenLog", disk.Log)
         patch.setattr(answers, "unfinished", disk.unfinished)
-        patch.setattr(answers, "forget_old", disk.forget_old)
+        patch.setattr(answers, "old_logs", disk.old_logs)
         patch.setattr(answers, "forget_shared", disk.forget_shared)
         patch.setattr(answers, "_read_tokenizer", lambda directory: Tokens())
         patch.setattr(answer_record, "secrets", dice)

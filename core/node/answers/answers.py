@@ -25,7 +25,7 @@ from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, Toke
 from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
-from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_old, forget_shared, unfinished
+from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
@@ -104,7 +104,7 @@ class Answers:
             raise _unwritable(error) from error
         accepted = self._begin(RunningAnswer(record, log, tokens.stream()))
         try:
-            await asyncio.to_thread(forget_old, self._folder)
+            await self._forget_old()
         except SealError as error:
             self._journal.warn(str(error))
         return accepted
@@ -294,6 +294,15 @@ class Answers:
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest())
         self.conversation = None
+
+    async def _forget_old(self) -> None:
+        """Raises SealError. Whether an answer runs is asked when its log was seen already, and where its log is opened:
+        so none that is begun or gone on with meanwhile is lost.
+        """
+        async with self._old_logs:
+            for path in await asyncio.to_thread(old_logs, self._folder):
+                if path.stem not in self._running:
+                    await asyncio.to_thread(forget, path)
 
     async def forget_shared(self, macs: Collection[str]) -> None:
         """Forget the logs of answers in which one of `macs` took part; of those that run, when they have ended. Raises

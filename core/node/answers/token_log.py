@@ -1,5 +1,5 @@
 """The truth about an answer: prompt and committed tokens, sealed on disk before a token is shown. The newest hundred
-are kept, and none in which a Mac took part that was revoked.
+are kept, and those of answers that run, and none in which a Mac took part that was revoked.
 
 File: "MCT1" | salt 32 | records. A record is u32 length | ChaCha20-Poly1305 ciphertext; its nonce is the record's
 number, its key HKDF(device secret, salt), so files share no key and a record cannot be moved. Unlike a sealed file
@@ -254,11 +254,12 @@ def unfinished(folder: Path, secret: bytes) -> list[Written]:
     return sorted(found, key=lambda written: written.at, reverse=True)
 
 
-def forget_old(folder: Path, kept: int = KEPT) -> None:
-    """Forget all logs but the newest. Raises SealError."""
+def old_logs(folder: Path, kept: int = KEPT) -> list[Path]:
+    """All logs but the newest, by their dates, which clocks set that may have been wrong: one of them may be of an
+    answer that runs.
+    """
     logs = sorted(folder.glob("*.mct"), key=_written_ns)
-    for path in logs[: max(0, len(logs) - kept)]:
-        forget(path)
+    return logs[: max(0, len(logs) - kept)]
 
 
 def _written_ns(path: Path) -> int:

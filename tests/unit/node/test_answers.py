@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import resource
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,7 +26,7 @@ from core.events import (
 )
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_LOSSES
-from core.node.answers.token_log import AnswerRecord
+from core.node.answers.token_log import KEPT, AnswerRecord
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.requests import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
@@ -472,6 +473,25 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, toke
     assert again.answers.conversation.messages[-1].content == begun.text + again.shown(request) == TEXT
     assert again.answers.conversation.tokens == [*request.tokens, *ids]
     assert await again.answers.unfinished() == []
+
+
+async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_have(desk: Desk, tokens: Tokens) -> None:
+    folder = desk.folder / "tokens"
+    folder.mkdir(mode=0o700)
+    tomorrow = time.time() + 86_400
+    later = [folder / f"{number:032x}.mct" for number in range(KEPT)]
+    for path in later:
+        path.touch(0o600)
+        os.utime(path, (tomorrow, tomorrow))
+    one, two = await desk.ask("tell me"), await desk.ask("and me")
+    assert all(map(Path.exists, later)), "as many are kept as ever"
+    desk.writes(one, ids_of(tokens, TEXT))
+    desk.ends(one)
+    assert desk.log_of(one).text == TEXT
+    three = await desk.ask("and me, too")
+    assert not (folder / f"{one.request_id}.mct").exists(), "it has ended, and is older than a hundred others"
+    again = desk.crashes()
+    assert {one.request_id for one in await again.answers.unfinished()} == {two.request_id, three.request_id}
 
 
 @pytest.mark.parametrize("end", ["ends", "fails", "cancelled", "crashes"])
