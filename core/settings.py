@@ -47,6 +47,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "node.sock"
 
     @property
+    def lock(self) -> Path:
+        """Locked while a node runs here; holds its process id."""
+        return self.root / "node.lock"
+
+    @property
     def log(self) -> Path:
         """JSON lines."""
         return self.root / "node.log"

@@ -10,11 +10,12 @@ import shutil
 import signal
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from core.errors import MaclusterError
 from core.mac.memory import default_budget, physical_bytes
+from core.node.base.home_lock import home_lock
 from core.node.options import add_options
 from core.node.parts import NodeConfig
 from core.node.service import Node
@@ -41,11 +42,15 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
     )
 
 
-def _discard(folder: Path) -> None:
-    """Remove a simulated Mac; the last one to go takes the folder of them all along."""
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):
-        folder.parent.rmdir()
+@contextlib.contextmanager
+def _discarded(folder: Path) -> Iterator[None]:
+    """Remove a simulated Mac at the end; the last one to go takes the folder of them all along."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()
 
 
 async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
@@ -86,13 +91,11 @@ def main() -> None:
     args = parser.parse_args()
     config, status = config_from(args), 0
     try:
-        asyncio.run(_serve(config, until_eof=args.until_eof))
+        with home_lock(config.home), _discarded(config.home.root) if args.discard else contextlib.nullcontext():
+            asyncio.run(_serve(config, until_eof=args.until_eof))
     except MaclusterError as error:
         print(f"macluster: {error}", file=sys.stderr, flush=True)
         status = 1
-    finally:
-        if args.discard:
-            _discard(config.home.root)
     sys.stdout.flush()
     os._exit(status)  # mlx, which the tokenizer brings along, may abort a process that ends while a thread of its runs
 

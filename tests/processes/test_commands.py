@@ -59,6 +59,15 @@ def home(made: Make, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]
     assert not (folder / "node.sock").exists()
 
 
+def test_a_second_node_on_one_home_says_so_and_touches_nothing(home: Path) -> None:
+    before = (home / "node.sock").stat().st_ino
+    second = macluster(home, "node", "--host", "127.0.0.1", "--port", "0", "--no-multicast", "--discard")
+    pid = (home / "node.lock").read_text()
+    assert (second.returncode, f"Another node (process {pid}) runs on {home} already." in second.stderr) == (1, True)
+    assert (home / "node.sock").stat().st_ino == before
+    assert facts(home, "status")["peers"]
+
+
 def test_status_models_and_plan(home: Path, made: Make) -> None:
     status = facts(home, "status")
     assert [(p["name"], p["is_self"], p["trust"]) for p in status["peers"]] == [("lab", True, "paired")]

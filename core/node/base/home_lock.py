@@ -1,0 +1,44 @@
+"""One node a home: two would write the same files, and take the socket of the local API from each other."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from core.errors import NodeError
+from core.settings import Home
+from core.trust.files import private_folder
+
+
+@contextmanager
+def home_lock(home: Home) -> Iterator[None]:
+    """Nobody else has this home during the block; the lock ends with this process, however that ends. Raises NodeError,
+    which says whose it is, and TrustError where the folder is not this user's alone.
+    """
+    private_folder(home.root)
+    try:
+        fd = os.open(home.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise NodeError(f"{home.lock} cannot be opened: {error.strerror}.", "Move it away, and try again.") from error
+    try:
+        _lock(fd, home)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _lock(fd: int, home: Home) -> None:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, str(os.getpid()).encode(), 0)
+    except BlockingIOError as error:
+        holder = os.pread(fd, 20, 0).decode("ascii", "replace")
+        whose = f" (process {holder})" if holder.isdigit() else ""
+        cure = "End that one first, or give this one a folder of its own with --home."
+        raise NodeError(f"Another node{whose} runs on {home.root} already.", cure) from error
+    except OSError as error:
+        cure = "Choose a folder on a disk of this Mac that has room, with --home."
+        raise NodeError(f"{home.root} cannot be locked: {error.strerror}.", cure) from error
