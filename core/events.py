@@ -8,16 +8,16 @@ start sees.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Literal, TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
 from core.errors import Problem
+from core.numbers import Rate, Size
 from core.settings import DEFAULT_ROWS
 
 _T = TypeVar("_T")
 
-Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Level = Literal["blocked", "unpaired", "seen", "paired"]
 PeerState = Literal["seen", "connected", "suspect", "lost"]
 StageStatus = Literal["waiting", "loading", "linking", "ready", "broken", "lost"]
@@ -72,11 +72,11 @@ class Stage(Value, frozen=True, kw_only=True):
 
     device_id: str
     peer: str
-    start: int
-    stop: int
-    weight_bytes: int
-    kv_bytes: int
-    budget_bytes: int
+    start: Size
+    stop: Size
+    weight_bytes: Size
+    kv_bytes: Size
+    budget_bytes: Size
 
 
 class Plan(Value, frozen=True, kw_only=True):
@@ -91,17 +91,17 @@ class Plan(Value, frozen=True, kw_only=True):
     device ids of the Macs, the head aside, without which the model does not fit the others; for people to read only.
     """
 
-    plan_gen: int
+    plan_gen: Size
     model: str
     fingerprint: str
     topology: Topology
-    layers: int
-    context: int
-    chunk: int
-    window: int = 1
+    layers: Size
+    context: Size
+    chunk: Size
+    window: Size = 1
     adapts: bool = True
-    rows: int = DEFAULT_ROWS
-    kv_bits: int | None = None
+    rows: Size = DEFAULT_ROWS
+    kv_bits: Size | None = None
     stages: tuple[Stage, ...]
     output: str
     batched: bool = True
@@ -268,7 +268,7 @@ class Transfer(Event, frozen=True, kw_only=True):
     state: Literal["asking", "running", "checking", "done", "failed", "stopped"]
     done: Size = 0
     total: Size = 0
-    bytes_per_s: Annotated[float, msgspec.Meta(ge=0, le=1e15)] = 0.0
+    bytes_per_s: Rate = 0.0
     problem: Problem | None = None
 
     @property

@@ -14,14 +14,14 @@ import msgspec
 PENALTY_CONTEXT: Final = 20  # as mlx-lm
 MAX_LOGPROBS: Final = 20
 
-Natural = Annotated[int, msgspec.Meta(ge=0)]
-Positive = Annotated[int, msgspec.Meta(ge=1)]
+Natural = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+Positive = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)] | None
 Repetition = Annotated[float, msgspec.Meta(gt=0, le=10)] | None
 Logprobs = Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None
 Seed = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None
-Bias = dict[int, Annotated[float, msgspec.Meta(ge=-100, le=100)]]
+Bias = dict[Annotated[int, msgspec.Meta(ge=-(1 << 53), lt=1 << 53)], Annotated[float, msgspec.Meta(ge=-100, le=100)]]
 
 
 class Option(NamedTuple):

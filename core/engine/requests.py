@@ -8,11 +8,13 @@ import msgspec
 
 from core.engine.ring_work import Count
 from core.events import FinishReason
+from core.numbers import Size
 from core.requests import AnswerOptions
 from core.sampling_options import Sampling
 
 ID_BYTES: Final = 16
 RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
@@ -23,9 +25,9 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
 
     request: RequestId
     sampling: Sampling
-    prompt: tuple[int, ...] = ()
-    eos: tuple[int, ...] = ()
-    min_tokens: int = 0
+    prompt: tuple[TokenId, ...] = ()
+    eos: tuple[TokenId, ...] = ()
+    min_tokens: Size = 0
     written: Count = 0
 
 

@@ -13,15 +13,14 @@ import mlx.core as mx
 import msgspec
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
-from core.engine.requests import Admit
+from core.engine.requests import Admit, TokenId
 from core.errors import UsageError
 from core.sampling_options import MAX_LOGPROBS, Sampling
 
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
 DRAWS_AT_ONCE: Final = 1024  # as many as are held in memory until they are evaluated
 
-TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
-Logprob = Annotated[float, msgspec.Meta(le=1e9)]
+Logprob = Annotated[float, msgspec.Meta(ge=-1e38, le=1e9)]
 
 
 class Picked(NamedTuple):

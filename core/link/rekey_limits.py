@@ -6,15 +6,17 @@ from typing import Final
 
 import msgspec
 
+from core.numbers import Seconds, Size
+
 
 class KeyUse(msgspec.Struct, frozen=True, kw_only=True):
     """What one key has carried: frames, their bytes inside TLS, and the seconds since it was agreed, on a clock that
     never goes back. As a limit: what it may carry before another one takes its place.
     """
 
-    frames: int = 0
-    bytes: int = 0
-    age_s: float = 0.0
+    frames: Size = 0
+    bytes: Size = 0
+    age_s: Seconds = 0.0
 
     def reaches(self, limits: KeyUse) -> bool:
         """Whether any of the three is used up."""

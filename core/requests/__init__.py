@@ -8,13 +8,13 @@ import msgspec
 
 from core.errors import Problem
 from core.events import Plan, RecoveryChoice, Topology
+from core.numbers import Size
 from core.sampling_options import Natural, Option, Positive, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 
 MAX_WINDOW: Final = 16
 DEFAULT_MAX_TOKENS: Final = 512
 
-Figure = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 FindingState = Literal["ok", "warn", "bad", "unknown"]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 StopTexts = Annotated[
@@ -133,10 +133,10 @@ class SpeedResult(Body, frozen=True, kw_only=True):
     target: str
     rtt_s: Duration
     rtt_min_s: Duration
-    round_trips: Figure
+    round_trips: Size
     loaded_rtt_s: Duration
-    frames: Figure
-    bytes: Figure
+    frames: Size
+    bytes: Size
     seconds: Duration
     via: Annotated[str, msgspec.Meta(max_length=64)] = ""
     answering: bool = False

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.errors import Problem
+from core.numbers import Moment, Rate, Seconds, Size
 from core.requests import AnswerOptions, Body, StopTexts
 from core.sampling_options import Option
 
@@ -27,13 +28,13 @@ class KeptTurn(Body, frozen=True, kw_only=True):
 
     role: Literal["user", "assistant"]
     text: str
-    at: float
+    at: Moment
     request_id: str = ""
-    prompt_tokens: int = 0
-    tokens: int = 0
-    last_at: float | None = None
-    ttft_s: float | None = None
-    tokens_per_s: float | None = None
+    prompt_tokens: Size = 0
+    tokens: Size = 0
+    last_at: Moment | None = None
+    ttft_s: Seconds | None = None
+    tokens_per_s: Rate | None = None
     why: str = ""
 
 
@@ -54,8 +55,8 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
 
     title: Annotated[str, msgspec.Meta(max_length=200)]
     model: str = ""
-    created_at: float
-    changed_at: float
+    created_at: Moment
+    changed_at: Moment
     options: ChatOptions = ChatOptions()
     turns: tuple[KeptTurn, ...] = ()
 

@@ -17,6 +17,7 @@ from core.engine.steps import TRY_S
 from core.errors import Problem
 from core.events import Batch, FinishReason, Plan, Sight
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.numbers import Seconds, Size
 from core.requests import Message as Turn
 
 LENGTH: Final = struct.Struct("<I")
@@ -117,8 +118,8 @@ class Listening(PipeMessage, frozen=True, kw_only=True):
 class Loading(PipeMessage, frozen=True, kw_only=True):
     """Bytes of the slice in memory so far."""
 
-    done_bytes: int
-    total_bytes: int
+    done_bytes: Size
+    total_bytes: Size
 
 
 class Loaded(PipeMessage, frozen=True, kw_only=True):
@@ -126,11 +127,11 @@ class Loaded(PipeMessage, frozen=True, kw_only=True):
     whose files, as this worker read them, have `fingerprint`.
     """
 
-    plan_gen: int
-    weight_bytes: int
-    seconds: float
-    start: int
-    stop: int
+    plan_gen: Size
+    weight_bytes: Size
+    seconds: Seconds
+    start: Size
+    stop: Size
     embed: bool
     output: bool
     fingerprint: str
@@ -139,20 +140,20 @@ class Loaded(PipeMessage, frozen=True, kw_only=True):
 class Failed(PipeMessage, frozen=True, kw_only=True):
     """The slice cannot be loaded."""
 
-    plan_gen: int
+    plan_gen: Size
     problem: Problem
 
 
 class Linked(PipeMessage, frozen=True, kw_only=True):
     """Both data links of this stage are sealed and bound to the plan."""
 
-    plan_gen: int
+    plan_gen: Size
 
 
 class LinkBroken(PipeMessage, frozen=True, kw_only=True):
     """A data link of this stage is gone; the layers are still in memory."""
 
-    plan_gen: int
+    plan_gen: Size
     problem: Problem
 
 
@@ -243,20 +244,20 @@ class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     next stage has carried; `renewals`: how often the links got new keys.
     """
 
-    index: int
-    since: float = 0.0
-    frames: int = 0
-    bytes: int = 0
-    compute_s: float = 0.0
-    codec_s: float = 0.0
-    seal_s: float = 0.0
-    send_s: float = 0.0
-    wait_s: float = 0.0
-    wire_s: float = 0.0
-    open_s: float = 0.0
-    queue: int = 0
+    index: Size
+    since: Seconds = 0.0
+    frames: Size = 0
+    bytes: Size = 0
+    compute_s: Seconds = 0.0
+    codec_s: Seconds = 0.0
+    seal_s: Seconds = 0.0
+    send_s: Seconds = 0.0
+    wait_s: Seconds = 0.0
+    wire_s: Seconds = 0.0
+    open_s: Seconds = 0.0
+    queue: Size = 0
     key: KeyUse = KeyUse()
-    renewals: int = 0
+    renewals: Size = 0
 
 
 class Samples(PipeMessage, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from core.engine.ring_work import Handle, Op
 from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
 from core.link.frames import Buffer, Flag, FrameType
+from core.numbers import Size
 from core.text import clean_text
 
 WORK: Final = struct.Struct("<QQIH")
@@ -157,8 +158,8 @@ class ResumeState(msgspec.Struct, frozen=True, array_like=True):
     """
 
     run: bytes
-    base: int
-    lost: tuple[int, ...] = ()
+    base: Size
+    lost: tuple[Size, ...] = ()
 
 
 _resume_state = msgspec.msgpack.Decoder(ResumeState)

@@ -53,6 +53,7 @@ def _as_message(kind: FrameType, said: bytes) -> None:
     assert r"\u009b" not in text
     assert "\x9b" not in text
     assert from_frame(*to_frame(message)) == message
+    assert all(abs(number) < 1 << 53 for number in _numbers(msgspec.to_builtins(message)))
 
 
 _SCALARS = st.one_of(
@@ -80,6 +81,12 @@ def shaped(message: Any, changes: list[tuple[int, Any]]) -> None:
     except (OverflowError, UnicodeEncodeError):
         return
     attack(b"M" + encoded)
+
+
+def _numbers(value: Any) -> list[float]:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else []
+    found = [value] if isinstance(value, int | float) else []
+    return found + [number for v in inner for number in _numbers(v)]
 
 
 def _holders(value: Any) -> list[Any]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from datetime import datetime
 from typing import Any
 
 from core.requests import Message, SavedSession, SessionName
@@ -13,7 +12,7 @@ from core.settings import Home
 from core.text import clean_text
 from tui.cli.output import table, to_json
 from tui.client import NodeClient
-from tui.state.format import count, gigabytes
+from tui.state.format import count, gigabytes, moment
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
@@ -78,7 +77,7 @@ def session_lines(found: Sequence[SavedSession]) -> list[str]:
     if not found:
         return ["No session is saved on this Mac yet."]
     rows = [
-        (each.name, each.model, count(each.tokens), gigabytes(each.size_bytes), _moment(each.created_at))
+        (each.name, each.model, count(each.tokens), gigabytes(each.size_bytes), moment(each.created_at))
         for each in found
         if each.problem is None
     ]
@@ -89,10 +88,6 @@ def session_lines(found: Sequence[SavedSession]) -> list[str]:
 def message_lines(messages: Sequence[Message]) -> list[str]:
     """A conversation, as text."""
     return [line for message in messages for line in (f"[{message.role}]", message.content, "")]
-
-
-def _moment(at: float) -> str:
-    return datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M")
 
 
 def _client(args: argparse.Namespace) -> NodeClient:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import time
 from pathlib import Path
 
 import msgspec
@@ -12,6 +11,7 @@ import msgspec
 from core.errors import NodeError, UsageError
 from core.requests.conversations import Conversation, KeptTurn
 from tui.state.chats import option_words
+from tui.state.format import moment
 
 _ROLES = {"user": "You", "assistant": "Model"}
 
@@ -21,7 +21,7 @@ def markdown_of(conversation: Conversation) -> str:
     words = option_words(conversation.options)
     head = [
         f"# {conversation.title}",
-        f"Model: {conversation.model or 'none yet'}  \nBegun: {_moment(conversation.created_at)}  \n"
+        f"Model: {conversation.model or 'none yet'}  \nBegun: {moment(conversation.created_at)}  \n"
         f"Sampling: {', '.join(words) if words else 'the likeliest token each time'}",
     ]
     if conversation.options.system:
@@ -75,9 +75,5 @@ def _turn(turn: KeptTurn) -> list[str]:
     figures = [f"{turn.tokens} tokens"] if turn.tokens else []
     figures += [f"{turn.tokens_per_s:.1f} tokens per second"] if turn.tokens_per_s else []
     figures += [turn.why] if turn.why else []
-    lines = [f"## {_ROLES[turn.role]} · {_moment(turn.at)}", turn.text.strip() or "(empty)"]
+    lines = [f"## {_ROLES[turn.role]} · {moment(turn.at)}", turn.text.strip() or "(empty)"]
     return [*lines, f"*{' · '.join(figures)}*"] if figures else lines
-
-
-def _moment(at: float) -> str:
-    return time.strftime("%Y-%m-%d %H:%M", time.localtime(at))

@@ -16,6 +16,9 @@ TEXTURES = "█▓▒░"
 STEPS = "▁▂▃▄▅▆▇█"
 TINTS = ("$stage-1", "$stage-2", "$stage-3", "$stage-4")
 
+MOST = 10**18
+LAST_DAY = 253_370_764_800  # the first day of 9999, in seconds since the epoch
+
 GOOD, WARN, BAD, DIM = "$text-success", "$text-warning", "$text-error", "$text-muted"
 
 
@@ -114,9 +117,14 @@ def fingerprint_short(sha256: str) -> str:
     return " ".join([*groups[:3], "…", groups[-1]]) if groups else "–"
 
 
+def bounded(number: float) -> float:
+    """Any number as one that can be counted with and shown, so that no figure, wherever it is from, ends a screen."""
+    return max(-MOST, min(MOST, number))
+
+
 def gigabytes(count: int) -> str:
     """Bytes as GB: three decimals below a tenth, one below 100: "0.003", "4.2", "118"."""
-    value = count / GB
+    value = bounded(count) / GB
     if 0 < value < 0.0995:
         return f"{value:.3f}"
     return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
@@ -124,7 +132,7 @@ def gigabytes(count: int) -> str:
 
 def gigabytes_short(count: int) -> str:
     """Bytes as whole GB, one decimal below 10, three below a tenth."""
-    value = count / GB
+    value = bounded(count) / GB
     if 0 < value < 0.0995:
         return gigabytes(count)
     return f"{value:.1f}" if 0 < value < 9.95 else f"{value:.0f}"
@@ -132,6 +140,7 @@ def gigabytes_short(count: int) -> str:
 
 def duration(seconds: float) -> str:
     """A time with its unit: "0.40 ms", "6.2 ms", "1.9 s", "2 min 5 s"."""
+    seconds = bounded(seconds)
     if seconds < 0.001:
         return f"{seconds * 1e3:.2f} ms"
     if seconds < 0.1:
@@ -146,6 +155,7 @@ def duration(seconds: float) -> str:
 
 def age(seconds: float) -> str:
     """How long ago, in its largest unit: "40 s", "3 min", "5 h", "12 days"."""
+    seconds = bounded(seconds)
     for size, unit in ((86_400, "day"), (3600, "h"), (60, "min")):
         if seconds >= size:
             whole = int(seconds // size)
@@ -155,6 +165,7 @@ def age(seconds: float) -> str:
 
 def count(number: int) -> str:
     """A count in at most four characters below a million: "812", "3.1k", "32k"."""
+    number = round(bounded(number))
     if number < 1000:
         return str(number)
     return f"{number / 1000:.1f}k" if number < 9950 else f"{number / 1000:.0f}k"
@@ -162,11 +173,13 @@ def count(number: int) -> str:
 
 def context_length(tokens: int) -> str:
     """A length of context as models give it: "8k" is 8192 tokens."""
+    tokens = round(bounded(tokens))
     return f"{tokens // 1024}k" if tokens and tokens % 1024 == 0 else str(tokens)
 
 
 def layer_range(start: int, stop: int) -> str:
     """The half-open range [start, stop) as people read it, both ends included."""
+    start, stop = round(bounded(start)), round(bounded(stop))
     if stop <= start:
         return "–"
     return str(start) if stop == start + 1 else f"{start}–{stop - 1}"
@@ -174,19 +187,29 @@ def layer_range(start: int, stop: int) -> str:
 
 def clock(at: float, *, seconds: bool = False) -> str:
     """Seconds since the epoch as local time of day."""
-    return time.strftime("%H:%M:%S" if seconds else "%H:%M", time.localtime(at))
+    return _local("%H:%M:%S" if seconds else "%H:%M", at)
+
+
+def moment(at: float) -> str:
+    """Seconds since the epoch as local date and time of day."""
+    return _local("%Y-%m-%d %H:%M", at)
+
+
+def _local(form: str, at: float) -> str:
+    return time.strftime(form, time.localtime(max(0, min(LAST_DAY, at))))
 
 
 def plural(number: int, noun: str) -> str:
     """ "1 Mac", "3 Macs"."""
-    return f"{number} {noun}{'' if number == 1 else 's'}"
+    return f"{round(bounded(number))} {noun}{'' if number == 1 else 's'}"
 
 
 def gauge(part: float, whole: float, width: int) -> str:
     """A bar of `width` cells that is filled by part/whole; anything above nothing shows at least one cell."""
+    part, whole = bounded(part), bounded(whole)
     if whole <= 0:
         return STEPS[0] * width
-    filled = min(width, round(width * part / whole))
+    filled = max(0, min(width, round(bounded(width * part / whole))))
     if part > 0:
         filled = max(1, filled)
     return "▇" * filled + STEPS[0] * (width - filled)
@@ -194,6 +217,7 @@ def gauge(part: float, whole: float, width: int) -> str:
 
 def shares(weights: Sequence[int], width: int) -> list[int]:
     """`width` cells divided by `weights` (largest remainder); every weight gets at least one cell."""
+    weights = [max(0, round(bounded(weight))) for weight in weights]
     total = sum(weights)
     if not weights or total <= 0 or width < len(weights):
         return [0] * len(weights)
@@ -224,18 +248,19 @@ def columns(
     Slots begin at whole multiples of their length, so a bar keeps its height while it moves to the left.
     """
     slot_s = window_s / width
-    last = int(now // slot_s)
+    last = int(bounded(now) // slot_s)
     slots: list[list[float]] = [[] for _ in range(width)]
     for at, value in samples:
-        index = width - 1 - (last - int(at // slot_s))
+        index = width - 1 - (last - int(bounded(at) // slot_s))
         if 0 <= index < width:
-            slots[index].append(value)
+            slots[index].append(bounded(value))
     return tuple(sum(s) / len(s) if s else None for s in slots)
 
 
 def spark(values: Iterable[float | None], top: float) -> str:
     """One cell per value on the scale 0 to `top`; a space where there is none."""
-    last = len(STEPS) - 1
-    return "".join(
-        " " if v is None else STEPS[max(0, min(last, round(last * v / top)))] if top > 0 else STEPS[0] for v in values
-    )
+    last, top = len(STEPS) - 1, bounded(top)
+    if top <= 0:
+        return "".join(" " if v is None else STEPS[0] for v in values)
+    steps = [None if v is None else round(bounded(last * bounded(v) / top)) for v in values]
+    return "".join(" " if step is None else STEPS[max(0, min(last, step))] for step in steps)

@@ -6,7 +6,7 @@ from textwrap import wrap
 from typing import Final, NamedTuple
 
 from core.events import LogLine
-from tui.state.format import clock, fit
+from tui.state.format import bounded, clock, fit
 
 LEVELS: Final = ("DEBUG", "INFO", "WARN", "ERROR")
 CONTINUED: Final = " " * 15 + "↳ "
@@ -57,7 +57,7 @@ def short_line(line: LogLine) -> str:
 
 def long_lines(line: LogLine, width: int) -> list[str]:
     """The same with milliseconds, in rows of at most `width` characters."""
-    stamp = f"{clock(line.at, seconds=True)}.{int(line.at * 1000) % 1000:03}"
+    stamp = f"{clock(line.at, seconds=True)}.{int(bounded(line.at) * 1000) % 1000:03}"
     whole = f"{stamp} {line.level:<5} {fit(line.source, 8)} {line.text}"
     if len(whole) <= width or width < LEAST_WIDTH:
         return [whole]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import ClassVar
 
 from textual.binding import BindingType
@@ -11,7 +10,7 @@ from textual.content import Content
 from core.requests import SavedSession
 from tui.control.actions import bindings
 from tui.control.keymap import SESSION_LIST
-from tui.state.format import BAD, DIM, count, fit
+from tui.state.format import BAD, DIM, count, fit, moment
 from tui.widgets.pointed_list import PointedList
 
 NAME = 24
@@ -57,7 +56,7 @@ def session_content(session: SavedSession, width: int) -> Content:
         return Content.assemble(
             ("✗ ", BAD), fit(session.name, NAME), " ", (fit(session.problem.what, width - NAME - 3), BAD)
         )
-    kept = datetime.fromtimestamp(session.created_at).strftime("%Y-%m-%d %H:%M")
+    kept = moment(session.created_at)
     size = f"{session.size_bytes / 1e6:,.1f} MB"
     return Content(_row(f"● {session.name}", session.model, count(session.tokens), size, kept, width))
 

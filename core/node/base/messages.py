@@ -10,7 +10,8 @@ import msgspec
 from core.errors import Problem, ProtocolError
 from core.events import Plan, Transfer
 from core.link.frames import FrameType
-from core.requests import SpeedResult
+from core.numbers import Seconds, Size
+from core.requests import Duration, SpeedResult
 from core.text import clean_text
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
 
@@ -22,7 +23,6 @@ MAX_MODEL_FILES: Final = 300
 PART_BYTES: Final = 48 * 1024
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
-Count = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 DeviceId = Annotated[str, msgspec.Meta(max_length=26)]
 
@@ -44,26 +44,26 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     chip: str
-    memory_bytes: Count
-    budget_bytes: Count
-    used_bytes: Count
-    worker_pid: Count | None
-    worker_rss_bytes: Count
-    rtts: dict[str, float]
+    memory_bytes: Size
+    budget_bytes: Size
+    used_bytes: Size
+    worker_pid: Size | None
+    worker_rss_bytes: Size
+    rtts: dict[DeviceId, Duration]
     has_model: bool = False
-    step: Count = 0
+    step: Size = 0
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True):
     """`sent` is the sender's monotonic clock in seconds; only the sender reads it."""
 
-    sent: float
+    sent: Seconds
 
 
 class Pong(NodeMessage, frozen=True, kw_only=True):
     """The answer to a Ping, with how the answering Mac is."""
 
-    sent: float
+    sent: Seconds
     status: Status
 
 
@@ -71,20 +71,20 @@ class PrepareStage(NodeMessage, frozen=True, kw_only=True):
     """Head to member: hold stage `index` of the plan."""
 
     plan: Plan
-    index: int
+    index: Size
 
 
 class Prepared(NodeMessage, frozen=True, kw_only=True):
     """Member to head: the worker listens for data on `port`."""
 
-    plan_gen: int
+    plan_gen: Size
     port: Port
 
 
 class Checked(NodeMessage, frozen=True, kw_only=True):
     """Member to head: what the files hold from which its worker loads."""
 
-    plan_gen: int
+    plan_gen: Size
     files: dict[FileName, Sha256]
 
 
@@ -98,21 +98,21 @@ class LinkUp(NodeMessage, frozen=True, kw_only=True):
 class Reported(NodeMessage, frozen=True, kw_only=True):
     """Member to head: what its worker reported about the plan."""
 
-    plan_gen: int
+    plan_gen: Size
     report: StageReport
 
 
 class StageLost(NodeMessage, frozen=True, kw_only=True):
     """Member to head: its worker ended, the layers are gone."""
 
-    plan_gen: int
+    plan_gen: Size
     problem: Problem
 
 
 class Release(NodeMessage, frozen=True, kw_only=True):
     """Head to member: forget the plan and free its memory."""
 
-    plan_gen: int
+    plan_gen: Size
     reason: str
 
 
@@ -148,21 +148,21 @@ class Probed(NodeMessage, frozen=True, kw_only=True):
 class SpeedAsk(NodeMessage, frozen=True, kw_only=True):
     """Measure the link to `target` for me; `test` is my number for it."""
 
-    test: Count
+    test: Size
     target: DeviceId
 
 
 class SpeedMoved(NodeMessage, frozen=True, kw_only=True):
     """So many probes of the test are back."""
 
-    test: Count
-    done: Count
+    test: Size
+    done: Size
 
 
 class SpeedResultSent(NodeMessage, frozen=True, kw_only=True):
     """What the test came to, or why it came to nothing."""
 
-    test: Count
+    test: Size
     result: SpeedResult | None = None
     problem: Problem | None = None
 
@@ -170,7 +170,7 @@ class SpeedResultSent(NodeMessage, frozen=True, kw_only=True):
 class SpeedStop(NodeMessage, frozen=True, kw_only=True):
     """The person who wanted the test does not want it any more."""
 
-    test: Count
+    test: Size
 
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,9 +180,9 @@ class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
     fingerprint: Sha256
     model_type: Annotated[str, msgspec.Meta(max_length=64)]
     layers: Annotated[int, msgspec.Meta(ge=1, lt=1 << 16)]
-    total_bytes: Count
+    total_bytes: Size
     quantization: Annotated[str, msgspec.Meta(max_length=32)]
-    context_max: Count
+    context_max: Size
 
 
 class Holds(NodeMessage, frozen=True, kw_only=True):
@@ -201,7 +201,7 @@ class HoldsAsk(NodeMessage, frozen=True, kw_only=True):
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
     """A file of a model: its size in bytes and its hash, hex."""
 
-    size: Count
+    size: Size
     sha256: Sha256
 
 
@@ -222,16 +222,16 @@ class FilesSent(NodeMessage, frozen=True, kw_only=True):
 class PartAsk(NodeMessage, frozen=True, kw_only=True):
     """Send PART_BYTES of the file from byte `offset` on, or what is left of it; `number` is mine for this."""
 
-    number: Count
+    number: Size
     fingerprint: Sha256
     name: FileName
-    offset: Count
+    offset: Size
 
 
 class PartSent(NodeMessage, frozen=True, kw_only=True):
     """The answer to a PartAsk, which is no JSON; no `data` where it cannot be read any more."""
 
-    number: Count
+    number: Size
     data: bytes
 
 

@@ -7,6 +7,7 @@ from collections import deque
 from time import monotonic
 from typing import Final
 
+from core.errors import ProtocolError
 from core.link.control import ControlLink
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.messages import Status
@@ -39,9 +40,11 @@ class Contact:
         """Where to send to it."""
         return self.rekeyed.link
 
-    def timed(self, rtt_s: float) -> None:
-        """A ping came back after `rtt_s` seconds."""
-        self._rtts.append(rtt_s)
+    def timed(self, sent: float, now: float) -> None:
+        """The ping of `sent` came back, both in seconds of this Mac's clock. Raises ProtocolError if there was none."""
+        if not self.since <= sent <= now:
+            raise ProtocolError("A ping was answered that was not sent.")
+        self._rtts.append(now - sent)
 
     @property
     def rtt_s(self) -> float | None:

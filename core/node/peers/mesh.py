@@ -276,7 +276,7 @@ class Mesh:
             case Ping(sent=sent):
                 await contact.link.send(*to_frame(Pong(sent=sent, status=self._own.status(self._rtts()))))
             case Pong(sent=sent, status=status):
-                contact.timed(monotonic() - sent)
+                contact.timed(sent, monotonic())
                 contact.status = status
                 self._changed(device_id)
             case Bye(reason=reason):

@@ -15,11 +15,12 @@ from core.errors import LinkLost
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
-from core.node.base.messages import AnyMessage, Bye, Ping, Release, to_frame
+from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Release, to_frame
 from core.node.peers import dialling, mesh
 from core.trust.identity import text_id
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
+from tests.support.node_messages import STATUS
 from tests.support.waiting import until
 
 FEW = KeyUse(frames=4, bytes=1 << 60, age_s=1e9)
@@ -235,6 +236,20 @@ async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_lo
         assert low.mesh.contacts[mac(HIGH).text_id].changed_at >= before + 3.0
         assert (low.ends, high.ends) == ([], [])
         assert not low.mesh.is_suspect(mac(HIGH).text_id)
+
+
+@pytest.mark.parametrize("sent", [1e308, 1e9, 0.0], ids=str)
+async def test_a_pong_to_a_ping_that_was_never_sent_ends_the_link_and_no_round_trip_comes_of_it(
+    tmp_path: Path, sent: float
+) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue:
+        link = await rogue.dial()
+        await until(lambda: bool(post.mesh.contacts))
+        contact = post.mesh.contacts[mac(LOW).text_id]
+        await link.send(*to_frame(Pong(sent=sent, status=STATUS)))
+        await until(lambda: rogue.is_ended(link))
+        assert (contact.rtt_s, contact.status) == (None, None)
+        assert not post.tasks.failure
 
 
 class Fails(list[AnyMessage]):

@@ -123,3 +123,13 @@ def test_a_damaged_message_decodes_or_is_a_protocol_error(
         from_frame(kind, body[:at] + piece + body[at + 1 :])
     except ProtocolError:
         return
+
+
+NUMBERS = ["1.7e308", "-1.7e308", "1" + "0" * 400, "-1" + "0" * 400, "9" * 19, "1" * 5000]
+
+
+@pytest.mark.parametrize("number", NUMBERS, ids=lambda n: n[:8])
+@pytest.mark.parametrize("message", EVERY, ids=lambda m: type(m).__name__)
+def test_no_number_of_another_mac_is_beyond_what_can_be_counted_with(message: AnyMessage, number: str) -> None:
+    for came in bent(message, r"(?<=[:,\[])(-?\d[\d.e-]*)(?=[,}\]])", number):
+        assert all(abs(n) < 1 << 53 for n in leaves(msgspec.to_builtins(came)) if isinstance(n, int | float))

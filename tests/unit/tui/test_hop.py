@@ -26,6 +26,7 @@ from tui.widgets.hop_details import (
     window_word,
     worth_content,
 )
+from tui.widgets.hop_table import hops_content
 
 NOW = 1000.0
 PEERS = tuple(
@@ -72,6 +73,25 @@ def ringed(rtt_s: float | None = 0.0062) -> UiState:
         now = state.fold(now, sample("A", "B", frames, rtt_s, 0.030), NOW - 12 + frames)
         now = state.fold(now, sample("B", "A", frames, None if rtt_s is None else 0.0004, 0.040), NOW - 12 + frames)
     return now
+
+
+@pytest.mark.parametrize("most", [0.0, 5e-324, 1e9], ids=str)
+@pytest.mark.parametrize("count", [0, 1, (1 << 53) - 1], ids=str)
+def test_any_figures_that_a_mac_may_tell_are_drawn(most: float, count: int) -> None:
+    times = dict.fromkeys(["compute_s", "codec_s", "seal_s", "send_s", "wait_s", "open_s", "wire_s"], most)
+    figures = {**times, "rtt_s": min(most, 3600.0), "bytes": count, "queue": count}
+    now = UiState(snapshot=Snapshot(peers=PEERS, plan=PLAN, plan_status="ready"), attached=True)
+    for at, frames in enumerate((0, 1, count, max(0, count - 1))):
+        for source, target in (("A", "B"), ("B", "A")):
+            now = state.fold(now, HopSample(source=source, target=target, frames=frames, **figures), NOW + at)
+    ring = ring_of(now)
+    for hop in ring.hops:
+        found = points_of(now, hop.pair, NOW + 4, HOP_WINDOW_S)
+        drawn = [phases_content(hop, found, 60), chart_content(now, ring, hop, NOW + 4, HOP_WINDOW_S, 60)]
+        drawn += [ring_content(now, ring, hop, NOW + 4, HOP_WINDOW_S, 60), worth_content(ring, hop, SpeedTest())]
+        drawn.append(title_content(now, ring, hop, SpeedTest(), 60))
+        assert all(text.plain or text is drawn[3] for text in drawn)
+    assert hops_content(now, 44, NOW + 4).plain
 
 
 def first(now: UiState) -> Hop:

@@ -94,6 +94,16 @@ def test_nothing_is_wider_than_its_room(width: int) -> None:
         assert max(cell_len(line) for line in text.plain.splitlines()) <= max(width, 48), text.plain
 
 
+@pytest.mark.parametrize("rtt_s", [None, 0.0, 5e-324, 3600.0], ids=str)
+@pytest.mark.parametrize("count", [0, 1, (1 << 53) - 1], ids=str)
+def test_any_numbers_that_a_mac_may_tell_of_itself_are_drawn(rtt_s: float | None, count: int) -> None:
+    sizes = dict.fromkeys(["memory_bytes", "budget_bytes", "used_bytes", "worker_pid", "worker_rss_bytes"], count)
+    told = msgspec.structs.replace(PAIRED, rtt_s=rtt_s, **sizes)
+    assert peers_content(now(told), 60).plain.splitlines()
+    assert peer_content(now(told), told, None, 60).plain.splitlines()
+    assert peer_title(told, 60).plain
+
+
 def test_the_row_says_skipped_why_it_was_not_reached_and_where_the_cursor_is() -> None:
     text = peers_content(skip_turned(now(PAIRED, LOST), PAIRED.device_id), 60, LOST.device_id).plain
     assert "●" in text.splitlines()[3]

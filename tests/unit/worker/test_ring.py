@@ -300,6 +300,13 @@ def test_figures_that_cannot_be_are_refused(field: str, value: float) -> None:
     assert read_samples(sample_frame([{"index": 1, field: 1e9}]))
 
 
+@pytest.mark.parametrize("field", ["frames", "bytes", "queue", "renewals"])
+@pytest.mark.parametrize("value", [-1, 1 << 53, (1 << 64) - 1], ids=str)
+def test_counts_that_cannot_be_are_refused(field: str, value: int) -> None:
+    with pytest.raises(ProtocolError, match="impossible times"):
+        read_samples(sample_frame([{"index": 1, field: value}]))
+
+
 @pytest.mark.parametrize("indices", [[], [0], [1, 0], [0, 0], [0, 1, 2]], ids=str)
 def test_each_stage_tells_of_itself_and_of_nobody_else(pair: Linked, indices: list[int]) -> None:
     with pytest.raises(ProtocolError, match="samples came from 2 stages"):

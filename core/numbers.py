@@ -1,0 +1,15 @@
+"""The bounds of numbers that come from elsewhere: within them, sums, JSON, clocks and screens take each of them.
+
+Whatever decodes the words of another Mac or of a client has no number without bounds (tests/unit/test_numbers.py).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
+Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since the epoch
+Rate = Annotated[float, msgspec.Meta(ge=0, le=1e15)]  # per second
