@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from msgspec import inspect
 
+from core.engine.sampling import Picked
 from core.node.base.messages import AnyMessage
 from core.requests import (
     AnswerId,
@@ -24,7 +25,6 @@ from core.requests import (
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 from core.worker.messages import StageSample
-from core.worker.remote_sampling import Picked
 from core.worker.work_frames import Order, ResumeState
 
 OF_MACS: list[Any] = [AnyMessage, StageSample, Picked, Order, ResumeState]

@@ -21,6 +21,7 @@ MAX_BROKEN: Final = 32
 MAX_MODEL_NAME: Final = 96
 MAX_MODEL_FILES: Final = 300
 PART_BYTES: Final = 48 * 1024
+MAX_PARTS: Final = 1 << 53
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -355,7 +356,8 @@ def _probe(body: bytes) -> LinkProbe:
 
 
 def _part(body: bytes) -> PartSent:
-    length = len(body) - _PART.size
-    if not 0 <= length <= PART_BYTES or (sent := _PART.unpack_from(body))[1] != length:
-        raise ProtocolError(f"A part of a file of {len(body)} bytes does not hold what it says.")
-    return PartSent(number=sent[0], data=body[_PART.size :])
+    if len(body) >= _PART.size:
+        number, length = _PART.unpack_from(body)
+        if number < MAX_PARTS and length == len(body) - _PART.size <= PART_BYTES:
+            return PartSent(number=number, data=body[_PART.size :])
+    raise ProtocolError(f"A part of a file of {len(body)} bytes does not hold what it says.")

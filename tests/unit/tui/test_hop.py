@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -79,7 +81,7 @@ def ringed(rtt_s: float | None = 0.0062) -> UiState:
 @pytest.mark.parametrize("count", [0, 1, (1 << 53) - 1], ids=str)
 def test_any_figures_that_a_mac_may_tell_are_drawn(most: float, count: int) -> None:
     times = dict.fromkeys(["compute_s", "codec_s", "seal_s", "send_s", "wait_s", "open_s", "wire_s"], most)
-    figures = {**times, "rtt_s": min(most, 3600.0), "bytes": count, "queue": count}
+    figures: Any = {**times, "rtt_s": min(most, 3600.0), "bytes": count, "queue": count}
     now = UiState(snapshot=Snapshot(peers=PEERS, plan=PLAN, plan_status="ready"), attached=True)
     for at, frames in enumerate((0, 1, count, max(0, count - 1))):
         for source, target in (("A", "B"), ("B", "A")):
