@@ -57,6 +57,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "node.log"
 
     @property
+    def complaints(self) -> Path:
+        """What the node that the screen started wrote to standard error: how it ended where its log does not say."""
+        return self.root / "node.stderr"
+
+    @property
     def tokens(self) -> Path:
         """Folder of the sealed token logs."""
         return self.root / "tokens"

@@ -11,7 +11,7 @@ import selectors
 import socket
 import ssl
 from collections.abc import Callable, Generator
-from time import monotonic
+from time import monotonic, sleep
 from typing import Final, NamedTuple, NoReturn
 
 from core.errors import HandshakeError, LinkLost, LinkTimeout, MaclusterError, ProtocolError
@@ -29,6 +29,7 @@ BACKLOG: Final = 16
 GUESTS: Final = 8
 BINDING_BYTES: Final = 32
 LOOK_S: Final = 0.25
+PAUSE_S: Final = 0.1
 _BINDING_FRAME: Final = HEADER.size + BINDING_BYTES + TAG_BYTES
 
 
@@ -232,8 +233,13 @@ class _Lobby:
     def _admit(self) -> None:
         try:
             plain, _ = self._listener.accept()
-        except OSError:
+        except (ConnectionError, BlockingIOError):
             return  # gone again before we looked
+        except OSError:  # no file descriptor is left
+            if self._guests:
+                self._dismiss(self._guests[0], "It was slow.")
+            sleep(PAUSE_S)
+            return
         try:
             sock = self._handshake.wrap(plain)
         except OSError:

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import Final
 
 from core.errors import LinkLost, MaclusterError, ProtocolError
+from core.link.accepting import accepted
 from core.link.admission import Admission, Visit
 from core.link.ends import KeyMeter
 from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
@@ -32,7 +33,6 @@ BACKLOG: Final = 16
 HANDSHAKES: Final = 8
 HELD_FRAMES: Final = 64
 GOODBYE_S: Final = 1.0
-PAUSE_S: Final = 0.1
 
 
 class ControlLink:
@@ -205,31 +205,27 @@ class ControlServer:
         await asyncio.gather(self._listening, *self._handshakes, return_exceptions=True)
 
     async def _listen(self, listener: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            try:
-                sock, address = await loop.sock_accept(listener)
-            except OSError:
-                await asyncio.sleep(PAUSE_S)  # no file descriptors left, or the caller is gone already
-                continue
+        async for sock, address in accepted(listener, self._crowd_out):
             if self.admission.admits(address[0], monotonic(), len(self._links)):
                 self._receive(sock, address[0])
             else:
                 sock.close()
-            await asyncio.sleep(0)  # where somebody waits already, sock_accept lets nobody else run
 
     def _receive(self, sock: socket.socket, host: str) -> None:
-        """Begin a handshake. Who has been at one longest makes room: an honest one takes milliseconds, and those who
-        only sit there must not keep a member out.
-        """
         if len(self._handshakes) == HANDSHAKES:
-            oldest = next(iter(self._handshakes))
-            del self._handshakes[oldest]
-            oldest.cancel()
-            self.admission.crowded_out()
+            self._crowd_out()
         task = asyncio.create_task(self._accept_link(sock, host))
         self._handshakes[task] = None
         task.add_done_callback(lambda done: self._sent_away(done, sock))
+
+    def _crowd_out(self) -> None:
+        """Who has been at a handshake longest makes room: an honest one takes milliseconds, and those who only sit
+        there must not keep a member out.
+        """
+        if oldest := next(iter(self._handshakes), None):
+            del self._handshakes[oldest]
+            oldest.cancel()
+            self.admission.crowded_out()
 
     def _sent_away(self, task: asyncio.Task[None], sock: socket.socket) -> None:
         """A task that is cancelled before it has begun closes nothing."""

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from core.errors import MaclusterError
+from core.mac.descriptors import raise_descriptor_limit
 from core.mac.memory import default_budget, physical_bytes
 from core.node.base.home_lock import home_lock
 from core.node.options import add_options
@@ -89,6 +90,7 @@ def main() -> None:
     parser.set_defaults(home=default_home().root)
     add_options(parser)
     args = parser.parse_args()
+    raise_descriptor_limit()
     config, status = config_from(args), 0
     try:
         with home_lock(config.home), _discarded(config.home.root) if args.discard else contextlib.nullcontext():

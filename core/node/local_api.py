@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable
+import socket
+from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
 from inspect import isawaitable
 from pathlib import Path
@@ -27,6 +28,7 @@ from core.field_errors import plain
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
+from core.node.base.local_clients import Handler, LocalClients
 from core.node.base.tasks import Tasks
 from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
@@ -55,12 +57,11 @@ from core.requests.conversations import Conversation, ConversationId, Conversati
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 
 MAX_REQUEST: Final = 8 << 20
+BACKLOG: Final = 128
 BEGUN: Final = 202
 
 _B = TypeVar("_B", bound=Body)
 _V = TypeVar("_V")
-
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class LocalApi:
@@ -89,26 +90,30 @@ class LocalApi:
         self._pairing, self._trust = pairing, trust
         self._bus, self._tasks = bus, tasks
         self._runner: web.AppRunner | None = None
+        self._serving: asyncio.Task[None] | None = None
 
-    async def start(self, socket: Path) -> None:
-        """Listen on `socket`, a leftover of an ended node is replaced."""
-        app = web.Application(client_max_size=MAX_REQUEST, middlewares=[_problems])
-        app.on_response_prepare.append(self._say_trust)
+    async def start(self, path: Path) -> None:
+        """Listen at `path`; a leftover of an ended node is replaced."""
+        clients = LocalClients()
+        app = web.Application(client_max_size=MAX_REQUEST, middlewares=[_problems, clients.admit])
+        app.on_response_prepare.append(self._add_headers)
         app.add_routes(self._routes())
         logger = logging.Logger("local_api")
         logger.addHandler(_Defects(self._tasks))
         self._runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=1.0)
         await self._runner.setup()
-        await asyncio.to_thread(socket.unlink, missing_ok=True)
-        before = os.umask(0o177)
-        try:
-            await web.UnixSite(self._runner, str(socket)).start()
-        finally:
-            os.umask(before)
+        server = self._runner.server
+        assert server is not None
+        await asyncio.to_thread(path.unlink, missing_ok=True)
+        listener = _listener(path)
+        self._serving = self._tasks.essential("The local API", lambda: clients.serve(listener, server))
+        self._serving.add_done_callback(lambda _: listener.close())
 
     async def stop(self) -> None:
         """End every stream and close the socket."""
         self._bus.close()
+        if self._serving:
+            self._serving.cancel()
         if self._runner:
             await self._runner.cleanup()
 
@@ -186,9 +191,11 @@ class LocalApi:
         )
         return _json(Done())
 
-    async def _say_trust(self, request: web.Request, reply: web.StreamResponse) -> None:
+    async def _add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
         trust = self._bus.now.trust
         reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
+        reply.headers["Connection"] = "close"  # so who waits here is one who has asked nothing yet
+        reply.force_close()
 
 
 class _Defects(logging.Handler):
@@ -201,6 +208,21 @@ class _Defects(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info and record.exc_info[1]:
             self._tasks.log_defect("A command", record.exc_info[1])
+
+
+def _listener(path: Path) -> socket.socket:
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    listener.setblocking(False)
+    return listener
 
 
 def _plain(method: str, path: str, command: Callable[[], object], status: int = 200) -> web.RouteDef:

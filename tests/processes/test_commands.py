@@ -15,8 +15,11 @@ from typing import Any
 import pytest
 
 from core.models.slicing.loading import slice_parts
+from core.node.base.home_lock import home_lock
+from core.settings import Home
 from tests.support.borrowing import borrowing
 from tests.support.cluster import Make, reference
+from tui.cli.launch import _start_node
 
 MACLUSTER = [sys.executable, "-m", "tui.cli.main"]
 
@@ -66,6 +69,17 @@ def test_a_second_node_on_one_home_says_so_and_touches_nothing(home: Path) -> No
     assert (second.returncode, f"Another node (process {pid}) runs on {home} already." in second.stderr) == (1, True)
     assert (home / "node.sock").stat().st_ino == before
     assert facts(home, "status")["peers"]
+
+
+def test_what_a_node_that_the_screen_started_complains_of_is_kept(tmp_path: Path) -> None:
+    home = Home(tmp_path / "mac")
+    with home_lock(home):
+        for _ in range(2):
+            with _start_node(home) as node:
+                assert node.wait(120) == 1
+    for kept in (home.complaints, home.root / "node.stderr.1"):
+        assert kept.read_text().startswith(f"macluster: Another node (process {os.getpid()}) runs on ")
+        assert kept.stat().st_mode & 0o777 == 0o600
 
 
 def test_status_models_and_plan(home: Path, made: Make) -> None:

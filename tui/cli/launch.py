@@ -8,6 +8,7 @@ import gc
 import os
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ import msgspec
 
 from core.errors import UsageError
 from core.settings import Home, default_home
+from core.trust.files import private_folder
 from tui.client import NodeClient, is_listening
 
 if TYPE_CHECKING:
@@ -78,12 +80,20 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
 
 
 def _start_node(home: Home) -> subprocess.Popen[bytes]:
-    """A node that ends when this process does: it watches the pipe to its standard input."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
-        start_new_session=True,
-    )
+    """A node that ends when this process does: it watches the pipe to its standard input. What it complains of is kept,
+    and what the last one that did complained of.
+    """
+    private_folder(home.root)
+    with suppress(FileNotFoundError):
+        if home.complaints.stat().st_size:
+            home.complaints.replace(home.complaints.with_suffix(".stderr.1"))
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    with os.fdopen(os.open(home.complaints, flags, 0o600), "wb") as complaints:
+        return subprocess.Popen(
+            [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=complaints,
+            env={**os.environ, "PYTHONSAFEPATH": "1"},
+            start_new_session=True,
+        )

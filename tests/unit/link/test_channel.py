@@ -3,7 +3,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from time import monotonic
 from typing import Any
 
@@ -11,12 +11,13 @@ import pytest
 
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
 from core.link import channel, ends
-from core.link.channel import Receiver, Sender, accept, dial, listen
+from core.link.channel import Receiver, Sender, _Handshake, _Lobby, accept, dial, listen
 from core.link.frames import HEADER, FrameHeader, FrameType
 from core.link.seal import Sealer
 from core.link.session import REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import check_peer, client_context
 from core.trust.roster import Cluster
+from tests.support.descriptors import no_descriptor_left
 from tests.support.macs import cluster, mac
 
 HOST = "127.0.0.1"
@@ -431,6 +432,19 @@ def crowd(port: int, count: int, says: bytes) -> Iterator[None]:
             with suppress(OSError):
                 sock.sendall(says)
         yield
+
+
+def test_for_want_of_descriptors_the_oldest_guest_makes_room(ends_of_a_link: Ends) -> None:
+    lobby = _Lobby(ends_of_a_link.listener, _Handshake(mac(1), cluster(), mac(0).device_id, PLAN), None)
+    with closing(lobby), crowd(ends_of_a_link.port, 2, b""):
+        lobby._admit()
+        (before,) = lobby._guests
+        with no_descriptor_left():
+            lobby._admit()
+            assert lobby._guests == []
+            lobby._admit()
+        (after,) = lobby._guests
+        assert after is not before
 
 
 @pytest.mark.parametrize("says", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01\x02\x00\x01", b"\x00" * 2000])
