@@ -12,7 +12,7 @@ from typing import Final
 from core.errors import BadModel, ModelError, ModelNotFound, Problem, UsageError, error_from
 from core.events import Value
 from core.models.files.architectures import check_architecture
-from core.models.files.folder import inside, name_of, read_bytes, read_config
+from core.models.files.folder import inside, judged, name_of, read_bytes, read_config
 from core.models.files.layout import Layout, layout_of
 from core.models.files.model_info import context_of, quantization_of
 from core.models.files.safetensors import DECIDING_FILES, INDEX_NAME, header_bytes, read_tensors, weight_files
@@ -63,8 +63,9 @@ class Catalog:
         found: dict[Path, ModelEntry | BrokenModel] = {}
         for root in self._roots:
             for directory in _candidates(root):
-                if directory.resolve() not in found:
-                    found[directory.resolve()] = self._listed(directory)
+                real = Path(os.path.realpath(directory))
+                if real not in found:
+                    found[real] = self._listed(directory)
         return sorted(found.values(), key=lambda f: (isinstance(f, BrokenModel), f.name.casefold(), f.path))
 
     def find(self, model: str) -> ModelEntry:
@@ -86,7 +87,7 @@ class Catalog:
         for broken in named:
             if isinstance(broken, BrokenModel):
                 raise error_from(broken.problem)
-        if Path(model).is_dir():
+        if os.path.isdir(model):
             return self._at(Path(model))
         raise ModelNotFound(f"There is no model {clean_text(model)!r} on this Mac.")
 
@@ -102,7 +103,9 @@ class Catalog:
         try:
             return self._read(directory)[0]
         except ModelError as error:
-            return BrokenModel(name=name_of(directory), path=str(directory), problem=_explained(directory, error))
+            return BrokenModel(
+                name=name_of(directory), path=clean_text(str(directory)), problem=_explained(directory, error)
+            )
 
     def _read(self, directory: Path) -> _Read:
         stamp = _stamp(directory)
@@ -127,12 +130,13 @@ def fingerprint(directory: Path) -> str:
     if not directory.is_dir():
         raise ModelNotFound(f"There is no model directory {directory}.")
     digest = hashlib.sha256(b"macluster/1 model\0")
-    for name in DECIDING_FILES:
-        if (content := read_bytes(directory, name)) is not None:
-            _add(digest, name, content)
-    if not inside(directory, INDEX_NAME).is_file():
-        for position, file in enumerate(weight_files(directory)):
-            _add(digest, f"header {position}", header_bytes(file))
+    with judged(directory):
+        for name in DECIDING_FILES:
+            if (content := read_bytes(directory, name)) is not None:
+                _add(digest, name, content)
+        if not inside(directory, INDEX_NAME).is_file():
+            for position, file in enumerate(weight_files(directory)):
+                _add(digest, f"header {position}", header_bytes(file))
     return digest.hexdigest()
 
 
@@ -141,16 +145,24 @@ def _add(digest: hashlib._Hash, name: str, content: bytes) -> None:
     digest.update(f"{name}\0{len(content)}\0".encode() + content)
 
 
+def read_model(directory: Path) -> tuple[ModelEntry, Layout]:
+    """What a model's directory holds, as far as settings and headers say. Raises ModelNotFound, BadModel,
+    UnsupportedModel.
+    """
+    with judged(directory):
+        return _read(directory)
+
+
 def _outcome(directory: Path) -> _Read | Problem:
     try:
-        return _read(directory)
+        return read_model(directory)
     except ModelError as error:
-        return error.problem
-    except OSError as error:
-        return BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.").problem
+        return Problem(kind=error.problem.kind, what=clean_text(error.what), fix=clean_text(error.fix))
 
 
 def _read(directory: Path) -> _Read:
+    if any("\ud800" <= char < "\ue000" for char in str(directory)):
+        raise BadModel(f"{name_of(directory)} lies where the path is no plain text.", "Rename its folder.")
     config = read_config(directory)
     check_architecture(config, name_of(directory))
     tensors = read_tensors(directory)
@@ -169,14 +181,13 @@ def _read(directory: Path) -> _Read:
 
 
 def _explained(directory: Path, error: ModelError) -> Problem:
-    problem = error.problem
     repository = directory.parent.parent if directory.parent.name == "snapshots" else directory
     if isinstance(error, BadModel) and _is_begun(repository):
-        problem = BadModel(
+        return BadModel(
             f"{error.what} Its download is not finished.",
             "Let the download finish, or continue it: d in the list of models.",
         ).problem
-    return Problem(kind=problem.kind, what=clean_text(problem.what), fix=clean_text(problem.fix))
+    return error.problem
 
 
 def _stamp(directory: Path) -> _Stamp:
@@ -186,10 +197,10 @@ def _stamp(directory: Path) -> _Stamp:
         with os.scandir(directory) as files:
             for file in files:
                 # a link to nothing is no file yet
-                with contextlib.suppress(FileNotFoundError):
+                with contextlib.suppress(OSError):
                     status = file.stat()
                     found.append((file.name, status.st_size, status.st_mtime_ns, status.st_ino))
-    except OSError:
+    except (OSError, ValueError):
         return ()
     return tuple(sorted(found))
 
@@ -198,7 +209,7 @@ def _candidates(root: Path) -> Iterator[Path]:
     """Directories at or below `root` that hold a model or a part of one."""
     if root.name.startswith("models--"):
         yield from _current_snapshot(root)
-    elif (root / "config.json").exists():
+    elif os.path.exists(root / "config.json"):
         yield root
     else:
         for child in sorted(_folders(root)):
@@ -214,7 +225,7 @@ def _current_snapshot(repository: Path) -> list[Path]:
     try:
         main = ref.read_text("utf-8", "replace").strip() if ref.is_file() and ref.stat().st_size < 200 else ""
         ranks = [
-            ((s / "config.json").exists(), s.name == main, s.stat().st_mtime, s)
+            (os.path.exists(s / "config.json"), s.name == main, s.stat().st_mtime, s)
             for s in _folders(repository / "snapshots")
         ]
     except OSError:  # it is being removed
@@ -236,6 +247,6 @@ def _holds_model(directory: Path) -> bool:
 
 def _folders(parent: Path) -> list[Path]:
     try:
-        return [child for child in parent.iterdir() if child.is_dir()]
-    except OSError:
+        return [child for child in parent.iterdir() if os.path.isdir(child)]
+    except (OSError, ValueError):
         return []

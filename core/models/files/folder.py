@@ -6,6 +6,9 @@ A model directory is foreign input: every file must be plain and lie inside it, 
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
@@ -17,6 +20,20 @@ from core.text import clean_text
 MAX_JSON_BYTES: Final = 64 * MIB
 # each value becomes a Python object of some 100 bytes; tokenizers of 260,000 words and their merges have 2 million
 MAX_JSON_VALUES: Final = 4_000_000
+# what Python raises for values that cannot be what they should be
+_NONSENSE: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+
+
+@contextmanager
+def judged(directory: Path) -> Iterator[None]:
+    """Whatever is read from a model's folder in here can only make that model unusable: raises ModelErrors alone."""
+    try:
+        yield
+    except OSError as error:
+        raise BadModel(f"{name_of(directory)} cannot be read: {error.strerror}.") from error
+    except _NONSENSE as error:
+        what = f"{name_of(directory)} cannot be used: its files say what makes no sense ({type(error).__name__})."
+        raise BadModel(what) from error
 
 
 def inside(directory: Path, name: str) -> Path:
@@ -43,7 +60,7 @@ def inside(directory: Path, name: str) -> Path:
 
 def name_of(directory: Path) -> str:
     """What a person calls a model: the repository's full id in the hub cache, else the directory."""
-    directory = directory.resolve()
+    directory = Path(os.path.realpath(directory))
     repository = (directory.parent.parent if directory.parent.name == "snapshots" else directory).name
     if repository.startswith("models--"):
         return " ".join(clean_text("/".join(repository.split("--")[1:])).split()) or "model"
@@ -91,12 +108,17 @@ def read_json(directory: Path, name: str) -> dict[str, Any] | None:
     if data is None:
         return None
     try:
-        value = json.loads(data)
+        value = json.loads(data, parse_int=whole)
     except (ValueError, RecursionError) as error:
         raise BadModel(f"{name} in {name_of(directory)} is not readable JSON: {error}.") from error
     if not isinstance(value, dict):
         raise BadModel(f"{name} in {name_of(directory)} does not hold a JSON object.")
     return value
+
+
+def whole(digits: str) -> float:
+    """A whole number of JSON; one of more than 64 bits is as good as endless, and is no whole number any more."""
+    return int(digits) if len(digits) < 20 else float(digits)
 
 
 def read_config(directory: Path) -> dict[str, Any]:

@@ -10,10 +10,11 @@ from typing import Any, Final
 from core.errors import BadModel
 from core.events import Value
 from core.models.files.cache_size import CacheSize, rough_size
-from core.models.files.folder import read_config, text_config
+from core.models.files.folder import judged, read_config, text_config
 from core.models.files.safetensors import Tensor, read_tensors
 
 _LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\.")
+_DIGITS: Final = 5  # of a layer's number
 # parts that mlx-lm drops when it loads a multimodal or multi-token-prediction checkpoint as a language model
 _NOT_LOADED: Final = re.compile(r"(?:^|[._])(vision|visual|audio|image|multi_?modal|mm|patch_merge|mtp)(?:[._]|$)")
 _HEAD: Final = re.compile(r"(?:^|\.)(lm_head|embed_out|output|head)\.")
@@ -61,8 +62,9 @@ class Layout(Value, frozen=True, kw_only=True):
 
 def read_layout(directory: Path) -> Layout:
     """The layout of a model directory; raises ModelNotFound or BadModel."""
-    config = read_config(directory)
-    return layout_of(config, read_tensors(directory), directory.name)
+    with judged(directory):
+        config = read_config(directory)
+        return layout_of(config, read_tensors(directory), directory.name)
 
 
 def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) -> Layout:
@@ -79,7 +81,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
     try:
         cache = rough_size(text)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
     return Layout(
         layers=layers,
@@ -110,6 +112,8 @@ def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
     for name, size in loaded.items():
         if match := _LAYER.search(name):
             stack = stacks.setdefault(name[: match.start(2)], {})
+            if len(match[2]) > _DIGITS:
+                raise BadModel(f"There is no layer of such a number: {name!r:.80}.")
             stack[int(match[2])] = stack.get(int(match[2]), 0) + size
     prefix = max(stacks, key=lambda prefix: sum(stacks[prefix].values()), default="")
     main = stacks.get(prefix, {})

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from core.errors import BadModel, ModelError, ModelNotFound, TrustError
-from core.models.files.folder import inside, name_of
+from core.models.files.folder import inside, judged, name_of
 from core.models.files.safetensors import DECIDING_FILES, weight_files
 from core.settings import MIB
 from core.trust.files import write_private
@@ -58,7 +58,8 @@ class Manifests:
             seen = self._seen = _remembered(self._cache) if self._seen is None else self._seen
             before = dict(seen)
             try:
-                return {file.name: _sha256(file, seen, stop) for file in _deciding(directory)}
+                with judged(directory):
+                    return {file.name: _sha256(file, seen, stop) for file in _deciding(directory)}
             finally:
                 if seen != before:
                     self._write(seen)

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from core.errors import BadModel
 from core.events import Value
-from core.models.files.folder import check_values, inside, name_of, read_json
+from core.models.files.folder import check_values, inside, name_of, read_json, whole
 from core.settings import MIB
 
 MAX_HEADER_BYTES: Final = 64 * MIB
@@ -131,7 +131,7 @@ def read_header(file: Path) -> SafetensorsHeader:
     header = header_bytes(file)
     check_values(header, f"The header of {file.name}")
     try:
-        entries = json.loads(header, object_pairs_hook=_unique)
+        entries = json.loads(header, object_pairs_hook=_unique, parse_int=whole)
     except (ValueError, RecursionError) as error:
         raise BadModel(f"{file.name} has a damaged header: {error}.") from error
     if not isinstance(entries, dict) or len(entries) > MAX_TENSORS:

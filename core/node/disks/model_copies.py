@@ -17,8 +17,17 @@ from itertools import count
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
-from core.errors import LinkLost, LinkTimeout, MaclusterError, ModelError, ModelMismatch, TransferError
-from core.models.files.catalog import fingerprint, short_name
+from core.errors import (
+    BadModel,
+    LinkLost,
+    LinkTimeout,
+    MaclusterError,
+    ModelError,
+    ModelMismatch,
+    TransferError,
+    UnsupportedModel,
+)
+from core.models.files.catalog import fingerprint, read_model, short_name
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.safetensors import DECIDING_FILES
 from core.node.base.messages import (
@@ -309,6 +318,13 @@ def _finish(partial: Path, files: Mapping[str, FileFacts], model: HeldModel, fol
     if found != model.fingerprint:
         shutil.rmtree(partial)
         raise ModelMismatch("Another model arrived than was asked for.", "Check the files on the other Mac.")
+    try:
+        read_model(partial)
+    except BadModel as error:
+        shutil.rmtree(partial)
+        raise BadModel(f"What arrived cannot be used: {error.what}", "Check the files on the other Mac.") from error
+    except UnsupportedModel:
+        pass  # the list of models says so: another mlx-lm may know it
     partial.rename(_free_place(folder, model, taken))
 
 

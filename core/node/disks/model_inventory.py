@@ -48,7 +48,7 @@ class ModelInventory:
 
     async def look(self) -> None:
         """Look at the disk now, and tell what is new."""
-        now = _holds(await self._models.survey())
+        now = holds_of(await self._models.survey())
         if now != self._own:
             self._own = now
             self._published_to.clear()
@@ -151,7 +151,8 @@ def _short_names(known: Holds) -> set[str]:
     return {short_name(name) for name in (*(each.name for each in known.models), *known.broken)}
 
 
-def _holds(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
+def holds_of(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
+    """What lies on a disk, as the other Macs are told of it."""
     usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry)]
     broken = [one.name[:MAX_MODEL_NAME] for one in found if isinstance(one, BrokenModel)]
     return Holds(models=tuple(usable[:MAX_HELD]), broken=tuple(broken[:MAX_BROKEN]))

@@ -12,14 +12,15 @@ from collections.abc import Callable
 from pathlib import Path
 
 import mlx_lm.utils
+import msgspec
 import pytest
 
-from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
+from core.errors import BadModel, ModelError, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.architectures import ALIASES
 from core.models.files.catalog import BrokenModel, Catalog, ModelEntry, fingerprint
 from core.models.files.safetensors import INDEX_NAME, MAX_HEADER_BYTES
 from core.models.made.maker import make_model
-from core.settings import hub_cache
+from core.settings import DEFAULT_CONTEXT, hub_cache
 from tests.support.models import read_entry, scan
 
 SHARD = "model-00001-of-00003.safetensors"
@@ -285,6 +286,96 @@ def test_what_cannot_be_used_is_listed_with_the_reason(model: Path, tmp_path: Pa
         catalog.find("whisper")
     with pytest.raises(BadModel, match=SHARD):
         catalog.find("loading")
+
+
+HUGE = 10**400
+
+
+def setting(**changes: object) -> Callable[[Path], object]:
+    def edit(model: Path) -> None:
+        config = json.loads((model / "config.json").read_text()) | changes
+        (model / "config.json").write_text(json.dumps(config))
+
+    return edit
+
+
+def tensor_named(name: str, **changes: object) -> Callable[[Path], object]:
+    """Its first tensor goes by another name, which may describe it otherwise."""
+
+    def edit(model: Path) -> None:
+        (model / INDEX_NAME).unlink()
+        file = weights(model)[0]
+        whole = file.read_bytes()
+        length = struct.unpack("<Q", whole[:8])[0]
+        header = json.loads(whole[8 : 8 + length])
+        first = next(n for n in header if n != "__metadata__")
+        header[name] = header.pop(first) | changes
+        text = json.dumps(header).encode()
+        file.write_bytes(struct.pack("<Q", len(text)) + text + whole[8 + length :])
+
+    return edit
+
+
+def mapped_to(name: str) -> Callable[[Path], object]:
+    return lambda model: edit_index(model, lambda weight_map: weight_map.update({"model.w": name}))
+
+
+def linked_to_itself(model: Path) -> None:
+    (model / "config.json").unlink()
+    (model / "config.json").symlink_to("config.json")
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        pytest.param(setting(num_hidden_layers=HUGE), id="layers"),
+        pytest.param(setting(num_hidden_layers=-HUGE), id="no-layers"),
+        pytest.param(setting(head_dim=HUGE), id="size"),
+        pytest.param(setting(num_kv_heads=[HUGE]), id="heads-of-a-list"),
+        pytest.param(setting(text_config={"num_hidden_layers": HUGE}), id="nested"),
+        pytest.param(setting(model_type="a" * 5000), id="endless-architecture"),
+        pytest.param(tensor_named(f"model.layers.{'9' * 5000}.w"), id="5000-digits"),
+        pytest.param(tensor_named(f"model.layers.{'9' * 100}.w"), id="100-digits"),
+        pytest.param(tensor_named("model.w", shape=[HUGE]), id="shape"),
+        pytest.param(tensor_named("model.w", data_offsets=[0, HUGE]), id="offsets"),
+        pytest.param(mapped_to("\udc80"), id="surrogate"),
+        pytest.param(mapped_to("\ud800"), id="high-surrogate"),
+        pytest.param(mapped_to("x" * 5000), id="endless-name"),
+        pytest.param(linked_to_itself, id="loop"),
+    ],
+)
+def test_a_folder_of_nonsense_says_so_and_hides_no_other(
+    model: Path, tmp_path: Path, spoil: Callable[[Path], object]
+) -> None:
+    root = tmp_path / "all"
+    for name in ("a-bad", "good"):
+        shutil.copytree(model, root / name)
+    spoil(root / "a-bad")
+    catalog = Catalog([root])
+    for _ in range(2):
+        good, bad = catalog.survey()
+        assert isinstance(good, ModelEntry)
+        assert isinstance(bad, BrokenModel)
+        assert msgspec.json.encode([good, bad])
+        assert catalog.find("good") == good
+        for wanted in ("a-bad", str(root / "a-bad")):
+            with pytest.raises(ModelError) as refused:
+                catalog.find(wanted)
+            assert msgspec.json.encode(refused.value.problem)
+            assert len(refused.value.what) < 700
+
+
+def test_a_folder_whose_name_is_no_text_is_listed_as_one_that_cannot_be_used(model: Path, tmp_path: Path) -> None:
+    for name in (b"\xff", b"good"):
+        shutil.copytree(model, tmp_path / "all" / os.fsdecode(name))
+    good, bad = Catalog([tmp_path / "all"]).survey()
+    assert (good.name, type(bad)) == ("good", BrokenModel)
+    assert msgspec.json.encode([good, bad])
+
+
+def test_settings_that_are_endless_and_of_no_use_here_do_not_matter(model: Path) -> None:
+    setting(max_position_embeddings=HUGE, rope_scaling={"factor": HUGE, "original_max_position_embeddings": 8})(model)
+    assert read_entry(model).context_max == DEFAULT_CONTEXT
 
 
 def test_what_changes_is_read_anew_and_nothing_else(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+
 import msgspec
 import pytest
 
-from core.errors import LinkLost, ModelMismatch, ProtocolError, TransferError
+from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.link.frames import FrameType
+from core.models.files.catalog import fingerprint
 from core.node.base.messages import (
     MAX_BROKEN,
     MAX_HELD,
@@ -24,7 +28,7 @@ from core.node.base.messages import (
     to_frame,
 )
 from core.node.disks import model_copies
-from core.node.disks.model_copies import check_names
+from core.node.disks.model_copies import _Served, check_names
 from core.settings import MAX_CONTROL_BODY
 from tests.support.copies import Pair, held_model_named, pair
 from tests.support.models import read_entry
@@ -139,6 +143,22 @@ async def test_another_model_than_the_one_that_was_asked_for_is_thrown_away(pair
     with pytest.raises(ModelMismatch):
         await pair.copy(other)
     assert [p.name for p in pair.asker.folder.iterdir()] == [model_copies.PARTIAL]
+
+
+async def test_what_arrives_is_examined_before_it_lies_among_the_models(pair: Pair) -> None:
+    config = pair.sender.folder / "solo" / "config.json"
+    config.write_text(json.dumps(json.loads(config.read_text()) | {"num_hidden_layers": 10**400}))
+    real = fingerprint(pair.sender.folder / "solo")
+    facts = {
+        file.name: FileFacts(size=file.stat().st_size, sha256=hashlib.sha256(file.read_bytes()).hexdigest())
+        for file in (pair.sender.folder / "solo").iterdir()
+    }
+    pair.sender.copying._served["asker", real] = _Served(pair.sender.folder / "solo", frozenset(facts))
+    told = FilesSent(fingerprint=real, files=facts)
+    pair.sender.wrong = lambda message: told if isinstance(message, FilesSent) else message  # type: ignore[method-assign]
+    with pytest.raises(BadModel, match="What arrived cannot be used"):
+        await pair.copy(msgspec.structs.replace(pair.model, fingerprint=real))
+    assert [each.name for each in pair.asker.folder.rglob("*")] == [".partial"]
 
 
 async def test_only_files_of_a_model_that_was_asked_for_are_given(pair: Pair) -> None:
