@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
@@ -31,6 +32,9 @@ from core.trust.roster import Cluster, Member, Stand, decode_bundle
 
 BACKLOG: Final = 16
 HANDSHAKES: Final = 8
+SILENT_S: Final = 0.05
+GRACE_S: Final = 0.25
+PEER_LINKS: Final = 4
 HELD_FRAMES: Final = 64
 GOODBYE_S: Final = 1.0
 
@@ -185,8 +189,8 @@ class ControlServer:
         self.sockets, self.admission = (listener,), Admission()
         self._identity, self._cluster, self._on_link = identity, cluster, on_link
         self._made: tuple[Cluster, ssl.SSLContext] | None = None
-        self._handshakes: dict[asyncio.Task[None], None] = {}  # in the order in which they began
-        self._links: set[asyncio.Task[None]] = set()
+        self._handshakes: dict[asyncio.Task[None], float] = {}  # and until when none has to make room
+        self._links: dict[asyncio.Task[None], bytes] = {}  # and whose they are
         self._listening = asyncio.create_task(self._listen(listener), name="control listener")
         self._listening.add_done_callback(lambda _: listener.close())  # also where it is closed before it has begun
 
@@ -207,24 +211,36 @@ class ControlServer:
     async def _listen(self, listener: socket.socket) -> None:
         async for sock, address in accepted(listener, self._crowd_out):
             if self.admission.admits(address[0], monotonic(), len(self._links)):
+                try:
+                    await self._room()
+                except asyncio.CancelledError:
+                    sock.close()
+                    raise
                 self._receive(sock, address[0])
             else:
                 sock.close()
 
     def _receive(self, sock: socket.socket, host: str) -> None:
-        if len(self._handshakes) == HANDSHAKES:
-            self._crowd_out()
+        """Begin a handshake."""
         task = asyncio.create_task(self._accept_link(sock, host))
-        self._handshakes[task] = None
+        self._handshakes[task] = monotonic() + SILENT_S
         task.add_done_callback(lambda done: self._sent_away(done, sock))
 
-    def _crowd_out(self) -> None:
-        """Who has been at a handshake longest makes room: an honest one takes milliseconds, and those who only sit
-        there must not keep a member out.
+    async def _room(self) -> None:
+        """For one more handshake. Who only sits there makes room soon, and who speaks a while later: an honest
+        handshake takes milliseconds, but as many at once as somebody likes must not keep each other from ending.
         """
-        if oldest := next(iter(self._handshakes), None):
-            del self._handshakes[oldest]
-            oldest.cancel()
+        while len(self._handshakes) >= HANDSHAKES:
+            if (left := min(self._handshakes.values()) - monotonic()) > 0:
+                await asyncio.wait(self._handshakes, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            else:
+                self._crowd_out()
+
+    def _crowd_out(self) -> None:
+        if self._handshakes:
+            slowest = min(self._handshakes, key=self._handshakes.__getitem__)
+            del self._handshakes[slowest]
+            slowest.cancel()
             self.admission.crowded_out()
 
     def _sent_away(self, task: asyncio.Task[None], sock: socket.socket) -> None:
@@ -237,23 +253,37 @@ class ControlServer:
         """One handshake. Whoever fails it is sent away without a word."""
         visit = Visit()
         try:
+            await self._first_word(sock)
             link = await self._shake_hands(sock, host, visit)
         except (MaclusterError, OSError) as error:
             self.admission.failed(visit, error)
             sock.close()
             return
         task = asyncio.create_task(self._hand_over(link))
-        self._links.add(task)
+        self._links[task] = link.peer_id
         task.add_done_callback(lambda done: self._ended(done, link))
 
     def _ended(self, task: asyncio.Task[None], link: ControlLink) -> None:
-        self._links.discard(task)
+        del self._links[task]
         if _failed(task):
             link.close()
 
     async def _hand_over(self, link: ControlLink) -> None:
         await self._on_link(link)
         await link.wait_closed()
+
+    async def _first_word(self, sock: socket.socket) -> None:
+        """Until there is something to read. Raises TimeoutError."""
+        loop, task = asyncio.get_running_loop(), asyncio.current_task()
+        spoke = asyncio.Event()
+        loop.add_reader(sock, spoke.set)
+        try:
+            async with asyncio.timeout(TLS_TIMEOUT_S):
+                await spoke.wait()
+        finally:
+            loop.remove_reader(sock)
+        if task in self._handshakes:
+            self._handshakes[task] = monotonic() + GRACE_S
 
     async def _shake_hands(self, sock: socket.socket, host: str, visit: Visit) -> ControlLink:
         cluster = self._cluster()
@@ -265,7 +295,10 @@ class ControlServer:
             ssl_shutdown_timeout=GOODBYE_S,
         )
         async with wired(connect, host, host) as wire, asyncio.timeout(HELLO_TIMEOUT_S):
-            return ControlLink(wire, *await welcome(wire, self._identity, cluster, visit))
+            link = ControlLink(wire, *await welcome(wire, self._identity, cluster, visit))
+            if Counter(self._links.values())[link.peer_id] >= PEER_LINKS:
+                raise ProtocolError(f"{link.peer_name} has too many links.")
+            return link
 
     def _context(self, cluster: Cluster) -> ssl.SSLContext:
         if self._made is None or self._made[0] != cluster:

@@ -12,6 +12,7 @@ from core.link.control import ControlLink
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.messages import Status
 from core.node.base.signals import Signal
+from core.node.peers.message_budget import MessageBudget
 
 RTT_SAMPLES: Final = 16
 
@@ -32,6 +33,7 @@ class Contact:
         self._rtts: deque[float] = deque(maxlen=RTT_SAMPLES)
         self.status: Status | None = None
         self.goodbye = ""
+        self.budget = MessageBudget()
         self.beat: asyncio.Task[None] | None = None
         self.dispute = ""
 

@@ -244,6 +244,8 @@ class Mesh:
                 kind, body = await contact.rekeyed.recv()
                 self._liveness.note_sign(device_id, monotonic())
                 await self._handle(device_id, contact, kind, body)
+                if wait_s := contact.budget.spend(kind, monotonic()):
+                    await asyncio.sleep(wait_s)
         except LinkError as error:
             problem = LinkLost(error.what)
         except MaclusterError as error:

@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from core.address import Place
-from core.errors import LinkLost
-from core.link.control import ControlLink, dial_control
+from core.errors import LinkError, LinkLost
+from core.link.control import HANDSHAKES, ControlLink, dial_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
 from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Release, to_frame
 from core.node.peers import dialling, mesh
+from core.node.peers.message_budget import BEATS
 from core.trust.identity import text_id
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
@@ -271,3 +272,45 @@ async def test_a_message_that_meets_a_defect_ends_that_link_and_is_logged_and_th
         assert low.said("what a person typed") == 0
         assert not low.tasks.failure
         await until(lambda: low.knows(HIGH) and high.knows(LOW))
+
+
+async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path: Path) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue, hand(HIGH, post, MIDDLE) as honest:
+        flood, link = await rogue.dial(), await honest.dial()
+        started = time.monotonic()
+
+        async def ping() -> None:
+            while True:
+                await flood.send(*to_frame(Ping(sent=0.0)))
+
+        flooding = asyncio.create_task(ping())
+        try:
+            await until(lambda: honest.read[link].count(FrameType.PING) >= 3)
+            answered = rogue.read[flood].count(FrameType.PONG)
+        finally:
+            flooding.cancel()
+            await asyncio.wait([flooding])
+        assert answered <= BEATS.burst + BEATS.per_s * (time.monotonic() - started) + 1
+        assert not rogue.is_ended(flood)
+
+
+@pytest.mark.parametrize("keeps", [False, True], ids=["ends them", "keeps them"])
+async def test_a_member_that_dials_all_the_time_keeps_no_other_out(tmp_path: Path, keeps: bool) -> None:
+    async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue, hand(HIGH, post, MIDDLE) as honest:
+
+        async def dial() -> None:
+            while True:
+                with suppress(LinkError):
+                    link = await rogue.dial()
+                    if not keeps:
+                        link.close()
+
+        dialling = [asyncio.create_task(dial()) for _ in range(2 * HANDSHAKES)]
+        try:
+            await until(lambda: post.accepted > 4 * HANDSHAKES)
+            for _ in range(5):
+                (await honest.dial()).close()
+        finally:
+            for task in dialling:
+                task.cancel()
+            await asyncio.wait(dialling)
