@@ -21,7 +21,7 @@ class Place(NamedTuple):
 def parse_place(text: str) -> Place:
     """HOST:PORT, with or without spaces. Raises UsageError where it is not that; the host may still be none."""
     host, _, port = "".join(text.split()).rpartition(":")
-    if not (port.isascii() and port.isdecimal() and 1 <= int(port) <= 65535):
+    if not (port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65535):
         raise UsageError(f"{text!r} has no port from 1 to 65535.", f"Such as 192.168.1.7:{CONTROL_PORT}.")
     if not host:
         raise _no_address(host)

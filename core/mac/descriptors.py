@@ -9,10 +9,30 @@ from typing import Final
 WANTED: Final = 4096
 
 
+def allowed_descriptors() -> int:
+    """As many as this user may ask for, of those that are wanted."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
+
+
 def raise_descriptor_limit() -> None:
     """As far as this user may; the processes that this one starts have the same."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = WANTED if hard == resource.RLIM_INFINITY else min(WANTED, hard)
+    wanted = allowed_descriptors()
     if soft != resource.RLIM_INFINITY and soft < wanted:
         with suppress(OSError, ValueError):  # macOS may allow less than it says: then it stays as it is
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+
+
+def stay_within_the_hard_limit() -> None:
+    """mlx_lm asks for 4096 as it is imported, and cannot be imported where fewer are allowed: there it gets these."""
+    if allowed_descriptors() == WANTED:
+        return
+    ask = resource.setrlimit
+
+    def ask_within(which: int, limits: tuple[int, int]) -> None:
+        most = resource.getrlimit(which)[1]
+        is_beyond = which == resource.RLIMIT_NOFILE and most != resource.RLIM_INFINITY
+        ask(which, (min(limits[0], most), min(limits[1], most)) if is_beyond else limits)
+
+    resource.setrlimit = ask_within

@@ -15,6 +15,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from core.mac.descriptors import allowed_descriptors
 from core.mac.firewall import Firewall, firewall
 from core.mac.interfaces import Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
@@ -24,6 +25,7 @@ from core.settings import CONTROL_PORT, GB
 
 DISK_LOW_BYTES: Final = 10 * GB
 DISK_FULL_BYTES: Final = GB
+FEW_FILES: Final = 1024
 PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
 ANYWHERE: Final = ("0.0.0.0", "::")
 LOCAL_NETWORK: Final = (
@@ -45,6 +47,7 @@ async def examine_machine(folder: Path, budget_bytes: int) -> AsyncIterator[Find
     """Can it run a model? `folder` is the state folder of its node, `budget_bytes` what the worker may use."""
     yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
     yield memory_finding(physical_bytes(), used_bytes(), budget_bytes)
+    yield files_finding(allowed_descriptors())
     yield programs_finding(platform.python_version(), {name: _version(name) for name in PACKAGES})
 
 
@@ -118,6 +121,15 @@ def memory_finding(physical: int, used: int, budget: int) -> Finding:
     if physical - used >= min(budget, physical) / 2:
         return Finding(name="memory", state="ok", what=what)
     return Finding(name="memory", state="warn", what=what, fix="Close large programs before a model is loaded.")
+
+
+def files_finding(allowed: int) -> Finding:
+    """How many files, links among them, each process of macluster may have open."""
+    what = f"A process may have {allowed} files open."
+    if allowed >= FEW_FILES:
+        return Finding(name="open files", state="ok", what=what)
+    cure = "Start macluster where `ulimit -H -n` says more; links and models may fail until then."
+    return Finding(name="open files", state="bad", what=f"{what[:-1]}, {FEW_FILES} are needed.", fix=cure)
 
 
 def programs_finding(python: str, packages: Mapping[str, str | None]) -> Finding:

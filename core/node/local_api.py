@@ -267,6 +267,10 @@ async def _asked(request: web.Request, kind: type[_B]) -> _B:
             return msgspec.json.decode(raw, type=kind)
         fields = msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
         return msgspec.convert({**fields, **request.match_info}, kind, str_keys=True)
+    except RecursionError as error:
+        raise UsageError("What is asked is nested too deeply.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError("What is asked is no UTF-8.") from error
     except msgspec.MsgspecError as error:
         told = plain(error)
         raise UsageError(f"{told[0].upper()}{told[1:]}.") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from itertools import count
 
@@ -11,6 +12,7 @@ import msgspec
 from core.errors import NodeError, Problem, TrustError
 from core.events import Counters
 from core.link.liveness import BEAT_S
+from core.node.disks.leftovers import sweep
 from core.node.parts import NodeConfig, Parts
 from core.node.trust.roster_enforcement import KeyReplaced
 
@@ -43,6 +45,7 @@ class Node:
         parts.tasks.essential("The watch over answers", parts.recovery.watch)
         parts.tasks.restartable("Measuring of throughput", parts.advisor.watch)
         parts.tasks.restartable("The look at the disk", parts.inventory.watch)
+        parts.tasks.spawn("Sweeping what is left", asyncio.to_thread(sweep, self._config.home, time.time()))
         identity = parts.identity
         parts.journal.info(f"Node {identity.text_id[:8]} is up, key kept by {identity.storage}.")
         try:

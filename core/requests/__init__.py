@@ -15,6 +15,8 @@ from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 MAX_WINDOW: Final = 16
 DEFAULT_MAX_TOKENS: Final = 512
 
+Name = Annotated[str, msgspec.Meta(max_length=256, pattern=r"\A[^\0]*\Z")]
+PathName = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"\A[^\0]*\Z")]
 FindingState = Literal["ok", "warn", "bad", "unknown"]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 StopTexts = Annotated[
@@ -37,7 +39,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     private, or single where there is one Mac. `without`: device ids of Macs that are to hold no layers.
     """
 
-    model: str
+    model: PathName
     context: Positive = DEFAULT_CONTEXT
     kv_bits: Literal[4, 8] | None = None
     rows: Annotated[int, msgspec.Meta(ge=1, le=MAX_LANE_ROWS)] = DEFAULT_ROWS
@@ -116,8 +118,8 @@ class SpeedRequest(Body, frozen=True, kw_only=True):
     this Mac.
     """
 
-    target: str
-    source: str = ""
+    target: Name
+    source: Name = ""
 
 
 class SpeedResult(Body, frozen=True, kw_only=True):
@@ -179,13 +181,13 @@ class UnfinishedAnswer(Body, frozen=True, kw_only=True):
 class AnswerId(Body, frozen=True, kw_only=True):
     """Which answer; an empty id is the newest that is unfinished."""
 
-    request_id: str = ""
+    request_id: Name = ""
 
 
 class SessionName(Body, frozen=True, kw_only=True):
     """Which saved conversation; a name has at most 32 characters."""
 
-    name: Annotated[str, msgspec.Meta(min_length=1, max_length=128)]
+    name: Annotated[str, msgspec.Meta(min_length=1, max_length=128, pattern=r"\A[^\0]*\Z")]
 
 
 class SavedSession(Body, frozen=True, kw_only=True):

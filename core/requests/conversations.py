@@ -8,7 +8,7 @@ import msgspec
 
 from core.errors import Problem
 from core.numbers import Moment, Rate, Seconds, Size
-from core.requests import AnswerOptions, Body, StopTexts
+from core.requests import AnswerOptions, Body, Name, PathName, StopTexts
 from core.sampling_options import Option
 
 RandomId = Annotated[str, msgspec.Meta(pattern="^[0-9a-f]{32}$", max_length=32)]
@@ -29,7 +29,7 @@ class KeptTurn(Body, frozen=True, kw_only=True):
     role: Literal["user", "assistant"]
     text: str
     at: Moment
-    request_id: str = ""
+    request_id: Name = ""
     prompt_tokens: Size = 0
     tokens: Size = 0
     last_at: Moment | None = None
@@ -54,7 +54,7 @@ class Conversation(ConversationId, frozen=True, kw_only=True):
     """A conversation as it is kept: `model` gave its last answer; times are seconds since the epoch."""
 
     title: Annotated[str, msgspec.Meta(max_length=200)]
-    model: str = ""
+    model: PathName = ""
     created_at: Moment
     changed_at: Moment
     options: ChatOptions = ChatOptions()

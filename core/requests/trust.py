@@ -7,21 +7,21 @@ from typing import Annotated, Literal
 import msgspec
 
 from core.events import Level
-from core.requests import Body
+from core.requests import Body, Name, PathName
 
 
 class Address(Body, frozen=True, kw_only=True):
     """Where a node listens for control links; `device_id` is checked against its key when it is linked."""
 
-    device_id: str
-    host: str
+    device_id: Name
+    host: Name
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
 class PairingOffer(Body, frozen=True, kw_only=True):
     """Where the other Mac's pairing window listens."""
 
-    host: str
+    host: Name
     port: Annotated[int, msgspec.Meta(ge=1, le=65535)]
 
 
@@ -34,13 +34,13 @@ class PairingWindow(Body, frozen=True, kw_only=True):
 class Digits(Body, frozen=True, kw_only=True):
     """The six digits that the person read on the other Mac; an empty text refuses."""
 
-    digits: str
+    digits: Name
 
 
 class PairWith(Body, frozen=True, kw_only=True):
     """Pair with the Mac that a person chose: opens this Mac's window, and knocks at the other's once that is open."""
 
-    device_id: str
+    device_id: Name
 
 
 class Target(Body, frozen=True, kw_only=True):
@@ -48,20 +48,20 @@ class Target(Body, frozen=True, kw_only=True):
     it.
     """
 
-    mac: str
+    mac: Name
 
 
 class Rename(Target, frozen=True, kw_only=True):
     """A new name for a Mac of the roster."""
 
-    name: str
+    name: Name
 
 
 class RecoveryPhrase(Body, frozen=True, kw_only=True):
     """The 24 words on their way to the node that uses them, and the Macs that are lost for good."""
 
-    words: str
-    lost: tuple[str, ...] = ()
+    words: PathName
+    lost: tuple[Name, ...] = ()
 
 
 class RecoveryWords(Body, frozen=True, kw_only=True):
@@ -73,7 +73,7 @@ class RecoveryWords(Body, frozen=True, kw_only=True):
 class ForkChoice(Body, frozen=True, kw_only=True):
     """Which of two rosters of one epoch is right: its hash, hex."""
 
-    keep: str
+    keep: Name
 
 
 class TrustedMac(Body, frozen=True, kw_only=True):

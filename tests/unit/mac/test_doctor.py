@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import socket
+import subprocess
+import sys
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -134,6 +136,19 @@ def test_disk_memory_and_programs() -> None:
     assert doctor.memory_finding(64 * GB, 50 * GB, 54 * GB).state == "warn"
     assert doctor.programs_finding("3.11.7", {"mlx": "0.32.4"}).what == "Python 3.11.7, mlx 0.32.4."
     assert doctor.programs_finding("3.11.7", {"mlx": None}).state == "bad"
+
+
+def test_a_hard_limit_of_256_open_files_is_told_with_its_cure() -> None:
+    told = doctor.files_finding(256)
+    assert (told.state, told.what) == ("bad", "A process may have 256 files open, 1024 are needed.")
+    assert "ulimit -H -n" in told.fix
+    assert doctor.files_finding(4096).state == "ok"
+
+
+def test_models_can_be_run_where_256_open_files_are_allowed() -> None:
+    code = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); import core, mlx_lm.utils; print('it runs')"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.stdout == "it runs\n", ran.stderr
 
 
 def mac(name: str, **fields: Any) -> Peer:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 from unittest.mock import Mock
 
+import msgspec
 import pytest
 
 from core.errors import NodeError, UsageError
@@ -114,6 +116,50 @@ async def test_findings_end_at_a_newline_only(tmp_path: Path) -> None:
 
     async with serving(tmp_path, check=Mock(findings=findings)) as (client, _):
         assert [each async for each in client.check()] == [found]
+
+
+NUL, LONG = "a\0b", "x" * 5000
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        *(("/v1/plan", f'{{"model": {json.dumps(name)}}}') for name in (NUL, LONG, f"./{NUL}", f"/{LONG}")),
+        *(("/v1/trust/revoke", f'{{"mac": {json.dumps(name)}}}') for name in (NUL, LONG)),
+        *(("/v1/speedtest", f'{{"target": {json.dumps(name)}}}') for name in (NUL, LONG)),
+        *(("/v1/pairing/offer", f'{{"host": {json.dumps(name)}, "port": 1}}') for name in (NUL, LONG)),
+        *(("/v1/plan", f'{{"model": "m", "context": {n}}}') for n in (1 << 64, 10**400, "1" * 5000, -(1 << 64))),
+        *(
+            ("/v1/chat", f'{{"messages": [{{"role": "user", "content": "hi"}}], "{field}": {value}}}')
+            for field, value in (
+                ("max_tokens", 1 << 64),
+                ("sampling", f'{{"seed": {1 << 64}}}'),
+                ("sampling", f'{{"top_k": {1 << 64}}}'),
+                ("sampling", f'{{"logit_bias": {{"{1 << 64}": 1}}}}'),
+                ("sampling", f'{{"logit_bias": {{"{"9" * 5000}": 1}}}}'),
+            )
+        ),
+        ("/v1/plan", "[" * 100_000),
+        ("/v1/plan", '{"model": ' * 100_000),
+        (f"/v1/conversations/{ID}", '{"title": ' + "[" * 100_000),
+        ("/v1/sessions/a%00b/load", ""),
+        (f"/v1/sessions/{'x' * 2000}/load", ""),
+        (f"/v1/chat/{'x' * 2000}/stop", ""),
+    ],
+    ids=lambda value: value[:48],
+)
+async def test_names_and_numbers_beyond_all_limits_are_wrong_use(tmp_path: Path, path: str, body: str) -> None:
+    async with serving(tmp_path) as (client, bus):
+        method = "PUT" if "conversations" in path else "POST"
+        reply = await client._http.request(method, path, content=body.encode())
+        assert (reply.status_code, msgspec.json.decode(reply.content)["kind"]) == (400, "UsageError")
+        assert bus.now.logs == ()
+
+
+async def test_a_body_that_is_no_utf_8_is_wrong_use(tmp_path: Path) -> None:
+    async with serving(tmp_path) as (client, _):
+        for body in (b'{"model": "\xff"}', b'{"model": "\\ud800"}', b"\xff"):
+            assert (await client._http.post("/v1/plan", content=body)).status_code == 400
 
 
 async def test_the_path_has_the_last_word_about_what_is_asked(tmp_path: Path) -> None:
