@@ -60,6 +60,7 @@ class Peer(Value, frozen=True, kw_only=True):
     rtt_s: float | None = None
     worker_pid: int | None = None
     worker_rss_bytes: int = 0
+    spare_rss_bytes: int = 0
 
     @property
     def short_id(self) -> str:

@@ -35,6 +35,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="HOST:PORT",
         help="where another Mac's node listens; it is looked for until it is found, also without Bonjour",
     )
+    parser.add_argument(
+        "--no-spare-worker", action="store_true", help="keep no second worker ready (takes about 50 MB)"
+    )
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
     parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")

@@ -61,7 +61,8 @@ from core.trust.trust_assessment import TrustAssessment
 
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
-    places of other Macs, whichever they are; `key_limits` is what a key of a link may carry.
+    places of other Macs, whichever they are; `key_limits` is what a key of a link may carry. Where
+    `has_spare`, a second worker stands ready while a model is loaded.
     """
 
     home: Home
@@ -75,6 +76,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     multicast: bool = True
     peers: tuple[Place, ...] = ()
     key_limits: KeyUse = KEY_LIMITS
+    has_spare: bool = True
 
 
 class Parts:
@@ -137,7 +139,9 @@ class Parts:
         conversations = Conversations(home.conversations, identity.secret("conversation"))
 
         # ring
-        self.supervisor = supervisor = Supervisor(identity, host, worker, signals, journal, tasks)
+        self.supervisor = supervisor = Supervisor(
+            identity, host, worker, signals, journal, tasks, has_spare=config.has_spare
+        )
         member = PlanMember(
             own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, config.key_limits
         )

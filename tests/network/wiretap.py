@@ -77,7 +77,7 @@ async def data_port(pid: int) -> int:
 
 
 async def drive(model: Path) -> dict[str, object]:
-    demo = Demo(DemoConfig(budgets_gb=(64, 32, 16), model=model, multicast=False), lambda _: None)
+    demo = Demo(DemoConfig(budgets_gb=(64, 32, 16), model=model, multicast=False, has_spare=False), lambda _: None)
     try:
         await demo.start()
         await demo.join()

@@ -32,7 +32,9 @@ LONG: Final = 3600  # four of them fit the context, and nobody who looks has to 
 async def demo(made: Make) -> AsyncIterator[Demo]:
     said: list[str] = []
     load = LoadRequest(model="", rows=ROWS, context=CONTEXT)
-    config = DemoConfig(budgets_gb=(64, 32), model=made("llama", context=CONTEXT), load=load, multicast=False)
+    config = DemoConfig(
+        budgets_gb=(64, 32), model=made("llama", context=CONTEXT), load=load, multicast=False, has_spare=False
+    )
     demo = Demo(config, said.append)
     try:
         await demo.start()

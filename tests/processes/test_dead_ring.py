@@ -144,7 +144,7 @@ async def test_a_worker_that_hangs_while_it_starts_is_replaced(scratch: Path, mo
     journal = Journal(scratch / "log", "mac", Bus())
     worker, signals = OwnWorker(), Signals()
     signals.on(WorkerEnded, lambda ended: ends.append(ended.error))
-    keeper = Supervisor(identity, LOCAL, worker, signals, journal, tasks_of(journal))
+    keeper = Supervisor(identity, LOCAL, worker, signals, journal, tasks_of(journal), has_spare=False)
     keeper.start()
     try:
         deadline = time.monotonic() + GONE_S

@@ -227,7 +227,7 @@ async def test_a_node_knows_how_far_its_worker_is_until_that_is_another_one(made
     workers, signals = [OwnWorker(), OwnWorker()], Signals()
     signals.on(WorkerReported, lambda said: reports.append(said.report))
     each = zip(macs.identities, workers, strict=True)
-    pair = [Supervisor(mac, HOST, worker, signals, journal, tasks) for mac, worker in each]
+    pair = [Supervisor(mac, HOST, worker, signals, journal, tasks, has_spare=False) for mac, worker in each]
     try:
         for supervisor in pair:
             supervisor.start()

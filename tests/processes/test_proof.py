@@ -40,7 +40,7 @@ class Apart(Demo):
     """Macs that hold their models each in a folder of its own."""
 
     def __init__(self, folders: Path) -> None:
-        super().__init__(DemoConfig(budgets_gb=(64, 32, 16), multicast=False), print)
+        super().__init__(DemoConfig(budgets_gb=(64, 32, 16), multicast=False, has_spare=False), print)
         self._folders = folders
 
     def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:

@@ -103,7 +103,7 @@ async def test_the_command_prints_it(demo: Demo) -> None:
 
 
 async def test_a_mac_that_is_not_paired_is_not_tested() -> None:
-    lonely = Demo(DemoConfig(budgets_gb=(8, 8), multicast=False), lambda _: None)
+    lonely = Demo(DemoConfig(budgets_gb=(8, 8), multicast=False, has_spare=False), lambda _: None)
     try:
         await lonely.start()
         await lonely.find_each_other()

@@ -44,7 +44,7 @@ async def demo(made: Make) -> AsyncIterator[Demo]:
 @asynccontextmanager
 async def paired(model: Path, count: int, joined: int) -> AsyncIterator[Demo]:
     """`count` nodes that know where the others are; the first `joined` are paired, nothing is loaded."""
-    demo = Demo(DemoConfig(budgets_gb=(16,) * count, model=model, multicast=False), lambda _: None)
+    demo = Demo(DemoConfig(budgets_gb=(16,) * count, model=model, multicast=False, has_spare=False), lambda _: None)
     try:
         await demo.start()
         await demo.find_each_other()

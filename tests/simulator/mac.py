@@ -105,7 +105,7 @@ class Node:
         transfers = Transfers(own_id, inventory, copies, mesh, NOWHERE, bus=bus, journal=journal, tasks=tasks)
 
         # ring
-        self.supervisor = supervisor = Supervisor(identity, "", worker, signals, journal, tasks)
+        self.supervisor = supervisor = Supervisor(identity, "", worker, signals, journal, tasks, has_spare=False)
         self.member = member = PlanMember(
             own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, KEY_LIMITS
         )

@@ -26,10 +26,14 @@ class Answer(NamedTuple):
 
 
 @asynccontextmanager
-async def running_demo(model: Path, budgets: Sequence[float], *, multicast: bool = False) -> AsyncIterator[Demo]:
-    """Paired nodes with the model loaded; direct addresses unless multicast is what the test is about."""
+async def running_demo(
+    model: Path, budgets: Sequence[float], *, multicast: bool = False, has_spare: bool = False
+) -> AsyncIterator[Demo]:
+    """Paired nodes with the model loaded; neither multicast nor spare workers unless the test is about them."""
     said: list[str] = []
-    demo = Demo(DemoConfig(budgets_gb=tuple(budgets), model=model, multicast=multicast), said.append)
+    demo = Demo(
+        DemoConfig(budgets_gb=tuple(budgets), model=model, multicast=multicast, has_spare=has_spare), said.append
+    )
     try:
         await demo.start()
         await demo.join()

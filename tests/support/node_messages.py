@@ -49,6 +49,7 @@ STATUS = Status(
     used_bytes=1,
     worker_pid=None,
     worker_rss_bytes=0,
+    spare_rss_bytes=0,
     rtts={mac_id(1): 0.001},
     has_model=True,
     step=2**40,

@@ -37,7 +37,7 @@ async def running_node(home: Home, *options: str, port: int = 0) -> AsyncIterato
     """A node over that folder; it ends, and the folder stays."""
     command = [
         *(sys.executable, "-m", "core.node", "--home", str(home.root), "--name", home.root.name, "--host", HOST),
-        *("--port", str(port), "--budget", "8", "--chip", "M1", "--until-eof", *options),
+        *("--port", str(port), "--budget", "8", "--chip", "M1", "--until-eof", "--no-spare-worker", *options),
     ]
     node = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)  # noqa: ASYNC220 - not waited for
     try:

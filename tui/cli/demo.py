@@ -43,13 +43,15 @@ DEMO_MODEL = Path(str(files("core.demo"))) / "macluster-demo"
 
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
-    says how it is loaded; the model that it names does not count.
+    says how it is loaded; the model that it names does not count. Where `has_spare`, each has a second worker
+    ready.
     """
 
     budgets_gb: tuple[float, ...]
     model: Path | None = None
     load: LoadRequest = LoadRequest(model="")
     multicast: bool = True
+    has_spare: bool = True
 
 
 def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
@@ -149,6 +151,7 @@ class Demo:
             *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
             *("--models", str(model), "--until-eof", "--discard"),
             *(() if self._config.multicast else ("--no-multicast",)),
+            *(() if self._config.has_spare else ("--no-spare-worker",)),
         ]
         with (home / "node.stderr").open("wb") as complaints:
             return subprocess.Popen(

@@ -48,10 +48,11 @@ async def open_tui(args: argparse.Namespace) -> int:
 
     _check_terminal()
     home = home_of(args)
-    node = None if await is_listening(home) else _start_node(home)
+    preferences = preferences_of(args)
+    node = None if await is_listening(home) else _start_node(home, *node_options(preferences))
     try:
         async with NodeClient(home) as client:
-            app = MaclusterApp(client, folder=home.root, preferences=preferences_of(args), ends_node=node is not None)
+            app = MaclusterApp(client, folder=home.root, preferences=preferences, ends_node=node is not None)
             await app.run_async()
     finally:
         if node and node.stdin:
@@ -79,7 +80,12 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
     return msgspec.structs.replace(found, plain=found.plain or args.plain, slow_link=slow_link)
 
 
-def _start_node(home: Home) -> subprocess.Popen[bytes]:
+def node_options(preferences: Preferences) -> list[str]:
+    """What the person's file asks of a node that is started here."""
+    return [] if preferences.spare_worker else ["--no-spare-worker"]
+
+
+def _start_node(home: Home, *options: str) -> subprocess.Popen[bytes]:
     """A node that ends when this process does: it watches the pipe to its standard input. What it complains of is kept,
     and what the last one that did complained of.
     """
@@ -90,7 +96,7 @@ def _start_node(home: Home) -> subprocess.Popen[bytes]:
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
     with os.fdopen(os.open(home.complaints, flags, 0o600), "wb") as complaints:
         return subprocess.Popen(
-            [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof"],
+            [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof", *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=complaints,

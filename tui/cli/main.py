@@ -40,7 +40,10 @@ def main() -> None:
 
 def _become_node(args: argparse.Namespace) -> NoReturn:
     """This process goes on as the node, so that a process list shows it as `python -m core.node`."""
-    options = sys.argv[sys.argv.index("node") + 1 :]
+    from tui.control.preferences import config_file, memory_in, read
+
+    preferences = read(config_file(), memory_in(args.home.expanduser()))
+    options = [*launch.node_options(preferences), *sys.argv[sys.argv.index("node") + 1 :]]
     os.environ["PYTHONSAFEPATH"] = "1"
     os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
 

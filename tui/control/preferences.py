@@ -18,6 +18,11 @@ from textual.keys import Keys, _character_to_key
 from tui.control.actions import key_title
 from tui.control.keymap import APP, DASHBOARD, TABLES
 
+# what each table of the file knows
+_KINDS: Final[Mapping[str, Mapping[str, type[str] | type[bool]]]] = {
+    "tui": {"theme": str, "plain": bool, "slow_link": bool},
+    "node": {"spare_worker": bool},
+}
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 PREFIX: Final = "mc."
 # one byte stands for both of them in a terminal
@@ -33,14 +38,16 @@ _RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|c
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
-    """`theme` is what the file names, `remembered` what was chosen last ("" for none). `keys`: keys by the id of a
-    binding. `complaints`: a sentence for every line of the file that could not be followed.
+    """`theme` is what the file names, `remembered` what was chosen last ("" for none). `spare_worker`: whether this
+    Mac's node keeps a second worker ready. `keys`: keys by the id of a binding. `complaints`: a sentence for every line
+    of the file that could not be followed.
     """
 
     theme: str = ""
     remembered: str = ""
     plain: bool = False
     slow_link: bool = False
+    spare_worker: bool = True
     keys: Mapping[str, str] = NO_KEYS
     complaints: tuple[str, ...] = ()
 
@@ -65,11 +72,12 @@ def read(file: Path, memory: Path) -> Preferences:
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else str(error)
         return Preferences(remembered=remembered, complaints=(f"{file.name} is not used: {why}.",))
-    look, complaints = _look(found.get("tui", {}), text)
+    choices, complaints = _choices(found, text)
     keys, more = _keys(found.get("keys", {}), text)
-    strange = [f"{_where(text, name)} [{name}] means nothing here." for name in found if name not in ("tui", "keys")]
+    strange = [f"{_where(text, name)} [{name}] means nothing here." for name in found if name not in (*_KINDS, "keys")]
     all_complaints = (*complaints, *more, *strange)
-    return msgspec.convert({**look, "remembered": remembered, "keys": keys, "complaints": all_complaints}, Preferences)
+    known = {"remembered": remembered, "keys": keys, "complaints": all_complaints}
+    return msgspec.convert({**choices, **known}, Preferences)
 
 
 def memory_in(folder: Path) -> Path:
@@ -95,19 +103,20 @@ def _remembered(memory: Path) -> str:
     return theme if isinstance(theme, str) else ""
 
 
-def _look(table: object, text: str) -> tuple[dict[str, str | bool], list[str]]:
-    kinds: dict[str, type[str] | type[bool]] = {"theme": str, "plain": bool, "slow_link": bool}
-    look: dict[str, str | bool] = {}
+def _choices(found: Mapping[str, object], text: str) -> tuple[dict[str, str | bool], list[str]]:
+    choices: dict[str, str | bool] = {}
     complaints = []
-    for name, value in table.items() if isinstance(table, dict) else ():
-        if name not in kinds:
-            complaints.append(f"{_where(text, name)} [tui] knows no {name!r}; it knows {', '.join(kinds)}.")
-        elif not isinstance(value, kinds[name]):
-            needs = "text in quotes" if kinds[name] is str else "true or false"
-            complaints.append(f"{_where(text, name)} {name} needs {needs}.")
-        else:
-            look[name] = value
-    return look, complaints
+    for title, kinds in _KINDS.items():
+        table = found.get(title)
+        for name, value in table.items() if isinstance(table, dict) else ():
+            if name not in kinds:
+                complaints.append(f"{_where(text, name)} [{title}] knows no {name!r}; it knows {', '.join(kinds)}.")
+            elif not isinstance(value, kinds[name]):
+                needs = "text in quotes" if kinds[name] is str else "true or false"
+                complaints.append(f"{_where(text, name)} {name} needs {needs}.")
+            else:
+                choices[name] = value
+    return choices, complaints
 
 
 def _keys(table: object, text: str) -> tuple[dict[str, str], list[str]]:

@@ -66,12 +66,13 @@ def _machine(peer: Peer, width: int) -> list[Content]:
     budget = f"{gigabytes(peer.budget_bytes)} GB for models" if peer.budget_bytes else ""
     used = f"{gigabytes(peer.used_bytes)} GB in use" if peer.used_bytes else ""
     worker = f"process {peer.worker_pid}, {gigabytes(peer.worker_rss_bytes)} GB" if peer.worker_pid else ""
+    spare = f"one more stands ready, {gigabytes(peer.spare_rss_bytes)} GB" if peer.spare_rss_bytes else ""
     facts = " · ".join(fact for fact in (memory, budget, used) if fact)
     unknown = "" if peer.chip or facts else "known as soon as it is paired and linked"
     return [
         *_wrapped("chip", peer.chip or unknown, width),
         *_wrapped("memory", facts, width),
-        *_wrapped("worker", worker, width),
+        *_wrapped("worker", " · ".join(fact for fact in (worker, spare) if fact), width),
     ]
 
 

@@ -50,6 +50,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     used_bytes: Size
     worker_pid: Size | None
     worker_rss_bytes: Size
+    spare_rss_bytes: Size
     rtts: dict[DeviceId, Duration]
     has_model: bool = False
     step: Size = 0

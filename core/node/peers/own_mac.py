@@ -22,7 +22,7 @@ class OwnMac:
 
     def now(self, address: str = "") -> Peer:
         """As a reader sees it; `address` is where it listens."""
-        pid = self._worker.pid
+        pid, spare = self._worker.pid, self._worker.spare_pid
         return msgspec.structs.replace(
             self._known,
             name=self._assessment.listed_name(self.device_id) or self._known.name,
@@ -31,6 +31,7 @@ class OwnMac:
             used_bytes=min(used_bytes(), self._known.memory_bytes),
             worker_pid=pid,
             worker_rss_bytes=rss_bytes(pid) if pid else 0,
+            spare_rss_bytes=rss_bytes(spare) if spare else 0,
         )
 
     def status(self, rtts: Mapping[str, float]) -> Status:
@@ -44,6 +45,7 @@ class OwnMac:
             used_bytes=own.used_bytes,
             worker_pid=own.worker_pid,
             worker_rss_bytes=own.worker_rss_bytes,
+            spare_rss_bytes=own.spare_rss_bytes,
             rtts=dict(rtts),
             has_model=self._worker.has_model,
             step=self._worker.step,

@@ -192,6 +192,7 @@ class PeerTable:
             rtt_s=contact.rtt_s if contact else None,
             worker_pid=status.worker_pid if status else None,
             worker_rss_bytes=status.worker_rss_bytes if status else 0,
+            spare_rss_bytes=status.spare_rss_bytes if status else 0,
         )
 
     def _places(self, device_id: str, contact: Contact | None) -> list[str]:

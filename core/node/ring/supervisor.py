@@ -1,15 +1,9 @@
-"""Starts this Mac's worker, speaks to it over its pipe, and starts another when it ends."""
+"""Keeps this Mac's worker running: starts another when it ends, and has one ready while a model is loaded."""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import Coroutine
-from typing import Any
-
-import msgspec
+from functools import partial
 
 from core.errors import WorkerDied
 from core.node.base.back_off import BackOff
@@ -17,13 +11,16 @@ from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
+from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.trust.identity import Identity
-from core.worker.messages import LENGTH, Command, Join, Listening, Loaded, Report, Worked, pack, unpack_report
+from core.worker.messages import Command, Listening, Loaded, Report, Worked
 
 START_S = 60.0
-STOP_S = 2.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 STEADY_S = 30.0
+# what was loaded begins to work first
+SPARE_REST_S = 2.0
+SPARE_BACK_OFF_S = (5.0, 30.0, 120.0)
 
 
 class WorkerReported(Signal, frozen=True):
@@ -33,25 +30,39 @@ class WorkerReported(Signal, frozen=True):
 
 
 class WorkerEnded(Signal, frozen=True):
-    """This Mac's worker ended unexpectedly; another one is started."""
+    """This Mac's worker ended unexpectedly; another one takes its place."""
 
     error: WorkerDied
 
 
 class Supervisor:
-    """Keeps one worker process running. Emits WorkerReported and WorkerEnded, and writes down how `worker` is."""
+    """Keeps one worker process running and, where `has_spare`, another one beside it while it holds a model: started,
+    joined, without layers, to take its place at once. Emits WorkerReported and WorkerEnded of the worker, and writes
+    down how `worker` is.
+    """
 
     def __init__(
-        self, identity: Identity, host: str, worker: OwnWorker, signals: Signals, journal: Journal, tasks: Tasks
+        self,
+        identity: Identity,
+        host: str,
+        worker: OwnWorker,
+        signals: Signals,
+        journal: Journal,
+        tasks: Tasks,
+        *,
+        has_spare: bool,
     ) -> None:
         self._identity = identity
         self._host = host
         self._worker = worker
         self._signals = signals
         self._journal, self._tasks = journal, tasks
-        self._process: Process | None = None
+        self._has_spare = has_spare
+        self._process: WorkerProcess | None = None
+        self._spare: WorkerProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
+        self._spare_is_due = asyncio.Event()
         self._wanted = False
         self._port = 0
 
@@ -59,6 +70,8 @@ class Supervisor:
         """Keep a worker running from now on."""
         self._wanted = True
         self._keeper = self._tasks.essential("The keeper of the worker", self._keep)
+        if self._has_spare:
+            self._tasks.restartable("The keeper of the spare worker", self._keep_spare)
 
     async def ready(self) -> int:
         """Wait until the worker listens; its data port. Raises WorkerDied after a minute, and another is started."""
@@ -66,102 +79,69 @@ class Supervisor:
             async with asyncio.timeout(START_S):
                 await self._up.wait()
         except TimeoutError:
-            if self._process and self._process.returncode is None:
+            if self._process:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
         return self._port
 
     def send(self, command: Command) -> None:
         """Write one command to the worker; lost if it has just ended, which WorkerEnded tells."""
-        if self._process and self._process.stdin and not self._process.stdin.is_closing():
-            self._process.stdin.write(pack(command))
+        if self._process:
+            self._process.send(command)
 
     async def replace(self) -> None:
-        """End the worker, its layers and its links with it, and start an empty one: how a model is unloaded."""
-        await self._end()
-
-    async def stop(self) -> None:
-        """End the worker for good."""
-        self._wanted = False
-        await self._end()
-        if self._keeper:
-            await self._keeper
-
-    async def _end(self) -> None:
+        """End the worker, its layers and its links with it; an empty one takes its place: how a model is unloaded."""
         process, self._process = self._process, None
         self._worker.pid = None
         self._up.clear()
-        if process is None or process.returncode is not None:
-            return
-        if process.stdin:
-            process.stdin.close()
-        try:
-            await asyncio.wait_for(process.wait(), STOP_S)
-        except TimeoutError:
-            process.kill()
-            await process.wait()
+        if process:
+            await process.end()
+
+    async def stop(self) -> None:
+        """End the worker, and the one beside it, for good."""
+        self._wanted = False
+        spare, self._spare = self._spare, None
+        await self.replace()
+        if spare:
+            await spare.end()
+        if self._keeper:
+            await self._keeper
 
     async def _keep(self) -> None:
         back_off, clock = BackOff(BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
         while self._wanted:
             back_off.started(clock())
             code = await self._run_one()
-            if not self._wanted or self._process is None:  # `_end` took it: it was ended on purpose
+            if not self._wanted or self._process is None:  # `replace` took it: it was ended on purpose
                 back_off.ended_well()
                 continue
+            self._process = None
             wait_s = back_off.failed(clock())
             how = f"signal {-code}" if code < 0 else f"status {code}"
             self._signals.emit(WorkerEnded(WorkerDied(f"its worker ended unexpectedly ({how}).")))
-            await asyncio.sleep(wait_s)
+            if self._spare is None:
+                await asyncio.sleep(wait_s)
 
     async def _run_one(self) -> int:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "core.worker",
-            stdin=PIPE,
-            stdout=PIPE,
-            stderr=PIPE,
-            env={**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"},
-        )
+        process, self._spare = self._spare or await self._started(), None
         self._process = process
         self._worker.pid, self._worker.step, self._worker.has_model = process.pid, 0, False
-        assert process.stdin
-        assert process.stdout
-        assert process.stderr
+        self._worker.spare_pid = None
         if not self._wanted:
             process.kill()  # `stop` came while this process was being started
-        lines = self._tasks.spawn("The reader of the worker's log", _or_end(process, self._copy_stderr(process.stderr)))
-        self.send(
-            Join(
-                identity_folder=str(self._identity.key_path.parent),
-                passphrase=self._identity.passphrase,
-                host=self._host,
-            )
-        )
-        reports = self._read_reports(process, process.stdout)
-        await self._tasks.spawn("The reader of the worker", _or_end(process, reports))
-        self._up.clear()
+        if process.listening:
+            self._take(process, process.listening)
         code = await process.wait()
+        self._up.clear()
         self._worker.pid = None
-        await lines
         return code
 
-    async def _read_reports(self, process: Process, stdout: asyncio.StreamReader) -> None:
-        try:
-            while True:
-                (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
-                report = unpack_report(await stdout.readexactly(length))
-                if process is not self._process:
-                    continue  # the last words of a worker that was ended on purpose
-                self._handle(report)
-        except (asyncio.IncompleteReadError, ConnectionResetError):
-            return
-        except msgspec.MsgspecError:
-            self._journal.error("The worker sent something unreadable; it is stopped.")
-            process.kill()
+    async def _started(self) -> WorkerProcess:
+        return await start_worker(self._identity, self._host, self._take, self._journal, self._tasks)
 
-    def _handle(self, report: Report) -> None:
+    def _take(self, process: WorkerProcess, report: Report) -> None:
+        if process is not self._process:
+            return  # it is spare, or these are the last words of one that was ended on purpose
         match report:
             case Worked(step=step):
                 self._worker.step = step
@@ -171,27 +151,34 @@ class Supervisor:
                 self._up.set()
             case Loaded():
                 self._worker.has_model = True
+                self._spare_is_due.set()
             case _:
                 pass
         self._signals.emit(WorkerReported(report))
 
-    async def _copy_stderr(self, stderr: asyncio.StreamReader) -> None:
+    async def _keep_spare(self) -> None:
+        back_off, clock = BackOff(SPARE_BACK_OFF_S, STEADY_S), asyncio.get_running_loop().time
+        rest_s = SPARE_REST_S
+
+        def ended(spare: WorkerProcess) -> None:
+            nonlocal rest_s
+            if spare is self._spare:
+                self._spare = self._worker.spare_pid = None
+                self._journal.warn("The spare worker ended.")
+                rest_s = back_off.failed(clock())
+                self._spare_is_due.set()
+
         while True:
-            try:
-                line = await stderr.readline()
-            except ValueError:
+            await self._spare_is_due.wait()
+            self._spare_is_due.clear()
+            await asyncio.sleep(rest_s)
+            rest_s = SPARE_REST_S
+            if self._spare or not self._worker.has_model:
                 continue
-            if not line:
+            back_off.started(clock())
+            spare = await self._started()
+            if not self._wanted:
+                spare.kill()
                 return
-            self._journal.write("WARN", line.decode("utf-8", "replace"), source="worker")
-
-
-async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
-    """A worker that nobody reads any more must not stay."""
-    is_over = False
-    try:
-        await reading
-        is_over = True
-    finally:
-        if not is_over and process.returncode is None:
-            process.kill()
+            self._spare, self._worker.spare_pid = spare, spare.pid
+            spare.on_end(partial(ended, spare))

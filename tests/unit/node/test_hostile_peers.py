@@ -95,10 +95,20 @@ def test_only_the_generation_of_a_plan_may_move_on() -> None:
     assert not same_plan(changed(plan, stages=plan.stages[:2]), plan)
 
 
-@pytest.mark.parametrize("field", ["memory_bytes", "budget_bytes", "used_bytes", "worker_pid", "worker_rss_bytes"])
+@pytest.mark.parametrize(
+    "field", ["memory_bytes", "budget_bytes", "used_bytes", "worker_pid", "worker_rss_bytes", "spare_rss_bytes"]
+)
 def test_a_negative_size_or_process_id_is_refused(field: str) -> None:
     fine = Status(
-        name="n", chip="c", memory_bytes=1, budget_bytes=1, used_bytes=1, worker_pid=1, worker_rss_bytes=1, rtts={}
+        name="n",
+        chip="c",
+        memory_bytes=1,
+        budget_bytes=1,
+        used_bytes=1,
+        worker_pid=1,
+        worker_rss_bytes=1,
+        spare_rss_bytes=1,
+        rtts={},
     )
     frame = to_frame(Pong(sent=0.0, status=fine))
     assert from_frame(*frame) == Pong(sent=0.0, status=fine)

@@ -24,6 +24,7 @@ from core.node.base import tasks as tasks_module
 from core.node.base.back_off import BackOff
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.local_clients import LocalClients
 from core.node.base.messages import LinkUp, PrepareStage, StageLost
 from core.node.base.signals import AwaitedSignal, Signal
 from core.node.base.tasks import Tasks, place_of
@@ -104,6 +105,7 @@ async def load_again(parts: Parts) -> None:
 
 
 ESSENTIAL = {
+    "The local API": (LocalClients, "serve"),
     "The watch over trust": (Node, "_watch"),
     "The watch over answers": (RecoveryDriver, "watch"),
     "The watch over links": (Mesh, "_beat"),
@@ -111,6 +113,7 @@ ESSENTIAL = {
     "The keeper of the worker": (Supervisor, "_run_one"),
 }
 RESTARTABLE = {
+    "The keeper of the spare worker": (Supervisor, "_keep_spare"),
     "Measuring of throughput": (PlanAdvisor, "watch"),
     "The look at the disk": (ModelInventory, "watch"),
     "Dialling": (Dialling, "_seek"),
@@ -377,9 +380,9 @@ async def test_what_the_event_loop_calls_is_seen_too(tmp_path: Path) -> None:
 
 
 def test_the_place_is_the_innermost_one_of_ours_and_holds_no_value() -> None:
-    with pytest.raises(TypeError) as caught:
-        clean_text(len)  # type: ignore[arg-type]  # the library that it asks is not ours
-    assert place_of(caught.value).startswith("TypeError at core/text.py:")
+    with pytest.raises(AttributeError) as caught:
+        clean_text(len)  # type: ignore[arg-type]
+    assert place_of(caught.value).startswith("AttributeError at core/text.py:")
     assert place_of(KeyError(TYPED)) == "KeyError"
 
 

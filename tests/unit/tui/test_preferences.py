@@ -11,6 +11,7 @@ from textual.theme import BUILTIN_THEMES
 from core.events import Snapshot
 from tests.support.app import StillNode
 from tui.app import MaclusterApp
+from tui.cli.launch import node_options
 from tui.control import preferences
 from tui.control.appearance import complaints_of, frames_per_s, theme_of
 from tui.control.plain_glyphs import ASCII
@@ -134,3 +135,10 @@ async def test_plain_draws_ascii_alone_and_nothing_moves(tmp_path: Path) -> None
     assert text.isascii(), {c for c in text if not c.isascii()}
     assert "-" in text
     assert all(plain.isascii() and len(plain) == 1 for plain in ASCII.values())
+
+
+def test_a_node_keeps_no_spare_worker_where_the_file_says_so(tmp_path: Path) -> None:
+    assert node_options(read(tmp_path, "")) == []
+    assert node_options(read(tmp_path, "[node]\nspare_worker = false")) == ["--no-spare-worker"]
+    (complaint,) = read(tmp_path, "[node]\nspare_worker = 3").complaints
+    assert "spare_worker needs true or false" in complaint

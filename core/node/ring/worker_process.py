@@ -1,0 +1,122 @@
+"""One worker process and the pipe to it, from its start to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.trust.identity import Identity
+from core.worker.messages import LENGTH, Command, Join, Listening, Report, pack, unpack_report
+
+STOP_S = 2.0
+
+
+class WorkerProcess:
+    """A worker that was told to join. `listening` is what it said of its data port, None before. What else it reports
+    goes to `take`.
+    """
+
+    def __init__(
+        self, process: Process, take: Callable[[WorkerProcess, Report], None], journal: Journal, tasks: Tasks
+    ) -> None:
+        assert process.stdin
+        assert process.stdout
+        assert process.stderr
+        self._process, self._pipe = process, process.stdin
+        self._take, self._journal = take, journal
+        self.pid = process.pid
+        self.listening: Listening | None = None
+        lines, reports = self._copy_stderr(process.stderr), self._read_reports(process.stdout)
+        self._lines = tasks.spawn("The reader of the worker's log", _or_end(process, lines))
+        self._reports = tasks.spawn("The reader of the worker", _or_end(process, reports))
+
+    def send(self, command: Command) -> None:
+        """Write one command; lost if the process has just ended."""
+        if not self._pipe.is_closing():
+            self._pipe.write(pack(command))
+
+    def kill(self) -> None:
+        """End it at once."""
+        if self._process.returncode is None:
+            self._process.kill()
+
+    def on_end(self, call: Callable[[], None]) -> None:
+        """Call when it says nothing any more."""
+        self._reports.add_done_callback(lambda _: call())
+
+    async def wait(self) -> int:
+        """Until it has ended and all that it said was read; its exit status."""
+        await asyncio.wait({self._reports, self._lines})
+        return await self._process.wait()
+
+    async def end(self) -> None:
+        """Let it end, or after a while make it; until it has."""
+        if self._process.returncode is not None:
+            return
+        self._pipe.close()
+        try:
+            await asyncio.wait_for(self._process.wait(), STOP_S)
+        except TimeoutError:
+            self.kill()
+            await self._process.wait()
+
+    async def _read_reports(self, stdout: asyncio.StreamReader) -> None:
+        try:
+            while True:
+                (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
+                report = unpack_report(await stdout.readexactly(length))
+                if isinstance(report, Listening):
+                    self.listening = report
+                self._take(self, report)
+        except (asyncio.IncompleteReadError, ConnectionResetError):
+            return
+        except msgspec.MsgspecError:
+            self._journal.error("The worker sent something unreadable; it is stopped.")
+            self.kill()
+
+    async def _copy_stderr(self, stderr: asyncio.StreamReader) -> None:
+        while True:
+            try:
+                line = await stderr.readline()
+            except ValueError:
+                continue
+            if not line:
+                return
+            self._journal.write("WARN", line.decode("utf-8", "replace"), source="worker")
+
+
+async def start_worker(
+    identity: Identity, host: str, take: Callable[[WorkerProcess, Report], None], journal: Journal, tasks: Tasks
+) -> WorkerProcess:
+    """A new process, told who it is and to listen on `host`."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "core.worker",
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=PIPE,
+        env={**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"},
+    )
+    worker = WorkerProcess(process, take, journal, tasks)
+    worker.send(Join(identity_folder=str(identity.key_path.parent), passphrase=identity.passphrase, host=host))
+    return worker
+
+
+async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
+    """A worker that nobody reads any more must not stay."""
+    is_over = False
+    try:
+        await reading
+        is_over = True
+    finally:
+        if not is_over and process.returncode is None:
+            process.kill()

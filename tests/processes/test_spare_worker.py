@@ -1,0 +1,105 @@
+"""While a model is loaded another worker stands ready, and takes the place of the one that ends at once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from core.bench.macs import make_macs
+from core.bench.ring import plan_of
+from core.mac.memory import rss_bytes
+from core.models.files.layout import read_layout
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.own_worker import OwnWorker
+from core.node.base.signals import Signals
+from core.node.ring import supervisor
+from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
+from core.worker.messages import Load, Loaded, Report
+from tests.support.cluster import Make
+from tests.support.tasks import tasks_of
+from tests.support.waiting import until
+
+HOST = "127.0.0.1"
+SPARE_BYTES = 150_000_000
+
+
+class OneMac:
+    """A keeper of workers for a model that is loaded whole."""
+
+    def __init__(self, folder: Path, model: Path) -> None:
+        macs, self.model = make_macs(folder, 1), model
+        self.plan = plan_of(model.name, read_layout(model).layers, (), macs, "private")
+        journal = Journal(folder / "log", "me", Bus())
+        self.worker, signals = OwnWorker(), Signals()
+        self.reports, self.ends = list[Report](), list[WorkerEnded]()
+        signals.on(WorkerReported, lambda said: self.reports.append(said.report))
+        signals.on(WorkerEnded, self.ends.append)
+        self.log = folder / "log"
+        self.keeper = Supervisor(
+            macs.identities[0], HOST, self.worker, signals, journal, tasks_of(journal), has_spare=True
+        )
+
+    async def load(self) -> None:
+        await self.keeper.ready()
+        self.keeper.send(Load(plan=self.plan, index=0, directory=str(self.model)))
+        await until(lambda: self.worker.has_model)
+
+    async def spare(self) -> int:
+        """The process that stands ready."""
+        await until(lambda: self.worker.spare_pid is not None)
+        assert self.worker.spare_pid
+        return self.worker.spare_pid
+
+
+@pytest.fixture
+async def mac(made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OneMac]:
+    monkeypatch.setattr(supervisor, "SPARE_REST_S", 0.0)
+    monkeypatch.setattr(supervisor, "SPARE_BACK_OFF_S", (0.0,))
+    mac = OneMac(tmp_path, made("llama"))
+    mac.keeper.start()
+    try:
+        yield mac
+    finally:
+        await mac.keeper.stop()
+        assert psutil.Process().children() == []
+
+
+async def test_the_spare_worker_takes_the_place_of_one_that_ends_and_another_one_is_started(mac: OneMac) -> None:
+    await mac.keeper.ready()
+    first = mac.worker.pid
+    assert mac.worker.spare_pid is None, "a worker without layers is ready itself"
+    await mac.load()
+    spare = await mac.spare()
+    await until(lambda: rss_bytes(spare) > SPARE_BYTES / 10)
+    assert rss_bytes(spare) <= SPARE_BYTES
+
+    os.kill(first or 0, signal.SIGKILL)
+    await until(lambda: bool(mac.ends))
+    await mac.keeper.ready()
+    assert (mac.worker.pid, mac.worker.spare_pid, mac.worker.has_model) == (spare, None, False)
+    await mac.load()
+    assert [isinstance(report, Loaded) for report in mac.reports].count(True) == 2
+    second = await mac.spare()
+    assert second not in (first, spare)
+
+    await mac.keeper.replace()  # unloaded: the spare one is empty, and no other one is needed
+    await mac.keeper.ready()
+    assert (mac.worker.pid, mac.worker.spare_pid) == (second, None)
+    assert len(mac.ends) == 1
+
+
+async def test_a_spare_worker_that_ends_disturbs_nobody_and_is_replaced(mac: OneMac) -> None:
+    await mac.load()
+    first, spare = mac.worker.pid, await mac.spare()
+    os.kill(spare, signal.SIGKILL)
+    await until(lambda: mac.worker.spare_pid not in (spare, None))
+    assert mac.worker.pid == first
+    assert mac.worker.has_model
+    assert mac.ends == []
+    assert "The spare worker ended." in mac.log.read_text()
