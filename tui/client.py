@@ -98,7 +98,7 @@ class NodeClient:
 
         try:
             async with self._http.stream("GET", "/v1/events", timeout=httpx2.Timeout(10.0, read=None)) as reply:
-                async for said in _stream(reply):
+                async for said in stream_of(reply):
                     yield decode_event(said)
         except httpx2.ConnectError as error:
             raise NodeUnreachable("No node answers on this Mac.") from error
@@ -223,7 +223,7 @@ class NodeClient:
 
         try:
             async with self._http.stream("GET", "/v1/check", timeout=ANSWER_S) as reply:
-                async for said in _stream(reply):
+                async for said in stream_of(reply):
                     yield msgspec.json.decode(said, type=Finding)
         except httpx2.TransportError as error:
             raise NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).") from error
@@ -319,7 +319,7 @@ def check(request: Body) -> None:
         raise UsageError(f"This cannot be asked: {plain(error)}.") from error
 
 
-async def _stream(reply: httpx2.Response) -> AsyncIterator[bytes]:
+async def stream_of(reply: httpx2.Response) -> AsyncIterator[bytes]:
     """What each event of a stream says. It ends at a byte "\\n" and nowhere else: its texts may hold whatever str calls
     the end of a line.
     """
