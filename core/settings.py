@@ -82,6 +82,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "split-profiles"
 
     @property
+    def pairing_attempts(self) -> Path:
+        """When somebody saw the digits of a pairing that did not end well."""
+        return self.root / "pairing-attempts.json"
+
+    @property
     def seen(self) -> Path:
         """Which Macs were met before."""
         return self.root / "seen.json"

@@ -53,6 +53,7 @@ from core.settings import Home, hub_cache
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id
 from core.trust.known_faults import KnownFaults
+from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import RosterStore
 from core.trust.roster.rotation import settle_rotation
 from core.trust.seen import SeenMacs
@@ -125,7 +126,18 @@ class Parts:
         )
         trust = TrustCommands(identity, home, store, assessment, enforcement, mesh, worker, bus, journal)
         self.pairing = pairing = PairingFlow(
-            identity, name, host, store, sightings, discovery, book, enforcement, bus, journal, tasks
+            identity,
+            name,
+            host,
+            store,
+            PairingAttempts(home.pairing_attempts),
+            sightings,
+            discovery,
+            book,
+            enforcement,
+            bus,
+            journal,
+            tasks,
         )
 
         # disks

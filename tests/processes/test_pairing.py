@@ -22,6 +22,7 @@ from core.pairing_code import CODE_DIGITS
 from core.requests.trust import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
 from core.trust.pairing import PairingView
+from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import RosterStore
 from tests.support.macs import mac
 from tests.support.nodes import HOST, running_node
@@ -114,7 +115,8 @@ async def test_a_window_for_one_mac_shows_no_digits_to_another(tmp_path: Path) -
 
     async def knock(who: int, port: int) -> None:
         store = RosterStore(tmp_path / f"store{who}")
-        await offer_pairing(HOST, port, identity=mac(who), name="mini", store=store, confirm=confirm)
+        made = PairingAttempts(tmp_path / f"made{who}")
+        await offer_pairing(HOST, port, identity=mac(who), name="mini", store=store, made=made, confirm=confirm)
 
     async with person(tmp_path, "studio", "--no-multicast") as one:
         await one.watch.client.know(Address(device_id=chosen.text_id, host=HOST, port=1))

@@ -29,6 +29,7 @@ from core.requests.trust import PairingWindow
 from core.settings import CONTROL_PORT
 from core.trust.identity import Identity, text_id
 from core.trust.pairing import WINDOW_S, PairingView
+from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import Member, RosterStore
 
 LOOK_S: Final = 0.25
@@ -43,6 +44,7 @@ class PairingFlow:
         name: str,
         host: str,
         store: RosterStore,
+        made: PairingAttempts,
         sightings: Sightings,
         discovery: Discovery,
         book: AddressBook,
@@ -52,6 +54,7 @@ class PairingFlow:
         tasks: Tasks,
     ) -> None:
         self._identity, self._name, self._host, self._store = identity, name, host, store
+        self._made = made
         self._sightings, self._discovery, self._book = sightings, discovery, book
         self._enforcement = enforcement
         self._bus, self._journal, self._tasks = bus, journal, tasks
@@ -62,11 +65,13 @@ class PairingFlow:
         self.attempts = 0
 
     async def open(self) -> PairingWindow:
-        """Open this Mac's window for whoever comes. Raises Busy while a pairing is under way."""
+        """Open this Mac's window for whoever comes. Raises Busy while a pairing is under way, and PairingError after as
+        many attempts as there may be.
+        """
         window = await self._listen(None)
         try:
             self._check_free()
-        except Busy:
+        except MaclusterError:
             window.close()
             raise
         self._start(self._welcome(window))
@@ -113,6 +118,7 @@ class PairingFlow:
     def _check_free(self) -> None:
         if self._is_running:
             raise Busy("A pairing is under way on this Mac.", "Stop it first, or wait until it has ended.")
+        self._made.check()
 
     async def _break_off(self) -> None:
         if self._task:
@@ -188,6 +194,7 @@ class PairingFlow:
             identity=self._identity,
             name=self._name,
             store=self._store,
+            made=self._made,
             confirm=self._confirm,
             chosen=chosen,
             timeout_s=min(WINDOW_S, max(0.0, self._now.closes_at - time.time())),
@@ -204,6 +211,7 @@ class PairingFlow:
             identity=self._identity,
             name=self._name,
             store=self._store,
+            made=self._made,
             confirm=self._confirm,
             chosen=chosen,
         )

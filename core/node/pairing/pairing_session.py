@@ -8,6 +8,7 @@ import asyncio
 import secrets
 import struct
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Final, Literal
 
@@ -24,6 +25,7 @@ from core.trust.pairing import (
     PairingView,
     reveal_length,
 )
+from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import Member, Roster, RosterStore, accept, decode_bundle
 from core.trust.roster.joining import (
     Card,
@@ -101,9 +103,16 @@ class PairingSession:
     """What this Mac brings to a pairing. `chosen`: the device id of the Mac that the person wants, None for any."""
 
     def __init__(
-        self, identity: Identity, name: str, store: RosterStore, confirm: Confirm, chosen: str | None = None
+        self,
+        identity: Identity,
+        name: str,
+        store: RosterStore,
+        made: PairingAttempts,
+        confirm: Confirm,
+        chosen: str | None = None,
     ) -> None:
-        self.identity, self.name, self.store, self.confirm, self.chosen = identity, name, store, confirm, chosen
+        self.identity, self.name, self.store, self.made = identity, name, store, made
+        self.confirm, self.chosen = confirm, chosen
 
     def check_chosen(self, view: PairingView) -> None:
         """Before any digits are shown. Raises PairingError."""
@@ -130,6 +139,8 @@ class PairingSession:
             await self._hand_over(connection, peer)
         member = self.store.cluster().roster.member(peer.device_id)
         assert member is not None
+        with suppress(PairingError):  # a full disk costs an attempt
+            self.made.ended_well()
         return member
 
     def _next_roster(self, step: Literal["found", "admit"], peer: Confirmed, theirs: Card) -> bytes:
@@ -196,6 +207,7 @@ async def offer_pairing(
     identity: Identity,
     name: str,
     store: RosterStore,
+    made: PairingAttempts,
     confirm: Confirm,
     chosen: str | None = None,
     timeout_s: float = WINDOW_S,
@@ -204,7 +216,7 @@ async def offer_pairing(
     that the person typed from the other screen within `timeout_s`; it is not called for another Mac than the `chosen`
     one. Raises PairingError or RosterError, and then nothing was kept.
     """
-    session = PairingSession(identity, name, store, confirm, chosen)
+    session = PairingSession(identity, name, store, made, confirm, chosen)
     try:
         async with asyncio.timeout(MESSAGE_S):
             reader, writer = await asyncio.open_connection(host, port)
@@ -216,6 +228,7 @@ async def offer_pairing(
         await connection.write(offer.commit)
         p3, comparison = offer.reveal(await connection.reveal())
         session.check_chosen(comparison.view)
+        made.count()  # who has P3 knows the digits
         await connection.write(p3)
         return await session.finish(connection, comparison, initiator=True, timeout_s=timeout_s)
     finally:

@@ -12,6 +12,7 @@ from core.errors import MaclusterError, PairingError
 from core.node.pairing.pairing_session import Confirm, PairingConnection, PairingSession
 from core.trust.identity import Identity
 from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, PairingAnswer, Window
+from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import Member, RosterStore
 
 CALLERS: Final = 8
@@ -102,7 +103,9 @@ class PairingServer:
             )
             if self._busy:
                 raise PairingError("Another Mac is being paired.")
+            self._session.made.check()
             self._window.admit(self._clock())
+            self._session.made.count()
         except PairingError:
             return
         self._busy = True
@@ -138,6 +141,7 @@ async def serve_pairing(
     identity: Identity,
     name: str,
     store: RosterStore,
+    made: PairingAttempts,
     confirm: Confirm,
     chosen: str | None = None,
     window_s: float = WINDOW_S,
@@ -147,6 +151,6 @@ async def serve_pairing(
     come to a comparison. Raises PairingError.
     """
     window = Window(asyncio.get_running_loop().time(), window_s=window_s, apart_s=apart_s)
-    server = PairingServer(PairingSession(identity, name, store, confirm, chosen), window)
+    server = PairingServer(PairingSession(identity, name, store, made, confirm, chosen), window)
     await server.listen(host, port)
     return server

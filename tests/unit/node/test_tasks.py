@@ -49,6 +49,7 @@ from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted, Rost
 from core.settings import GB, Home
 from core.text import clean_text
 from core.trust.pairing import PairingView
+from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import RosterStore
 from core.worker.messages import Linked, Unproved
 from tests.support.macs import mac
@@ -361,7 +362,7 @@ async def test_a_defect_while_the_digits_are_compared_is_not_hidden_by_wrong_dig
     async def typed(_: PairingView) -> str:
         return "000000"
 
-    session = PairingSession(mac(0), "mac", RosterStore(tmp_path), typed)
+    session = PairingSession(mac(0), "mac", RosterStore(tmp_path), PairingAttempts(tmp_path / "made"), typed)
     with pytest.raises(KeyError):
         await session._compare(Talk(), Wrong(), 5.0)  # type: ignore[arg-type]
 

@@ -11,6 +11,7 @@ from core.node.pairing import pairing_session
 from core.node.pairing.pairing_session import offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.trust.pairing import PairingView
+from core.trust.pairing_attempts import PairingAttempts
 from core.trust.roster import RosterStore
 from tests.support.macs import bundle, chain, mac
 
@@ -39,7 +40,12 @@ def stores(tmp_path: Path) -> list[RosterStore]:
 async def window(number: int, store: RosterStore, confirm: Any = right, **limits: Any) -> AsyncIterator[PairingServer]:
     limits = {"window_s": 5.0, "apart_s": 0.0, **limits}
     server = await serve_pairing(
-        HOST, 0, identity=mac(number), name=f"mac{number}", store=store, confirm=confirm, **limits
+        HOST,
+        0,
+        identity=mac(number),
+        name=f"mac{number}",
+        store=store,
+        **{"made": attempts_of(store), "confirm": confirm, **limits},
     )
     try:
         yield server
@@ -49,9 +55,27 @@ async def window(number: int, store: RosterStore, confirm: Any = right, **limits
 
 
 def offer(
-    server: PairingServer, number: int, store: RosterStore, confirm: Callable[[PairingView], Awaitable[str]] = right
+    server: PairingServer,
+    number: int,
+    store: RosterStore,
+    confirm: Callable[[PairingView], Awaitable[str]] = right,
+    made: PairingAttempts | None = None,
 ) -> Awaitable[Any]:
-    return offer_pairing(HOST, server.port, identity=mac(number), name=f"mac{number}", store=store, confirm=confirm)
+    return offer_pairing(
+        HOST,
+        server.port,
+        identity=mac(number),
+        name=f"mac{number}",
+        store=store,
+        made=made or attempts_of(store),
+        confirm=confirm,
+    )
+
+
+def attempts_of(store: RosterStore) -> PairingAttempts:
+    """None was made before."""
+    (path := store._folder.parent / f"{store._folder.name}.json").unlink(missing_ok=True)
+    return PairingAttempts(path)
 
 
 def files(store: RosterStore) -> list[str]:
@@ -148,8 +172,9 @@ async def test_a_member_who_is_no_admin_admits_nobody(stores: list[RosterStore])
 
 
 async def test_nobody_listens(stores: list[RosterStore]) -> None:
+    made = attempts_of(stores[0])
     with pytest.raises(PairingError, match="cannot be reached"):
-        await offer_pairing(HOST, 1, identity=mac(0), name="x", store=stores[0], confirm=right)
+        await offer_pairing(HOST, 1, identity=mac(0), name="x", store=stores[0], made=made, confirm=right)
 
 
 async def test_the_window_closes_by_itself(stores: list[RosterStore]) -> None:
@@ -202,6 +227,27 @@ async def test_an_attacker_cannot_look_at_more_digits_than_there_are_attempts(st
             await server.wait()
         with pytest.raises(PairingError, match="cannot be reached"):
             await offer(server, 0, stores[0])
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_neither_new_windows_nor_new_knocks_nor_a_restart_give_more_looks(
+    stores: list[RosterStore], tmp_path: Path, restarts: bool
+) -> None:
+    path, looks = tmp_path / "made.json", 0
+    made = PairingAttempts(path)
+
+    async def look(_: PairingView) -> str:
+        nonlocal looks
+        looks += 1
+        return "000000"
+
+    for turn in range(7):
+        made = PairingAttempts(path) if restarts else made
+        knocks = bool(turn % 2)
+        async with window(1, stores[1], never if knocks else look, **({} if knocks else {"made": made})) as server:
+            with contextlib.suppress(PairingError):
+                await offer(server, 0, stores[0], look if knocks else wrong, made if knocks else None)
+    assert looks == 3
 
 
 async def test_attempts_are_kept_apart(stores: list[RosterStore]) -> None:
