@@ -10,7 +10,8 @@ import threading
 import pytest
 
 from core.events import Peer
-from core.node.base.messages import Pong, to_frame
+from core.link.frames import FrameType
+from core.node.base.messages import Ping, Pong, from_frame, to_frame
 from core.trust.identity import text_id
 from tests.attacks.victim import (
     SIZE,
@@ -78,7 +79,11 @@ async def test_a_rogue_with_a_members_id_gets_no_link_and_takes_none_away(leaf: 
 async def honest_link_stands(victim: Victim, observer: Observer, claimed: str) -> None:
     """The member itself links while the rogue speaks in its name: it is the one who is connected, and paired."""
     link = await victim.dial(cast().high)
-    await link.send(*to_frame(Pong(sent=0.0, status=STATUS)))
+    while (frame := await link.recv())[0] is not FrameType.PING:
+        pass
+    ping = from_frame(*frame)
+    assert isinstance(ping, Ping)
+    await link.send(*to_frame(Pong(sent=ping.sent, status=STATUS)))
 
     def is_there(_: Watch) -> bool:
         found = peer(observer, claimed)
