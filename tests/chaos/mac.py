@@ -78,7 +78,7 @@ class Mac:
 
     @property
     def worker(self) -> int:
-        """Process id of its worker. Raises LookupError while it has none."""
+        """Process id of its worker, which is older than the spare one. Raises LookupError while it has none."""
         return next(iter(workers_of(self.node)))
 
     @property
@@ -151,11 +151,12 @@ def _made(folder: Path) -> Path:
     return folder
 
 
-def workers_of(node: int) -> set[int]:
-    """Process ids of the workers that this node has now."""
+def workers_of(node: int) -> list[int]:
+    """Process ids of the workers that this node has now, the oldest first."""
     with suppress(psutil.Error):
-        return {c.pid for c in psutil.Process(node).children() if "core.worker" in c.cmdline()}
-    return set()
+        found = [child for child in psutil.Process(node).children() if "core.worker" in child.cmdline()]
+        return [child.pid for child in sorted(found, key=psutil.Process.create_time)]
+    return []
 
 
 def ours(folder: Path) -> set[int]:
