@@ -18,7 +18,7 @@ MaclusterError
 │   ├── IdentityError         the device key cannot be used safely
 │   ├── PairingError          pairing was refused, timed out or compared wrong
 │   ├── RosterError           a roster is not validly signed, or is older
-│   │   └── RosterFork        two different rosters of one epoch are both validly signed
+│   │   └── RosterFork        two different histories of rosters are both validly signed
 │   └── NotPaired             a Mac in the plan is below "paired"
 ├── LinkError
 │   ├── ProtocolError         bytes that no honest peer sends
@@ -162,7 +162,7 @@ class RosterError(TrustError):
 
 
 class RosterFork(RosterError):
-    """Two different rosters of one epoch are both validly signed; a person decides which counts."""
+    """Two different histories of rosters are both validly signed; a person decides which counts."""
 
 
 class NotPaired(TrustError):

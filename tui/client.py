@@ -281,7 +281,7 @@ class NodeClient:
         return await self._call("POST", "/v1/trust/recover", phrase, RecoveryWords)
 
     async def resolve_fork(self, choice: ForkChoice) -> TrustView:
-        """Decide which of two rosters of one epoch is right."""
+        """Decide which side of a fork is right."""
         return await self._call("POST", "/v1/trust/resolve", choice, TrustView)
 
     async def _call(

@@ -42,7 +42,8 @@ GOODBYE_S: Final = 1.0
 class ControlLink:
     """A sealed link to another node. `send` may be called by any task, `recv` by one; both may be cancelled.
 
-    `stand` and `peer_stand` say which roster each end is at (epoch and hash), as far as they have told each other.
+    `stand` and `peer_stand` say which roster each end is at (epoch and hash), as far as they have told each other;
+    `peer_points` are rosters that the peer told it has.
     """
 
     def __init__(self, wire: Wire, sealer: Sealer, opener: Opener, peer: Member, stands: tuple[Stand, Stand]) -> None:
@@ -53,11 +54,12 @@ class ControlLink:
         self.peer_id, self.peer_name = peer.device_id, peer.name
         self.remote_host, self.local_host = wire.remote_host, wire.local_host
         self.stand, self.peer_stand = stands
+        self.peer_points = [self.peer_stand]
         self._is_open = self.stand == self.peer_stand
 
     @property
     def peer_epoch(self) -> int:
-        """The epoch of the peer's roster: `RosterStore.bundle(peer_epoch)` is what it lacks."""
+        """The epoch of the peer's roster."""
         return self.peer_stand.epoch
 
     @property
@@ -102,7 +104,8 @@ class ControlLink:
             body = bytes(self._opener.open())
             self._received.bytes += HEADER.size + length
             if kind is FrameType.ROSTER:
-                self.peer_stand = decode_bundle(body).stand
+                told = decode_bundle(body)
+                self.peer_stand, self.peer_points = told.stand, [told.stand, *told.points]
                 self._open_if(not self.epochs_differ)
             elif not self._is_open and kind is not FrameType.RESUME:
                 raise ProtocolError(f"{self.peer_name} sent frame 0x{kind:02x} before the rosters were equal.")

@@ -71,7 +71,7 @@ class RecoveryWords(Body, frozen=True, kw_only=True):
 
 
 class ForkChoice(Body, frozen=True, kw_only=True):
-    """Which of two rosters of one epoch is right: its hash, hex."""
+    """Which side of a fork is right: the hash of its newest roster, hex."""
 
     keep: Name
 
@@ -94,7 +94,8 @@ class TrustedMac(Body, frozen=True, kw_only=True):
 
 class TrustView(Body, frozen=True, kw_only=True):
     """All that `macluster trust` and the trust screen show. `roster_hash` is hex, `roster_age_s` counts seconds since
-    this Mac adopted the roster; `fork` holds the hashes of two rosters of one epoch, ours first, while none is chosen.
+    this Mac adopted the roster; `fork` holds the hashes of the newest roster of each history, ours first, while none is
+    chosen; `fork_epoch` is the first epoch in which they differ, and `fork_notes` says of each what was signed in it.
     """
 
     level: Level
@@ -105,5 +106,7 @@ class TrustView(Body, frozen=True, kw_only=True):
     roster_age_s: float = 0.0
     is_admin: bool = False
     has_recovery: bool = False
-    fork: tuple[str, str] | None = None
+    fork: tuple[str, ...] | None = None
+    fork_epoch: int = 0
+    fork_notes: tuple[str, ...] = ()
     macs: tuple[TrustedMac, ...] = ()

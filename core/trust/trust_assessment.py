@@ -106,8 +106,12 @@ class TrustAssessment:
         return f"{who} was revoked by {signer} in epoch {gone.epoch}."
 
     def _why_forked(self, fork: Fork) -> str:
-        ours, theirs = (f"{self.name(text_id(r.signer_id))} signed {r.hash.hex()[:8]}" for r in fork)
-        return f"The roster of epoch {fork.ours.epoch} forked: {ours}, which this Mac holds, and {theirs}."
+        ours, *theirs = (self._signed(tip, fork.epoch) for tip in fork.tips)
+        return f"The roster of epoch {fork.epoch} forked: {ours}, which this Mac holds, and {', '.join(theirs)}."
+
+    def _signed(self, tip: Roster, epoch: int) -> str:
+        later = f" of epoch {tip.epoch}" if tip.epoch > epoch else ""
+        return f"{self.name(text_id(tip.signer_id))} signed {tip.hash.hex()[:8]}{later}"
 
 
 def last_entry(history: Sequence[Roster], device_id: bytes) -> Member | None:

@@ -294,7 +294,7 @@ async def test_two_admins_that_sign_apart_block_each_other_until_people_decide(m
         kill(demo, 1)
         await studio.until(lambda w: w.now.plan_status == "broken", SOON_S, "Losing mbp")
         await studio.client.rename(Rename(mac="mbp", name="left"))
-        sign_apart(demo._home(1), "right")
+        sign_apart(demo._home(1), "right", "far right")
         mbp = await started_anew(demo, 1)
         for watch in (studio, mbp):
             view = await viewed(watch, lambda view: view.fork is not None)
@@ -350,11 +350,11 @@ def kill(demo: Demo, index: int) -> None:
     node.communicate()
 
 
-def sign_apart(home: Home, name: str) -> None:
-    """What the admin in `home` signs while it is linked with nobody."""
+def sign_apart(home: Home, *names: str) -> None:
+    """What the admin in `home` signs while it is linked with nobody, an epoch each."""
     identity, store = load_or_create(home.identity, use_keychain=False), RosterStore(home.rosters)
-    roster = store.cluster().roster
-    store.advance(rename(roster, identity, identity.device_id, name))
+    for name in names:
+        store.advance(rename(store.cluster().roster, identity, identity.device_id, name))
 
 
 async def started_anew(demo: Demo, index: int) -> Watch:

@@ -47,8 +47,8 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
     recovery = sub.add_parser("recover", help="make this Mac an admin by the 24 words")
     recovery.add_argument("--new", action="store_true", help="make new words instead; older ones are void")
     recovery.add_argument("--lost", metavar="MAC", action="append", default=[], help="revoke this Mac at once")
-    decide = sub.add_parser("resolve", help="decide which of two rosters counts")
-    decide.add_argument("keep", metavar="ours|theirs|HASH", nargs="?", default="", help="which (default: show both)")
+    decide = sub.add_parser("resolve", help="decide which history of the roster counts after a fork")
+    decide.add_argument("keep", metavar="ours|theirs|HASH", nargs="?", default="", help="which (default: show them)")
     for command, run in ((turn, rotate), (recovery, recover), (decide, resolve)):
         _can_ask(command)
         fact(command, run)
@@ -116,16 +116,17 @@ async def recover(args: argparse.Namespace) -> int:
 
 
 async def resolve(args: argparse.Namespace) -> int:
-    """Decide a fork, or show its two sides."""
+    """Decide a fork, or show its sides."""
     async with NodeClient(_home(args)) as client:
         view = await client.trust()
     if view.fork is None:
         raise UsageError("The roster did not fork: there is nothing to decide.")
     if not args.keep:
-        print(to_json({"fork": view.fork}) if args.json else "\n".join(fork_lines(view)))
+        told = {"fork": view.fork, "epoch": view.fork_epoch, "notes": view.fork_notes}
+        print(to_json(told) if args.json else "\n".join(fork_lines(view)))
         return 1
     keep = _side(args.keep, view.fork)
-    if not await _agreed(args, f"This Mac refuses the other roster from now on, and keeps {keep[:8]}."):
+    if not await _agreed(args, f"This Mac refuses every other history from now on, and keeps {keep[:8]}."):
         return 1
     return await _change(args, lambda client: client.resolve_fork(ForkChoice(keep=keep)))
 
@@ -169,21 +170,25 @@ def word_lines(words: RecoveryWords) -> list[str]:
 
 
 def fork_lines(view: TrustView) -> list[str]:
-    """Both sides of a fork, and how one is chosen."""
+    """All sides of a fork, what was signed on each, and how one is chosen."""
     assert view.fork
-    sides = [f"  {name:<6} {side}" for name, side in zip(("ours", "theirs"), view.fork, strict=True)]
-    return [f"Epoch {view.epoch} has two rosters. Decide with `macluster trust resolve ours` or `theirs`:", *sides]
+    count, names = len(view.fork), ("ours", "theirs") if len(view.fork) == 2 else ("ours", *view.fork[1:])
+    how = "ours` or `theirs`" if count == 2 else "ours` or a hash"
+    lines = [f"From epoch {view.fork_epoch} on there are {count} histories, and nobody is trusted until one is chosen."]
+    for name, side, note in zip(names, view.fork, view.fork_notes, strict=True):
+        lines += [f"  {name:<6} {side}" if name != side else f"  {side}", clean_text(f"         {note}")]
+    return [*lines, f"Ask who made each change, then decide on every Mac alike: `macluster trust resolve {how}."]
 
 
 def _role(view: TrustView) -> str:
     return "an admin" if view.is_admin else "no admin"
 
 
-def _side(typed: str, fork: tuple[str, str]) -> str:
-    named = {"ours": fork[0], "theirs": fork[1]}
+def _side(typed: str, fork: tuple[str, ...]) -> str:
+    named = {"ours": fork[0]} | ({"theirs": fork[1]} if len(fork) == 2 else {})
     sides = [side for side in fork if len(typed) >= MIN_HASH and side.startswith(typed.lower())]
     if typed not in named and len(sides) != 1:
-        raise UsageError(f"{clean_text(typed)!r} is neither side of the fork.", "Say ours, theirs, or a hash.")
+        raise UsageError(f"{clean_text(typed)!r} is no side of the fork.", "`macluster trust resolve` shows them.")
     return named.get(typed) or sides[0]
 
 

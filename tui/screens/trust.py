@@ -177,8 +177,11 @@ class TrustScreen(SizedScreen):
         view = self._view
         if view and view.fork and self._allowed("decide"):
             keep = view.fork
-            body = "Two admins changed the roster at once, or somebody has an admin's key. Ask who made each change."
-            answers = ("Decide later", f"{keep[0][:8]}: the one that this Mac has", f"{keep[1][:8]}: the other one")
+            told = "Admins changed the roster apart, or somebody has an admin's key. Ask who made each change."
+            notes = (f"{side[:8]}: {note}" for side, note in zip(keep, view.fork_notes, strict=True))
+            body = "\n".join((told, *notes))
+            others = (f"{side[:8]}: the other one" for side in keep[1:])
+            answers = ("Decide later", f"{keep[0][:8]}: the one that this Mac has", *others)
             screen = ChoiceScreen("Which roster is right?", Content(body), answers)
             self._choose(screen, lambda n: self._do(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
 

@@ -44,10 +44,11 @@ def cluster_content(view: TrustView) -> Content:
         lines.append(_recovery(view))
     lines += _weakest(view)
     if view.fork:
-        ours, theirs = (h[:8] for h in view.fork)
-        lines.append(
-            Content.styled(f"✗ Fork: two rosters of epoch {view.epoch}, {ours} (here) and {theirs}. d decides.", BAD)
-        )
+        ours, *theirs = (h[:8] for h in view.fork)
+        what = f"Fork: two rosters of epoch {view.epoch}"
+        if view.fork_epoch < view.epoch or len(theirs) > 1:
+            what = f"Fork: {len(view.fork)} histories from epoch {view.fork_epoch} on"
+        lines.append(Content.styled(f"✗ {what}, {ours} (here) and {', '.join(theirs)}. d decides.", BAD))
     return Content("\n").join(lines)
 
 

@@ -116,7 +116,8 @@ class Dialling:
         roster, own = self._store.current, self._identity.device_id
         if roster is None or roster.member(own) is None or device_id == self._identity.text_id:
             return False
-        return not self._is_linked(device_id) and roster.member(parse_text_id(device_id)) is not None
+        raw = parse_text_id(device_id)
+        return not self._is_linked(device_id) and roster.member(raw) is not None and not self._store.is_revoked(raw)
 
     async def _dial(self, device_id: str) -> None:
         if device_id < self._identity.text_id:

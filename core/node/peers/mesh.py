@@ -166,7 +166,8 @@ class Mesh:
         return contact.link.local_host if contact else ""
 
     async def _send_roster(self, contact: Contact) -> None:
-        await self._send_raw(contact, FrameType.ROSTER, self._store.bundle(contact.link.peer_epoch))
+        shared = self._store.shared_epoch(contact.link.peer_points)
+        await self._send_raw(contact, FrameType.ROSTER, self._store.bundle(shared))
 
     async def _send_raw(self, contact: Contact, kind: FrameType, body: bytes) -> bool:
         try:
@@ -224,10 +225,13 @@ class Mesh:
         self._add(rekeyed)
 
     def _may_link(self, contact: Contact) -> bool:
-        """By the newest roster, which may have come while the two were still shaking hands."""
-        roster = self._store.cluster().roster
-        peer, me = roster.member(contact.link.peer_id), roster.member(self._identity.device_id)
-        return peer is not None and me is not None and carries_prompts(peer.level)
+        """By the newest roster, which may have come while the two were still shaking hands, and by every rival of it
+        that nobody has decided about yet.
+        """
+        roster, peer_id = self._store.cluster().roster, contact.link.peer_id
+        peer, me = roster.member(peer_id), roster.member(self._identity.device_id)
+        is_member = peer is not None and me is not None and carries_prompts(peer.level)
+        return is_member and not self._store.is_revoked(peer_id)
 
     def _is_behind(self, contact: Contact) -> bool:
         """Whether the other end has not told that it has our roster, or was not told that we have it."""

@@ -56,7 +56,7 @@ class RosterEnforcement:
         self._own_id, self._store, self._assessment = own_id, store, assessment
         self._book, self._mesh, self._peers, self._worker = book, mesh, peers, worker
         self._signals, self._journal = signals, journal
-        self._epoch = store.current.epoch if store.current else 0
+        self._revoked = {r.device_id for r in store.current.revoked} if store.current else set[bytes]()
         self.news = asyncio.Event()
         signals.on_awaited(RosterArrived, self._arrived)
 
@@ -89,7 +89,8 @@ class RosterEnforcement:
         await self.follow()
 
     def _newly_revoked(self) -> list[bytes]:
-        roster = self._store.cluster().roster
-        seen, self._epoch = self._epoch, roster.epoch
+        """Not by epochs: a history that a person chose instead of ours may have revoked them in an older one."""
+        gone = [r.device_id for r in self._store.cluster().roster.revoked]
+        before, self._revoked = self._revoked, set(gone)
         macs = {m.device_id for r in self._store.history for m in r.macs}
-        return [r.device_id for r in roster.revoked if r.epoch > seen and r.device_id in macs]
+        return [device_id for device_id in gone if device_id not in before and device_id in macs]

@@ -17,7 +17,7 @@ from core.node.base.messages import KeyChange, KeyRefused
 from core.node.base.own_worker import OwnWorker
 from core.node.peers.mesh import Mesh
 from core.node.trust.roster_enforcement import RosterEnforcement
-from core.node.trust.trust_view import trusted_macs
+from core.node.trust.trust_view import fork_notes, trusted_macs
 from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Rename, Target, TrustView
 from core.settings import Home
 from core.trust.identity import Identity, parse_text_id, text_id
@@ -73,7 +73,9 @@ class TrustCommands:
             roster_age_s=max(0.0, time.time() - adopted) if adopted is not None else 0.0,
             is_admin=bool(me and me.is_admin),
             has_recovery=bool(roster and roster.recovery),
-            fork=(fork.ours.hash.hex(), fork.theirs.hash.hex()) if fork else None,
+            fork=tuple(tip.hash.hex() for tip in fork.tips) if fork else None,
+            fork_epoch=fork.epoch if fork else 0,
+            fork_notes=fork_notes(self._store.history, fork) if fork else (),
             macs=trusted_macs(self._store, self._assessment, self._bus.now.peers, self._worker.plan, identity),
         )
 
@@ -108,7 +110,7 @@ class TrustCommands:
         return RecoveryWords(words=fresh.words)
 
     async def resolve(self, choice: ForkChoice) -> TrustView:
-        """Decide which of two rosters of one epoch is right, and vouch for it where that is this Mac's to do."""
+        """Decide which side of a fork is right, and vouch for it where that is this Mac's to do."""
         try:
             keep = bytes.fromhex(choice.keep)
         except ValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from core.events import Peer, Plan
@@ -11,7 +11,7 @@ from core.plan.notes import sees
 from core.requests.trust import TrustedMac
 from core.trust.identity import Identity, text_id
 from core.trust.levels import carries_prompts
-from core.trust.roster import Member, Role, RosterStore
+from core.trust.roster import Fork, Member, Role, Roster, RosterStore
 from core.trust.trust_assessment import TrustAssessment, last_entry
 
 
@@ -32,6 +32,25 @@ def trusted_macs(
         _row(i, assessment, plan, own, m, "revoked") for i, m in gone.items() if m and m.role is not Role.RECOVERY
     ]
     return (*members, *strangers, *revoked)
+
+
+def fork_notes(history: Sequence[Roster], fork: Fork) -> tuple[str, ...]:
+    """What was signed on each side of a fork since it parted, by whom, in words."""
+    return tuple(_note(history[side[0].epoch - 2], side) for side in fork.sides)
+
+
+def _note(before: Roster, side: Sequence[Roster]) -> str:
+    newest = side[-1]
+    old, new = ({m.device_id: m for m in roster.macs} for roster in (before, newest))
+    names = {i: m.name for roster in (before, *side) for i, m in ((m.device_id, m) for m in roster.members)}
+    signers = list(dict.fromkeys(names.get(r.signer_id) or text_id(r.signer_id)[:8] for r in side))
+    changes = [
+        ("revokes", [m.name for i, m in old.items() if i not in new]),
+        ("adds", [m.name for i, m in new.items() if i not in old]),
+        ("changes", [m.name for i, m in new.items() if i in old and m != old[i]]),
+    ]
+    did = "; ".join(f"{verb} {', '.join(macs)}" for verb, macs in changes if macs)
+    return f"epoch {newest.epoch}, signed by {', '.join(signers)}: {did or 'changes no Mac'}"
 
 
 def _row(

@@ -24,7 +24,8 @@ from core.trust.roster.changes import (
     rotate,
     set_recovery,
 )
-from core.trust.roster.store import Fork, RosterStore
+from core.trust.roster.rivals import Fork
+from core.trust.roster.store import RosterStore
 from core.trust.roster.succession import accept
 
 __all__ = [

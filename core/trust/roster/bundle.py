@@ -1,7 +1,7 @@
 """How rosters and certificates travel between Macs, and to the worker.
 
-Little-endian: newest epoch u64 | its hash 32 | n u16 | n x {length u16, roster} | m u16 | m x {length u16, certificate
-DER}.
+Little-endian: newest epoch u64 | its hash 32 | k u16 | k x {epoch u64, hash 32} | n u16 | n x {length u16, roster}
+| m u16 | m x {length u16, certificate DER}.
 """
 
 from __future__ import annotations
@@ -18,19 +18,23 @@ from core.trust.identity import MAX_CERTIFICATE, certificate_key, device_id_of
 from core.trust.roster.chain import COUNT, MAX_ROSTER, Cursor, Roster, Stand, decode, encode
 
 STAND: Final = struct.Struct("<Q32s")
+MAX_POINTS: Final = 80  # a history of 2^64 epochs needs 65 (`core.trust.roster.rivals.points`)
 
 
 class Bundle(NamedTuple):
-    """Rosters and certificates on their way; `stand` is where the sender stands."""
+    """Rosters and certificates on their way; `stand` is where the sender stands, `points` some rosters that it has."""
 
     stand: Stand
     rosters: list[Roster]
     certificates: list[bytes]
+    points: list[Stand]
 
 
-def encode_bundle(stand: Stand, rosters: Sequence[bytes], certificates: Iterable[bytes]) -> bytes:
+def encode_bundle(
+    stand: Stand, rosters: Sequence[bytes], certificates: Iterable[bytes], points: Sequence[Stand] = ()
+) -> bytes:
     """The bytes of a bundle (layout in the module docstring)."""
-    parts = [STAND.pack(*stand)]
+    parts = [STAND.pack(*stand), COUNT.pack(len(points)), *(STAND.pack(*point) for point in points)]
     for pieces in (list(rosters), list(certificates)):
         parts.append(COUNT.pack(len(pieces)))
         for piece in pieces:
@@ -43,8 +47,12 @@ def decode_bundle(data: bytes) -> Bundle:
     if len(data) > MAX_CONTROL_BODY:
         raise RosterError(f"A roster bundle of {len(data)} bytes is longer than {MAX_CONTROL_BODY}.")
     cursor = Cursor(data)
-    stand = Stand(*cursor.unpack(STAND))
-    bundle = Bundle(stand, [decode(r) for r in cursor.pieces(MAX_ROSTER)], cursor.pieces(MAX_CERTIFICATE))
+    stand, (count,) = Stand(*cursor.unpack(STAND)), cursor.unpack(COUNT)
+    if count > MAX_POINTS:
+        raise RosterError(f"A roster bundle tells of {count} rosters that its sender has; {MAX_POINTS} are allowed.")
+    points = [Stand(*cursor.unpack(STAND)) for _ in range(count)]
+    rosters = [decode(r) for r in cursor.pieces(MAX_ROSTER)]
+    bundle = Bundle(stand, rosters, cursor.pieces(MAX_CERTIFICATE), points)
     cursor.end()
     return bundle
 

@@ -1,17 +1,19 @@
 """What a Mac keeps of its cluster: every roster, the members' certificates, and two facts that no deletion may undo
 quietly: how far the chain had come, and that it has forked.
 
-Folder (0700, every file 0600): `<epoch>.roster`, `<text id>.der`; `epoch`, the highest one ever used, in digits;
-`rival`, the other roster of the newest epoch where there is one; `refused`, the one that a person on this Mac decided
-against. Everything is on disk before it is used.
+Folder (0700, every file 0600): `<epoch>.roster`, `<text id>.der`; `epoch`, the highest one of the history that counts,
+in digits; `<epoch>-<hash>.rival`, the rosters of other histories; `declined`, the hashes by which a person on this Mac
+decided against some (`core.trust.roster.rivals`); `taken`, the hash of the roster of another history while this Mac
+changes over to that. Everything is on disk before it is used.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 from core.errors import NotPaired, RosterError, RosterFork
 from core.events import Level
@@ -20,21 +22,13 @@ from core.trust.files import private_folder, read_private, write_private
 from core.trust.identity import text_id
 from core.trust.levels import level_of
 from core.trust.roster.bundle import STAND, Cluster, decode_bundle, encode_bundle, member_certificates
-from core.trust.roster.chain import COUNT, Roster, decode, encode
+from core.trust.roster.chain import COUNT, Roster, Stand, decode, encode
+from core.trust.roster.rivals import MAX_RIVALS, Fork, Side, claim, fork_of, is_open, left_of, longest, points, sort_in
 from core.trust.roster.succession import DECIDE, accept
 
-_RIVAL: Final = "rival"
-_REFUSED: Final = "refused"
+MAX_DECLINED: Final = 256  # the newest; an older one would be asked about again
+_HASH_BYTES: Final = 32
 _DIGITS: Final = 20  # of the highest epoch that a roster can carry
-
-
-class Fork(NamedTuple):
-    """Two rosters of one epoch, each validly signed by an admin of the one before: `ours` is the one that this Mac
-    stands at. Their `signer_id`, `hash` and `macs` are what a person needs to choose.
-    """
-
-    ours: Roster
-    theirs: Roster
 
 
 class RosterStore:
@@ -46,13 +40,19 @@ class RosterStore:
         """
         private_folder(folder, RosterError)
         self._folder = folder
+        rivals = [decode(read_private(path, RosterError)) for path in sorted(folder.glob("*.rival"))]
+        self._finish_change(rivals)
         self._history: list[Roster] = []
         for path in sorted(folder.glob("*.roster")):
             self._history.append(accept(self.current, decode(read_private(path, RosterError))))
         self._check_epoch()
         found = [read_private(path, RosterError) for path in sorted(folder.glob("*.der"))]
         self._certificates = member_certificates(self.current, found) if self.current else {}
-        self._rival, self._refused = self._read(_RIVAL), self._read(_REFUSED)
+        digests = read_private(self._declined_path, RosterError) if os.path.lexists(self._declined_path) else b""
+        self._declined = tuple(digests[at : at + _HASH_BYTES] for at in range(0, len(digests), _HASH_BYTES))
+        self._epochs = {roster.hash: roster.epoch for roster in self._history}
+        self._fork: Fork | None = None
+        self._weigh(self._restored(rivals))
         self._adopted_at = self._path(self.current).stat().st_mtime if self.current else None
 
     def lists(self, device_id: bytes) -> bool:
@@ -82,10 +82,12 @@ class RosterStore:
     @property
     def forked(self) -> Fork | None:
         """The fork that nobody has decided yet. Until `resolve` nothing new is adopted, and no Mac carries prompts."""
-        rival, current = self._rival, self.current
-        if current is None or rival is None or rival in (current, self._refused) or rival.epoch != current.epoch:
-            return None
-        return Fork(current, rival)
+        return self._fork
+
+    def is_revoked(self, device_id: bytes) -> bool:
+        """Whether the newest roster revokes that Mac, or that of a rival which nobody has decided about yet."""
+        tips = self._fork.tips if self._fork else self._history[-1:]
+        return any(roster.revocation(device_id) for roster in tips)
 
     def cluster(self) -> Cluster:
         """Roster and certificates as one value. Raises NotPaired on a Mac that was never paired."""
@@ -100,7 +102,7 @@ class RosterStore:
         member = self.current.member(device_id) if self.current else None
         return level_of(
             listed=member.level if member else None,
-            revoked=bool(self.current and self.current.revocation(device_id)),
+            revoked=self.is_revoked(device_id),
             forked=self.forked is not None,
             wrong_key=wrong_key,
             other_model=other_model,
@@ -115,7 +117,8 @@ class RosterStore:
         """
         cluster = self.cluster()
         certificates = list(cluster.certificates.values())
-        room = MAX_CONTROL_BODY - STAND.size - 2 * COUNT.size - sum(2 + len(c) for c in certificates)
+        told = points(self._history, self._rivals)
+        room = MAX_CONTROL_BODY - (1 + len(told)) * STAND.size - 3 * COUNT.size - sum(2 + len(c) for c in certificates)
         chosen: list[bytes] = []
         for roster in self._history[max(since_epoch - 1, 0) :]:
             piece = encode(roster)
@@ -123,7 +126,13 @@ class RosterStore:
             if room < 0:
                 break
             chosen.append(piece)
-        return encode_bundle(cluster.roster.stand, chosen, certificates)
+        return encode_bundle(cluster.roster.stand, chosen, certificates, told)
+
+    def shared_epoch(self, theirs: Iterable[Stand]) -> int:
+        """The newest of our epochs that a Mac with these rosters has too: `bundle` from there on is what it lacks. The
+        epoch after our newest where it has told of none: then what it hears first is what we have.
+        """
+        return max((p.epoch for p in theirs if self._epochs.get(p.hash) == p.epoch), default=len(self._history) + 1)
 
     def advance(self, following: Roster, certificates: Iterable[bytes] = ()) -> None:
         """Take the next epoch that this Mac made itself (`core.trust.roster.changes`). Raises RosterError."""
@@ -133,20 +142,22 @@ class RosterStore:
         """Verify a bundle, write it to disk, then use it; whether this Mac stands at a newer epoch now.
 
         What is known already is passed over. Raises RosterError, and keeps nothing, if any of it breaks a rule; of a
-        fork at the newest epoch it keeps the proof, see `forked`.
+        fork, however deep, it keeps the proof (see `forked`), and says so by RosterFork.
         """
         offered = decode_bundle(bundle)
-        newest, fresh = self.current, list[Roster]()
-        for roster in offered.rosters:
-            if 1 <= roster.epoch <= len(self._history):
-                self._compare(roster)
-            elif (following := accept(newest, roster)) is not newest:
-                fresh.append(following)
-                newest = following
+        fresh, told = sort_in(self._history, self._epochs, self._rivals, offered.rosters)
+        if fork := [side for side in told if is_open(self._history, side, self._declined)]:
+            self._keep(longest([*self._rivals, *fork]))
+            others = ", ".join(f"{side[-1].hash.hex()[:8]} (epoch {side[-1].epoch})" for side in self._rivals)
+            what = f"Fork: two histories lead on from epoch {fork[0][0].epoch - 1}; known beside this Mac's: {others}."
+            raise RosterFork(what, DECIDE)
+        if told:
+            raise self._refusal(told[0])
+        newest = fresh[-1] if fresh else self.current
         if newest is None:
             return False
-        if fresh and self.forked:
-            raise RosterFork(f"The roster of epoch {len(self._history)} forked, and nobody has decided yet.", DECIDE)
+        if fresh and self._fork:
+            raise RosterFork(f"The roster of epoch {self._fork.epoch} forked, and nobody has decided yet.", DECIDE)
         known = {i: c for i, c in self._certificates.items() if newest.member(i)}
         certificates = member_certificates(newest, offered.certificates) | known
         for device_id in certificates.keys() - known.keys():
@@ -155,39 +166,103 @@ class RosterStore:
             self._persist(fresh)
             self._adopted_at = self._path(newest).stat().st_mtime
         self._history += fresh
+        self._epochs |= {roster.hash: roster.epoch for roster in fresh}
         self._certificates = certificates
         return bool(fresh)
 
     def resolve(self, keep: bytes) -> Roster:
-        """A person on this Mac decided that the roster with hash `keep` counts; it is the newest one now. Every Mac
-        that knows both asks its own person. An admin then makes the next epoch on it (`affirm`), so that those who know
-        one only are past the fork. Raises RosterError if there is no fork, or no such roster in it.
+        """A person on this Mac decided that the history with roster `keep` (its hash) counts; that roster is the newest
+        one now. Every Mac that knows both asks its own person. An admin then makes the next epoch on it (`affirm`), so
+        that those who know one only are past the fork. Raises RosterError if there is no fork, or no such roster in it.
         """
-        fork = self.forked
-        if fork is None or keep not in (fork.ours.hash, fork.theirs.hash):
+        fork = self._fork
+        rivals = [side[: n + 1] for side in self._rivals for n, roster in enumerate(side) if roster.hash == keep]
+        if fork is None or not (rivals or keep == fork.ours.hash):
             raise RosterError("There is no such fork to decide.", "Look at the roster again.")
-        chosen, other = fork if keep == fork.ours.hash else (fork.theirs, fork.ours)
-        write_private(self._folder / _REFUSED, encode(other), RosterError)
-        if chosen != fork.ours:
-            write_private(self._path(chosen), encode(chosen), RosterError)
-            self._history[-1] = chosen
-            self._certificates = member_certificates(chosen, self._certificates.values())
-        self._refused = other
-        return chosen
+        chosen = rivals[0] if rivals else ()
+        ours = [fork.sides[0][chosen[0].epoch - fork.epoch :]] if chosen else []
+        self._decline(chosen, [*ours, *self._rivals])
+        if chosen or os.path.lexists(self._taken_path):
+            write_private(self._taken_path, keep, RosterError)
+            self._change_over(chosen or fork.sides[0])
+        if chosen:
+            self._history[chosen[0].epoch - 1 :] = chosen
+            self._epochs = {roster.hash: roster.epoch for roster in self._history}
+            self._certificates = member_certificates(chosen[-1], self._certificates.values())
+        self._weigh(self._rivals)
+        self._adopted_at = self._path(self._history[-1]).stat().st_mtime
+        return self._history[-1]
 
-    def _compare(self, roster: Roster) -> None:
-        """Pass over what is known. Another roster of the newest epoch is a fork as soon as an admin of the one before
-        has signed it; of an older epoch it changes nothing any more, and is only refused, as is one that a person
-        decided against: else whoever was an admin once could block this cluster for ever.
-        """
-        known = self._history[roster.epoch - 1]
-        if roster == self._refused:
-            what = f"The roster of epoch {roster.epoch} is the one that a person on this Mac decided against."
-            raise RosterFork(what, "Decide the same on the Mac that offers it.")
-        if roster.epoch == len(self._history) > 1 and roster != known:
-            self._rival = accept(self._history[-2], roster)
-            write_private(self._folder / _RIVAL, encode(roster), RosterError)
-        accept(known, roster)
+    @property
+    def _rivals(self) -> tuple[Side, ...]:
+        return self._fork.sides[1:] if self._fork else ()
+
+    def _weigh(self, rivals: Iterable[Side]) -> None:
+        """Which of these rivals leave the history that we have now, and are open."""
+        left = (left_of(self._history, self._epochs, side) for side in rivals)
+        still = [side for side in left if side and is_open(self._history, side, self._declined)]
+        self._fork = fork_of(self._history, still[:MAX_RIVALS])
+
+    def _refusal(self, rival: Side) -> RosterFork:
+        epoch = rival[0].epoch
+        if claim(self._history[epoch - 2], rival) in self._declined:
+            what = f"The roster of epoch {epoch} is the one that a person on this Mac decided against."
+            return RosterFork(what, "Decide the same on the Mac that offers it.")
+        what = f"Fork: another history from epoch {epoch} on is older than what an admin affirmed since."
+        return RosterFork(what, "On the Mac that offers it, decide for this one: `macluster trust resolve`.")
+
+    def _decline(self, chosen: Side, sides: Iterable[Side]) -> None:
+        """Remember against what a person decided, before anything else is changed."""
+        others = list[bytes]()
+        for side in sides:
+            shared = 0
+            while chosen[shared : shared + 1] and chosen[shared : shared + 1] == side[shared : shared + 1]:
+                shared += 1
+            rest, before = side[shared:], chosen[shared - 1] if shared else self._history[side[0].epoch - 2]
+            if rest and not (chosen and shared == len(chosen)):
+                others.append(claim(before, rest))
+        declined = (*(d for d in self._declined if d not in others), *others)[-MAX_DECLINED:]
+        write_private(self._declined_path, b"".join(declined), RosterError)
+        self._declined = declined
+
+    def _keep(self, rivals: list[Side]) -> None:
+        """Write what is new of the rivals, and forget the files of those that are decided."""
+        self._fork = fork_of(self._history, rivals[:MAX_RIVALS])  # a full disk must not silence it
+        wanted = {self._rival_path(roster): roster for side in rivals[:MAX_RIVALS] for roster in side}
+        there = set(self._folder.glob("*.rival"))
+        for path in wanted.keys() - there:
+            write_private(path, encode(wanted[path]), RosterError)
+        for path in there - wanted.keys():
+            path.unlink(missing_ok=True)
+
+    def _restored(self, rivals: Iterable[Roster]) -> tuple[Side, ...]:
+        """The rivals of these files; what leaves no history that stands is passed over."""
+        sides = list[Side]()
+        for roster in rivals:
+            with suppress(RosterError):
+                sides = longest([*sides, *sort_in(self._history, self._epochs, sides, [roster])[1]])
+        return tuple(sides)
+
+    def _finish_change(self, rivals: Iterable[Roster]) -> None:
+        """What was cut off in the middle of changing over to another history is done again."""
+        if not os.path.lexists(self._taken_path):
+            return
+        known, wanted, side = {r.hash: r for r in rivals}, read_private(self._taken_path, RosterError), list[Roster]()
+        while wanted in known:
+            side.insert(0, known[wanted])
+            wanted = side[0].prev_hash
+        self._change_over(side)
+
+    def _change_over(self, side: Sequence[Roster]) -> None:
+        for roster in side:
+            write_private(self._path(roster), encode(roster), RosterError)
+        if side:
+            newest = self._path(side[-1]).name
+            for path in self._folder.glob("*.roster"):
+                if path.name > newest:
+                    path.unlink()
+            self._write_epoch(side[-1].epoch)
+        self._taken_path.unlink(missing_ok=True)
 
     def _persist(self, fresh: list[Roster]) -> None:
         try:
@@ -215,9 +290,16 @@ class RosterStore:
     def _write_epoch(self, epoch: int) -> None:
         write_private(self._folder / "epoch", str(epoch).encode(), RosterError)
 
-    def _read(self, name: str) -> Roster | None:
-        path = self._folder / name
-        return decode(read_private(path, RosterError)) if os.path.lexists(path) else None
-
     def _path(self, roster: Roster) -> Path:
         return self._folder / f"{roster.epoch:08d}.roster"
+
+    def _rival_path(self, roster: Roster) -> Path:
+        return self._folder / f"{roster.epoch:08d}-{roster.hash.hex()}.rival"
+
+    @property
+    def _declined_path(self) -> Path:
+        return self._folder / "declined"
+
+    @property
+    def _taken_path(self) -> Path:
+        return self._folder / "taken"

@@ -27,8 +27,8 @@ from core.trust.roster.chain import (
 )
 
 DECIDE = (
-    "Two admins changed the roster at once, or one of them is not what it seems: decide which history counts: "
-    "`macluster trust resolve`. Macs on another one that is older than the newest epoch are to be paired again."
+    "Admins changed the roster apart from each other, or one of them is not what it seems: decide which history "
+    "counts: `macluster trust resolve`."
 )
 
 

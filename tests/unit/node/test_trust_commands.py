@@ -34,7 +34,7 @@ from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.node.ring.plan_member import PlanMember
 from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
 from core.node.trust.trust_commands import in_pieces, voucher
-from core.node.trust.trust_view import trusted_macs
+from core.node.trust.trust_view import fork_notes, trusted_macs
 from core.plan.notes import EVERY_MAC_SEES, sees
 from core.trust.known_faults import KnownFaults
 from core.trust.levels import LEVELS
@@ -169,6 +169,27 @@ def test_a_fork_blocks_every_member_and_names_both_sides(paired: Desk) -> None:
     paired.store.resolve(ours.hash)
     assert paired.assessment.fault(plan(ME)) is None
     paired.store.advance(affirm(ours, mac(0)))
+
+
+def test_a_fork_of_two_epochs_names_both_sides_and_what_each_did(paired: Desk) -> None:
+    base = promote(ROSTERS[-1], mac(0), mac(1).device_id)
+    ours = rename(base, mac(0), mac(1).device_id, "left")
+    further = revoke(ours, mac(0), mac(2).device_id)
+    theirs = rename(base, mac(1), mac(0).device_id, "right")
+    last = rename(theirs, mac(1), mac(0).device_id, "righter")
+    paired.adopt(base, ours)
+    paired.adopt(further)
+    with pytest.raises(RosterFork):
+        paired.adopt(base, theirs, last)
+    reason = paired.assessment.of(ME).reason
+    assert reason.startswith(f"The roster of epoch 5 forked: founder signed {further.hash.hex()[:8]} of epoch 6, which")
+    assert reason.endswith(f"signed {last.hash.hex()[:8]} of epoch 6.")
+    fork, names = paired.store.forked, [m.name for m in base.members]
+    assert fork
+    assert fork_notes(paired.store.history, fork) == (
+        f"epoch 6, signed by founder: revokes {names[2]}; changes left",
+        f"epoch 6, signed by {names[1]}: changes righter",
+    )
 
 
 def test_somebody_vouches_for_a_roster_that_the_words_signed() -> None:
@@ -473,6 +494,8 @@ def test_a_side_of_a_fork_is_named_by_word_or_hash() -> None:
     fork = ("aa" * 32, "ab" * 32)
     assert commands._side("ours", fork) == commands._side("aa" * 5, fork) == fork[0]
     assert commands._side("theirs", fork) == fork[1]
+    with pytest.raises(UsageError):
+        commands._side("theirs", (*fork, "ac" * 32))
     for typed in ("a", "a" * 7, "cc" * 8, "our"):
         with pytest.raises(UsageError):
             commands._side(typed, fork)

@@ -84,10 +84,12 @@ def test_the_trust_screen_names_the_store_of_the_key_the_weakest_and_a_fork() ->
     assert "▲ kept by file permissions (0600)" in files
     assert "▲ none" in files
     bad = msgspec.structs.replace(trusted(level="blocked"), reason="another key answered where it was looked for")
-    weak = msgspec.structs.replace(VIEW, level="blocked", macs=(ADMIN, bad), fork=("a" * 64, "b" * 64))
+    weak = msgspec.structs.replace(VIEW, level="blocked", macs=(ADMIN, bad), fork=("a" * 64, "b" * 64), fork_epoch=7)
     text = cluster_content(weak).plain
     assert "✗ mini: another key answered" in text
     assert "✗ Fork: two rosters of epoch 7, aaaaaaaa (here) and bbbbbbbb" in text
+    deep = cluster_content(msgspec.structs.replace(weak, fork_epoch=5)).plain
+    assert "✗ Fork: 2 histories from epoch 5 on, aaaaaaaa (here) and bbbbbbbb" in deep
 
 
 @pytest.mark.parametrize("level", ["blocked", "unpaired", "seen", "paired"])
