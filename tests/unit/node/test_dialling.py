@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.address import Place
+from core.link import control
 from core.link.admission import MAX_CONTROL_LINKS
 from core.link.control import ControlLink, dial_control
 from core.link.tls import link_error
@@ -137,7 +138,8 @@ async def test_what_becomes_of_those_who_knock_is_counted(monkeypatch: pytest.Mo
         assert dict(counts) == {"accepted": 3, "timed_out": 1, "failed_tls": 1}
 
 
-async def test_a_mac_with_all_its_links_takes_no_more() -> None:
+async def test_a_mac_with_all_its_links_takes_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(control, "PEER_LINKS", MAX_CONTROL_LINKS)  # one Mac dials here for many
     async with home_of(PEER) as (place, server), AsyncExitStack() as stack:
         for _ in range(MAX_CONTROL_LINKS):
             stack.push_async_callback(end, await linked(place))
