@@ -87,7 +87,8 @@ class Rosters(RosterStore):
 
     def __init__(self, rosters: tuple[Roster, ...]) -> None:
         self._folder, self._history, self._certificates = NOWHERE, list(rosters), {}
-        self._rival = self._refused = None
+        self._epochs = {roster.hash: roster.epoch for roster in rosters}
+        self._declined, self._fork = (), None
         self._adopted_at = 0.0
 
     def _persist(self, fresh: list[Roster]) -> None:

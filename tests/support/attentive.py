@@ -22,7 +22,7 @@ from tests.support.nodes import own_port, paired_home
 from tui.cli.watch import Watch
 
 TOKENS: Final = 64
-LIMITS: Final = KeyUse(frames=5, bytes=1 << 60, age_s=1e9)
+LIMITS: Final = KeyUse(frames=5, bytes=1 << 52, age_s=1e9)
 START_S: Final = 120.0
 
 

@@ -43,7 +43,8 @@ class House:
     async def pair(self, **how: Any) -> tuple[ControlLink, ControlLink]:
         near = await self.dial(**how)
         self.open.append(near)
-        return near, await asyncio.wait_for(self.links.get(), 3)
+        async with asyncio.timeout(3):  # not wait_for, which swallows a cancellation that comes with what it waits for
+            return near, await self.links.get()
 
 
 async def soon(work: Awaitable[Any]) -> Any:

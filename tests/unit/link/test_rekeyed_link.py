@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import LinkError, LinkLost, ProtocolError, SealError
+from core.link import control
 from core.link.control import ControlLink, serve_control
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
@@ -21,11 +22,12 @@ from tests.support.macs import bundle, chain, cluster, mac
 from tests.support.waiting import until
 
 ROUNDS = 40
-ENDLESS = KeyUse(frames=1 << 60, bytes=1 << 60, age_s=1e9)
+ENDLESS = KeyUse(frames=1 << 52, bytes=1 << 52, age_s=1e9)
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
+async def house(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[House]:
+    monkeypatch.setattr(control, "PEER_LINKS", ROUNDS)  # an hour's change of keys takes a moment here
     house = House()
     house.server = await serve_control(HOST, 0, identity=mac(1), cluster=lambda: house.knows(), on_link=house.take)
     yield house
@@ -198,12 +200,12 @@ async def test_a_key_is_worn_by_frames_by_bytes_and_by_age_of_either_direction(h
         await far.send(FrameType.PING, bytes(100 * number))
         await soon(near.recv())
     for link in (near, far):
-        assert link.needs_new_keys(KeyUse(frames=10, bytes=1 << 60, age_s=1e9)), "the frame of the handshake counts"
-        assert not link.needs_new_keys(KeyUse(frames=11, bytes=1 << 60, age_s=1e9))
+        assert link.needs_new_keys(KeyUse(frames=10, bytes=1 << 52, age_s=1e9)), "the frame of the handshake counts"
+        assert not link.needs_new_keys(KeyUse(frames=11, bytes=1 << 52, age_s=1e9))
         total = sum(48 + 16 + 100 * number for number in range(9))
-        assert link.needs_new_keys(KeyUse(frames=1 << 60, bytes=total, age_s=1e9))
-        assert not link.needs_new_keys(KeyUse(frames=1 << 60, bytes=total + 1, age_s=1e9))
-        assert link.needs_new_keys(KeyUse(frames=1 << 60, bytes=1 << 60, age_s=0.0))
+        assert link.needs_new_keys(KeyUse(frames=1 << 52, bytes=total, age_s=1e9))
+        assert not link.needs_new_keys(KeyUse(frames=1 << 52, bytes=total + 1, age_s=1e9))
+        assert link.needs_new_keys(KeyUse(frames=1 << 52, bytes=1 << 52, age_s=0.0))
 
 
 async def test_a_key_that_nobody_renewed_stops(house: House) -> None:

@@ -24,7 +24,7 @@ from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
 from tests.support.node_messages import STATUS
 from tests.support.waiting import until
 
-FEW = KeyUse(frames=4, bytes=1 << 60, age_s=1e9)
+FEW = KeyUse(frames=4, bytes=1 << 52, age_s=1e9)
 
 
 class Hand:

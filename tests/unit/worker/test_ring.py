@@ -27,7 +27,7 @@ from tests.support.linked import HOST, WAIT_S, Linked
 from tests.support.macs import cluster
 
 BODY = bytes(64)
-ENDLESS = KeyUse(frames=1 << 60, bytes=1 << 60, age_s=1e9)
+ENDLESS = KeyUse(frames=1 << 52, bytes=1 << 52, age_s=1e9)
 MIB = 1 << 20
 
 
