@@ -16,7 +16,7 @@ fast: $(STAMP)  ## the tests that take no more than a few seconds each
 
 SEARCH ?= 10
 search: $(STAMP)  ## look SEARCH times as far as `make test` for schedules and inputs that break something
-	@SEARCH=$(SEARCH) $(BIN)/python -m pytest tests/unit -m "search or hypothesis" -n 2 --dist worksteal
+	@SEARCH=$(SEARCH) $(BIN)/python -m pytest -m "search or hypothesis" -n 2 --dist worksteal
 
 FUZZ_S ?= 60
 fuzz: $(STAMP)  ## bend everything that reads foreign bytes, FUZZ_S seconds a target, side by side (FUZZ_S=28800: a night)

@@ -18,8 +18,10 @@ from core.worker.messages import AnswerDone, Token, TraceSpan
 from tests.support.alone import Alone, wanders
 from tests.support.cluster import Make
 from tests.support.requests import CHUNK, CUTS, SAMPLINGS, VOCABULARY, some_requests
+from tests.support.search import SEARCH
 
 ROWS: Final = 5
+ADMISSIONS: Final = min(150 * SEARCH, 500)
 
 
 @pytest.fixture(scope="module")
@@ -93,9 +95,10 @@ def test_a_cancelled_row_leaves_and_the_others_do_not_notice(ring: WorkerRing, a
 
 
 @pytest.mark.slow
-def test_five_hundred_admissions_between_the_steps_of_a_row_keep_the_sequence(ring: WorkerRing, alone: Alone) -> None:
-    long = a_request([101, 102, 103], max_tokens=600)
-    short = [a_request([n % 400 + 20, 30], max_tokens=1 + n % 3) for n in range(500)]
+@pytest.mark.search
+def test_admissions_between_the_steps_of_a_row_keep_the_sequence(ring: WorkerRing, alone: Alone) -> None:
+    long = a_request([101, 102, 103], max_tokens=ADMISSIONS + ADMISSIONS // 5)
+    short = [a_request([n % 400 + 20, 30], max_tokens=1 + n % 3) for n in range(ADMISSIONS)]
     waiting = list(short)
 
     def next_one(token: Token) -> None:
