@@ -7,7 +7,7 @@ import asyncio
 import os
 import signal
 import sys
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from core.errors import MaclusterError, UsageError
 from core.text import clean_text
@@ -48,6 +48,12 @@ def _become_node(args: argparse.Namespace) -> NoReturn:
     os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
 
 
+def tell_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """As asyncio does, but for what anyio does when a word of the node comes just as nobody waits for it any more."""
+    if not isinstance(context.get("exception"), asyncio.InvalidStateError):
+        loop.default_exception_handler(context)
+
+
 async def _run(args: argparse.Namespace) -> int:
     """SIGTERM ends a command as Ctrl+C does, so that what it started is taken down in order."""
     task = asyncio.current_task()
@@ -58,7 +64,9 @@ async def _run(args: argparse.Namespace) -> int:
         terminated.set()
         task.cancel()
 
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGTERM, terminate)
+    loop.set_exception_handler(tell_defects)
     try:
         status: int = await args.run(args)
         return status

@@ -28,7 +28,7 @@ from core.worker.messages import Token
 from tests.support.answers import TEXT, Desk, ids_of, model, tokens
 from tests.support.tasks import tasks_of
 from tui.cli import run
-from tui.cli.main import main
+from tui.cli.main import main, tell_defects
 from tui.cli.parser import parser
 from tui.cli.run import answer, request_of
 from tui.cli.watch import Watch
@@ -375,3 +375,15 @@ def test_continue_takes_no_other_options(
         main()
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
+
+
+async def test_a_word_that_comes_as_nobody_waits_any_more_is_no_defect(caplog: pytest.LogCaptureFixture) -> None:
+    loop = asyncio.get_running_loop()
+    nobody = loop.create_future()
+    nobody.cancel()
+    loop.set_exception_handler(tell_defects)
+    loop.call_soon(nobody.set_result, None)
+    loop.call_soon(dict[str, str]().__getitem__, "a defect")
+    await asyncio.sleep(0.01)
+    assert [record.levelname for record in caplog.records] == ["ERROR"]
+    assert "KeyError" in caplog.text
