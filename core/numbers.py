@@ -5,11 +5,13 @@ Whatever decodes the words of another Mac or of a client has no number without b
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
-Size = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
+MOST: Final = (1 << 53) - 1  # every JSON reader has these whole
+Size = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
+Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since the epoch
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1e15)]  # per second

@@ -11,17 +11,17 @@ from typing import Annotated, Any, Final, NamedTuple, get_args, get_origin, get_
 
 import msgspec
 
+from core.numbers import MOST, Positive, Size
+
 PENALTY_CONTEXT: Final = 20  # as mlx-lm
 MAX_LOGPROBS: Final = 20
 
-Natural = Annotated[int, msgspec.Meta(ge=0, lt=1 << 53)]
-Positive = Annotated[int, msgspec.Meta(ge=1, lt=1 << 53)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
 Penalty = Annotated[float, msgspec.Meta(ge=-2, le=2)] | None
 Repetition = Annotated[float, msgspec.Meta(gt=0, le=10)] | None
 Logprobs = Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None
 Seed = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None
-Bias = dict[Annotated[int, msgspec.Meta(ge=-(1 << 53), lt=1 << 53)], Annotated[float, msgspec.Meta(ge=-100, le=100)]]
+Bias = dict[Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)], Annotated[float, msgspec.Meta(ge=-100, le=100)]]
 
 
 class Option(NamedTuple):
@@ -63,7 +63,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         ),
     ] = 0.0
     top_k: Annotated[
-        Natural, Option("leave out all but the N most likely; 0: off", "Top-k", "this many of the likeliest; 0: off")
+        Size, Option("leave out all but the N most likely; 0: off", "Top-k", "this many of the likeliest; 0: off")
     ] = 0
     min_p: Annotated[
         Share,

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import Final, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from core.events import Peer, Stage
 from core.models.files.cache_size import CacheSize
 from core.models.slicing.split_profile import SplitProfile
+from core.numbers import MOST
 from core.plan.cuts import Overflow
-
-MOST_BYTES: Final = (1 << 53) - 1  # no Mac has as many, and more could not be told (`core.numbers.Size`)
 
 
 class Bytes(Protocol):
@@ -54,7 +53,7 @@ class Sizes(NamedTuple):
     def kv_bytes(self, part: range) -> int:
         """Bytes of the caches of the layers in `part`."""
         caches = (self.profile or self.layout).caches
-        return min(MOST_BYTES, sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part))
+        return min(MOST, sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part))
 
     def overflow(self, owners: Sequence[Peer], output: int) -> Overflow:
         """Bytes that do not fit, from running sums, since it is asked for every pair of cuts. `owners` are in the order

@@ -8,8 +8,8 @@ import msgspec
 
 from core.errors import Problem
 from core.events import Plan, RecoveryChoice, Topology
-from core.numbers import Size
-from core.sampling_options import Natural, Option, Positive, Sampling
+from core.numbers import Positive, Size
+from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 
 MAX_WINDOW: Final = 16
@@ -79,7 +79,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
         Positive,
         Option("after N tokens (default %(default)s)", "Max tokens", "the answer ends after this many", short="max"),
     ] = DEFAULT_MAX_TOKENS
-    min_tokens: Annotated[Natural, Option("not by itself before there are N tokens")] = 0
+    min_tokens: Annotated[Size, Option("not by itself before there are N tokens")] = 0
 
     @property
     def answer_options(self) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from msgspec.structs import asdict, replace
 from core.engine.requests import Admit, Request
 from core.engine.sampling import Picked, RowSampler, pick_all
 from core.node.answers.token_log import AnswerRecord
+from core.numbers import MOST
 from core.requests import AnswerOptions, ChatRequest, Message
 from core.requests.conversations import ChatOptions
 from core.sampling_options import Sampling
@@ -41,7 +42,8 @@ def another(name: str) -> Any:
         kind.value_type if isinstance(kind, DictType) else kind.types[0] if isinstance(kind, UnionType) else kind
     )
     low = number.gt if number.ge is None else number.ge
-    value = low + 0.75 * ((low + 4 if number.le is None else number.le) - low)
+    high = low + 4 if number.le in (None, MOST) else number.le
+    value = low + 0.75 * (high - low)
     value = int(value) if isinstance(number, IntType) else value
     return {3: value} if isinstance(kind, DictType) else value
 

@@ -10,7 +10,7 @@ import msgspec
 from core.errors import Problem, ProtocolError
 from core.events import Plan, Transfer
 from core.link.frames import FrameType
-from core.numbers import Seconds, Size
+from core.numbers import MOST, Seconds, Size
 from core.requests import Duration, SpeedResult
 from core.text import clean_text
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
@@ -21,7 +21,6 @@ MAX_BROKEN: Final = 32
 MAX_MODEL_NAME: Final = 96
 MAX_MODEL_FILES: Final = 300
 PART_BYTES: Final = 48 * 1024
-MAX_PARTS: Final = 1 << 53
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -359,6 +358,6 @@ def _probe(body: bytes) -> LinkProbe:
 def _part(body: bytes) -> PartSent:
     if len(body) >= _PART.size:
         number, length = _PART.unpack_from(body)
-        if number < MAX_PARTS and length == len(body) - _PART.size <= PART_BYTES:
+        if number <= MOST and length == len(body) - _PART.size <= PART_BYTES:
             return PartSent(number=number, data=body[_PART.size :])
     raise ProtocolError(f"A part of a file of {len(body)} bytes does not hold what it says.")
