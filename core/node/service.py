@@ -102,7 +102,7 @@ class Node:
         return Counters(
             **parts.mesh.admissions,
             links_open=len(parts.mesh.contacts),
-            pairing_attempts=parts.pairing.attempts,
+            pairing_attempts=parts.pairing.comparisons,
             mdns_records=len(parts.sightings),
             mdns_evicted=parts.sightings.evicted,
             mdns_refused=parts.discovery.refused,

@@ -17,7 +17,7 @@ import pytest
 
 from core.errors import PairingError, UsageError
 from core.events import PairingChanged
-from core.node.pairing.pairing_session import offer_pairing
+from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.pairing_code import CODE_DIGITS
 from core.requests.trust import Address, Digits, PairingOffer, PairWith
 from core.settings import Home
@@ -115,8 +115,8 @@ async def test_a_window_for_one_mac_shows_no_digits_to_another(tmp_path: Path) -
 
     async def knock(who: int, port: int) -> None:
         store = RosterStore(tmp_path / f"store{who}")
-        made = PairingAttempts(tmp_path / f"made{who}")
-        await offer_pairing(HOST, port, identity=mac(who), name="mini", store=store, made=made, confirm=confirm)
+        attempts = PairingAttempts(tmp_path / f"attempts{who}")
+        await offer_pairing(HOST, port, PairingSession(mac(who), "mini", store, attempts, confirm))
 
     async with person(tmp_path, "studio", "--no-multicast") as one:
         await one.watch.client.know(Address(device_id=chosen.text_id, host=HOST, port=1))

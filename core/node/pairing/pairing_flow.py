@@ -19,7 +19,7 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
 from core.node.pairing.pairing_backoff import PairingBackoff
-from core.node.pairing.pairing_session import offer_pairing
+from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.node.peers.addresses import AddressBook
 from core.node.peers.discovery import Discovery, addresses_of
@@ -44,7 +44,7 @@ class PairingFlow:
         name: str,
         host: str,
         store: RosterStore,
-        made: PairingAttempts,
+        attempts: PairingAttempts,
         sightings: Sightings,
         discovery: Discovery,
         book: AddressBook,
@@ -54,7 +54,7 @@ class PairingFlow:
         tasks: Tasks,
     ) -> None:
         self._identity, self._name, self._host, self._store = identity, name, host, store
-        self._made = made
+        self._attempts = attempts
         self._sightings, self._discovery, self._book = sightings, discovery, book
         self._enforcement = enforcement
         self._bus, self._journal, self._tasks = bus, journal, tasks
@@ -62,7 +62,7 @@ class PairingFlow:
         self._typed: asyncio.Future[str] | None = None
         self._now = PairingChanged(state="stopped")
         self._can_be_stopped = False
-        self.attempts = 0
+        self.comparisons = 0
 
     async def open(self) -> PairingWindow:
         """Open this Mac's window for whoever comes. Raises Busy while a pairing is under way, and PairingError after as
@@ -118,7 +118,7 @@ class PairingFlow:
     def _check_free(self) -> None:
         if self._is_running:
             raise Busy("A pairing is under way on this Mac.", "Stop it first, or wait until it has ended.")
-        self._made.check()
+        self._attempts.check()
 
     async def _break_off(self) -> None:
         if self._task:
@@ -179,11 +179,11 @@ class PairingFlow:
 
     async def _try(self, place: Place, device_id: str) -> Member | None:
         """Knock at a place that was only claimed: None if nobody came to a comparison there."""
-        before = self.attempts
+        before = self.comparisons
         try:
             return await self._connect(place, device_id)
         except PairingError:
-            if self.attempts > before:
+            if self.comparisons > before:
                 raise
             return None
 
@@ -191,12 +191,7 @@ class PairingFlow:
         return await offer_pairing(
             place.host,
             place.port,
-            identity=self._identity,
-            name=self._name,
-            store=self._store,
-            made=self._made,
-            confirm=self._confirm,
-            chosen=chosen,
+            self._session(chosen),
             timeout_s=min(WINDOW_S, max(0.0, self._now.closes_at - time.time())),
         )
 
@@ -205,16 +200,10 @@ class PairingFlow:
             return await window.wait()
 
     async def _listen(self, chosen: str | None) -> PairingServer:
-        return await serve_pairing(
-            self._host,
-            0,
-            identity=self._identity,
-            name=self._name,
-            store=self._store,
-            made=self._made,
-            confirm=self._confirm,
-            chosen=chosen,
-        )
+        return await serve_pairing(self._host, 0, self._session(chosen))
+
+    def _session(self, chosen: str | None) -> PairingSession:
+        return PairingSession(self._identity, self._name, self._store, self._attempts, self._confirm, chosen)
 
     @asynccontextmanager
     async def _opened(self, window: PairingServer) -> AsyncIterator[PairingServer]:
@@ -233,7 +222,7 @@ class PairingFlow:
                 await self._discovery.announce(None)
 
     async def _confirm(self, view: PairingView) -> str:
-        self.attempts += 1
+        self.comparisons += 1
         self._typed = asyncio.get_running_loop().create_future()
         self._publish(
             state="compare",

@@ -9,7 +9,7 @@ import secrets
 import struct
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from core.errors import MaclusterError, PairingError
@@ -99,20 +99,18 @@ class PairingConnection:
         return peer.unpack(await self.read(length))
 
 
+@dataclass(frozen=True, slots=True)
 class PairingSession:
-    """What this Mac brings to a pairing. `chosen`: the device id of the Mac that the person wants, None for any."""
+    """What this Mac brings to a pairing. `confirm` shows the digits and returns those that the person typed from the
+    other screen; it is called for no other Mac than the one with device id `chosen`, where that is not None.
+    """
 
-    def __init__(
-        self,
-        identity: Identity,
-        name: str,
-        store: RosterStore,
-        made: PairingAttempts,
-        confirm: Confirm,
-        chosen: str | None = None,
-    ) -> None:
-        self.identity, self.name, self.store, self.made = identity, name, store, made
-        self.confirm, self.chosen = confirm, chosen
+    identity: Identity
+    name: str
+    store: RosterStore
+    attempts: PairingAttempts
+    confirm: Confirm
+    chosen: str | None = None
 
     def check_chosen(self, view: PairingView) -> None:
         """Before any digits are shown. Raises PairingError."""
@@ -140,7 +138,7 @@ class PairingSession:
         member = self.store.cluster().roster.member(peer.device_id)
         assert member is not None
         with suppress(PairingError):  # a full disk costs an attempt
-            self.made.ended_well()
+            self.attempts.ended_well()
         return member
 
     def _next_roster(self, step: Literal["found", "admit"], peer: Confirmed, theirs: Card) -> bytes:
@@ -200,23 +198,10 @@ class PairingSession:
         await connection.send_note(peer, _EPOCH.pack(newest.epoch))
 
 
-async def offer_pairing(
-    host: str,
-    port: int,
-    *,
-    identity: Identity,
-    name: str,
-    store: RosterStore,
-    made: PairingAttempts,
-    confirm: Confirm,
-    chosen: str | None = None,
-    timeout_s: float = WINDOW_S,
-) -> Member:
-    """Pair with the Mac that listens at `host`:`port`; the new member. `confirm` shows the digits and returns those
-    that the person typed from the other screen within `timeout_s`; it is not called for another Mac than the `chosen`
-    one. Raises PairingError or RosterError, and then nothing was kept.
+async def offer_pairing(host: str, port: int, session: PairingSession, *, timeout_s: float = WINDOW_S) -> Member:
+    """Pair with the Mac that listens at `host`:`port`, where the digits are typed within `timeout_s`; the new member.
+    Raises PairingError or RosterError, and then nothing was kept.
     """
-    session = PairingSession(identity, name, store, made, confirm, chosen)
     try:
         async with asyncio.timeout(MESSAGE_S):
             reader, writer = await asyncio.open_connection(host, port)
@@ -224,11 +209,11 @@ async def offer_pairing(
         raise PairingError(f"{host} port {port} cannot be reached for pairing.", READY) from error
     connection = PairingConnection(reader, writer)
     try:
-        offer = Offer(identity, name, secrets.token_bytes)
+        offer = Offer(session.identity, session.name, secrets.token_bytes)
         await connection.write(offer.commit)
         p3, comparison = offer.reveal(await connection.reveal())
         session.check_chosen(comparison.view)
-        made.count()  # who has P3 knows the digits
+        session.attempts.count()  # who has P3 knows the digits
         await connection.write(p3)
         return await session.finish(connection, comparison, initiator=True, timeout_s=timeout_s)
     finally:

@@ -9,11 +9,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from core.errors import MaclusterError, PairingError
-from core.node.pairing.pairing_session import Confirm, PairingConnection, PairingSession
-from core.trust.identity import Identity
+from core.node.pairing.pairing_session import PairingConnection, PairingSession
 from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, PairingAnswer, Window
-from core.trust.pairing_attempts import PairingAttempts
-from core.trust.roster import Member, RosterStore
+from core.trust.roster import Member
 
 CALLERS: Final = 8
 DISTURBED: Final = "Start again on both Macs; if it happens again, somebody on this network disturbs it."
@@ -103,9 +101,9 @@ class PairingServer:
             )
             if self._busy:
                 raise PairingError("Another Mac is being paired.")
-            self._session.made.check()
+            self._session.attempts.check()
             self._window.admit(self._clock())
-            self._session.made.count()
+            self._session.attempts.count()
         except PairingError:
             return
         self._busy = True
@@ -135,22 +133,10 @@ class PairingServer:
 
 
 async def serve_pairing(
-    host: str,
-    port: int,
-    *,
-    identity: Identity,
-    name: str,
-    store: RosterStore,
-    made: PairingAttempts,
-    confirm: Confirm,
-    chosen: str | None = None,
-    window_s: float = WINDOW_S,
-    apart_s: float = APART_S,
+    host: str, port: int, session: PairingSession, *, window_s: float = WINDOW_S, apart_s: float = APART_S
 ) -> PairingServer:
-    """Open the pairing window of this Mac: 3 attempts, `apart_s` apart, within `window_s`; only the `chosen` Mac's can
-    come to a comparison. Raises PairingError.
-    """
+    """Open the pairing window of this Mac: 3 attempts, `apart_s` apart, within `window_s`. Raises PairingError."""
     window = Window(asyncio.get_running_loop().time(), window_s=window_s, apart_s=apart_s)
-    server = PairingServer(PairingSession(identity, name, store, made, confirm, chosen), window)
+    server = PairingServer(session, window)
     await server.listen(host, port)
     return server

@@ -362,7 +362,7 @@ async def test_a_defect_while_the_digits_are_compared_is_not_hidden_by_wrong_dig
     async def typed(_: PairingView) -> str:
         return "000000"
 
-    session = PairingSession(mac(0), "mac", RosterStore(tmp_path), PairingAttempts(tmp_path / "made"), typed)
+    session = PairingSession(mac(0), "mac", RosterStore(tmp_path), PairingAttempts(tmp_path / "attempts"), typed)
     with pytest.raises(KeyError):
         await session._compare(Talk(), Wrong(), 5.0)  # type: ignore[arg-type]
 

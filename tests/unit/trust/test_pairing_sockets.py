@@ -8,7 +8,7 @@ import pytest
 
 from core.errors import PairingError
 from core.node.pairing import pairing_session
-from core.node.pairing.pairing_session import offer_pairing
+from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.trust.pairing import PairingView
 from core.trust.pairing_attempts import PairingAttempts
@@ -38,15 +38,9 @@ def stores(tmp_path: Path) -> list[RosterStore]:
 
 @contextlib.asynccontextmanager
 async def window(number: int, store: RosterStore, confirm: Any = right, **limits: Any) -> AsyncIterator[PairingServer]:
+    attempts = limits.pop("attempts", None)
     limits = {"window_s": 5.0, "apart_s": 0.0, **limits}
-    server = await serve_pairing(
-        HOST,
-        0,
-        identity=mac(number),
-        name=f"mac{number}",
-        store=store,
-        **{"made": attempts_of(store), "confirm": confirm, **limits},
-    )
+    server = await serve_pairing(HOST, 0, session(number, store, confirm, attempts), **limits)
     try:
         yield server
     finally:
@@ -59,17 +53,13 @@ def offer(
     number: int,
     store: RosterStore,
     confirm: Callable[[PairingView], Awaitable[str]] = right,
-    made: PairingAttempts | None = None,
+    attempts: PairingAttempts | None = None,
 ) -> Awaitable[Any]:
-    return offer_pairing(
-        HOST,
-        server.port,
-        identity=mac(number),
-        name=f"mac{number}",
-        store=store,
-        made=made or attempts_of(store),
-        confirm=confirm,
-    )
+    return offer_pairing(HOST, server.port, session(number, store, confirm, attempts))
+
+
+def session(number: int, store: RosterStore, confirm: Any, attempts: PairingAttempts | None = None) -> PairingSession:
+    return PairingSession(mac(number), f"mac{number}", store, attempts or attempts_of(store), confirm)
 
 
 def attempts_of(store: RosterStore) -> PairingAttempts:
@@ -172,9 +162,8 @@ async def test_a_member_who_is_no_admin_admits_nobody(stores: list[RosterStore])
 
 
 async def test_nobody_listens(stores: list[RosterStore]) -> None:
-    made = attempts_of(stores[0])
     with pytest.raises(PairingError, match="cannot be reached"):
-        await offer_pairing(HOST, 1, identity=mac(0), name="x", store=stores[0], made=made, confirm=right)
+        await offer_pairing(HOST, 1, session(0, stores[0], right))
 
 
 async def test_the_window_closes_by_itself(stores: list[RosterStore]) -> None:
@@ -233,8 +222,8 @@ async def test_an_attacker_cannot_look_at_more_digits_than_there_are_attempts(st
 async def test_neither_new_windows_nor_new_knocks_nor_a_restart_give_more_looks(
     stores: list[RosterStore], tmp_path: Path, restarts: bool
 ) -> None:
-    path, looks = tmp_path / "made.json", 0
-    made = PairingAttempts(path)
+    path, looks = tmp_path / "attempts.json", 0
+    attempts = PairingAttempts(path)
 
     async def look(_: PairingView) -> str:
         nonlocal looks
@@ -242,11 +231,13 @@ async def test_neither_new_windows_nor_new_knocks_nor_a_restart_give_more_looks(
         return "000000"
 
     for turn in range(7):
-        made = PairingAttempts(path) if restarts else made
+        attempts = PairingAttempts(path) if restarts else attempts
         knocks = bool(turn % 2)
-        async with window(1, stores[1], never if knocks else look, **({} if knocks else {"made": made})) as server:
+        async with window(
+            1, stores[1], never if knocks else look, **({} if knocks else {"attempts": attempts})
+        ) as server:
             with contextlib.suppress(PairingError):
-                await offer(server, 0, stores[0], look if knocks else wrong, made if knocks else None)
+                await offer(server, 0, stores[0], look if knocks else wrong, attempts if knocks else None)
     assert looks == 3
 
 
