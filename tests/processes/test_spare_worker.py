@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -18,8 +20,8 @@ from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
-from core.node.ring import supervisor
 from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
+from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.worker.messages import Load, Loaded, Report
 from tests.support.cluster import Make
 from tests.support.tasks import tasks_of
@@ -59,8 +61,8 @@ class OneMac:
 
 @pytest.fixture
 async def mac(made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[OneMac]:
-    monkeypatch.setattr(supervisor, "SPARE_REST_S", 0.0)
-    monkeypatch.setattr(supervisor, "SPARE_BACK_OFF_S", (0.0,))
+    monkeypatch.setattr("core.node.ring.supervisor.SPARE_REST_S", 0.0)
+    monkeypatch.setattr("core.node.ring.supervisor.SPARE_BACK_OFF_S", (0.0,))
     mac = OneMac(tmp_path, made("llama"))
     mac.keeper.start()
     try:
@@ -103,3 +105,28 @@ async def test_a_spare_worker_that_ends_disturbs_nobody_and_is_replaced(mac: One
     assert mac.worker.has_model
     assert mac.ends == []
     assert "The spare worker ended." in mac.log.read_text()
+
+
+async def test_a_spare_worker_that_is_not_needed_any_more_when_it_has_started_is_ended(
+    mac: OneMac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate, starts = asyncio.Event(), list[WorkerProcess]()
+
+    async def slow(*given: Any) -> WorkerProcess:
+        worker = await start_worker(*given)
+        starts.append(worker)
+        if worker is starts[0]:
+            await gate.wait()
+        return worker
+
+    await mac.keeper.ready()
+    monkeypatch.setattr("core.node.ring.supervisor.start_worker", slow)
+    await mac.load()
+    await until(lambda: len(starts) == 1)
+    os.kill(mac.worker.pid or 0, signal.SIGKILL)
+    await until(lambda: len(starts) == 2)
+    await mac.keeper.ready()
+    gate.set()
+    await starts[0].wait()
+    assert (mac.worker.pid, mac.worker.spare_pid, mac.worker.has_model) == (starts[1].pid, None, False)
+    assert [child.pid for child in psutil.Process().children()] == [starts[1].pid]

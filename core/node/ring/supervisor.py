@@ -92,7 +92,7 @@ class Supervisor:
     async def replace(self) -> None:
         """End the worker, its layers and its links with it; an empty one takes its place: how a model is unloaded."""
         process, self._process = self._process, None
-        self._worker.pid = None
+        self._worker.pid, self._worker.has_model = None, False
         self._up.clear()
         if process:
             await process.end()
@@ -100,7 +100,7 @@ class Supervisor:
     async def stop(self) -> None:
         """End the worker, and the one beside it, for good."""
         self._wanted = False
-        spare, self._spare = self._spare, None
+        spare = self._take_spare()
         await self.replace()
         if spare:
             await spare.end()
@@ -123,18 +123,21 @@ class Supervisor:
                 await asyncio.sleep(wait_s)
 
     async def _run_one(self) -> int:
-        process, self._spare = self._spare or await self._started(), None
+        process = self._take_spare() or await self._started()
         self._process = process
-        self._worker.pid, self._worker.step, self._worker.has_model = process.pid, 0, False
-        self._worker.spare_pid = None
+        self._worker.pid, self._worker.step = process.pid, 0
         if not self._wanted:
             process.kill()  # `stop` came while this process was being started
         if process.listening:
             self._take(process, process.listening)
         code = await process.wait()
         self._up.clear()
-        self._worker.pid = None
+        self._worker.pid, self._worker.has_model = None, False
         return code
+
+    def _take_spare(self) -> WorkerProcess | None:
+        spare, self._spare, self._worker.spare_pid = self._spare, None, None
+        return spare
 
     async def _started(self) -> WorkerProcess:
         return await start_worker(self._identity, self._host, self._take, self._journal, self._tasks)
@@ -177,8 +180,8 @@ class Supervisor:
                 continue
             back_off.started(clock())
             spare = await self._started()
-            if not self._wanted:
-                spare.kill()
-                return
+            if not (self._wanted and self._worker.has_model):  # it is not needed any more
+                await spare.end()
+                continue
             self._spare, self._worker.spare_pid = spare, spare.pid
             spare.on_end(partial(ended, spare))

@@ -63,7 +63,8 @@ class WorkerProcess:
             return
         self._pipe.close()
         try:
-            await asyncio.wait_for(self._process.wait(), STOP_S)
+            async with asyncio.timeout(STOP_S):
+                await self._process.wait()
         except TimeoutError:
             self.kill()
             await self._process.wait()
