@@ -15,6 +15,7 @@ from tui.app import MaclusterApp
 from tui.cli.demo import DEMO_MODEL
 from tui.client import NodeClient
 from tui.screens.sessions import SessionsScreen
+from tui.widgets.session_list import SessionList
 
 WAIT_S = 120.0
 
@@ -58,6 +59,7 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int]
             await sees(pilot, "Keep this conversation")
             await pilot.press(*"first", "enter")
             await sees(pilot, "first", "macluster-demo", "1 conversation", "MB")
+            await until(pilot, lambda: isinstance(app.focused, SessionList))  # which was hidden while there was none
             kept = next(demo.home.sessions.iterdir())
             (kept.parent / kept.name.replace("first", "bad")).write_bytes(kept.read_bytes()[:-9])
             app.pop_screen()

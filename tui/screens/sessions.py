@@ -204,6 +204,8 @@ class SessionsScreen(SizedScreen):
         self._head.draw(head_content(self._box.scrollable_content_region.width))
         self.list.show(found or ())
         self._line.draw(self._line_content())
+        if self.list.display and self.focused is None:
+            self.list.focus()
 
     def _line_content(self) -> Content:
         if self._under_way:

@@ -42,6 +42,18 @@ class Keeper(StillNode):
         return self.kept[wanted.name]
 
 
+class LateKeeper(Keeper):
+    """It tells late what it keeps."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tells = asyncio.Event()
+
+    async def sessions(self) -> list[SavedSession]:
+        await self.tells.wait()
+        return await super().sessions()
+
+
 class SlowKeeper(Keeper):
     """It takes as long as nobody stops it, and then a while."""
 
@@ -75,6 +87,15 @@ async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
             return
         await pilot.pause(0.01)
     pytest.fail("It did not come to that.")
+
+
+async def test_a_list_that_is_told_late_has_the_cursor_too() -> None:
+    async with opened(LateKeeper()) as (app, pilot, keeper):
+        app.action_open("sessions")
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and not app.screen.list.display)
+        await until(pilot, lambda: app.focused is None)
+        keeper.tells.set()
+        await until(pilot, lambda: isinstance(app.screen, SessionsScreen) and app.focused is app.screen.list)
 
 
 async def test_a_conversation_is_kept_and_taken_up() -> None:
