@@ -40,17 +40,17 @@ def main() -> None:
 
 def _become_node(args: argparse.Namespace) -> NoReturn:
     """This process goes on as the node, so that a process list shows it as `python -m core.node`."""
-    from tui.control.preferences import config_file, memory_in, read
-
-    preferences = read(config_file(), memory_in(args.home.expanduser()))
-    options = [*launch.node_options(preferences), *sys.argv[sys.argv.index("node") + 1 :]]
+    options = [*launch.node_options(launch.preferences_of(args)), *sys.argv[sys.argv.index("node") + 1 :]]
     os.environ["PYTHONSAFEPATH"] = "1"
     os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
 
 
 def tell_defects(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """As asyncio does, but for what anyio does when a word of the node comes just as nobody waits for it any more."""
-    if not isinstance(context.get("exception"), asyncio.InvalidStateError):
+    """As asyncio does, but for what anyio does when a word of the node comes just as nobody waits for it any more: it
+    has the loop set a future (`add_reader`) that was cancelled at the same moment.
+    """
+    is_anyio = context["message"].startswith("Exception in callback Future.set_result(")
+    if not (is_anyio and isinstance(context.get("exception"), asyncio.InvalidStateError)):
         loop.default_exception_handler(context)
 
 
