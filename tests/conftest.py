@@ -80,6 +80,17 @@ def our_children() -> list[str]:
 
 
 @pytest.fixture(scope="session", autouse=True)
+def own_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Not the file of whoever runs the tests; and no spare workers, but where a test is about them."""
+    folder = tmp_path_factory.mktemp("config")
+    (folder / "macluster").mkdir()
+    (folder / "macluster" / "config.toml").write_text("[node]\nspare_worker = false\n")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CONFIG_HOME", str(folder))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """After the last test no node and no worker runs."""
     yield

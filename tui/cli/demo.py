@@ -221,6 +221,7 @@ async def demo(args: argparse.Namespace) -> int:
         model=args.model,
         load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
         multicast=not args.no_multicast,
+        has_spare=preferences_of(args).spare_worker,
     )
     check(config.load)
     headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())
