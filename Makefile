@@ -2,6 +2,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test fast search fuzz chaos lint screenshots clean
 
