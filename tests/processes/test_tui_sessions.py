@@ -38,6 +38,14 @@ async def sees(pilot: Pilot[None], *words: str) -> None:
     await until(pilot, lambda: all(word in text_of(app) for word in words))
 
 
+async def lists(pilot: Pilot[None], app: MaclusterApp, *words: str) -> SessionList:
+    """The list of conversations, once it shows `words` and takes keys."""
+    await sees(pilot, *words)
+    await until(pilot, lambda: isinstance(app.focused, SessionList))
+    assert isinstance(app.screen, SessionsScreen)
+    return app.screen.list
+
+
 @pytest.mark.parametrize("size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")])
 async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int], tmp_path: Path) -> None:
     async with running_demo(DEMO_MODEL, (4, 2)) as demo, NodeClient(demo.home) as client:
@@ -58,25 +66,20 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int]
             await pilot.press("s")
             await sees(pilot, "Keep this conversation")
             await pilot.press(*"first", "enter")
-            await sees(pilot, "first", "macluster-demo", "1 conversation", "MB")
-            await until(pilot, lambda: isinstance(app.focused, SessionList))  # which was hidden while there was none
+            await lists(pilot, app, "first", "macluster-demo", "1 conversation", "MB")
             kept = next(demo.home.sessions.iterdir())
             (kept.parent / kept.name.replace("first", "bad")).write_bytes(kept.read_bytes()[:-9])
             app.pop_screen()
             app.action_new_chat()
             await until(pilot, lambda: not app.state.turns)
             app.action_open("sessions")
-            await sees(pilot, "2 conversations", "● first", "✗ bad")
-            assert isinstance(app.screen, SessionsScreen)
-            rows = app.screen.list
+            rows = await lists(pilot, app, "2 conversations", "● first", "✗ bad")
             rows.highlighted = next(n for n in range(2) if rows._items[n].name == "first")
             await pilot.press("enter")
             await until(pilot, lambda: bool(app.state.turns) and app.state.turns[-1].text == said)
             await until(pilot, lambda: len(app.screen_stack) == 1)
             app.action_open("sessions")
-            await sees(pilot, "● first")
-            assert isinstance(app.screen, SessionsScreen)
-            rows = app.screen.list
+            rows = await lists(pilot, app, "● first")
             rows.highlighted = next(n for n in range(2) if rows._items[n].name == "first")
             await pilot.press("x")
             await sees(pilot, "Delete first?", "Keep it")

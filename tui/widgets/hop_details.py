@@ -206,9 +206,10 @@ def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Con
     lines = [
         Content.assemble(
             "Speed test  ",
-            (f"{duration(found.rtt_s)} there and back", "bold"),
-            f" (least {duration(found.rtt_min_s)}) · ",
             (f"{found.bytes_per_s / 1e6:.0f} MB/s", "bold"),
+            " · ",
+            (f"{duration(found.rtt_s)} there and back", "bold"),
+            f" (least {duration(found.rtt_min_s)})",
         ),
         Content.styled(
             f"{found.frames} sealed messages in {duration(found.seconds)}, each {loaded} there and back", DIM

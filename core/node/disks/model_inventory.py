@@ -14,7 +14,7 @@ from core.node.base.messages import MAX_BROKEN, MAX_HELD, MAX_MODEL_NAME, AnyMes
 from core.node.disks.local_models import LocalModels
 
 LOOK_S = 5.0
-ASK_S = 5.0
+ASK_S = 30.0  # new files are examined first, on a Mac that may be busy
 
 
 class Links(Protocol):
