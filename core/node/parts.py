@@ -17,6 +17,7 @@ from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
+from core.node.answers.tokenizer_process import start_tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
@@ -165,7 +166,14 @@ class Parts:
 
         # answers and their recovery
         self.answers = answers = Answers(
-            leader, supervisor, bus, journal, tasks, home.tokens, identity.secret("token log")
+            leader,
+            supervisor,
+            bus,
+            journal,
+            tasks,
+            home.tokens,
+            identity.secret("token log"),
+            partial(start_tokenizer, tasks=tasks),
         )
         self.sessions = sessions = SavedSessions(
             leader, supervisor, answers, journal, home.sessions, identity.secret("session")

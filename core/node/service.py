@@ -79,6 +79,7 @@ class Node:
         await parts.discovery.stop()
         await parts.mesh.stop("Its node was ended.")
         await parts.supervisor.stop()
+        await parts.answers.close()
         await parts.local_api.stop()
         self._config.home.socket.unlink(missing_ok=True)
         await parts.tasks.stop()

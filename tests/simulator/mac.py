@@ -43,7 +43,7 @@ from tests.simulator.loop import Process
 from tests.simulator.mesh import Mesh
 from tests.simulator.network import Network
 from tests.simulator.program import Program
-from tests.simulator.stand_ins import Models, Rosters
+from tests.simulator.stand_ins import Models, Rosters, read_tokenizer
 from tests.simulator.worker import Worker
 
 
@@ -114,7 +114,9 @@ class Node:
         planning = Planning(models, models, models, peers, leader, throughput, assessment)
 
         # answers and their recovery
-        self.answers = answers = Answers(leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"")
+        self.answers = answers = Answers(
+            leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"", read_tokenizer
+        )
         sessions = SavedSessions(leader, supervisor, answers, journal, NOWHERE, b"")
         self.recovery = recovery = RecoveryDriver(
             planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks

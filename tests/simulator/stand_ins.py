@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final
 
 from core.events import Plan
 from core.models.files.cache_size import CacheSize
 from core.models.files.catalog import ModelEntry
+from core.models.text.text_messages import Decoded
 from core.requests import Message
 from core.settings import GB
 from core.trust.roster import Roster, RosterStore
@@ -18,6 +20,7 @@ from tests.simulator.keys import NOWHERE
 LAYERS: Final = 4
 LAYER_BYTES: Final = {"large": GB, "small": GB // 2}
 EOS = frozenset({21, 37})
+TEXT_S: Final = 0.002  # longer than a step may take: several tokens are on their way
 
 
 class Layout:
@@ -70,16 +73,39 @@ def entry(model: str) -> ModelEntry:
     )
 
 
-class Tokens:
+class Stream:
+    """Tokens to text, a little later."""
+
+    def add(self, token: int, then: Callable[[Decoded], None]) -> None:
+        asyncio.get_running_loop().call_later(TEXT_S, then, Decoded(text=f"{token} "))
+
+    async def add_all(self, tokens: Sequence[int]) -> Decoded:
+        await asyncio.sleep(TEXT_S)
+        return Decoded(text="".join(f"{token} " for token in tokens))
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+
+class Tokenizer:
     """A tokenizer whose text is the numbers of its tokens."""
 
     eos = EOS
+    is_over = False
 
-    def encode(self, messages: tuple[Message, ...], raw: bool) -> list[int]:
+    async def encode(self, messages: Sequence[Message], raw: bool) -> list[int]:
         return [int(word) for word in messages[-1].content.split()]
 
-    def stream(self) -> Any:
-        return SimpleNamespace(add=lambda token: f"{token} ", finish=lambda: "")
+    def stream(self, name: str) -> Stream:
+        return Stream()
+
+    async def end(self) -> None:
+        """There is nothing to end."""
+
+
+async def read_tokenizer(directory: Path) -> Any:
+    """The only one there is."""
+    return Tokenizer()
 
 
 class Rosters(RosterStore):

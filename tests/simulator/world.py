@@ -28,7 +28,6 @@ from tests.simulator.loop import PROCESS, Loop
 from tests.simulator.mac import Mac, Node
 from tests.simulator.network import Network
 from tests.simulator.program import Program
-from tests.simulator.stand_ins import Tokens
 
 
 class World:
@@ -116,7 +115,6 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(answers, "unfinished", disk.unfinished)
         patch.setattr(answers, "old_logs", disk.old_logs)
         patch.setattr(answers, "forget_shared", disk.forget_shared)
-        patch.setattr(answers, "_read_tokenizer", lambda directory: Tokens())
         patch.setattr(answer_record, "secrets", dice)
         for module in (
             identity,

@@ -44,6 +44,7 @@ from core.worker.messages import (
 )
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
+from tests.support.tokenizers import read_here
 
 SECRET = b"s" * 32
 ROWS = 2
@@ -85,7 +86,7 @@ class Desk:
         tasks = tasks_of(journal)
         worker, faults, signals = OwnWorker(), KnownFaults(), Signals()
         self.leader = PlanLeader(mac_id(0), None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
-        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET)  # type: ignore[arg-type]
+        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, read_here)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> Desk:

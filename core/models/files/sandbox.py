@@ -55,12 +55,10 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
 
     Setting `stop` from another thread ends the child at once. Raises BadModel at the first limit that is hit.
     """
-    # -P: a file in the current folder must not pass for a library
-    command = [sys.executable, "-P", "-m", job.module, *job.arguments]
-    kept = {name: os.environ[name] for name in _KEPT if name in os.environ} | {_PARENT: str(os.getpid())}
+    command = command_of(job.module, *job.arguments)
     deadline = time.monotonic() + job.seconds
     with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={**kept, **_OFFLINE}
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
     ) as child:
         try:
             answer = _exchange(child, job, request, deadline, stop or threading.Event())
@@ -74,9 +72,25 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
     return status, answer
 
 
+def command_of(module: str, *arguments: str) -> list[str]:
+    """The command that runs a module of ours; a file in the current folder must not pass for a library."""
+    return [sys.executable, "-P", "-m", module, *arguments]
+
+
+def environment() -> dict[str, str]:
+    """All that a child finds in its environment: nothing of the person's."""
+    kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
+    return {**kept, _PARENT: str(os.getpid()), **_OFFLINE}
+
+
 def confine(seconds: int) -> None:
     """The child's own side: it ends with its parent, and after `seconds` of processor time whatever else happens."""
     resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))
+    end_with_parent()
+
+
+def end_with_parent() -> None:
+    """The child's own side: nobody would end it any more where its parent is gone. Its memory is written nowhere."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     threading.Thread(target=_end_with, args=(int(os.environ.get(_PARENT, os.getppid())),), daemon=True).start()
 

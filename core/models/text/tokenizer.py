@@ -1,10 +1,11 @@
 """Text to token ids and back, with the model's own tokenizer and chat template.
 
-It imports transformers, which takes seconds: import it in a thread.
+It is used in a process of its own (`python -m core.models.text`), for a tokenizer is a program from a model file.
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -34,10 +35,12 @@ class TextStream:
         self._detokenizer.add_token(token)
         return str(self._detokenizer.last_segment)
 
-    def finish(self) -> str:
-        """What was still held back."""
-        self._detokenizer.finalize()
-        return str(self._detokenizer.last_segment)
+    @property
+    def held(self) -> str:
+        """What is held back, and comes last if no more tokens come."""
+        detokenizer = copy.copy(self._detokenizer)
+        detokenizer.finalize()
+        return str(detokenizer.last_segment)
 
 
 class Tokens:

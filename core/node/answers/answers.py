@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
@@ -14,6 +14,7 @@ from core.errors import (
     Busy,
     CachesLost,
     LinkLost,
+    MaclusterError,
     NoAnswer,
     NodeError,
     NotLoaded,
@@ -22,10 +23,12 @@ from core.errors import (
     SealError,
 )
 from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
+from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
+from core.node.answers.tokenizer_process import TokenizerProcess
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
@@ -36,9 +39,6 @@ from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.trust.sealed import forget
 from core.worker.messages import AnswerDone, Cancel, Prefilled, Token
-
-if TYPE_CHECKING:
-    from core.models.text.tokenizer import Tokens
 
 LOOK_S: Final = 0.1
 SYNC_S: Final = 1.0
@@ -61,6 +61,7 @@ class Answers:
         tasks: Tasks,
         folder: Path,
         secret: bytes,
+        start_tokenizer: Callable[[Path], Awaitable[TokenizerProcess]],
     ) -> None:
         self._leader = leader
         self._supervisor = supervisor
@@ -68,7 +69,10 @@ class Answers:
         self._journal, self._tasks = journal, tasks
         self._folder = folder
         self._secret = secret
-        self._tokens: asyncio.Future[Tokens] | None = None
+        self._start_tokenizer = start_tokenizer
+        self._directory = Path()
+        self._reading: asyncio.Future[TokenizerProcess] | None = None
+        self._endings: set[asyncio.Task[None]] = set()
         self._encoding = asyncio.Lock()
         self._old_logs = asyncio.Lock()
         self._running: dict[str, RunningAnswer] = {}
@@ -83,8 +87,27 @@ class Answers:
 
     async def use(self, directory: Path) -> None:
         """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
-        self._tokens = asyncio.ensure_future(asyncio.to_thread(_read_tokenizer, directory))
-        await asyncio.shield(self._tokens)
+        self._directory = directory
+        await asyncio.shield(self._read_tokenizer())
+
+    def _read_tokenizer(self) -> asyncio.Future[TokenizerProcess]:
+        self._let_go()
+        self._reading = asyncio.ensure_future(self._start_tokenizer(self._directory))
+        return self._reading
+
+    def _let_go(self) -> None:
+        """End the tokenizer that is read, or is being read."""
+        reading, self._reading = self._reading, None
+        if reading:
+            ending = asyncio.ensure_future(_end(reading))
+            self._endings.add(ending)
+            ending.add_done_callback(self._endings.discard)
+
+    async def close(self) -> None:
+        """Until no process of a tokenizer is left; all answers have ended."""
+        self._let_go()
+        if self._endings:
+            await asyncio.wait(self._endings)
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
         """Hand a request to the worker, as soon as the ring is proved and stands.
@@ -95,14 +118,14 @@ class Answers:
         tokens = await asyncio.shield(reading)
         async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
             self._check(plan, reading)
-            prompt = await asyncio.to_thread(tokens.encode, request.messages, request.raw)
+            prompt = await tokens.encode(request.messages, request.raw)
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
         record = record_of(request, prompt, tokens.eos, plan)
         try:
             log = TokenLog(self._folder, self._secret, record)
         except OSError as error:
             raise _unwritable(error) from error
-        accepted = self._begin(RunningAnswer(record, log, tokens.stream()))
+        accepted = self._begin(RunningAnswer(record, log, tokens.stream(record.request_id)))
         try:
             await self._forget_old()
         except SealError as error:
@@ -124,15 +147,23 @@ class Answers:
             tokens = await asyncio.shield(reading)
             plan = self._check(plan, reading)
             record = going_on(written, plan)
-            old = (written.tokens, written.text)
+            stream = tokens.stream(record.request_id)
+            decoded = await stream.add_all([token for token in written.tokens if token not in record.eos])
             try:
+                self._check(plan, reading)
+                old = (written.tokens, written.text)
                 log = await asyncio.to_thread(TokenLog.going_on, self._folder, self._secret, record, *old)
             except OSError as error:
+                stream.end()
                 raise _unwritable(error) from error
+            except BaseException:
+                stream.end()
+                raise
+            running = RunningAnswer(record, log, stream, written.tokens, decoded, written.text)
             try:
-                running = await asyncio.to_thread(RunningAnswer, record, log, tokens.stream(), *old)
                 self._check(plan, reading)
             except BaseException:
+                running.rest()
                 log.close()
                 raise
             return self._begin(running)
@@ -152,7 +183,7 @@ class Answers:
         if plan is None or not self._leader.ready:
             return
         macs = frozenset(stage.device_id for stage in plan.stages)
-        for running in [one for one in self._running.values() if not one.is_handed_over]:
+        for running in [one for one in self._running.values() if not (one.is_handed_over or one.end)]:
             try:
                 running.join(macs)
             except OSError as error:
@@ -182,15 +213,16 @@ class Answers:
                 await asyncio.to_thread(forget, self._folder / f"{one.record.request_id}.mct")
         return [one for one in ended if one.record.keep]
 
-    def _loaded(self) -> tuple[Plan, asyncio.Future[Tokens]]:
-        plan, reading, recovery = self._leader.plan, self._tokens, self._bus.now.recovery
+    def _loaded(self) -> tuple[Plan, asyncio.Future[TokenizerProcess]]:
+        plan, reading, recovery = self._leader.plan, self._reading, self._bus.now.recovery
         if plan and reading:
-            return plan, reading
+            has_ended = reading.done() and (reading.exception() or reading.result().is_over)
+            return plan, self._read_tokenizer() if has_ended else reading
         if recovery:
             raise NotLoaded(recovery.text, recovery.fix or "Ask again when that is over.")
         raise NotLoaded("No model is loaded.")
 
-    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokens]]:
+    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[TokenizerProcess]]:
         load = f"Load it: `macluster load {record.model}`."
         if self._leader.plan is None and self._bus.now.recovery is None:
             raise NotLoaded(f"{record.model}, which began that answer, is not loaded.", load)
@@ -199,7 +231,7 @@ class Answers:
             raise NotLoaded(f"{record.model} began that answer, and {plan.model} is loaded.", load)
         return plan, reading
 
-    def _check(self, plan: Plan, reading: asyncio.Future[Tokens]) -> Plan:
+    def _check(self, plan: Plan, reading: asyncio.Future[TokenizerProcess]) -> Plan:
         """The plan of now, which may be another one of the same model."""
         now, same = self._loaded()
         if now.fingerprint != plan.fingerprint or same is not reading:
@@ -233,28 +265,36 @@ class Answers:
             case Prefilled(done=done, total=total):
                 task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
                 self._bus.publish(task)
-            case Token(index=index):
-                if index == len(running.tokens):
-                    self._write(running, report)
+            case Token():
+                if running.is_next(report):
+                    self._leader.served()
+                    running.read(report, self._write)
             case AnswerDone(problem=Problem(kind=kind)) if kind in LOSSES and running.losses < MAX_LOSSES:
                 running.losses += 1
                 running.is_handed_over = False
                 self.send()
             case AnswerDone():
-                text = running.rest()
-                reason = "stop" if running.stopped and report.finish_reason == "length" else report.finish_reason
-                self._finish(running, running.figures(msgspec.structs.replace(report, finish_reason=reason)), text)
+                running.end = report
+                self._end_if_read(running)
 
     def counted(self, batch: Batch) -> None:
         """The head's worker says how far it is with all of them."""
         if self._leader.ready:
             self._bus.publish(batch_now(batch, self._running))
 
-    def _write(self, running: RunningAnswer, report: Token) -> None:
+    def _end_if_read(self, running: RunningAnswer) -> None:
+        if running.end and not running.unread:
+            text, done = running.rest(), running.end
+            reason = "stop" if running.stopped and done.finish_reason == "length" else done.finish_reason
+            self._finish(running, running.figures(msgspec.structs.replace(done, finish_reason=reason)), text)
+
+    def _write(self, running: RunningAnswer, report: Token, decoded: Decoded | Refused) -> None:
         """A token that cannot be written is not shown: it ends the answer, as a stop text does."""
-        self._leader.served()
+        if isinstance(decoded, Refused):
+            self._break_off(running, running.so_far("error", decoded.problem))
+            return
         try:
-            text = running.write(report.token)
+            text = running.write(report.token, decoded)
         except OSError as error:
             self._break_off(running, running.so_far("error", _unwritable(error).problem))
             return
@@ -272,6 +312,8 @@ class Answers:
         )
         if running.stopped:
             self._break_off(running, running.so_far("stop"))
+        else:
+            self._end_if_read(running)
 
     async def _sync_logs(self) -> None:
         await asyncio.sleep(SYNC_S)
@@ -290,7 +332,7 @@ class Answers:
 
     def stop_all(self, problem: Problem) -> None:
         """The plan is given up: every answer ends here, with what it has, and its tokenizer is not used again."""
-        self._tokens = None
+        self._let_go()
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest())
         self.conversation = None
@@ -350,8 +392,6 @@ def _unwritable(error: OSError) -> NodeError:
     return NodeError(what, "Free space on this Mac's disk, then ask again.")
 
 
-def _read_tokenizer(directory: Path) -> Tokens:
-    """mlx-lm takes a second to import, so it is imported here, in the thread, when the first model is loaded."""
-    from core.models.text.tokenizer import Tokens
-
-    return Tokens.load(directory)
+async def _end(reading: asyncio.Future[TokenizerProcess]) -> None:
+    with contextlib.suppress(MaclusterError):  # whoever waited for it was told
+        await (await reading).end()

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
 from time import monotonic
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import msgspec
 
@@ -13,19 +15,11 @@ from core.engine.requests import Request
 from core.engine.stops import StopTexts
 from core.errors import Problem
 from core.events import FinishReason
+from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.token_log import AnswerRecord, TokenLog
+from core.node.answers.tokenizer_process import TextStream
 from core.requests import Message
-from core.worker.messages import AnswerDone
-
-
-class TextSource(Protocol):
-    """Tokens in, text out as soon as whole characters are there, as `core.models.text.tokenizer.TextStream`."""
-
-    def add(self, token: int) -> str:
-        """The text that `token` completes; may be empty."""
-
-    def finish(self) -> str:
-        """What was still held back."""
+from core.worker.messages import AnswerDone, Token
 
 
 class EndedConversation(NamedTuple):
@@ -36,13 +30,20 @@ class EndedConversation(NamedTuple):
 
 
 class RunningAnswer:
-    """It outlives the workers that write it: handed over again, it goes on behind `tokens`. `written` tokens were there
-    before, of which the text `shown` was shown. `losses`: how often a worker lost it since its last token. `stopped`:
-    a stop text has ended it.
+    """It outlives the workers that write it: handed over again, it goes on behind `tokens` and `unread`, which are
+    still being turned into text and do not count before. `written` tokens were there at its begin, which say `decoded`,
+    of which the text `shown` was shown. `losses`: how often a worker lost it since its last token. `stopped`: a stop
+    text has ended it. `end`: what a worker told of its end, which waits for the unread tokens.
     """
 
     def __init__(
-        self, record: AnswerRecord, log: TokenLog, stream: TextSource, written: Sequence[int] = (), shown: str = ""
+        self,
+        record: AnswerRecord,
+        log: TokenLog,
+        stream: TextStream,
+        written: Sequence[int] = (),
+        decoded: Decoded = Decoded(),  # noqa: B008 - it is frozen
+        shown: str = "",
     ) -> None:
         self.record, self.log = record, log
         self.tokens = list(written)
@@ -54,10 +55,13 @@ class RunningAnswer:
         self._before = len(self.tokens)
         self._asked_at = self._last_at = monotonic()
         self._first_at: float | None = None
+        self.unread: deque[Token] = deque()
+        self.end: AnswerDone | None = None
         self._stream = stream
         self._stops = StopTexts(record.stop)
         self._shown = shown
-        self._ready = "".join(self._read(token) for token in self.tokens)[len(shown) :]
+        text, self.stopped = self._stops.feed(decoded.text)
+        self._ready, self._held = text[len(shown) :], decoded.held
 
     @property
     def request_id(self) -> str:
@@ -72,7 +76,7 @@ class RunningAnswer:
             request_id=self.request_id,
             tokens=self.record.prompt,
             eos=self.record.eos,
-            written=list(self.tokens),
+            written=[*self.tokens, *(token.token for token in self.unread)],
             **self.record.answer_options,
         )
 
@@ -82,14 +86,37 @@ class RunningAnswer:
             self.log.join(sorted(more))
             self.macs |= more
 
-    def write(self, token: int) -> str:
+    def is_next(self, token: Token) -> bool:
+        """Whether it follows all that a worker told before."""
+        return token.index == len(self.tokens) + len(self.unread)
+
+    def read(self, token: Token, then: Callable[[RunningAnswer, Token, Decoded | Refused], None]) -> None:
+        """Have the next token turned into text. `then` is called with what it says, in the order of the tokens."""
+        if not self.unread and token.token in self.record.eos:
+            then(self, token, Decoded(held=self._held))
+            return
+        self.unread.append(token)
+        if token.token not in self.record.eos:
+            self._stream.add(token.token, partial(self._take, then))
+
+    def _take(
+        self, then: Callable[[RunningAnswer, Token, Decoded | Refused], None], decoded: Decoded | Refused
+    ) -> None:
+        if not self.unread:
+            return  # it was broken off
+        then(self, self.unread.popleft(), decoded)
+        while self.unread and self.unread[0].token in self.record.eos:
+            then(self, self.unread.popleft(), Decoded(held=self._held))
+
+    def write(self, token: int, decoded: Decoded) -> str:
         """Commit the next token; the text that it lets show. Raises OSError: then it does not count."""
         self.log.append(token)
         self.tokens.append(token)
         self.losses = 0
         self._last_at = monotonic()
         self._first_at = self._first_at or self._last_at
-        self._ready += self._read(token)
+        text, self.stopped = self._stops.feed(decoded.text)
+        self._ready, self._held = self._ready + text, decoded.held
         text = ""
         with contextlib.suppress(OSError):  # what is not written is not shown: it comes with the end
             self.log.say(self._ready)
@@ -98,8 +125,10 @@ class RunningAnswer:
         return text
 
     def rest(self) -> str:
-        """The text that was held back until the end."""
-        text, self.stopped = self._stops.feed(self._stream.finish())
+        """The text that was held back until the end, where no more tokens count."""
+        self.unread.clear()
+        self._stream.end()
+        text, self.stopped = self._stops.feed(self._held)
         return self._ready + text + self._stops.flush()
 
     def so_far(self, reason: FinishReason, problem: Problem | None = None) -> AnswerDone:
@@ -130,7 +159,3 @@ class RunningAnswer:
         """All that was said when it ended; `rest` is the text that was held back until then."""
         answer = Message(role="assistant", content=self._shown + rest)
         return EndedConversation([*self.record.prompt, *self.tokens], (*self.record.messages, answer))
-
-    def _read(self, token: int) -> str:
-        text, self.stopped = self._stops.feed("" if token in self.record.eos else self._stream.add(token))
-        return text

@@ -121,4 +121,4 @@ def test_loops_are_found() -> None:
 
 def _text(tokens: Tokens, ids: list[int]) -> str:
     stream = tokens.stream()
-    return "".join([*(stream.add(i) for i in ids), stream.finish()])
+    return "".join([*(stream.add(i) for i in ids), stream.held])

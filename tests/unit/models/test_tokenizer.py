@@ -76,9 +76,9 @@ def test_a_stream_gives_back_the_text(tokens: Tokens) -> None:
     ids = tokens.encode([Message(role="user", content=text)], raw=True)
     stream = tokens.stream()
     parts = [stream.add(token) for token in ids]
-    assert "".join(parts) + stream.finish() == text
+    assert "".join(parts) + stream.held == text
     assert all("\ufffd" not in part for part in parts)
-    assert tokens.stream().finish() == ""
+    assert tokens.stream().held == ""
 
 
 def test_a_missing_or_broken_tokenizer_is_named(directory: Path, tmp_path: Path) -> None:
@@ -96,4 +96,4 @@ def test_ids_that_only_the_model_has_say_nothing(tokens: Tokens) -> None:
     stream = tokens.stream()
     ids = tokens.encode([Message(role="user", content="two words")], raw=True)
     said = "".join(stream.add(token) for one in ids for token in (one, tokens.vocab_size, 1 << 31))
-    assert said + stream.finish() == "two words"
+    assert said + stream.held == "two words"

@@ -52,6 +52,7 @@ from tests.support.dialler import another_cluster, at_desk, home_of
 from tests.support.macs import bundle, certificate, chain, cluster, mac
 from tests.support.meshes import MeshDesk
 from tests.support.plans import held, mac_id, plan_of
+from tests.support.tokenizers import read_here
 from tests.support.waiting import until
 from tui.cli import trust as commands
 
@@ -292,18 +293,18 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     mesh = mesh_of(tmp_path, paired.store)
     leading = Leading(ME, mesh, None, OwnWorker(), KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
     leading._lifecycle = PlanLifecycle(plan(ME, PEER))
-    answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32)  # type: ignore[arg-type]
-    answers._tokens = asyncio.Future(loop=asyncio.new_event_loop())
+    answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32, read_here)  # type: ignore[arg-type]
+    answers._reading = asyncio.Future(loop=asyncio.new_event_loop())
     try:
         for level in LEVELS:
             bus.publish(TrustChanged(level=level, weakest="mini", reason="It was not compared."))
             if level == "paired":
-                answers._check(plan(ME, PEER), answers._tokens)
+                answers._check(plan(ME, PEER), answers._reading)
             else:
                 with pytest.raises(NotPaired, match=f"while mini is {level}. It was not compared."):
-                    answers._check(plan(ME, PEER), answers._tokens)
+                    answers._check(plan(ME, PEER), answers._reading)
     finally:
-        answers._tokens.get_loop().close()
+        answers._reading.get_loop().close()
 
 
 async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path: Path, paired: Desk) -> None:

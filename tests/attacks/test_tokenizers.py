@@ -1,0 +1,150 @@
+"""Tokenizers that are made to harm: their rules stop no node, and what they did is told to whoever asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from core.errors import BadModel
+from core.models.made.maker import make_model
+from core.models.text.text_messages import Decode, Decoded
+from core.models.text.tokenizer import Tokens
+from core.node.answers import tokenizer_process
+from core.node.answers.tokenizer_process import TokenizerProcess, start_tokenizer
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.requests import Message
+from core.settings import MIB
+from tests.support.tasks import tasks_of
+from tests.support.waiting import until
+
+HELLO = (Message(role="user", content="hello"),)
+Start = Callable[[Path], Awaitable[TokenizerProcess]]
+
+
+@pytest.fixture(scope="module")
+def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("model")
+    make_model(made, "llama", layers=1)
+    return made
+
+
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    tasks, started = tasks_of(Journal(tmp_path / "log", "me", Bus())), list[TokenizerProcess]()
+
+    async def begin(directory: Path) -> TokenizerProcess:
+        started.append(await start_tokenizer(directory, tasks))
+        return started[-1]
+
+    yield begin
+    for each in started:
+        await each.end()
+    assert psutil.Process().children() == []
+
+
+def bent(good: Path, folder: Path, **parts: Any) -> Path:
+    """A model whose tokenizer has other parts."""
+    copy = Path(shutil.copytree(good, folder / "bent"))
+    tokenizer = json.loads((copy / "tokenizer.json").read_text())
+    (copy / "tokenizer.json").write_text(json.dumps({**tokenizer, **parts}))
+    return copy
+
+
+def part(model: Path, name: str) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((model / "tokenizer.json").read_text())[name]
+    return found
+
+
+def swelling(count: int) -> list[dict[str, Any]]:
+    """Rules each of which makes ten letters of one, from q on."""
+    letters = "qrstuvwxyz"
+    return [
+        {"type": "Replace", "pattern": {"String": letters[n]}, "content": letters[n + 1] * 10} for n in range(count)
+    ]
+
+
+def endless(rule: str) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": rule}, "behavior": "Isolated", "invert": False}
+
+
+async def test_decoding_that_swells_ends_the_answer_and_not_the_node(
+    good: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 400 * MIB)
+    rules = [part(good, "decoder"), {"type": "Fuse"}, *swelling(9)]
+    tokenizer = await start(bent(good, tmp_path, decoder={"type": "Sequence", "decoders": rules}))
+    tokens = await tokenizer.encode((Message(role="user", content="quite"),), raw=True)
+    with pytest.raises(BadModel, match=r"^The tokenizer of bent (takes more than 400 MiB|takes too long|ends its)"):
+        await tokenizer.stream("answer").add_all(tokens)
+    assert tokenizer.is_over
+    with pytest.raises(BadModel, match="The tokenizer of bent "):
+        await tokenizer.encode(HELLO, raw=True)
+
+
+async def test_a_prompt_that_swells_is_refused(
+    good: Path, tmp_path: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tokenizer_process, "MAX_RSS_BYTES", 400 * MIB)
+    swollen = bent(good, tmp_path, normalizer={"type": "Sequence", "normalizers": swelling(9)})
+    with pytest.raises(BadModel, match=r"^The tokenizer of bent "):
+        await (await start(swollen)).encode((Message(role="user", content="quite " * 20),), raw=True)
+
+
+async def test_a_rule_that_meets_the_limit_of_its_library_is_refused_and_the_next_prompt_is_not(
+    good: Path, tmp_path: Path, start: Start
+) -> None:
+    rules = [endless("(?:a|a?)+$|(a+)+b"), part(good, "pre_tokenizer")]
+    tokenizer = await start(bent(good, tmp_path, pre_tokenizer={"type": "Sequence", "pretokenizers": rules}))
+    with pytest.raises(BadModel, match=r"The tokenizer (fails|of bent)"):
+        await tokenizer.encode((Message(role="user", content="a" * 60 + "!"),), raw=True)
+    assert await tokenizer.encode(HELLO, raw=True)
+
+
+async def test_what_takes_too_long_is_ended_and_all_that_wait_for_it_are_told(
+    good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(tokenizer_process.MAX_SECONDS, Decode, 0.1)
+    tokenizer, told = await start(good), list[object]()
+    os.kill(tokenizer._process.pid, signal.SIGSTOP)
+    stream = tokenizer.stream("answer")
+    for token in range(3):
+        stream.add(token, told.append)
+    encoding = asyncio.ensure_future(tokenizer.encode(HELLO, raw=True))
+    with pytest.raises(BadModel, match="takes too long"):
+        await encoding
+    assert [getattr(one, "problem", None) and one.problem.what for one in told] == [  # type: ignore[attr-defined]
+        f"The tokenizer of {good.name} takes too long."
+    ] * 3
+
+
+async def test_it_ends_with_its_node(good: Path, start: Start) -> None:
+    tokenizer = await start(good)
+    tokenizer._pipe.close()
+    await until(lambda: tokenizer.is_over)
+
+
+async def test_text_comes_in_the_order_of_tokens_as_from_the_library_itself(good: Path, start: Start) -> None:
+    here, tokenizer = Tokens.load(good), await start(good)
+    text = "Zwei Flüsse, 日本, and a 🐢 end of it."
+    tokens = await tokenizer.encode((Message(role="user", content=text),), raw=True)
+    assert (tokens, tokenizer.eos) == (here.encode([Message(role="user", content=text)], raw=True), here.eos)
+    streams, told = [tokenizer.stream(str(n)) for n in range(3)], [list[Decoded]() for _ in range(3)]
+    for token in tokens:
+        for stream, heard in zip(streams, told, strict=True):
+            stream.add(token, heard.append)  # type: ignore[arg-type]
+    await until(lambda: all(len(heard) == len(tokens) for heard in told))
+    expected = here.stream()
+    for n, token in enumerate(tokens):
+        added = (expected.add(token), expected.held)
+        assert [(heard[n].text, heard[n].held) for heard in told] == [added] * 3
+    assert (await tokenizer.stream("all").add_all(tokens)).text == text

@@ -1,0 +1,49 @@
+"""A model's tokenizer in the process of the test, in the place of the one that a node starts a process for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from core.models.text.text_messages import Decoded, Refused
+from core.models.text.tokenizer import TextStream, Tokens
+from core.requests import Message
+
+
+class StreamHere:
+    """Answers at once."""
+
+    def __init__(self, stream: TextStream) -> None:
+        self._stream = stream
+
+    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
+        then(Decoded(text=self._stream.add(token), held=self._stream.held))
+
+    async def add_all(self, tokens: Sequence[int]) -> Decoded:
+        return Decoded(text="".join(map(self._stream.add, tokens)), held=self._stream.held)
+
+    def end(self) -> None:
+        """There is nothing to end."""
+
+
+class TokenizerHere:
+    """What `core.node.answers.tokenizer_process.TokenizerProcess` does."""
+
+    is_over = False
+
+    def __init__(self, tokens: Tokens) -> None:
+        self._tokens, self.eos = tokens, tokens.eos
+
+    async def encode(self, messages: Sequence[Message], raw: bool) -> list[int]:
+        return self._tokens.encode(messages, raw)
+
+    def stream(self, name: str) -> StreamHere:
+        return StreamHere(self._tokens.stream())
+
+    async def end(self) -> None:
+        """There is nothing to end."""
+
+
+async def read_here(directory: Path) -> TokenizerHere:
+    """The tokenizer of the model in `directory`."""
+    return TokenizerHere(Tokens.load(directory))
