@@ -66,13 +66,13 @@ def bonjour() -> Iterator[None]:
         os.close(folder)
 
 
-def our_children() -> list[str]:
-    """Command lines of nodes and workers below this process, zombies left out."""
+def our_children(modules: tuple[str, ...] = ("core.node", "core.worker")) -> list[str]:
+    """Command lines of nodes and workers below this process, or of other `modules`; zombies left out."""
     found = []
     for child in psutil.Process().children(recursive=True):
         try:
             line = " ".join(child.cmdline())
-            if child.status() != psutil.STATUS_ZOMBIE and ("core.node" in line or "core.worker" in line):
+            if child.status() != psutil.STATUS_ZOMBIE and any(module in line for module in modules):
                 found.append(line)
         except psutil.NoSuchProcess:
             continue
@@ -94,7 +94,7 @@ def own_config(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def nothing_is_left() -> Iterator[None]:
     """After the last test no node and no worker runs."""
     yield
-    assert our_children() == []
+    assert our_children(("core.",)) == []
     if "mlx.core" in sys.modules:
         import mlx.core as mx
 

@@ -151,7 +151,7 @@ async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signa
         await asyncio.to_thread(read_until, demo.stdout.readline, b"> go on")
         await asyncio.to_thread(demo.stdout.read, 20)
         below = [c.pid for c in psutil.Process(demo.pid).children(recursive=True)]
-        assert len(below) == 6
+        assert len(below) == 7, "three nodes, their workers, and the tokenizer of the head"
         demo.send_signal(number)
         await gone(below)
         assert await asyncio.to_thread(demo.wait, GONE_S) in (-number, 128 + number)

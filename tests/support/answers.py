@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -44,7 +44,7 @@ from core.worker.messages import (
 )
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
-from tests.support.tokenizers import read_here
+from tests.support.tokenizers import TokenizerHere, read_here
 
 SECRET = b"s" * 32
 ROWS = 2
@@ -77,7 +77,7 @@ class Pipe:
 class Desk:
     """A node's answers, with a plan of two Macs that is ready, and a person who asks."""
 
-    def __init__(self, folder: Path, model: Path) -> None:
+    def __init__(self, folder: Path, model: Path, read: Callable[[Path], Awaitable[TokenizerHere]] = read_here) -> None:
         self.folder, self.model = folder, model
         self.again: Desk | None = None
         self.before: dict[str, int] = {}  # tokens that were written before this desk went on
@@ -86,7 +86,7 @@ class Desk:
         tasks = tasks_of(journal)
         worker, faults, signals = OwnWorker(), KnownFaults(), Signals()
         self.leader = PlanLeader(mac_id(0), None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
-        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, read_here)  # type: ignore[arg-type]
+        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, read)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> Desk:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 from core.models.text.text_messages import Decoded, Refused
@@ -26,6 +28,17 @@ class StreamHere:
         """There is nothing to end."""
 
 
+class LateStream(StreamHere):
+    """Answers when it is told to."""
+
+    def __init__(self, stream: TextStream, late: deque[Callable[[], None]]) -> None:
+        super().__init__(stream)
+        self._late = late
+
+    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
+        self._late.append(partial(super().add, token, then))
+
+
 class TokenizerHere:
     """What `core.node.answers.tokenizer_process.TokenizerProcess` does."""
 
@@ -42,6 +55,17 @@ class TokenizerHere:
 
     async def end(self) -> None:
         """There is nothing to end."""
+
+
+class LateTokenizer(TokenizerHere):
+    """One whose texts are `late`: called, each is there."""
+
+    def __init__(self, tokens: Tokens) -> None:
+        super().__init__(tokens)
+        self.late = deque[Callable[[], None]]()
+
+    def stream(self, name: str) -> StreamHere:
+        return LateStream(self._tokens.stream(), self.late)
 
 
 async def read_here(directory: Path) -> TokenizerHere:

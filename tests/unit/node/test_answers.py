@@ -6,7 +6,8 @@ import asyncio
 import os
 import resource
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from core.engine.requests import Request
-from core.errors import Busy, CachesLost, NodeError, NotLoaded, Problem, UsageError
+from core.errors import BadModel, Busy, CachesLost, NodeError, NotLoaded, Problem, UsageError
 from core.events import (
     Batch,
     BatchRow,
@@ -24,6 +25,7 @@ from core.events import (
     Recovery,
     RequestStarted,
 )
+from core.models.text.text_messages import Refused
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import MAX_LOSSES
 from core.node.answers.token_log import KEPT, AnswerRecord
@@ -38,6 +40,7 @@ from core.worker.messages import (
 from tests.support.answers import LOST, ROWS, TEXT, Desk, ids_of, model, tokens
 from tests.support.plans import mac_id, plan_of
 from tests.support.search import SEARCH
+from tests.support.tokenizers import LateTokenizer
 
 __all__ = ["model", "tokens"]  # fixtures
 
@@ -587,3 +590,75 @@ async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: Desk) -> None
     assert warm.sampling.seed != again.sampling.seed
     assert (own.sampling.seed, cold.sampling.seed) == (3, None)
     assert desk.logged(warm)[0].sampling == warm.sampling
+
+
+@given(st.data())
+@settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_an_answer_is_the_same_however_late_its_text_comes(
+    tmp_path: Path, model: Path, tokens: Tokens, data: st.DataObject
+) -> None:
+    """Its worker may be replaced while text is still to come, and tells tokens behind a stop text."""
+    ids = [*ids_of(tokens, TEXT), *tokens.eos]
+    stop = data.draw(st.sampled_from(["never", "Flüsse,", "end of", TEXT[-1]]))
+
+    async def answered(desk: Desk, late: deque[Callable[[], None]]) -> tuple[str, list[int], str, int]:
+        await desk.load()
+        request = await desk.ask(stop=(stop,), max_tokens=len(ids))
+        index = 0
+        while desk.answers.under_way:
+            what = data.draw(st.sampled_from(["token", "token", "text", "worker"])) if index < len(ids) else "end"
+            if what == "token":
+                desk.says(Token(request_id=request.request_id, index=index, token=ids[index]))
+                index += 1
+            elif what == "text" and late:
+                late.popleft()()
+            elif what == "worker":
+                desk.answers.suspend()
+                desk.answers.send()
+                assert desk.handed(request.request_id).written == ids[:index], "what the next worker goes on behind"
+            elif what == "end":
+                desk.ends(request, "stop")
+                while late:
+                    late.popleft()()
+        written = desk.logged(request)[1]
+        return desk.shown(request), written, desk.done(request).finish_reason, desk.done(request).tokens
+
+    async def both() -> None:
+        slow = LateTokenizer(tokens)
+
+        async def read(_: Path) -> LateTokenizer:
+            return slow
+
+        desk, prompt = Desk(tmp_path, model, read), Desk(tmp_path, model)
+        try:
+            shown, written, reason, count = await answered(desk, slow.late)
+            assert (shown, written, reason) == (await answered(prompt, deque()))[:3]
+        finally:
+            desk.ends_all()
+            prompt.ends_all()
+        assert count in (len(written), 5), "five are what the worker of these tests counts"
+
+    asyncio.run(both())
+
+
+async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_for_the_next(
+    tmp_path: Path, model: Path, tokens: Tokens
+) -> None:
+    found = list[LateTokenizer]()
+
+    async def read(_: Path) -> LateTokenizer:
+        found.append(LateTokenizer(tokens))
+        return found[-1]
+
+    desk = await Desk(tmp_path, model, read).load()
+    request = await desk.ask()
+    desk.answers.handle_report(Token(request_id=request.request_id, index=0, token=9))
+    found[0].is_over = True
+    problem = BadModel("The tokenizer of toy takes too long.").problem
+    (running,) = desk.answers._running.values()
+    running._take(desk.answers._write, Refused(problem=problem))
+    assert (desk.done(request).problem, desk.cancelled) == (problem, [request.request_id])
+    assert len(await desk.answers.unfinished()) == 1, "it can go on"
+    again = await desk.ask("tell me")
+    assert (len(found), again.tokens) == (2, ids_of(tokens, "tell me"))
+    desk.ends_all()
