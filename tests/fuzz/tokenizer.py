@@ -1,0 +1,128 @@
+"""A model's tokenizer.json: whatever its rules are, text and tokens come of them or a sentence, within the limits."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import json
+import signal
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.errors import MaclusterError
+from core.models.made.maker import make_model
+from core.models.text.text_messages import ReadTokenizer, TokenizerRead
+from core.node.answers import tokenizer_process
+from core.node.answers.tokenizer_process import TokenizerProcess, start_tokenizer
+from core.node.base.bus import Bus
+from core.node.base.journal import Journal
+from core.node.base.tasks import Tasks
+from core.requests import Message
+from core.settings import MIB
+from tests.fuzz.target import Target
+
+TOKENS: Final = range(40)
+TEXT: Final = "Zwei Flüsse, 日本, and a 🐢 end of it. aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa! "
+
+
+class Bench:
+    """A model to bend, and a process that reads its tokenizer again and again."""
+
+    def __init__(self) -> None:
+        self._held = tempfile.TemporaryDirectory(prefix="mc-fuzz-")
+        self.model = Path(self._held.name) / "bad"
+        self.model.mkdir()
+        make_model(self.model, "llama", layers=1, chat=False)
+        self.good = (self.model / "tokenizer.json").read_bytes()
+        self._runner = asyncio.Runner()
+        self._process: TokenizerProcess | None = None
+        tokenizer_process.MAX_RSS_BYTES = 1024 * MIB  # type: ignore[misc]
+        atexit.register(self._end)
+
+    def try_out(self, data: bytes) -> None:
+        """Read, encode and decode with these rules. What takes too long is ended by the process itself."""
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        self._runner.run(self._try_out(data))
+
+    async def _try_out(self, data: bytes) -> None:
+        file = self.model / "tokenizer.json"
+        if self._process is None or self._process.is_over:
+            file.write_bytes(self.good)
+            log = Journal(Path(self._held.name) / "log", "me", Bus())
+            self._process = await start_tokenizer(self.model, Tasks(log, asyncio.Event()))
+        file.write_bytes(data)
+        try:
+            await self._process.answer(ReadTokenizer(directory=str(self.model)), TokenizerRead)
+            await self._process.encode((Message(role="user", content=TEXT),), raw=True)
+            stream = self._process.stream("answer")
+            await stream.add_all(list(TOKENS))
+            stream.end()
+        except MaclusterError as error:
+            if not error.what.startswith(("The tokenizer", "tokenizer.json", "bad/")):
+                raise
+
+    def _end(self) -> None:
+        if self._process:
+            self._runner.run(self._process.end())
+        self._runner.close()
+
+
+@cache
+def _bench() -> Bench:
+    return Bench()
+
+
+def attack(data: bytes) -> None:
+    """Bytes of a tokenizer.json."""
+    _bench().try_out(data)
+
+
+_TEXTS = st.sampled_from(["a", "aa", "", "e", " ", "\u2581", "a" * 64, "\ufffd", "b\n", "🐢"])
+_REGEXES = st.sampled_from(
+    ["(a|a?)+$", "(a+)+b", ".*", "", "a{1,999}", "(?=a)", "\\p{L}+|\\s", "[", "(?<n>a)\\k<n>", "\\G"]
+)
+_PATTERN = st.one_of(
+    st.builds(lambda text: {"String": text}, _TEXTS), st.builds(lambda rule: {"Regex": rule}, _REGEXES)
+)
+_REPLACE = st.builds(lambda pattern, text: {"type": "Replace", "pattern": pattern, "content": text}, _PATTERN, _TEXTS)
+_SPLIT = st.builds(
+    lambda pattern, how, invert: {"type": "Split", "pattern": pattern, "behavior": how, "invert": invert},
+    _PATTERN,
+    st.sampled_from(["Removed", "Isolated", "MergedWithPrevious", "MergedWithNext", "Contiguous"]),
+    st.booleans(),
+)
+_STRIP = st.builds(
+    lambda text, start, stop: {"type": "Strip", "content": text, "start": start, "stop": stop},
+    st.sampled_from(["a", " ", "é"]),
+    st.integers(0, 1 << 40),
+    st.integers(0, 1 << 40),
+)
+
+
+@given(
+    st.lists(_REPLACE, max_size=12),
+    st.lists(_SPLIT, max_size=3),
+    st.lists(st.one_of(_REPLACE, _STRIP), max_size=12),
+    st.integers(0, 1 << 62),
+)
+def shaped(normalizers: list[Any], splits: list[Any], decoders: list[Any], last: int) -> None:
+    """Any rules, and an added token of any number."""
+    tokenizer = json.loads(_bench().good)
+    tokenizer["normalizer"] = {"type": "Sequence", "normalizers": normalizers}
+    tokenizer["pre_tokenizer"] = {"type": "Sequence", "pretokenizers": [*splits, tokenizer["pre_tokenizer"]]}
+    tokenizer["decoder"] = {"type": "Sequence", "decoders": [tokenizer["decoder"], {"type": "Fuse"}, *decoders]}
+    tokenizer["added_tokens"] = [
+        *tokenizer["added_tokens"],
+        {**tokenizer["added_tokens"][0], "id": last, "content": "x"},
+    ]
+    attack(json.dumps(tokenizer).encode())
+
+
+def target() -> Target:
+    """The rules of a good model."""
+    return Target("tokenizer", attack, [_bench().good], shaped)
