@@ -7,37 +7,27 @@ the plan), and the acceptor answers with its own in a sealed HELLO_ACK. Nothing 
 from __future__ import annotations
 
 import secrets
-import selectors
 import socket
 import ssl
-from collections.abc import Callable, Generator
-from time import monotonic, sleep
-from typing import Final, NamedTuple, NoReturn
+from collections.abc import Generator
+from time import monotonic
+from typing import Final
 
-from core.errors import HandshakeError, LinkLost, LinkTimeout, MaclusterError, ProtocolError
-from core.link.ends import Frame, LinkStats, Receiver, Sender, hang_up
+from core.errors import HandshakeError, LinkLost, MaclusterError, ProtocolError
+from core.link.ends import Frame, LinkStats, Receiver, Sender
 from core.link.frames import HEADER, TAG_BYTES, FrameType
+from core.link.lobby import Alarm, Lobby
 from core.link.seal import Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, HELLO_TIMEOUT_S, REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context, tune
-from core.trust.identity import Identity, text_id
+from core.trust.identity import Identity
 from core.trust.roster import Cluster
 
 __all__ = ["Alarm", "Frame", "LinkStats", "Receiver", "Sender", "accept", "dial", "listen"]
 
-BACKLOG: Final = 16
-GUESTS: Final = 8
+BACKLOG: Final = 1024  # the system takes less: 128 on a Mac
 BINDING_BYTES: Final = 32
-LOOK_S: Final = 0.25
-PAUSE_S: Final = 0.1
 _BINDING_FRAME: Final = HEADER.size + BINDING_BYTES + TAG_BYTES
-
-
-class Alarm(NamedTuple):
-    """Ends a wait: `sound` is called when `fileno` can be read, and raises a LinkError that says why."""
-
-    fileno: int
-    sound: Callable[[], NoReturn]
 
 
 def listen(host: str) -> socket.socket:
@@ -120,11 +110,11 @@ def accept(
     timeout_s: float,
     alarm: Alarm | None = None,
 ) -> Receiver:
-    """The link that `peer_id` dials, ready to receive. Whoever else connects is sent away, and cannot hold it up: up to
-    8 handshakes go on at once. Raises LinkTimeout after `timeout_s`, HandshakeError if our own key cannot be loaded,
-    and what `alarm` raises.
+    """The link that `peer_id` dials, ready to receive. Whoever else connects, however often, is sent away and cannot
+    hold it up (`core.link.lobby`). Raises LinkTimeout after `timeout_s`, HandshakeError if our own key cannot be
+    loaded, and what `alarm` raises.
     """
-    lobby = _Lobby(listener, _Handshake(identity, cluster, peer_id, binding), alarm)
+    lobby = Lobby(listener, _Handshake(identity, cluster, peer_id, binding), alarm)
     try:
         return lobby.wait(monotonic() + timeout_s)
     finally:
@@ -140,7 +130,6 @@ class _Handshake:
 
     def wrap(self, plain: socket.socket) -> ssl.SSLSocket:
         """The server end of TLS over an accepted socket, which does not block."""
-        plain.setblocking(False)
         tune(plain)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
@@ -175,101 +164,3 @@ def _take(sock: ssl.SSLSocket, length: int) -> Generator[float, None, bytes]:
             raise LinkLost("It closed the link during the handshake.")
         data += piece
     return data
-
-
-class _Guest:
-    """Somebody who connected and has proved nothing yet."""
-
-    def __init__(self, sock: ssl.SSLSocket, steps: Generator[float, None, Receiver]) -> None:
-        self.sock, self.steps = sock, steps
-        self._phase_s = TLS_TIMEOUT_S
-        self.until = monotonic() + TLS_TIMEOUT_S
-
-    def advance(self) -> Receiver | None:
-        """Go on with the handshake; the link, if it is done. Raises what the handshake raises."""
-        try:
-            phase_s = next(self.steps)
-        except StopIteration as done:
-            receiver: Receiver = done.value
-            return receiver
-        if phase_s != self._phase_s:
-            self._phase_s, self.until = phase_s, monotonic() + phase_s
-        return None
-
-
-class _Lobby:
-    """Everybody whose handshake is not over, the listener, and the alarm."""
-
-    def __init__(self, listener: socket.socket, handshake: _Handshake, alarm: Alarm | None) -> None:
-        self._listener, self._handshake = listener, handshake
-        self._guests: list[_Guest] = []
-        self._problem = ""
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listener, selectors.EVENT_READ)
-        if alarm:
-            self._selector.register(alarm.fileno, selectors.EVENT_READ, alarm)
-
-    def wait(self, deadline: float) -> Receiver:
-        """Until one of them proves to be the Mac that is expected. Raises LinkTimeout, and what the alarm raises."""
-        while (left := deadline - monotonic()) > 0:
-            for key, _ in self._selector.select(min(left, LOOK_S)):
-                if key.data is None:
-                    self._admit()
-                elif isinstance(key.data, Alarm):
-                    key.data.sound()
-                elif receiver := self._advance(key.data):
-                    return receiver
-            for guest in [g for g in self._guests if monotonic() > g.until]:
-                self._dismiss(guest, "It was silent.")
-        what = f"Mac {text_id(self._handshake.peer_id)[:8]} did not link in time."
-        raise LinkTimeout(f"{what} The last one to call was refused: {self._problem}" if self._problem else what)
-
-    def close(self) -> None:
-        """Send everybody away who is still here."""
-        for guest in list(self._guests):
-            self._dismiss(guest, "")
-        self._selector.close()
-
-    def _admit(self) -> None:
-        try:
-            plain, _ = self._listener.accept()
-        except (ConnectionError, BlockingIOError):
-            return  # gone again before we looked
-        except OSError:  # no file descriptor is left
-            if self._guests:
-                self._dismiss(self._guests[0], "It was slow.")
-            sleep(PAUSE_S)
-            return
-        try:
-            sock = self._handshake.wrap(plain)
-        except OSError:
-            plain.close()
-            return
-        if len(self._guests) == GUESTS:
-            self._dismiss(self._guests[0], "It was slow.")  # an honest handshake takes milliseconds
-        guest = _Guest(sock, self._handshake.steps(sock))
-        self._guests.append(guest)
-        self._selector.register(sock, selectors.EVENT_READ, guest)
-
-    def _advance(self, guest: _Guest) -> Receiver | None:
-        if guest not in self._guests:
-            return None
-        try:
-            receiver = guest.advance()
-        except OSError as error:
-            self._dismiss(guest, link_error(error, "It").what)
-        except MaclusterError as error:
-            self._dismiss(guest, error.what)
-        else:
-            if receiver:
-                self._selector.unregister(guest.sock)
-                self._guests.remove(guest)
-            return receiver
-        return None
-
-    def _dismiss(self, guest: _Guest, problem: str) -> None:
-        self._problem = problem
-        self._selector.unregister(guest.sock)
-        self._guests.remove(guest)
-        guest.steps.close()
-        hang_up(guest.sock)

@@ -1,7 +1,9 @@
 """`python -m tests.attacks.flood PORT,PORT --seconds 5 --silent 1000 --rate 200`: a machine that only wants to disturb.
 
 It holds `silent` connections open without a word, makes `rate` TLS handshakes a second with a leaf that nobody knows,
-and prints as JSON what it achieved.
+or opens `churn` connections a second from `hosts` addresses of loopback (Linux), `says` a few bytes on each or none,
+and forgets it soon. Without ports it takes every one that somebody listens at in this network namespace, but for `but`.
+It prints as JSON what it achieved.
 """
 
 from __future__ import annotations
@@ -12,12 +14,21 @@ import resource
 import selectors
 import socket
 import ssl
+import struct
 import time
+from collections import deque
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from tests.attacks.victim import HOST, Stranger
 
 CONNECT_S = 0.25
+LISTENING = "0A"
+LOOK_S = 0.05
+HELD = 1024
+RESET = struct.pack("ii", 1, 0)
+BIND_ADDRESS_NO_PORT = 24
 
 
 def knock(address: tuple[str, int]) -> socket.socket | None:
@@ -65,16 +76,76 @@ def handshakes(addresses: list[tuple[str, int]], rate: int, seconds: float) -> i
     return begun
 
 
+def listeners() -> list[int]:
+    """The TCP ports (IPv4) at which somebody in this network namespace listens."""
+    rows = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+    return [int(row[1].rpartition(":")[2], 16) for row in rows if row[3] == LISTENING]
+
+
+def churn(ports: Callable[[], list[int]], rate: int, hosts: int, says: bytes, seconds: float) -> tuple[int, int]:
+    """Connect so many times a second, each time from the next address; how often that was tried, and how many of those
+    stood when they were given up.
+    """
+    held: deque[socket.socket] = deque()
+    tried = stood = 0
+    now, looked_at, targets = 0.0, -LOOK_S, list[int]()
+    started = time.monotonic()
+
+    def give_up() -> int:
+        with held.popleft() as sock, suppress(OSError):
+            sock.getpeername()
+            return 1
+        return 0
+
+    while (now := time.monotonic() - started) < seconds:
+        if now > looked_at + LOOK_S:
+            looked_at, targets = now, ports()
+        if not targets or tried > now * rate:
+            time.sleep(0.001)
+            continue
+        tried += 1
+        sock = socket.socket()
+        sock.setblocking(False)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+        sock.setsockopt(socket.IPPROTO_IP, BIND_ADDRESS_NO_PORT, 1)
+        sock.bind((f"127.1.0.{1 + tried % hosts}", 0))
+        sock.connect_ex((HOST, targets[tried // hosts % len(targets)]))
+        if says:
+            with suppress(OSError):
+                sock.send(says)
+        held.append(sock)
+        if len(held) > HELD:
+            stood += give_up()
+    while held:
+        stood += give_up()
+    return tried, stood
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("ports", type=lambda text: [int(port) for port in text.split(",")])
+    parser.add_argument("ports", type=lambda text: [int(port) for port in text.split(",")], nargs="?")
     parser.add_argument("--host", default=HOST)
+    parser.add_argument("--but", type=lambda text: {int(port) for port in text.split(",")}, default=set())
     parser.add_argument("--silent", type=int, default=0)
     parser.add_argument("--rate", type=int, default=0)
+    parser.add_argument("--churn", type=int, default=0)
+    parser.add_argument("--hosts", type=int, default=16)
+    parser.add_argument("--says", type=bytes.fromhex, default=b"")
     parser.add_argument("--seconds", type=float, default=5.0)
     args = parser.parse_args()
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    if args.churn:
+        fixed: list[int] | None = args.ports
+        tried, stood = churn(
+            lambda: fixed or [port for port in listeners() if port not in args.but],
+            args.churn,
+            args.hosts,
+            args.says,
+            args.seconds,
+        )
+        print(json.dumps({"tried": tried, "stood": stood, "seconds": args.seconds}))
+        return
     addresses = [(args.host, port) for port in args.ports]
     with ExitStack() as stack:
         stood, refused = hold(stack, addresses, args.silent)

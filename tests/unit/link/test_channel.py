@@ -11,8 +11,9 @@ import pytest
 
 from core.errors import HandshakeError, LinkError, LinkLost, LinkTimeout, ProtocolError, SealError
 from core.link import channel, ends
-from core.link.channel import Receiver, Sender, _Handshake, _Lobby, accept, dial, listen
+from core.link.channel import Receiver, Sender, _Handshake, accept, dial, listen
 from core.link.frames import HEADER, FrameHeader, FrameType
+from core.link.lobby import Lobby
 from core.link.seal import Sealer
 from core.link.session import REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import check_peer, client_context
@@ -435,13 +436,16 @@ def crowd(port: int, count: int, says: bytes) -> Iterator[None]:
 
 
 def test_for_want_of_descriptors_the_oldest_guest_makes_room(ends_of_a_link: Ends) -> None:
-    lobby = _Lobby(ends_of_a_link.listener, _Handshake(mac(1), cluster(), mac(0).device_id, PLAN), None)
-    with closing(lobby), crowd(ends_of_a_link.port, 2, b""):
+    lobby = Lobby(ends_of_a_link.listener, _Handshake(mac(1), cluster(), mac(0).device_id, PLAN), None)
+    with closing(lobby), ExitStack() as stack:
+        stack.enter_context(crowd(ends_of_a_link.port, 1, b""))
         lobby._admit()
         (before,) = lobby._guests
+        stack.enter_context(crowd(ends_of_a_link.port, 1, b""))
         with no_descriptor_left():
             lobby._admit()
-            assert lobby._guests == []
+            assert not len(lobby._guests)
+            lobby._admit()
             lobby._admit()
         (after,) = lobby._guests
         assert after is not before
@@ -455,6 +459,35 @@ def test_junk_and_silent_connections_do_not_hold_up_the_right_mac(ends_of_a_link
         sender.send(FrameType.ACK)
         receiver.recv(2.0)
     assert monotonic() - started < 2.0
+
+
+@pytest.mark.parametrize("says", [b"", b"\x16\x03\x01\x02\x00\x01"])
+def test_hundreds_who_connect_between_any_two_steps_of_a_handshake_keep_no_member_out(
+    ends_of_a_link: Ends, says: bytes
+) -> None:
+    lobby = Lobby(ends_of_a_link.listener, _Handshake(mac(1), cluster(3), mac(0).device_id, PLAN), None)
+    with closing(lobby), ExitStack() as stack:
+        plain = stack.enter_context(socket.create_connection((HOST, ends_of_a_link.port)))
+        plain.setblocking(False)
+        context = client_context(mac(0), cluster(3))
+        member = stack.enter_context(context.wrap_socket(plain, do_handshake_on_connect=False))
+
+        def meanwhile() -> None:
+            stack.enter_context(crowd(ends_of_a_link.port, 200, says))
+            with suppress(LinkTimeout):
+                lobby.wait(monotonic() + 0.05)
+
+        while True:
+            try:
+                member.do_handshake()
+                break
+            except ssl.SSLWantReadError:
+                meanwhile()
+        leaf = member.getpeercert(binary_form=True) or b""
+        acceptor = check_peer(leaf, cluster(3))
+        member.sendall(Dialler(mac(0), cluster(3), acceptor, Kind.DATA, leaf, secrets.token_bytes).hello)
+        meanwhile()
+        assert len(member.recv(REPLY_BYTES)) == REPLY_BYTES
 
 
 def test_a_member_who_stalls_after_tls_is_sent_away(ends_of_a_link: Ends, monkeypatch: pytest.MonkeyPatch) -> None:
