@@ -7,7 +7,7 @@ from core.worker.pipe import private_pipe
 
 inbox, outbox = private_pipe()
 
-from core.models.slicing.lean_imports import import_for_layers_only  # noqa: E402
+from core.models.lean_imports import import_for_layers_only  # noqa: E402
 
 import_for_layers_only()
 

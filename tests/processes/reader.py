@@ -9,7 +9,7 @@ from pathlib import Path
 import mlx.core as mx
 import psutil
 
-from core.models.slicing.lean_imports import import_for_layers_only
+from core.models.lean_imports import import_for_layers_only
 
 import_for_layers_only()  # as a worker does
 

@@ -14,7 +14,7 @@ import mlx.core as mx
 
 from core.errors import UnsupportedModel
 from core.models.files.sandbox import answer
-from core.models.slicing.lean_imports import import_for_layers_only
+from core.models.lean_imports import import_for_layers_only
 
 if __name__ == "__main__":
     import_for_layers_only()

@@ -1,13 +1,16 @@
-"""What computes layers starts without tokenizers, the hub and numpy."""
+"""What computes layers starts without tokenizers, the hub and numpy; a tokenizer is read without a list of all models."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+
+from core.models.made.maker import make_model
 
 STARTS = """
 import sys
-from core.models.slicing.lean_imports import import_for_layers_only
+from core.models.lean_imports import import_for_layers_only
 import_for_layers_only()
 import core.worker.main
 import mlx_lm.models.llama
@@ -16,6 +19,26 @@ print([name for name in sys.modules if name.startswith(lean)])
 """
 
 
+READS = """
+import sys
+from pathlib import Path
+from core.models.lean_imports import import_for_text_only
+import_for_text_only()
+from core.models.text.tokenizer import Tokens
+print(sorted(Tokens.load(Path(sys.argv[1])).eos))
+late = sys.modules["transformers"]
+print("mlx_lm.generate" in sys.modules, "LlamaConfig" in vars(late))
+import transformers
+print(transformers.LlamaConfig.__name__, transformers is late, sys.modules["transformers"] is late)
+"""
+
+
 def test_a_worker_starts_without_tokenizers_hub_and_numpy() -> None:
     ran = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "['transformers.tokenization_utils_base']"
+
+
+def test_a_tokenizer_is_read_without_the_list_of_models_which_comes_when_it_is_asked_for(tmp_path: Path) -> None:
+    make_model(tmp_path, "llama", layers=1)
+    ran = subprocess.run([sys.executable, "-c", READS, tmp_path], capture_output=True, text=True, check=True)
+    assert ran.stdout.splitlines() == ["[2]", "False False", "LlamaConfig True False"]
