@@ -1,4 +1,4 @@
-"""What computes layers starts without tokenizers, the hub and numpy; a tokenizer is read without a list of all models."""
+"""What computes layers starts without tokenizers, hub and numpy; a tokenizer is read without a list of all models."""
 
 from __future__ import annotations
 
