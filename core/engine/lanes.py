@@ -79,6 +79,14 @@ def join(
     return change
 
 
+def gather(shared: Sequence[Lane], alone: Sequence[Lane], handles: Iterator[int]) -> LaneChange:
+    """The plain lanes in `alone` come into the one that is `shared`, or into a new one where there is none yet."""
+    change = LaneChange([], [])
+    first, *others = (*shared, *alone)
+    change.lanes.append(_joined(first, others, handles, change.ops))
+    return change
+
+
 def split(lanes: Sequence[Lane], gone: Collection[str], most: int, handles: Iterator[int]) -> LaneChange:
     """While there are fewer than `most` lanes, the largest one becomes two; if that one is under way, it waits."""
     change = LaneChange([], list(lanes))

@@ -8,7 +8,7 @@ that goes on counts as prompt: a row may hold some of that too.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from core.engine.requests import Request
@@ -114,12 +114,14 @@ class PrefixCache:
             return [Drop(handle)]
         return self._add(CachedPrefix(handle, tokens), running)
 
-    def snapshot(self, handle: int, tokens: tuple[int, ...], running: int) -> list[Op]:
-        """Keep a copy of a row that goes on, if it is of use: it cannot be trimmed to this when it has ended."""
+    def snapshot(self, copied: Callable[[int], Op], tokens: tuple[int, ...], running: int) -> list[Op]:
+        """Keep a copy of a row that goes on, if it is of use: it cannot be trimmed to this when it has ended. `copied`:
+        what makes one of it under a handle.
+        """
         if not self._is_wanted(tokens, running):
             return []
         copy = next(self._handles)
-        return [*self._add(CachedPrefix(copy, tokens), running), Copy(copy, handle)]
+        return [*self._add(CachedPrefix(copy, tokens), running), copied(copy)]
 
     def hold(self, tokens: tuple[int, ...], running: int) -> tuple[CachedPrefix, list[Op]]:
         """A row that comes from elsewhere; it is pinned, and of no use, until it is settled. Raises Busy."""

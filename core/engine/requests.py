@@ -49,6 +49,16 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
         return self.tokens + self.written
 
     @property
+    def left(self) -> int | None:
+        """Tokens that its answer may still have, if some are written; None: it is a new one."""
+        return self.max_tokens - len(self.written) if self.written else None
+
+    @property
+    def is_nearly_done(self) -> bool:
+        """Whether an eighth of its answer is left at most."""
+        return self.left is not None and 8 * self.left <= self.max_tokens
+
+    @property
     def admit(self) -> Admit:
         """What its tokens are chosen by."""
         known = self.beginning

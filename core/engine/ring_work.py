@@ -107,12 +107,19 @@ class Compose(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """A part of the prompt of `request_id`, of which nobody needs the logits: tokens [position, position + len)."""
+    """A part of the beginning of each of `requests`, in the order of the handle's rows, of which nobody needs the
+    logits: tokens [position, position + len), as many for each.
+    """
 
-    request_id: str
+    requests: tuple[str, ...]
     handle: int
-    position: int
-    tokens: Sequence[int]
+    positions: tuple[int, ...]
+    tokens: tuple[Sequence[int], ...]
+
+    @property
+    def read(self) -> tuple[int, ...]:
+        """So much of each beginning was read when this is done."""
+        return tuple(position + len(self.tokens[0]) for position in self.positions)
 
 
 class Step(msgspec.Struct, frozen=True):

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.engine.requests import Request
-from core.engine.ring_work import Chunk
 from core.engine.speculation import PromptLookup
 from core.events import FinishReason
 
@@ -43,15 +42,24 @@ class Row:
         return self.position >= self.given - 1
 
     @property
+    def may_share(self) -> bool:
+        """Whether it is read again, and may be read with others; what is nearly done goes by itself, before them."""
+        return not self.is_ready and self.request.left is not None and not self.request.is_nearly_done
+
+    @property
     def held(self) -> tuple[int, ...]:
         """The tokens of its history that are on the ring."""
         return tuple(self.history[: self.position])
 
-    def cut(self, size: int) -> Chunk:
-        """The next part of the beginning; where a snapshot is due, it goes no further than that."""
-        start, end = self.position, len(self.request.tokens) if self.is_snapshot_due else self.given
-        self.position = min(start + size, end - 1)
-        return Chunk(self.request.request_id, self.handle, start, self.history[start : self.position])
+    @property
+    def unread(self) -> int:
+        """Tokens of the beginning that may go on the ring now; where a snapshot is due, none behind that."""
+        return (len(self.request.tokens) if self.is_snapshot_due else self.given) - 1 - self.position
+
+    def cut(self, size: int) -> list[int]:
+        """The next part of the beginning, of no more than is `unread`."""
+        start, self.position = self.position, self.position + size
+        return self.history[start : self.position]
 
     def guess(self, trim_limit: int | None) -> tuple[int, ...]:
         """What may go with the next token: no more than the answer may have, nor than could be trimmed again."""

@@ -2,19 +2,25 @@
 
 The ring is first in, first out, so nothing waits for an answer that only says that a stage has kept up: a row joins a
 lane as soon as the last chunk of its prompt is on the ring. A lane waits for its step, since that chooses its tokens.
+
+Where the workers were lost, what is written already is read again behind its prompts: before any new prompt, and for
+all rows together, so that none waits until the others are read, and then for the steps of those. What is nearly done
+goes first, by itself.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from itertools import count
+from math import inf
 from typing import NamedTuple
 
 from core.engine.batch import lane_views, row_views
-from core.engine.lanes import Lane, join, leave, named, split
+from core.engine.lanes import Lane, gather, join, leave, named, split
 from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, PrefixCache, tokens_of
 from core.engine.requests import Request
-from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Trim, Work
+from core.engine.ring_work import Chunk, Compose, Copy, Drop, Extract, Op, Step, Trim, Work
 from core.engine.running import Row
 from core.errors import Busy
 from core.events import Batch, FinishReason
@@ -58,10 +64,10 @@ class Scheduler:
     """Who runs next on a ring of `stages` stages.
 
     At most `rows` requests run at the same time, whose prompts and answers may take `context` tokens together; one
-    runs in any case. `queue` more may wait, first in, first out. `batched`: rows share lanes, as many as there are
-    stages, so that no stage waits for the ring, or `lanes` if that is given; else each row is a lane of its own.
-    `chunk`: tokens of a prompt that travel together; `window`: such chunks under way at most. Both may be set at any
-    time.
+    runs in any case. `queue` more may wait, first in, first out, but behind those of which something is written.
+    `batched`: rows share lanes, as many as there are stages, so that no stage waits for the ring, or `lanes` if that is
+    given; else each row is a lane of its own. `chunk`: tokens of prompts that travel together; `window`: such chunks
+    under way at most. Both may be set at any time.
 
     Rows that end stay in memory, as far as those that run leave some, for prompts that begin as they do. With a lane of
     one plain row at most `draft` guessed tokens travel. `trim_limit`: caches of this model can be trimmed while they
@@ -85,6 +91,7 @@ class Scheduler:
         self.chunk, self.window = chunk, window
         self._most_rows, self._queue, self._draft, self._trim_limit = rows, queue, draft, trim_limit
         self._most_lanes = (lanes or stages) if batched else rows
+        self._is_batched = batched
         self._handles = count(1)
         # even a row that runs alone may leave two: its prompt, and its prompt with the answer
         self._prefixes = PrefixCache(rows + 1, context, trim_limit, self._handles)
@@ -92,6 +99,7 @@ class Scheduler:
         self._rows: dict[str, Row] = {}
         self._leaving: dict[str, Row] = {}  # ended, but still in their lanes, and in memory
         self._lanes: list[Lane] = []  # that whose last step is oldest first
+        self._shared: list[Lane] = []  # rows that are read together: one such lane at most
         self._ops: list[Op] = []  # for the next composition
         self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or never
         self._chunks = 0
@@ -145,6 +153,7 @@ class Scheduler:
         if len(self._rows) + len(self._waiting) >= self._most_rows + self._queue:
             raise Busy(f"{self.running} requests are running and {self.waiting} are waiting; no more are accepted.")
         self._waiting[request.request_id] = _Waiting(request, self._draft if guess else 0)
+        self._waiting = dict(sorted(self._waiting.items(), key=lambda each: _turn(each[1].request)))
 
     def cancel(self, request_id: str) -> EndedRow | None:
         """End it now; its row leaves its lane at the next composition. None where there is no such request."""
@@ -186,16 +195,17 @@ class Scheduler:
         """
         return self._composition() or self._next_chunk() or self._next_step()
 
-    def acked(self, work: Compose | Chunk) -> PrefillProgress | None:
-        """Every stage has done it; None where there is nothing to tell of it."""
+    def acked(self, work: Compose | Chunk) -> list[PrefillProgress]:
+        """Every stage has done it: what there is to tell of it."""
         if isinstance(work, Compose):
-            return None
+            return []
         self._chunks -= 1
-        row = self._rows.get(work.request_id)
-        if row is None:
-            return None
-        row.read = work.position + len(work.tokens)
-        return PrefillProgress(work.request_id, row.read, row.given)
+        told = []
+        for request_id, read in zip(work.requests, work.read, strict=True):
+            if row := self._rows.get(request_id):
+                row.read = read
+                told.append(PrefillProgress(request_id, row.read, row.given))
+        return told
 
     def stepped(self, step: Step, tokens: Sequence[Sequence[int]]) -> Stepped:
         """The tokens that follow for each row of `step`, in their order: one at least, and behind each draft that was
@@ -222,8 +232,8 @@ class Scheduler:
         touched = named(work.ops) if isinstance(work, Compose) else {work.handle}
         self._ops += self._prefixes.lose(touched)
         if isinstance(work, Compose):  # nobody knows which of its ops were done where
-            self._drop(touched - {lane.handle for lane in self._lanes})
-        together = {row for lane in self._lanes if lane.handle in touched for row in lane.rows}
+            self._drop(touched - {lane.handle for lane in (*self._lanes, *self._shared)})
+        together = {row for lane in (*self._lanes, *self._shared) if lane.handle in touched for row in lane.rows}
         for name, row in (*self._rows.items(), *self._leaving.items()):
             row.is_lost = row.is_lost or name in together or row.handle in touched
         lost = [name for name, row in self._rows.items() if row.is_lost]
@@ -235,7 +245,8 @@ class Scheduler:
     def drop_all(self) -> list[str]:
         """Every request ends, and every stage forgets its handles: nothing that was put on the ring is answered."""
         lost = [*self._rows, *self._waiting]
-        for state in (self._waiting, self._rows, self._leaving, self._lanes, self._ops, self._owed, self._prefixes):
+        rows = (self._waiting, self._rows, self._leaving, self._owed, self._prefixes)
+        for state in (*rows, self._lanes, self._shared, self._ops):
             state.clear()
         self._chunks = 0
         return lost
@@ -244,6 +255,7 @@ class Scheduler:
         """Whatever can change now, in one frame: first what gives memory back, then what takes it."""
         self._admit()
         self._snapshot()
+        self._share()
         self._join()
         if all(isinstance(op, Drop) for op in self._ops) and (self._rows or self._lanes or not self._ops):
             return None
@@ -269,7 +281,36 @@ class Scheduler:
         for row in self._rows.values():
             if row.is_snapshot_due and row.is_prompt_out:
                 row.is_snapshot_due = False
-                self._ops += self._prefixes.snapshot(row.handle, row.held, self._running_tokens)
+                self._ops += self._prefixes.snapshot(self._copied(row), row.held, self._running_tokens)
+
+    def _copied(self, row: Row) -> Callable[[int], Op]:
+        """What makes a copy of a row that is being read."""
+        for lane in self._shared:
+            if row.request.request_id in lane.rows:
+                return partial(Extract, of=lane.handle, row=lane.rows.index(row.request.request_id))
+        return partial(Copy, of=row.handle)
+
+    def _share(self) -> None:
+        """A row that is read leaves those that are read together; others that are read again come in, but for those so
+        far behind or ahead that they would be padded with more than a chunk.
+        """
+        read = {name for lane in self._shared for name in lane.rows if self._rows[name].is_ready}
+        ops, lanes, apart = leave(self._shared, read, read, self._handles)
+        self._ops += ops
+        self._drop({lane.handle for lane in lanes if not lane.rows})
+        self._shared = [lane for lane in lanes if lane.rows]
+        for name, handle in apart.items():
+            self._rows[name].handle = handle
+        together = [name for lane in self._shared for name in lane.rows]
+        alone = [name for name, row in self._rows.items() if row.may_share and name not in together]
+        if not (self._is_batched and alone):
+            return
+        at = self._rows[(together or alone)[0]].position
+        near = [name for name in alone if abs(self._rows[name].position - at) <= self.chunk]
+        if near and len(together) + len(near) > 1:
+            ready = [Lane(self._rows[name].handle, (name,)) for name in near]
+            ops, self._shared = gather(self._shared, ready, self._handles)
+            self._ops += ops
 
     def _join(self) -> None:
         """Rows that are ready join a lane; lanes that are missing then are split off."""
@@ -285,12 +326,18 @@ class Scheduler:
         self._ops += joined + halved
 
     def _next_chunk(self) -> Chunk | None:
-        row = next((row for row in self._rows.values() if not row.is_ready), None)
-        if row is None or self._owed or self._chunks >= self.window:
+        unread = [row.request for row in self._rows.values() if not row.is_ready]
+        if not unread or self._owed or self._chunks >= self.window:
             return None
         self._chunks += 1
         self._owed = {name for name, other in self._rows.items() if other.is_in_lane}
-        return row.cut(self.chunk)
+        first = min(unread, key=_turn).request_id
+        alone = Lane(self._rows[first].handle, (first,))
+        lane = next((lane for lane in self._shared if first in lane.rows), alone)
+        rows = [self._rows[name] for name in lane.rows]
+        size = min(max(1, self.chunk // len(rows)), *(row.unread for row in rows))
+        positions = tuple(row.position for row in rows)
+        return Chunk(lane.rows, lane.handle, positions, tuple(row.cut(size) for row in rows))
 
     def _next_step(self) -> Step | None:
         number = next((number for number, lane in enumerate(self._lanes) if not lane.flying), None)
@@ -310,10 +357,12 @@ class Scheduler:
             if not (lane.flying or lane.batched or row.is_lost) and (excess := row.trim()):
                 self._ops.append(Trim(lane.handle, excess))
         kept = {name for name, row in self._leaving.items() if not row.is_lost and row.position >= LEAST_REUSED}
-        ops, lanes, apart = leave(self._lanes, self._leaving, kept, self._handles)
+        ops, lanes, apart = leave((*self._lanes, *self._shared), self._leaving, kept, self._handles)
         self._ops += ops
         self._drop({lane.handle for lane in lanes if not lane.rows} - set(apart.values()))
-        self._lanes = [lane for lane in lanes if lane.rows]
+        shared = {lane.handle for lane in self._shared}
+        self._lanes = [lane for lane in lanes if lane.rows and lane.handle not in shared]
+        self._shared = [lane for lane in lanes if lane.rows and lane.handle in shared]
         held, leaving = {row for lane in self._lanes for row in lane.rows}, self._leaving
         self._leaving = {name: row for name, row in leaving.items() if name in held}
         for name, handle in apart.items():
@@ -325,7 +374,7 @@ class Scheduler:
     def _end(self, request_id: str, reason: FinishReason) -> EndedRow:
         row = self._rows.pop(request_id)
         self._owed.discard(request_id)
-        if row.is_in_lane:
+        if row.is_in_lane or any(request_id in lane.rows for lane in self._shared):
             self._leaving[request_id] = row
         elif row.is_lost:
             self._drop({row.handle})
@@ -344,3 +393,8 @@ class Scheduler:
     def _running_tokens(self) -> int:
         """What those that run, or have not left yet, may take of the memory."""
         return sum(tokens_of(row.request) for row in (*self._rows.values(), *self._leaving.values()))
+
+
+def _turn(request: Request) -> float:
+    """Whose turn comes first to be admitted and read, before those of which nothing is written: the least is left."""
+    return inf if request.left is None else request.left

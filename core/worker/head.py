@@ -22,7 +22,7 @@ from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.remote_sampling import check_admission
 from core.worker.sessions import SessionRequest, SessionTransfers
-from core.worker.work_frames import Begin, Dismiss, Word
+from core.worker.work_frames import NO_REQUEST, Begin, Dismiss, Word
 
 TELEMETRY_EVERY_S: Final = 0.5
 
@@ -170,10 +170,10 @@ class Head:
             case Compose():
                 self._pipeline.compose(work.ops, work)
             case Chunk():
-                request, tokens = bytes.fromhex(work.request_id), mx.array([work.tokens])
-                self._pipeline.forward(work.handle, tokens, quiet=True, request=request, work=work)
-                if self._pace and work.position == 0 and self._scheduler.running == 1 and self._look():
-                    self._probing = len(work.tokens)  # the figures follow it round a ring that carries nothing else
+                request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
+                self._pipeline.forward(work.handle, mx.array(work.tokens), quiet=True, request=request, work=work)
+                if self._pace and work.positions == (0,) and self._scheduler.running == 1 and self._look():
+                    self._probing = len(work.tokens[0])  # the figures follow it round a ring that carries nothing else
             case Step():
                 if self._is_prompt_only:  # else a short answer had no figures but those of its prompt
                     self._is_prompt_only = False
@@ -196,8 +196,9 @@ class Head:
             self._dismiss(lost)
         elif isinstance(work, Step):
             self._take(work, self._chosen(work, answer))
-        elif progress := self._scheduler.acked(work):
-            self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
+        else:
+            for progress in self._scheduler.acked(work):
+                self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
 
     def _chosen(self, step: Step, answer: StepAnswer) -> list[list[Picked]]:
         """The tokens of each row of `step`: one, or those that the logits of its guesses confirm and the one behind."""

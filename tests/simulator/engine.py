@@ -31,9 +31,10 @@ class Engine(Head):
     def collect(self, now: float, fails: bool = False) -> None:
         work: Work = self.ring.links[0][0].work
         super().collect(now, fails)
-        if isinstance(work, Chunk) and self.scheduler.alive(work.request_id):
-            done, total = work.position + len(work.tokens), len(self._asked[work.request_id].beginning) - 1
-            self._report(Prefilled(request_id=work.request_id, done=done, total=total))
+        if isinstance(work, Chunk):
+            for name, done in zip(work.requests, work.read, strict=True):
+                if self.scheduler.alive(name):
+                    self._report(Prefilled(request_id=name, done=done, total=len(self._asked[name].beginning) - 1))
 
     def lose_all(self, problem: LinkError | CachesLost) -> None:
         """Nothing of what runs can go on."""

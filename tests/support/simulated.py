@@ -108,11 +108,16 @@ class Stage:
         return self._step(work, values) if isinstance(work, Step) else []
 
     def _chunk(self, work: Chunk, values: Sequence[int]) -> list[int]:
-        assert work.handle not in self.batched
-        (row,) = self.handles[work.handle]
-        assert row.length == work.position
-        assert len(values) == len(work.tokens) > 0
-        return self._feed(work.handle, values)
+        rows, size = self.handles[work.handle], len(work.tokens[0])
+        assert work.handle in self.batched or len(rows) == 1
+        assert {len(tokens) for tokens in work.tokens} == {size} != {0}
+        assert tuple(row.length for row in rows) == work.positions
+        assert len(rows) == len(work.tokens) == len(work.requests) == len(set(work.requests))
+        out = []
+        for at, row in enumerate(rows):
+            rows[at], more = self._fed(row, values[at * size : (at + 1) * size])
+            out += more
+        return out
 
     def _step(self, work: Step, values: Sequence[int]) -> list[int]:
         rows = self.handles[work.handle]
@@ -120,18 +125,17 @@ class Stage:
         assert work.handle in self.batched or len(rows) == 1
         if work.drafts:
             assert work.handle not in self.batched
-            return self._feed(work.handle, values)
+            rows[0], out = self._fed(rows[0], values)
+            return out
         fed = self.handles[work.handle] = [row.fed(self.index, v) for row, v in zip(rows, values, strict=True)]
         return [row.digest for row in fed]
 
-    def _feed(self, handle: int, values: Sequence[int]) -> list[int]:
-        (row,) = self.handles[handle]
+    def _fed(self, row: Cache, values: Sequence[int]) -> tuple[Cache, list[int]]:
         out = []
         for value in values:
             row = row.fed(self.index, value)
             out.append(row.digest)
-        self.handles[handle] = [row]
-        return out
+        return row, out
 
     def _compose(self, ops: Sequence[Op]) -> None:
         for op in ops:
@@ -263,7 +267,7 @@ def tokens_in(work: Work) -> Sequence[int]:
         case Compose():
             return ()
         case Chunk():
-            return work.tokens
+            return [token for row in work.tokens for token in row]
         case _:
             return (*work.tokens, *work.drafts)
 

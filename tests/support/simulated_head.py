@@ -151,6 +151,7 @@ class Head:
             self.watch.waits()
             return None
         self.kinds.update(type(part).__name__ for part in (work.ops if isinstance(work, Compose) else [work]))
+        self.kinds["shared"] += isinstance(work, Chunk) and len(work.requests) > 1
         self.watch.put(work)
         if isinstance(work, Step):
             self._check_lengths(work)
@@ -202,9 +203,10 @@ class Head:
         self.watch.back(sent.work)
         if isinstance(sent.work, Step):
             self._tokens(sent.work, frame.values)
-        elif progress := self.scheduler.acked(sent.work):
+            return
+        for progress in self.scheduler.acked(sent.work):
             assert 0 < progress.done < progress.total
-        elif isinstance(sent.work, Compose):
+        if isinstance(sent.work, Compose):
             for op in sent.work.ops:
                 if isinstance(op, Restore):
                     self.scheduler.settle(op.handle)

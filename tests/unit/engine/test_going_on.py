@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
-from core.engine.ring_work import Chunk, Copy, New, Step, Trim
+from core.engine.ring_work import Chunk, Compose, Copy, Keep, Merge, New, Step, Trim
 from core.engine.scheduler import PrefillProgress, Scheduler
 from core.events import FinishReason
 from tests.support.simulated import VOCABULARY, alone
@@ -90,8 +90,9 @@ def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> N
     _, first, second, step = (scheduler.next() for _ in range(4))
     assert isinstance(first, Chunk)
     assert isinstance(second, Chunk)
-    assert [*first.tokens, *second.tokens] == asked.beginning[:-1]
-    assert [scheduler.acked(first), scheduler.acked(second)] == [PrefillProgress("a", 4, 7), PrefillProgress("a", 6, 7)]
+    assert [*first.tokens[0], *second.tokens[0]] == asked.beginning[:-1]
+    told = [*scheduler.acked(first), *scheduler.acked(second)]
+    assert told == [PrefillProgress("a", 4, 7), PrefillProgress("a", 6, 7)]
     assert isinstance(step, Step)
     assert step.tokens == (32,)
     assert scheduler.stepped(step, [[33]]) == ((1,), [])
@@ -100,6 +101,87 @@ def test_what_is_written_is_read_with_the_prompt_and_counts_in_the_answer() -> N
     (ended,) = scheduler.stepped(step, [[34]]).ended
     assert ended.reason == "length"
     assert scheduler.parked == (CachedPrefix(1, (*asked.beginning, 33)),)
+
+
+def cut_off(name: str, prompt: int, written: int) -> Request:
+    """A request that had so many tokens of its hundred when the workers were lost."""
+    asked = ask(name, prompt=prompt)
+    return replace(asked, written=alone(asked, 2)[:written])
+
+
+def test_what_is_read_again_travels_together_and_the_shortest_goes_on_first() -> None:
+    head = Head(2, chunk=8, window=2)
+    asked = [cut_off("a", 30, 12), cut_off("b", 21, 9), cut_off("c", 11, 6)]
+    for each in asked:
+        head.submit(each)
+    works = [head.turn(0.0) for _ in range(3)]
+    assert works[0] == Compose((New(1), New(2), New(3), Merge(4, (1, 2, 3))))
+    rows = tuple(each.beginning[:2] for each in asked)
+    assert works[1] == Chunk(("a", "b", "c"), 4, (0, 0, 0), rows), "no more tokens together than of one prompt"
+    head.carry()
+    chunks = [work for work in head.round() if isinstance(work, Chunk)]
+    while len(chunks[-1].requests) == 3:
+        chunks += [work for work in head.round() if isinstance(work, Chunk)]
+    assert head.scheduler.in_flight or len(head.answers["c"]) > 6, "it goes on while the others are read"
+    assert chunks[-1].requests == ("a", "b")
+    assert len(chunks[-1].tokens[0]) == 4
+    head.finish()
+    assert all(head.answers[each.request_id] == alone(each, 2) for each in asked)
+    head.check_parked()
+
+
+def test_a_row_that_comes_later_joins_those_that_are_read_unless_they_are_far_ahead() -> None:
+    head = Head(2, chunk=8, window=1)
+    head.submit(cut_off("a", 40, 9))
+    assert [type(work) for work in head.round()] == [Compose, Chunk]
+    head.submit(cut_off("b", 40, 9))
+    assert ops_of(head.round()) == [New(2), Merge(3, (1, 2))]
+    for _ in range(4):
+        head.round()
+    head.submit(cut_off("c", 40, 9))
+    (new,) = ops_of(head.round())
+    assert new == New(4)
+    head.finish()
+    assert all(head.answers[name] == alone(ask(name, prompt=40), 2) for name in "abc")
+
+
+@pytest.mark.parametrize("batched", [True, False])
+def test_what_is_nearly_done_is_read_first_and_by_itself(batched: bool) -> None:
+    head = Head(2, chunk=8, batched=batched, rows=2)
+    head.submit(ask("d", prompt=9))
+    for name, written in (("a", 9), ("b", 40), ("c", 90)):
+        head.submit(cut_off(name, 9, written))
+    first = next(work for work in iter(lambda: head.turn(0.0), None) if isinstance(work, Chunk))
+    assert first.requests == ("c",)
+    assert head.scheduler.alive("b"), "the next one by what is left"
+    head.carry()
+    head.finish()
+    assert list(head.ended) == ["c", "b", "a", "d"]
+
+
+def test_a_row_that_is_cancelled_or_lost_leaves_the_others_that_are_read() -> None:
+    head = Head(2, chunk=8)
+    for name in "abc":
+        head.submit(cut_off(name, 30, 9))
+    head.round()
+    head.cancel("b")
+    works = head.round()
+    assert ops_of(works)[-1] == Keep(4, (0, 2))
+    head.ring.stages[1].fails = True
+    head.finish()
+    assert head.reasons == {"b": "cancelled", "a": "lost", "c": "lost"}
+    head.check_parked()
+
+
+def test_where_caches_are_not_trimmed_a_prompt_is_kept_also_where_it_is_read_with_others() -> None:
+    head = Head(2, chunk=8, trim_limit=0)
+    asked = [cut_off(name, 10, 30) for name in "ab"]
+    for each in asked:
+        head.submit(each)
+    head.finish()
+    assert {tuple(each.tokens[:-1]) for each in asked} <= {parked.tokens for parked in head.scheduler.parked}
+    assert all(head.answers[each.request_id] == alone(each, 2) for each in asked)
+    head.check_parked()
 
 
 def test_what_is_written_takes_no_room_twice() -> None:

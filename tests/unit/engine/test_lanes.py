@@ -21,9 +21,9 @@ def test_one_user_alone_stays_on_plain_caches(stages: int) -> None:
     head = Head(stages, chunk=2)
     head.submit(asked := ask("a", prompt=6, tokens=3))
     chunks = [
-        Chunk("a", 1, 0, asked.tokens[:2]),
-        Chunk("a", 1, 2, asked.tokens[2:4]),
-        Chunk("a", 1, 4, asked.tokens[4:5]),
+        Chunk(("a",), 1, (0,), (asked.tokens[:2],)),
+        Chunk(("a",), 1, (2,), (asked.tokens[2:4],)),
+        Chunk(("a",), 1, (4,), (asked.tokens[4:5],)),
     ]
     fed = [asked.tokens[-1], *alone(asked, stages)[:2]]
     steps = [Step(1, ("a",), (token,)) for token in fed]

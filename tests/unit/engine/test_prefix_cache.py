@@ -151,7 +151,7 @@ def test_there_are_no_more_parked_rows_than_rows_that_run() -> None:
 def test_what_is_not_parked_costs_no_other_its_place(tokens: list[int], running: int) -> None:
     cache = cache_of([1] * 10, [2] * 10, context=30)
     assert cache.park(7, tuple(tokens), running) == [Drop(7)]
-    assert cache.snapshot(7, tuple(tokens), running) == []
+    assert cache.snapshot(Drop, tuple(tokens), running) == []
     assert sorted(handles_of(cache)) == [1, 2]
 
 
@@ -218,7 +218,9 @@ def test_a_second_turn_feeds_its_new_tokens_only(stages: int, batched: bool, tri
     head.finish()
     asked = follow(head, "b", 33, 34)
     (chunk,) = [work for work in head.finish() if isinstance(work, Chunk)]
-    assert list(chunk.tokens) == [head.answers["b"][-1], 33], "the last sampled token was never fed, the very last is"
+    assert list(chunk.tokens[0]) == [head.answers["b"][-1], 33], (
+        "the last sampled token was never fed, the very last is"
+    )
     assert head.ended["b+"].reused == 6 + 4 - 1
     assert head.answers["b+"] == alone(asked, stages)
     head.check_parked()

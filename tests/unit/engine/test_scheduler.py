@@ -116,11 +116,11 @@ def test_chunks_of_a_second_prompt_follow_those_of_the_first() -> None:
     head.submit(ask("a", prompt=9))
     head.submit(ask("b", prompt=9))
     work = [each for each in head.round() if not isinstance(each, Compose)]
-    assert [(type(each), getattr(each, "request_id", "")) for each in work] == [
-        (Chunk, "a"),
-        (Chunk, "a"),
-        (Step, ""),
-        (Chunk, "b"),
+    assert [(type(each), each.requests) for each in work] == [
+        (Chunk, ("a",)),
+        (Chunk, ("a",)),
+        (Step, ("a",)),
+        (Chunk, ("b",)),
     ]
 
 
@@ -150,9 +150,9 @@ def test_how_much_of_a_prompt_went_round_is_told() -> None:
     assert isinstance(new, Compose)
     assert isinstance(first, Chunk)
     assert isinstance(second, Chunk)
-    assert [scheduler.acked(new), scheduler.acked(first)] == [None, PrefillProgress("a", 3, 6)]
+    assert [scheduler.acked(new), scheduler.acked(first)] == [[], [PrefillProgress("a", 3, 6)]]
     scheduler.cancel("a")
-    assert scheduler.acked(second) is None
+    assert scheduler.acked(second) == []
 
 
 # ends

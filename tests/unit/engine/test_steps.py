@@ -148,7 +148,7 @@ def test_whatever_is_lost_or_comes_twice_each_stage_does_each_step_once_in_order
     for event in [*events, "relink"]:
         now += 1
         if event == "put":
-            ring.put(Chunk("a", 1, put, [put]), now)
+            ring.put(Chunk(("a",), 1, (put,), ([put],)), now)
             put += 1
         elif event == "lose":
             ring.lose()
