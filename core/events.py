@@ -80,6 +80,9 @@ class Stage(Value, frozen=True, kw_only=True):
     budget_bytes: Size
 
 
+MirrorChoice = Literal["on", "off", "auto"]
+
+
 class Plan(Value, frozen=True, kw_only=True):
     """Who owns which layers. Made once, on the head; `stages` are in the order of the ring, the head first; `output`,
     a device id, has the final norm and the output head.
@@ -90,6 +93,8 @@ class Plan(Value, frozen=True, kw_only=True):
     `batched`: rows may share a lane; else the model runs one row a lane. `notes`: sentences that the person should
     read before loading (a cut that was moved, a Mac that was left out, who can read the tokens). `indispensable`:
     device ids of the Macs, the head aside, without which the model does not fit the others; for people to read only.
+    `mirror_bytes`: the head keeps what all Macs hold of the rows in so many bytes of its memory, for the case that one
+    of them is lost.
     """
 
     plan_gen: Size
@@ -108,6 +113,7 @@ class Plan(Value, frozen=True, kw_only=True):
     batched: bool = True
     notes: tuple[str, ...] = ()
     indispensable: tuple[str, ...] = ()
+    mirror_bytes: Size = 0
 
     @property
     def head(self) -> Stage:

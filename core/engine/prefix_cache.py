@@ -82,6 +82,11 @@ class PrefixCache:
         others = running + self._pinned()
         return not others or others + tokens_of(request) <= self._context
 
+    def reusable(self, request: Request) -> int:
+        """How many tokens of its beginning a row here holds."""
+        found = self._longest(tuple(request.beginning))
+        return found.common if found else 0
+
     def open(self, request: Request, running: int) -> Opened:
         """The row of a request that fits, with as much of its prompt as there is.
 

@@ -35,13 +35,15 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
     """One row: continue `tokens`; one of `eos` ends it, once there are `min_tokens`.
 
     `request_id` is 32 hex characters. `written`: so much of the answer is committed already; it goes on behind that,
-    as if it had never stopped, and counts from there.
+    as if it had never stopped, and counts from there. `mirrored`: so many tokens of its beginning were mirrored by a
+    worker before, and need not be read again.
     """
 
     request_id: str
     tokens: list[int]
     eos: list[int] = msgspec.field(default_factory=list)
     written: list[int] = msgspec.field(default_factory=list)
+    mirrored: Size = 0
 
     @property
     def beginning(self) -> list[int]:

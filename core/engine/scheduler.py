@@ -53,6 +53,18 @@ class PrefillProgress(NamedTuple):
     total: int
 
 
+class HeldRow(NamedTuple):
+    """Where the stages hold the row of a request, once they have done what is on the ring: the first `tokens` tokens of
+    its history are in row `row` of `handle`, perhaps with guesses behind them.
+    """
+
+    request_id: str
+    handle: int
+    row: int
+    is_batched: bool
+    tokens: int
+
+
 class _Waiting(NamedTuple):
     """A request that was not admitted yet, and how many guesses may go with each of its steps."""
 
@@ -141,6 +153,21 @@ class Scheduler:
     def parked(self) -> tuple[CachedPrefix, ...]:
         """Rows of requests that have ended, or that were settled; the one that was used last is last."""
         return self._prefixes.rows
+
+    @property
+    def held_rows(self) -> list[HeldRow]:
+        """The rows that run, behind what `next` gave last."""
+        shared = (*self._lanes, *self._shared)
+        lanes = {name: (lane, at) for lane in shared for at, name in enumerate(lane.rows)}
+        rows = []
+        for name, row in self._rows.items():
+            lane, at = lanes.get(name, (Lane(row.handle, (name,)), 0))
+            rows.append(HeldRow(name, lane.handle, at, lane.batched, row.position))
+        return rows
+
+    def reusable(self, request: Request) -> int:
+        """How many tokens of the beginning of `request` are in memory."""
+        return self._prefixes.reusable(request)
 
     def alive(self, request_id: str) -> bool:
         """Whether it runs: what comes back for any other is nobody's."""

@@ -58,8 +58,10 @@ from core.worker.messages import (
     Listening,
     Loaded,
     Loading,
+    Mirrored,
     Prefilled,
     Proved,
+    Restored,
     Samples,
     SessionFailed,
     SessionLoaded,
@@ -67,6 +69,7 @@ from core.worker.messages import (
     Token,
     Traced,
     Unproved,
+    WantSpans,
 )
 
 
@@ -167,6 +170,8 @@ class MessageRouter:
             case Token() | Prefilled() | AnswerDone():
                 self._answers.handle_report(report)
                 self._recovery.handle_report(report)
+            case Mirrored() | WantSpans() | Restored():
+                self._answers.handle_mirror_report(report)
             case Batching(batch=batch):
                 self._answers.counted(batch)
             case SessionSaved() | SessionLoaded() | SessionFailed():

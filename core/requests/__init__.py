@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from core.errors import Problem
-from core.events import Plan, RecoveryChoice, Topology
+from core.events import MirrorChoice, Plan, RecoveryChoice, Topology
 from core.numbers import Positive, Size
 from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
@@ -37,6 +37,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     `layers` says who owns which, as `core.plan.topology` reads it: this Mac's first, then the other Macs', the largest
     budgets first; without it they are divided by budget. Without a `topology` it is the one that `layers` make, else
     private, or single where there is one Mac. `without`: device ids of Macs that are to hold no layers.
+    `mirror`: the head keeps what all Macs hold of the conversation; auto: where memory and wire allow it.
     """
 
     model: PathName
@@ -48,6 +49,7 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     topology: Topology | None = None
     layers: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=64)] = ()
     without: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(max_length=64)] = ()
+    mirror: MirrorChoice = "off"
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):

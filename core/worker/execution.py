@@ -12,6 +12,7 @@ from core.engine.ring_work import Drop, Op
 from core.errors import LinkError, MaclusterError, Problem, ProtocolError, StageFailed
 from core.plan.stage_roles import StageRole
 from core.worker.kv_parts import Exchange, KvPart
+from core.worker.kv_spans import KvSpan, serve_span
 from core.worker.stage import LoadedStage
 from core.worker.work_frames import WorkFrame
 
@@ -70,6 +71,10 @@ class Execution:
         if problem := self._tainted.get(handle):
             raise StageFailed(problem.what, problem.fix)
         return self._attempt([handle], lambda: self._exchange.answer(handle, part))
+
+    def mirror(self, handle: int, span: KvSpan) -> KvSpan:
+        """Add to a span of a mirror, or take of it, what this stage has; whatever fails leaves the handle as it was."""
+        return span if handle in self._tainted else serve_span(self.stage, handle, span)
 
     def _forward(self, work: WorkFrame, role: StageRole, arrays: list[mx.array]) -> list[mx.array]:
         stage, handle = self.stage, work.handle

@@ -18,6 +18,7 @@ from core.plan.stage_roles import arriving, role_of
 from core.settings import MAX_LANE_ROWS
 from core.worker.execution import Execution, made, tokens_in
 from core.worker.kv_parts import decode_part, encode_part
+from core.worker.kv_spans import decode_span, encode_span, is_span
 from core.worker.remote_sampling import RemoteSamplers, encode_choices
 from core.worker.ring import Ring, read_samples
 from core.worker.stage import LoadedStage
@@ -104,6 +105,9 @@ class Follower:
             match work.kind:
                 case FrameType.COMPOSE:
                     return self._compose(ring, work)
+                case FrameType.KV if is_span(work.payload[0]):
+                    span = self._execution.mirror(work.handle, decode_span(work.payload[0]))
+                    return work._replace(payload=encode_span(span))
                 case FrameType.KV:
                     part = self._execution.exchange(work.handle, decode_part(work.payload[0]))
                     return work._replace(payload=encode_part(part))

@@ -18,6 +18,7 @@ from core.errors import MaclusterError, Problem, StageFailed
 from core.events import Batch, FinishReason, Plan
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Batching, Prefilled, Report, Samples, StageSample, Token
+from core.worker.mirroring import CutRequest, Mirroring, PasteRequest
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
 from core.worker.remote_sampling import check_admission
@@ -81,6 +82,7 @@ class Head:
             trim_limit=layers.trim_limit,
         )
         self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
+        self.mirroring = Mirroring(plan, pipeline, self._scheduler, report, self._admit)
         self._pace = planned_pace(plan.chunk, plan.window, len(plan.stages)) if plan.adapts else None
         self._probing = 0
         self._rows: dict[str, _HeadRow] = {}
@@ -93,13 +95,20 @@ class Head:
     @property
     def is_busy(self) -> bool:
         """Whether there is something to do or to wait for."""
-        return self.sessions.is_busy or not (self._scheduler.idle and self._pipeline.is_at_rest)
+        return (
+            self.sessions.is_busy or self.mirroring.is_busy or not (self._scheduler.idle and self._pipeline.is_at_rest)
+        )
 
     def submit(self, request: Request) -> None:
-        """Queue a request; one that cannot run, or that has ended, is answered at once."""
+        """Queue a request, once what is mirrored of it is back; one that cannot run, or that has ended, is answered at
+        once.
+        """
         if request.ended:
             self._report(untouched(request, request.ended))
-            return
+        elif not self.mirroring.begin(request):
+            self._admit(request)
+
+    def _admit(self, request: Request) -> None:
         try:
             _check_tokens(request, self._vocabulary)
             admit = request.admit
@@ -124,6 +133,8 @@ class Head:
         """End an answer after the step that is on its way; the others go on."""
         if ended := self._scheduler.cancel(request_id):
             self._finish([ended])
+        elif request := self.mirroring.cancel(request_id):
+            self._report(untouched(request, "cancelled"))
 
     def turn(self, inbox: Inbox) -> None:
         """Hear what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
@@ -151,6 +162,8 @@ class Head:
         """No answer can go on."""
         self.flush()
         self.sessions.fail(problem)
+        for request in self.mirroring.give_up():
+            self._report(untouched(request, "error", problem))
         self._fail(self._scheduler.drop_all(), problem)
 
     def _go_on(self) -> bool:
@@ -159,9 +172,10 @@ class Head:
             return False
         work = self._scheduler.next()
         if work is None and not self.sessions.is_due:
-            return False
+            return self.mirroring.put()
         self._put(work)
         self.sessions.put()
+        self.mirroring.put()
         self._report_batch()
         return True
 
@@ -189,6 +203,9 @@ class Head:
             return  # of the proof, or of what the Mac was told that chooses the tokens
         if isinstance(work, SessionRequest):
             self.sessions.handle_answer(work, answer)
+            return
+        if isinstance(work, CutRequest | PasteRequest):
+            self.mirroring.handle_answer(work, answer)
             return
         if answer.problem:
             lost = self._scheduler.failed(work)

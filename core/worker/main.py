@@ -42,9 +42,11 @@ from core.worker.messages import (
     Loaded,
     Loading,
     LoadSession,
+    MirrorSpans,
     Prove,
     SaveSession,
     SessionFailed,
+    StopMirror,
     StopSession,
     Trace,
     Traced,
@@ -162,6 +164,10 @@ class Worker:
                 engine.head.sessions.load(command)
             case StopSession() if engine:
                 engine.head.sessions.stop()
+            case MirrorSpans() if engine:
+                engine.head.mirroring.take(command)
+            case StopMirror() if engine:
+                engine.head.mirroring.stop(command.request_id)
             case SaveSession() | LoadSession():
                 self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case Trace():

@@ -104,6 +104,27 @@ class StopSession(PipeMessage, frozen=True, kw_only=True):
     """Head only: give up what is being saved or loaded, if anything is, which is then answered by `SessionFailed`."""
 
 
+class MirrorSpan(msgspec.Struct, frozen=True, array_like=True):
+    """What all caches of a row hold of the tokens [start, stop): `core.worker.kv_spans` packs it."""
+
+    start: Size
+    stop: Size
+    data: bytes
+
+
+class MirrorSpans(PipeMessage, frozen=True, kw_only=True):
+    """Head only: the next spans of what was mirrored of a request's beginning, as `WantSpans` asked for them."""
+
+    request_id: str
+    spans: tuple[MirrorSpan, ...]
+
+
+class StopMirror(PipeMessage, frozen=True, kw_only=True):
+    """Head only: there is no memory for more of what this row holds."""
+
+    request_id: str
+
+
 class Trace(PipeMessage, frozen=True, kw_only=True):
     """Tell when this stage computed since the last Trace. Answered by `Traced`."""
 
@@ -237,6 +258,29 @@ class SessionFailed(PipeMessage, frozen=True, kw_only=True):
     problem: Problem
 
 
+class Mirrored(PipeMessage, frozen=True, kw_only=True):
+    """What the caches of all stages hold of the next tokens of this request's row: to be kept for the next worker."""
+
+    request_id: str
+    span: MirrorSpan
+
+
+class WantSpans(PipeMessage, frozen=True, kw_only=True):
+    """The spans of this request from token `start` on are wanted, as many as fit one message; answered by
+    `MirrorSpans`.
+    """
+
+    request_id: str
+    start: Size
+
+
+class Restored(PipeMessage, frozen=True, kw_only=True):
+    """The first `tokens` tokens of a request's beginning came back from the mirror; the rest is read again."""
+
+    request_id: str
+    tokens: Size
+
+
 class StageSample(msgspec.Struct, frozen=True, kw_only=True):
     """What one stage spent since the ring was last idle, in seconds, frames and bytes; sent and received by this stage.
     `since`: when that was, in seconds of this Mac's monotonic clock.
@@ -287,7 +331,20 @@ class Traced(PipeMessage, frozen=True, kw_only=True):
 
 
 # a Request, to the head only, is answered by Prefilled, Token and AnswerDone, among others that run at the same time
-Command = Join | Load | Connect | Prove | Request | Cancel | SaveSession | LoadSession | StopSession | Trace
+Command = (
+    Join
+    | Load
+    | Connect
+    | Prove
+    | Request
+    | Cancel
+    | SaveSession
+    | LoadSession
+    | StopSession
+    | MirrorSpans
+    | StopMirror
+    | Trace
+)
 Report = (
     Listening
     | Loading
@@ -303,6 +360,9 @@ Report = (
     | SessionSaved
     | SessionLoaded
     | SessionFailed
+    | Mirrored
+    | WantSpans
+    | Restored
     | Samples
     | Traced
     | Worked

@@ -27,6 +27,7 @@ from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, departing
 from core.worker.execution import Execution, made
 from core.worker.kv_parts import KvPart, decode_part, encode_part
+from core.worker.kv_spans import KvSpan, SpanVerb, decode_span, encode_span, is_span
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S
 from core.worker.pipe import Inbox
@@ -51,25 +52,27 @@ from core.worker.work_frames import (
 
 class StepAnswer(NamedTuple):
     """What came of `work`: logits where they were wanted, or for each row the tokens that another Mac chose, or a part
-    of a cache; `problem` where a stage could not do it.
+    of a cache, or a span of a mirror; `problem` where a stage could not do it.
     """
 
     work: Any
     logits: mx.array | None = None
     chosen: list[list[Picked]] | None = None
     part: KvPart | None = None
+    span: KvSpan | None = None
     problem: Problem | None = None
 
 
 class _Sent(NamedTuple):
     """Work that is on the ring: its frame but for the step, what it is to whoever put it there, and what the head does
-    itself where it is a composition. `positions`: of each row.
+    itself where it is a composition. `positions`: of each row. `own`: what the head itself has of a span.
     """
 
     frame: WorkFrame
     work: Any
     ops: Sequence[Op] = ()
     positions: int = 0
+    own: KvSpan | None = None
 
 
 class Pipeline:
@@ -214,6 +217,21 @@ class Pipeline:
             return
         self._put(_Sent(WorkFrame(FrameType.KV, NO_STEP, handle, payload=encode_part(part)), work), None)
 
+    def mirror(self, handle: int, span: KvSpan, work: Any) -> None:
+        """Send a span of a mirror round the stages; the answer has what came of it. Raises LinkError: then it goes out
+        over the next ring.
+        """
+        own: KvSpan | None = None
+        if self._departing.runs:
+            span = self._execution.mirror(handle, span)
+            if span.verb is SpanVerb.CUT:
+                own, span = span, span._replace(caches={})  # it need not go round
+        if not self._peers:
+            self._ready.append(StepAnswer(work, span=own or span))
+            return
+        frame = WorkFrame(FrameType.KV, NO_STEP, handle, payload=encode_span(span))
+        self._put(_Sent(frame, work, own=own), None)
+
     def take(self) -> StepAnswer | None:
         """The next answer, if one is there. Raises LinkError or its kinds."""
         while not self._ready and self._ring and self._ring.has_frame():
@@ -297,6 +315,13 @@ class Pipeline:
                 case FrameType.COMPOSE:
                     if sent.ops:
                         self._execution.compose(came.step, sent.ops)
+                case FrameType.KV if is_span(came.payload[0]):
+                    span = decode_span(came.payload[0])
+                    if self._arriving.runs:
+                        span = self._execution.mirror(asked.handle, span)
+                    if sent.own:
+                        span = span._replace(caches={**span.caches, **sent.own.caches})
+                    return StepAnswer(sent.work, span=span)
                 case FrameType.KV:
                     part = decode_part(came.payload[0])
                     if self._arriving.runs:

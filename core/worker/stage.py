@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from math import prod
 from typing import Any, Final, NamedTuple
@@ -12,6 +12,7 @@ import mlx.core as mx
 from core.engine.handle_shapes import HandleShape, after, sources, target, used_up
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
+from core.link.frames import Buffer
 from core.models.slicing import cache_state
 from core.models.slicing.slots import Slice
 from core.worker.telemetry import StageMeter
@@ -23,12 +24,13 @@ _FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, 
 
 class _HeldCaches(NamedTuple):
     """What a handle names: what its rows hold, and the caches of this stage's layers, but for those that `awaited` has
-    the numbers of: they come from elsewhere.
+    the numbers of: they come from elsewhere, one by one, or all of them token by token: `pasted` are there.
     """
 
     rows: HandleShape
     caches: list[Any]
     awaited: frozenset[int] = frozenset()
+    pasted: int = 0
 
 
 class LoadedStage:
@@ -142,6 +144,33 @@ class LoadedStage:
             mx.eval(held.caches[index].state)
         self._held[handle] = held._replace(awaited=held.awaited - {index})
 
+    def cut(self, handle: int, row: int, start: int, stop: int) -> dict[int, list[mx.array]]:
+        """What each of this stage's caches holds of the tokens [start, stop) of a row. Raises SessionError where that
+        cannot be cut out.
+        """
+        held = self._get(handle)
+        if not row < len(held.rows.tokens):
+            raise ProtocolError(f"Handle {handle} has no row {row}.")
+        with self._computing():
+            caches = self.layers.extract(held.caches, row) if held.rows.is_batch else held.caches
+            spans = {index: cache_state.cut(caches[index], start, stop) for index in self.layers.cache_indices}
+            mx.eval(list(spans.values()))
+        return spans
+
+    def paste(self, handle: int, start: int, stop: int, data: Mapping[int, Buffer]) -> None:
+        """The tokens [start, stop) of each of this stage's caches, which wait for them next. Raises SessionError where
+        that is not what they hold.
+        """
+        held = self._held.get(handle)
+        if held is None or not held.awaited or held.pasted != start or not start < stop <= held.rows.position:
+            raise ProtocolError(f"Tokens {start} to {stop} came for handle {handle}, which does not wait for them.")
+        with self._computing():
+            for index in self.layers.cache_indices:
+                cache_state.paste(held.caches[index], start, stop, data[index])
+            mx.eval([cache_state.arrays(held.caches[index]) for index in self.layers.cache_indices])
+        is_whole = stop == held.rows.position
+        self._held[handle] = held._replace(pasted=stop, awaited=frozenset() if is_whole else held.awaited)
+
     @contextmanager
     def _computing(self) -> Iterator[None]:
         """Time what MLX does; its errors (out of memory, a kernel that this device lacks) become StageFailed."""
@@ -227,7 +256,7 @@ class LoadedStage:
 
     def _advance(self, handle: int, count: int, out: list[mx.array]) -> None:
         """Evaluate `out` and the handle's caches, which hold `count` tokens more now."""
-        rows, caches, _ = self._held[handle]
+        rows, caches = self._held[handle][:2]
         if self._kv_bits:
             caches = self.layers.quantise(caches, self._kv_bits)
         mx.eval(out, self.layers.states(caches))

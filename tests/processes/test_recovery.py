@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager, suppress
@@ -15,9 +16,10 @@ import pytest_asyncio
 from core.errors import UsageError
 from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
 from core.link.liveness import DEAD_S
-from core.requests import AnswerId, ChatRequest, Message, RecoveryOrder
+from core.requests import AnswerId, ChatRequest, LoadRequest, Message, RecoveryOrder
 from tests.support.cluster import Answer, Make, finish, running_demo, tokens_seen
 from tui.cli.demo import DEMO_MODEL, Demo
+from tui.cli.load import loaded
 from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -223,3 +225,25 @@ async def test_two_macs_at_once_leave_one_that_goes_on(three: Demo) -> None:
     assert [stage.peer for stage in three.head.now.plan.stages] == ["studio"]
     told = [event.text for event in three.head.seen if isinstance(event, Recovery) and event.state == "running"]
     assert "now studio," in told[-1]
+
+
+async def test_what_was_mirrored_is_not_read_again(three: Demo) -> None:
+    plain = await expected(three)
+    await loaded(three.head, LoadRequest(model=three.model, mirror="on"))
+    plan = three.head.now.plan
+    assert plan is not None
+    assert any(note.startswith("Mirrored to studio: ") for note in plan.notes)
+    request = await asked(three)
+    await tokens_seen(three.head, request, TOKENS // 2)
+    os.kill(psutil.Process(three.pid_of(1)).children()[0].pid, signal.SIGKILL)
+    assert (await finish(three.head, request)).tokens == plain.tokens
+    assert [restored(line.text) for line in three.head.now.logs if restored(line.text)]
+    for held, rest in filter(None, (restored(line.text) for line in three.head.now.logs)):
+        assert held >= TOKENS // 4
+        assert rest <= 64
+
+
+def restored(line: str) -> tuple[int, int] | None:
+    """Of what the log says about a mirror: tokens that came back, and those that are read again."""
+    found = re.match(r"(\d+) tokens came back from the mirror, and (\d+) are read again", line)
+    return (int(found[1]), int(found[2])) if found else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import get_args
 
 from core.errors import UsageError
-from core.events import Topology
+from core.events import MirrorChoice, Topology
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
@@ -123,6 +123,8 @@ def _how(command: argparse.ArgumentParser) -> None:
     command.add_argument("--kv-bits", type=int, choices=KV_BITS, help="keep keys and values in this many bits")
     rows = "requests that run at the same time (default %(default)s); they share the context"
     command.add_argument("--rows", type=int, default=DEFAULT_ROWS, metavar="N", help=rows)
+    mirror = "keep what all Macs hold of the conversation here too, for when one is lost (default %(default)s)"
+    command.add_argument("--mirror", choices=get_args(MirrorChoice), default="off", help=mirror)
     by_itself = "(default: as the hops allow)"
     command.add_argument("--chunk", type=int, metavar="N", help=f"tokens of a prompt that travel together {by_itself}")
     command.add_argument("--window", type=int, metavar="N", help=f"such chunks under way {by_itself}")

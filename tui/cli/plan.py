@@ -44,7 +44,7 @@ async def plan(args: argparse.Namespace) -> int:
 
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
     """The options of `core.requests.PlanRequest`."""
-    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers")
+    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers", "mirror")
     return {name: getattr(args, name) for name in names}
 
 

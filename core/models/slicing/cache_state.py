@@ -32,6 +32,8 @@ from core.models.slicing.boundary import leaves
 FEW: Final = 64
 KEYS: Final = (KVCache, QuantizedKVCache, RotatingKVCache, ChunkedKVCache)
 KNOWN: Final = (*KEYS, ArraysCache)
+# what they hold of a token stays as it is, in the place of that token; of every other kind a part is of no use
+CUTTABLE: Final = (KVCache, QuantizedKVCache)
 
 
 def pack(cache: Any) -> list[Buffer]:
@@ -68,6 +70,36 @@ def fill(cache: Any, data: Buffer) -> None:
     if found != expected:
         raise SessionError(f"A layer holds {_in_words(sent)}, where this model holds {_in_words(holes)}.")
     _replace(cache, [array.astype(hole.dtype) for array, hole in zip(sent, arrays(cache), strict=True)])
+
+
+def cut(cache: Any, start: int, stop: int) -> list[mx.array]:
+    """What a plain row's cache holds of the tokens [start, stop), not evaluated. Raises SessionError where it cannot be
+    cut at a token, or does not hold these.
+    """
+    for part in parts(cache):
+        if type(part) not in CUTTABLE:
+            raise SessionError(f"A {type(part).__name__} cannot be cut at a token.")
+        if not part.empty() and not 0 <= start < stop <= part.offset:
+            raise SessionError(f"Tokens {start} to {stop} were asked of a cache that holds {part.offset}.")
+    return [array[..., start:stop, :] for array in arrays(cache)]
+
+
+def paste(cache: Any, start: int, stop: int, data: Buffer) -> None:
+    """Put the bytes of what `cut` gave into `cache`, an `outline`; not evaluated. Raises SessionError where they do not
+    belong there; then the cache is of no use.
+    """
+    holes = arrays(cache)
+    try:
+        pieces = decode_arrays(memoryview(data))
+        expected = [(hole.dtype, hole[..., start:stop, :].shape) for hole in holes]
+    except (ProtocolError, ValueError) as error:
+        raise SessionError(f"A part of a layer's keys and values does not decode: {error}") from error
+    if [(piece.dtype, piece.shape) for piece in pieces] != expected or any(
+        type(p) not in CUTTABLE for p in parts(cache)
+    ):
+        raise SessionError(f"Tokens {start} to {stop} of a layer came as {_in_words(pieces)}.")
+    for hole, piece in zip(holes, pieces, strict=True):
+        hole[..., start:stop, :] = piece
 
 
 def packed_bytes(cache: Any) -> int:

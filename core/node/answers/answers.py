@@ -26,6 +26,7 @@ from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, Toke
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
+from core.node.answers.mirror import Mirror
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.tokenizer_process import TokenizerProcess
@@ -38,7 +39,17 @@ from core.requests import AnswerId, ChatRequest, RequestAccepted, UnfinishedAnsw
 from core.settings import QUEUE_LIMIT
 from core.trust.levels import carries_prompts
 from core.trust.sealed import forget
-from core.worker.messages import AnswerDone, Cancel, Prefilled, Token
+from core.worker.messages import (
+    AnswerDone,
+    Cancel,
+    Mirrored,
+    MirrorSpans,
+    Prefilled,
+    Restored,
+    StopMirror,
+    Token,
+    WantSpans,
+)
 
 LOOK_S: Final = 0.1
 SYNC_S: Final = 1.0
@@ -79,6 +90,7 @@ class Answers:
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
         self._sync: asyncio.Task[None] | None = None
         self.conversation: EndedConversation | None = None
+        self._mirror = Mirror()
 
     @property
     def under_way(self) -> dict[str, tuple[int, int]]:
@@ -189,7 +201,9 @@ class Answers:
             except OSError as error:
                 self._break_off(running, running.so_far("error", _unwritable(error).problem))
                 continue
-            self._supervisor.send(running.hand_over())
+            self._mirror.limit = plan.mirror_bytes
+            mirrored = self._mirror.begin(running.request_id, running.known)
+            self._supervisor.send(running.hand_over(mirrored))
 
     def suspend(self) -> None:
         """The workers are about to be replaced: nothing of what they still say counts, and `send` hands over anew."""
@@ -277,6 +291,23 @@ class Answers:
                 running.end = report
                 self._end_if_read(running)
 
+    def handle_mirror_report(self, report: Mirrored | WantSpans | Restored) -> None:
+        """The head's worker brings what is to be mirrored, or wants it back."""
+        running = self._running.get(report.request_id)
+        if running is None or not running.is_handed_over:
+            return
+        match report:
+            case Mirrored(request_id=request_id, span=span):
+                if not self._mirror.keep(request_id, span, running.known):
+                    self._supervisor.send(StopMirror(request_id=request_id))
+            case WantSpans(request_id=request_id, start=start):
+                self._supervisor.send(MirrorSpans(request_id=request_id, spans=self._mirror.spans(request_id, start)))
+            case Restored(tokens=tokens):
+                rest = len(running.known) - tokens
+                if not self._mirror.limit:  # the plan that runs now has no memory for it
+                    self._mirror.forget()
+                self._journal.info(f"{tokens} tokens came back from the mirror, and {rest} are read again.")
+
     def counted(self, batch: Batch) -> None:
         """The head's worker says how far it is with all of them."""
         if self._leader.ready:
@@ -336,6 +367,7 @@ class Answers:
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest())
         self.conversation = None
+        self._mirror.forget()
 
     async def _forget_old(self) -> None:
         """Raises SealError. Whether an answer runs is asked when its log was seen already, and where its log is opened:
@@ -351,6 +383,7 @@ class Answers:
         SealError.
         """
         self._shunned.update(macs)
+        self._mirror.forget()
         async with self._old_logs:  # one that is gone on with meanwhile would come back
             running = set(self._running)
             count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs, running)
@@ -359,6 +392,7 @@ class Answers:
 
     def _finish(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
         del self._running[done.request_id]
+        self._mirror.end(done.request_id)
         if not done.problem:
             self.conversation = running.conversation(text)
         with contextlib.suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem

@@ -68,15 +68,26 @@ class RunningAnswer:
         """Its name, with every worker."""
         return self.record.request_id
 
-    def hand_over(self) -> Request:
-        """What a worker is asked for now."""
+    @property
+    def written(self) -> list[int]:
+        """What workers have written of it, also what is not text yet."""
+        return [*self.tokens, *(token.token for token in self.unread)]
+
+    @property
+    def known(self) -> list[int]:
+        """The prompt, and what is written behind it."""
+        return [*self.record.prompt, *self.written]
+
+    def hand_over(self, mirrored: int) -> Request:
+        """What a worker is asked for now, of which so many tokens are mirrored."""
         self.is_handed_over = True
         self._lives += 1
         return Request(
             request_id=self.request_id,
             tokens=self.record.prompt,
             eos=self.record.eos,
-            written=[*self.tokens, *(token.token for token in self.unread)],
+            written=self.written,
+            mirrored=mirrored,
             **self.record.answer_options,
         )
 

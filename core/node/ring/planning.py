@@ -12,6 +12,7 @@ import msgspec
 from core.errors import MaclusterError, ModelNotFound, UsageError
 from core.events import Peer, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry
+from core.models.files.layout import Layout
 from core.models.slicing.split_profile import SplitProfile
 from core.node.base.messages import HeldModel
 from core.node.disks.local_models import LocalModels
@@ -22,6 +23,7 @@ from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.fit import make_plan, with_verification
 from core.plan.hops import hop_bytes
+from core.plan.mirror import with_mirror
 from core.plan.plan_inputs import How, how_of
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
@@ -126,6 +128,7 @@ class Planning:
             profile=profile,
             **how,
         )
+        plan = self._mirrored(plan, request, profile, layout, macs)
         verify = False
         if request.verify:
             plan, verify = with_verification(plan, layout.total_bytes)
@@ -189,12 +192,23 @@ class Planning:
         split = preview.plan or preview.draft
         if split is None:
             return preview
+        if preview.plan:
+            mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
+            preview = msgspec.structs.replace(preview, plan=mirrored)
         work = work_of(split, layout, preview.hop_bytes, preview.total_bytes + preview.kv_bytes)
         return msgspec.structs.replace(
             preview,
             missing_on=self._inventory.missing_on(split),
             forecast=forecast(work, self._speeds(macs)),
         )
+
+    def _mirrored(
+        self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]
+    ) -> Plan:
+        speeds = self._speeds(macs)
+        told = forecast(work_of(plan, layout, hop_bytes(plan, profile), layout.total_bytes), speeds)
+        token_s = told.token_s if told else None
+        return with_mirror(plan, request.mirror, profile, token_s, lambda size, *ends: speeds.hop(size, *ends).seconds)
 
     def _speeds(self, macs: Sequence[Peer]) -> MacSpeeds:
         return MacSpeeds({mac.device_id: mac.chip for mac in macs}, self._peers.rtt, self._throughput.curves)

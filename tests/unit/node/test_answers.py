@@ -34,8 +34,13 @@ from core.requests import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import (
+    Mirrored,
+    MirrorSpan,
+    MirrorSpans,
     Prefilled,
+    StopMirror,
     Token,
+    WantSpans,
 )
 from tests.support.answers import LOST, ROWS, TEXT, Desk, ids_of, model, tokens
 from tests.support.plans import mac_id, plan_of
@@ -391,6 +396,50 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
     assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [three.request_id], "it runs"
     desk.answers.cancel(three.request_id)
     assert not list((desk.folder / "tokens").iterdir())
+
+
+async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk: Desk) -> None:
+    mirrored_by(desk, 30)
+    request = await desk.ask("What a long prompt this is")
+    desk.writes(request, [65, 66, 67])
+    known = len(request.tokens) + 2
+    mirrors(desk, request, 0, 4, 10)
+    mirrors(desk, request, 4, known, 10)
+    mirrors(desk, request, known, known + 1, 11)  # more than there is memory for
+    assert StopMirror(request_id=request.request_id) in desk.pipe.sent
+    desk.answers.suspend()
+    mirrors(desk, request, known, known + 1, 1)  # of a worker that is about to be replaced
+    desk.answers.send()
+    again = desk.handed(request.request_id)
+    assert (again.written, again.mirrored) == ([65, 66, 67], known)
+    desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, start=4))
+    assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, spans=(MirrorSpan(4, known, bytes(10)),))
+
+
+@pytest.mark.parametrize("end", ["revoked", "unloaded"])
+async def test_nothing_is_mirrored_any_more(desk: Desk, end: str) -> None:
+    mirrored_by(desk, 30)
+    request = await desk.ask()
+    mirrors(desk, request, 0, 4, 10)
+    if end == "revoked":
+        await desk.answers.forget_shared({mac_id(1)})
+        desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, start=0))
+        assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, spans=())
+    else:
+        desk.answers.stop_all(LOST)
+    assert desk.answers._mirror.nbytes == 0
+
+
+def mirrored_by(desk: Desk, size: int) -> None:
+    """The plan has so many bytes for a mirror."""
+    assert desk.leader._lifecycle
+    desk.leader._lifecycle.plan = replace(desk.leader._lifecycle.plan, mirror_bytes=size)
+
+
+def mirrors(desk: Desk, request: Request, start: int, stop: int, size: int) -> None:
+    """The worker brings what the caches hold of some tokens."""
+    span = MirrorSpan(start, stop, bytes(size))
+    desk.answers.handle_mirror_report(Mirrored(request_id=request.request_id, span=span))
 
 
 async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: Desk) -> None:

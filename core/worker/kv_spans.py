@@ -1,0 +1,104 @@
+"""What a KV frame carries for a mirror: what all caches of one row hold of some tokens, on its way round the ring.
+
+payload = verb u8 | row u32 | start u64 | stop u64 | (cache u32 | length u32 | bytes) ...   The head sends a CUT round,
+to which every stage adds what its caches hold of the tokens [start, stop); it sends them back as a PASTE, of which
+every stage takes what belongs to its caches. A stage that cannot do its part passes on what came, and the head sees it.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Final, NamedTuple
+
+import mlx.core as mx
+
+from core.errors import ProtocolError, SessionError, StageFailed
+from core.link.arrays import encode_arrays
+from core.link.frames import Buffer
+from core.settings import MIB
+from core.worker.stage import LoadedStage
+
+# what the head aims at, and what no stage makes larger
+SPAN_BYTES: Final = 2 * MIB
+MOST_BYTES: Final = 12 * MIB
+SPAN: Final = struct.Struct("<BIQQ")
+ENTRY: Final = struct.Struct("<II")
+
+
+class SpanVerb(IntEnum):
+    """Whether the stages add or take. No number of `core.worker.kv_parts.Verb`."""
+
+    CUT = 5
+    PASTE = 6
+
+
+class KvSpan(NamedTuple):
+    """Of row `row` of a handle the tokens [start, stop): the bytes of each cache, by its number in the whole model."""
+
+    verb: SpanVerb
+    row: int
+    start: int
+    stop: int
+    caches: Mapping[int, Buffer]
+
+
+def encode_span(span: KvSpan) -> list[Buffer]:
+    """The payload of a KV frame."""
+    return [SPAN.pack(span.verb, span.row, span.start, span.stop), *encode_caches(span.caches)]
+
+
+def encode_caches(caches: Mapping[int, Buffer]) -> list[Buffer]:
+    """What a span holds, in pieces."""
+    return [piece for cache, data in caches.items() for piece in (ENTRY.pack(cache, len(data)), data)]
+
+
+def is_span(payload: Buffer) -> bool:
+    """Whether a KV frame is about a mirror."""
+    return len(payload) > 0 and payload[0] in tuple(SpanVerb)
+
+
+def decode_span(payload: Buffer) -> KvSpan:
+    """What a KV frame carries; its data is a copy. Raises ProtocolError."""
+    try:
+        verb, row, start, stop = SPAN.unpack_from(payload)
+        return KvSpan(SpanVerb(verb), row, start, stop, decode_caches(payload[SPAN.size :]))
+    except (struct.error, ValueError) as error:
+        raise ProtocolError("A part of a mirror does not decode.") from error
+
+
+def decode_caches(data: Buffer) -> dict[int, bytes]:
+    """The reverse of `encode_caches`; copies. Raises ProtocolError."""
+    caches: dict[int, bytes] = {}
+    at = 0
+    try:
+        while at < len(data):
+            cache, length = ENTRY.unpack_from(data, at)
+            at += ENTRY.size + length
+            if at > len(data) or cache in caches:
+                raise ProtocolError("The caches in a part of a mirror do not add up.")
+            caches[cache] = bytes(data[at - length : at])
+    except struct.error as error:
+        raise ProtocolError("A part of a mirror ends too soon.") from error
+    return caches
+
+
+def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
+    """What goes on round the ring. Raises ProtocolError for what no honest head asks."""
+    try:
+        if span.verb is SpanVerb.CUT:
+            return _with_own(span, stage.cut(handle, span.row, span.start, span.stop))
+        own = {cache: span.caches[cache] for cache in stage.layers.cache_indices}
+        stage.paste(handle, span.start, span.stop, own)
+    except (KeyError, SessionError, StageFailed):
+        return span
+    return span._replace(caches={cache: data for cache, data in span.caches.items() if cache not in own})
+
+
+def _with_own(span: KvSpan, own: Mapping[int, Sequence[mx.array]]) -> KvSpan:
+    held = sum(map(len, span.caches.values())) + sum(array.nbytes for arrays in own.values() for array in arrays)
+    if held > MOST_BYTES:
+        return span
+    packed = {cache: b"".join(encode_arrays(arrays)) for cache, arrays in own.items()}
+    return span._replace(caches={**span.caches, **packed})

@@ -1,0 +1,88 @@
+"""Whether a mirror is kept, where, and what a person reads about it."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.events import MirrorChoice, Plan, Stage
+from core.models.files.cache_size import CacheSize
+from core.models.slicing.split_profile import SplitProfile
+from core.plan.mirror import wire_share, with_mirror
+from core.settings import GB
+
+KEYS = CacheSize(bytes_per_token=4000)
+WINDOW = CacheSize(window_bytes_per_token=4000, window=1024)
+STATE = CacheSize(fixed_bytes=4000)
+
+
+def a_plan(free_gb: float, macs: int = 3) -> Plan:
+    """Each Mac keeps 1 GB for 1000 tokens; the head has so much free beside it."""
+    stages = tuple(
+        Stage(
+            device_id=name,
+            peer=name,
+            start=4 * at,
+            stop=4 * at + 4,
+            weight_bytes=GB,
+            kv_bytes=GB,
+            budget_bytes=int((2 + free_gb) * GB),
+        )
+        for at, name in enumerate(("studio", "mbp", "mini")[:macs])
+    )
+    return Plan(
+        plan_gen=1,
+        model="tiny",
+        fingerprint="f",
+        topology="private",
+        layers=12,
+        context=1000,
+        chunk=16,
+        stages=stages,
+        output="studio",
+    )
+
+
+def a_profile(*caches: CacheSize) -> SplitProfile:
+    return SplitProfile(layers=12, cuts=(4, 8), caches=caches)
+
+
+def hop_s(size: int, source: str, target: str) -> float:
+    """A link of 100 MB/s; that of mini is ten times as slow."""
+    return 0.001 + size / (10e6 if source == "mini" else 100e6)
+
+
+@pytest.mark.parametrize(
+    ("choice", "free_gb", "macs", "token_s", "caches", "gigabytes", "said"),
+    [
+        pytest.param("off", 9, 3, 4.0, [KEYS], 0, "", id="not wanted"),
+        pytest.param("auto", 9, 3, 4.0, [KEYS], 3, "5 % of the wire, 3.0 GB there", id="worth it"),
+        pytest.param("auto", 9, 3, None, [KEYS], 0, "", id="a wire that would carry little else"),
+        pytest.param("on", 9, 3, None, [KEYS], 3, "400 % of the wire, 3.0 GB there", id="wanted all the same"),
+        pytest.param("auto", 2, 3, 4.0, [KEYS], 0, "", id="no memory for all of it"),
+        pytest.param("on", 2, 3, 4.0, [KEYS], 2, "2.0 of 3.0 GB there", id="as much as there is memory for"),
+        pytest.param("on", 0, 3, 4.0, [KEYS], 0, "studio has no memory left", id="no memory at all"),
+        pytest.param("auto", 9, 1, 4.0, [KEYS], 0, "", id="nobody to lose"),
+        pytest.param("on", 9, 1, 4.0, [KEYS], 1, "less than 1 % of the wire, 1.0 GB there", id="a worker to lose"),
+        pytest.param("auto", 9, 3, 4.0, [KEYS, WINDOW], 0, "", id="windows"),
+        pytest.param("on", 9, 3, 4.0, [KEYS, STATE], 0, "cannot be cut at a token", id="states"),
+    ],
+)
+def test_where_a_mirror_is_kept(
+    choice: MirrorChoice,
+    free_gb: float,
+    macs: int,
+    token_s: float | None,
+    caches: list[CacheSize],
+    gigabytes: int,
+    said: str,
+) -> None:
+    plan = with_mirror(a_plan(free_gb, macs), choice, a_profile(*caches), token_s, hop_s)
+    assert plan.mirror_bytes == gigabytes * GB
+    assert said in " ".join(plan.notes)
+    assert bool(said) == bool(plan.notes)
+
+
+def test_the_last_link_carries_what_all_the_others_keep() -> None:
+    plan = a_plan(9)
+    carried_s = 2 * GB // 1000 / 10e6
+    assert wire_share(plan, 2.0, hop_s) == pytest.approx(carried_s / 2.0)
