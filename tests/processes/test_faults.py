@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import psutil
 import pytest
@@ -18,6 +19,7 @@ from core.errors import LinkError, MaclusterError
 from core.events import Recovery
 from core.requests import LoadRequest
 from tests.conftest import our_children
+from tests.support.clocks import JUMP_S, jumping_clocks
 from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
 from tui.cli.demo import Demo
 
@@ -47,6 +49,14 @@ async def mortal(made: Make) -> AsyncIterator[Demo]:
     """The same over three nodes that may be ended."""
     async with running_demo(made("llama"), (64, 32, 16)) as running:
         yield running
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def jumping(made: Make, tmp_path: Path) -> AsyncIterator[Demo]:
+    """The same over three nodes, none of whose processes reads the same time on the wall for long."""
+    with jumping_clocks(tmp_path):
+        async with running_demo(made("llama"), (64, 32, 16)) as running:
+            yield running
 
 
 async def gone(pids: list[int], within_s: float = GONE_S) -> None:
@@ -89,7 +99,8 @@ async def test_an_answer_outlives_each_worker(demo: Demo, name: str) -> None:
     assert demo.head.now.recovery is None
 
 
-async def test_an_answer_outlives_a_mac(mortal: Demo) -> None:
+async def test_an_answer_outlives_a_mac_also_where_all_clocks_jump(jumping: Demo) -> None:
+    mortal = jumping
     expected = await ask(mortal.head, PROMPT, TOKENS)
     node = psutil.Process(mortal.pid_of(2))
     children = [c.pid for c in node.children()]
@@ -103,6 +114,8 @@ async def test_an_answer_outlives_a_mac(mortal: Demo) -> None:
     assert [stage.peer for stage in mortal.head.now.plan.stages] == ["studio", "mbp"]  # type: ignore[union-attr]
     told = [event.text for event in mortal.head.seen if isinstance(event, Recovery) and event.state == "running"]
     assert told[-1].startswith("recovered: mini left, now studio + mbp")
+    read = [line.at for line in mortal.head.now.logs]
+    assert max(read) - min(read) > JUMP_S / 2, "they did jump"
     assert (await ask(mortal.head, PROMPT, TOKENS)).tokens == expected.tokens
 
 

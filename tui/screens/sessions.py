@@ -164,7 +164,7 @@ class SessionsScreen(SizedScreen):
         self.post_message(Noted(f"{wanted.name} is deleted."))
 
     def _begin(self, words: str, work: Coroutine[Any, Any, None]) -> None:
-        self._under_way, self._since = words, time.time()
+        self._under_way, self._since = words, time.monotonic()
         self._draw()
         self.run_worker(self._run(work, words), group="session", exit_on_error=False)
 
@@ -209,7 +209,7 @@ class SessionsScreen(SizedScreen):
 
     def _line_content(self) -> Content:
         if self._under_way:
-            waited = age(max(0.0, time.time() - self._since))
+            waited = age(max(0.0, time.monotonic() - self._since))
             way_out = "stopping · Esc leaves" if self._is_stopping else "Esc stops it"
             return Content.assemble((f" ◌ {self._under_way}", WARN), (f" · {waited} · {way_out}", DIM))
         pointed = self.list.pointed

@@ -89,7 +89,7 @@ def point_of(
 
 def faded(past: tuple[HopPoint, ...], leaving: tuple[HopPoint, ...], now: float) -> tuple[HopPoint, ...]:
     """`past` with the points that leave the last minute, those of a hop within `GRAIN_S` as one, for an hour."""
-    grains = {_grain(point): point for point in past if point.at >= now - PAST_S}
+    grains = {_grain(point): point for point in past if now - PAST_S <= point.at <= now}
     for point in leaving:
         known = grains.get(_grain(point))
         grains[_grain(point)] = _joined(known, point) if known else point

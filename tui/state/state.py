@@ -171,9 +171,10 @@ def ticked(state: UiState, now: float) -> UiState:
     if state.answer is not None or state.tokens_since_tick:
         rate = state.tokens_since_tick / elapsed if 0 < elapsed < 10 else 0.0
         state = _change(state, rates=(*state.rates, rate)[-RATES_KEPT:])
-    if state.points and state.points[0].at < now - HOP_WINDOW_S:
-        points = tuple(p for p in state.points if p.at >= now - HOP_WINDOW_S)
-        past = faded(state.past, state.points[: len(state.points) - len(points)], now)
+    if state.points and not now - HOP_WINDOW_S <= state.points[0].at <= now:
+        # what a clock that was set back since leaves ahead goes, too
+        points = tuple(p for p in state.points if now - HOP_WINDOW_S <= p.at <= now)
+        past = faded(state.past, tuple(p for p in state.points if p.at < now - HOP_WINDOW_S), now)
         state = _change(state, points=points, past=past)
     return _change(state, tokens_since_tick=0, ticked_at=now)
 

@@ -153,8 +153,8 @@ class AnswerView(MessageView):
             self._last = widget
 
     def _draw_figures(self, now: float, recovery: Recovery | None) -> None:
-        # they need no 30 frames a second
-        if now - self._drawn_at < FIGURES_S and not self.finished:
+        # they need no 30 frames a second; a clock that was set back must not stop them
+        if 0 <= now - self._drawn_at < FIGURES_S and not self.finished:
             return
         self._drawn_at = now
         self._head.draw(head_content(self.turn, recovery, zoomed=self._zoomed))

@@ -61,6 +61,7 @@ class PairingFlow:
         self._task: asyncio.Task[None] | None = None
         self._typed: asyncio.Future[str] | None = None
         self._now = PairingChanged(state="stopped")
+        self._until = 0.0
         self._can_be_stopped = False
         self.comparisons = 0
 
@@ -128,8 +129,13 @@ class PairingFlow:
     def _start(self, pairing: Coroutine[Any, Any, Member], **about: str) -> None:
         self._now = PairingChanged(state="stopped")
         self._can_be_stopped = True
-        self._publish(state="waiting", closes_at=time.time() + WINDOW_S, **about)
+        self._publish(state="waiting", closes_at=self._open_for_a_while(), **about)
         self._task = self._tasks.spawn("Pairing", self._run(pairing), self._defect)
+
+    def _open_for_a_while(self) -> float:
+        """From now on; for people, when that ends, in seconds since the epoch, which no waiting hangs on."""
+        self._until = time.monotonic() + WINDOW_S
+        return time.time() + WINDOW_S
 
     def _publish(self, **changes: object) -> None:
         self._now = msgspec.structs.replace(self._now, **changes)
@@ -192,7 +198,7 @@ class PairingFlow:
             place.host,
             place.port,
             self._session(chosen),
-            timeout_s=min(WINDOW_S, max(0.0, self._now.closes_at - time.time())),
+            timeout_s=max(0.0, self._until - time.monotonic()),
         )
 
     async def _welcome(self, window: PairingServer) -> Member:
@@ -210,7 +216,7 @@ class PairingFlow:
         """The window is advertised for as long as it is open."""
         try:
             self._publish(
-                address=str(Place(addresses_of(self._host)[0], window.port)), closes_at=time.time() + WINDOW_S
+                address=str(Place(addresses_of(self._host)[0], window.port)), closes_at=self._open_for_a_while()
             )
             with suppress(OSError):  # a person can still tell the address
                 await self._discovery.announce(window.port)

@@ -197,6 +197,13 @@ def test_the_tick_gives_a_rate_and_forgets_old_points() -> None:
     assert state.ticked(now, 200.0).points == ()
 
 
+def test_a_clock_that_is_set_back_leaves_no_points_ahead_that_never_go() -> None:
+    now = state.fold(state.ticked(asked(), 5000.0), sample(4, 3.0), 5000.0)
+    back = state.ticked(now, 100.0)
+    assert (now.points != (), back.points, back.past) == (True, (), ())
+    assert state.ticked(back, 100.5).rates[-1] == 0.0
+
+
 def test_hostile_text_is_clean_once_it_is_in_the_state() -> None:
     peer = Peer(device_id="B", name=f"mini{ESCAPE}\nfake line", chip="\x9b31m")
     now = state.fold(UiState(), PeerSeen(peer=peer), 1.0)
