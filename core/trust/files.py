@@ -28,8 +28,11 @@ def private_folder(folder: Path, error: ErrorClass = IdentityError) -> None:
     _check_private(folder, os.lstat(folder), stat.S_ISDIR, "700", error)
 
 
-def open_private(path: Path, error: ErrorClass = IdentityError) -> BinaryIO:
-    """A file to read that is this user's alone (0600) and no symlink. Raises `error` with the cure."""
+@contextmanager
+def open_private(path: Path, error: ErrorClass = IdentityError) -> Iterator[BinaryIO]:
+    """A file to read that is this user's alone (0600) and no symlink. Raises `error` with the cure, also where the disk
+    does not give what is in it while the block reads.
+    """
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as problem:
@@ -41,7 +44,12 @@ def open_private(path: Path, error: ErrorClass = IdentityError) -> BinaryIO:
     except error:
         os.close(fd)
         raise
-    return os.fdopen(fd, "rb")
+    with os.fdopen(fd, "rb") as file:
+        try:
+            yield file
+        except OSError as problem:
+            cure = "Check the disk (Disk Utility, First Aid), and put the file back from a backup."
+            raise error(f"{path} cannot be read: {problem.strerror or problem}.", cure) from problem
 
 
 def read_private(path: Path, error: ErrorClass = IdentityError) -> bytes:
