@@ -92,6 +92,8 @@ def remember_theme(memory: Path, theme: str) -> None:
     handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     with os.fdopen(handle, "w", encoding="utf-8") as out:
         json.dump({"theme": theme}, out)
+        out.flush()
+        os.fsync(handle)
     fresh.replace(memory)
 
 
