@@ -5,6 +5,7 @@ It loads, runs and frees in that thread, because MLX streams belong to threads. 
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -81,11 +82,14 @@ class HeadEngine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class HeldStage:
-    """Since Load: the layers and what drives them. `plan` is the newest, from Load or Connect."""
+    """Since Load: the layers, of the model whose files have `fingerprint`, and what drives them. `plan` is the newest,
+    from Load or Connect.
+    """
 
     plan: Plan
     index: int
     stage: LoadedStage
+    fingerprint: str
     driver: HeadEngine | Follower
 
     @property
@@ -188,23 +192,30 @@ class Worker:
             self._report(Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
 
     def _loaded(self, command: Load) -> Loaded:
-        """Load, and tell what is held: of this the head makes sure that every layer is owned once."""
+        """Load, and tell what is held: of this the head makes sure that every layer is owned once. Of the stage of an
+        earlier plan nothing stays but the weights that are needed again.
+        """
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
         owned = role_of(plan, command.index)
+        self._report(Loading(plan_gen=plan.plan_gen, done_bytes=0, total_bytes=mine.weight_bytes))
+        read = fingerprint(directory)
+        held = self._let_go(read)
         layers = load_slice(
             directory,
             mine.start,
             mine.stop,
             embed=owned.embeds,
             output=owned.outputs,
-            on_progress=lambda done, total: self._report(Loading(done_bytes=done, total_bytes=total)),
+            on_progress=lambda done, total: self._report(
+                Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total)
+            ),
+            held=held,
         )
-        read = fingerprint(directory)
         meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
-        self._held = HeldStage(plan, command.index, stage, self._driver(command, stage))
+        self._held = HeldStage(plan, command.index, stage, read, self._driver(command, stage))
         return Loaded(
             plan_gen=plan.plan_gen,
             weight_bytes=layers.weight_bytes,
@@ -215,6 +226,20 @@ class Worker:
             output=owned.outputs,
             fingerprint=read,
         )
+
+    def _let_go(self, wanted: str) -> dict[str, mx.array]:
+        """End what runs; the weights that are held, if they are of the model whose files have the fingerprint
+        `wanted`.
+        """
+        self._unlink(LinkLost("Another plan takes the place of this one.").problem)
+        before, self._held = self._held, None
+        if before is None:
+            return {}
+        weights = dict(before.stage.layers.weights) if before.fingerprint == wanted else {}
+        before.stage.layers.weights.clear()
+        del before
+        gc.collect()  # caches and graphs stand in circles
+        return weights
 
     def _driver(self, command: Load, stage: LoadedStage) -> HeadEngine | Follower:
         plan = command.plan

@@ -137,8 +137,9 @@ class Listening(PipeMessage, frozen=True, kw_only=True):
 
 
 class Loading(PipeMessage, frozen=True, kw_only=True):
-    """Bytes of the slice in memory so far."""
+    """Bytes of the slice in memory so far; the first one, with none, says that the worker has begun."""
 
+    plan_gen: Size
     done_bytes: Size
     total_bytes: Size
 

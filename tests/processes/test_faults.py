@@ -104,6 +104,7 @@ async def test_an_answer_outlives_a_mac_also_where_all_clocks_jump(jumping: Demo
     expected = await ask(mortal.head, PROMPT, TOKENS)
     node = psutil.Process(mortal.pid_of(2))
     children = [c.pid for c in node.children()]
+    workers = [worker_of(mortal, name) for name in ("studio", "mbp")]
     request = await begin(mortal.head, PROMPT, TOKENS)
     await tokens_seen(mortal.head, request, 5)
     node.kill()
@@ -116,6 +117,7 @@ async def test_an_answer_outlives_a_mac_also_where_all_clocks_jump(jumping: Demo
     assert told[-1].startswith("recovered: mini left, now studio + mbp")
     read = [line.at for line in mortal.head.now.logs]
     assert max(read) - min(read) > JUMP_S / 2, "they did jump"
+    assert [worker_of(mortal, name) for name in ("studio", "mbp")] == workers, "what they hold of it stays in memory"
     assert (await ask(mortal.head, PROMPT, TOKENS)).tokens == expected.tokens
 
 

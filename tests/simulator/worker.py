@@ -92,9 +92,11 @@ class Worker:
             case Join():
                 self._wait("starting", self._started, self._random.uniform(0.1, 0.5))
             case Load():
-                assert self._plan is None, "a worker loads once"
+                self._close()
+                self._engine = None
+                self._early.clear()
                 self._plan, self._index = command.plan, command.index
-                self._report(Loading(done_bytes=0, total_bytes=1000))
+                self._report(Loading(plan_gen=command.plan.plan_gen, done_bytes=0, total_bytes=1000))
                 self._wait("loading", lambda: self._loaded(command), self._load_s * self._random.uniform(0.5, 1.5))
             case Connect() if self._plan:
                 self._connect(command)

@@ -81,7 +81,7 @@ EVERY: list[AnyMessage] = [
     Prepared(plan_gen=100, port=4718),
     Checked(plan_gen=100, files=FILES),
     LinkUp(plan=plan_of(2), port=4718),
-    Reported(plan_gen=100, report=Loading(done_bytes=1, total_bytes=2)),
+    Reported(plan_gen=100, report=Loading(plan_gen=100, done_bytes=1, total_bytes=2)),
     Reported(plan_gen=100, report=held(1)),
     Reported(plan_gen=100, report=Failed(plan_gen=100, problem=PROBLEM)),
     Reported(plan_gen=100, report=Linked(plan_gen=100)),

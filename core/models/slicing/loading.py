@@ -29,25 +29,37 @@ Progress = Callable[[int, int], None]
 
 
 def load_slice(
-    directory: Path, start: int, stop: int, *, embed: bool, output: bool, on_progress: Progress | None = None
+    directory: Path,
+    start: int,
+    stop: int,
+    *,
+    embed: bool,
+    output: bool,
+    on_progress: Progress | None = None,
+    held: dict[str, mx.array] | None = None,
 ) -> Slice:
     """Layers [start, stop) of the model in `directory`, in memory, with its embedding and its norm and head if asked.
 
-    `on_progress(done_bytes, total_bytes)` is called as tensors arrive. Must run in the thread that will run the slice.
-    Raises ModelNotFound, BadModel (missing, cut or hostile files), UnsupportedModel (unknown architecture, or one that
-    cannot be split) and IllegalCut.
+    `on_progress(done_bytes, total_bytes)` is called as tensors arrive. `held`: the `weights` of another slice of the
+    same model; what belongs to this one is taken from there instead of being read, and the rest is let go.
+    Must run in the thread that will run the slice. Raises ModelNotFound, BadModel (missing, cut or hostile files),
+    UnsupportedModel (unknown architecture, or one that cannot be split) and IllegalCut.
     """
     model = build_lazily(directory)
     probe = dry_run(model, directory)
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
-    stubs = [(p, mx.zeros(a.shape, a.dtype)) for p, a in tree_flatten(model.parameters()) if p not in own]
+    own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
+    if held:
+        held.clear()
+        mx.clear_cache()
+    stubs = [(p, own.get(p, mx.zeros(a.shape, a.dtype))) for p, a in tree_flatten(model.parameters())]
     model.update(tree_unflatten(stubs))
     weight_bytes = sum(array.nbytes for array in own.values())
     _evaluate(own, weight_bytes, on_progress, directory)
     mx.eval(list(_private_arrays(model)))
     stage = Slice(model, probe, start, stop, embed=embed, output=output)
-    stage.weight_bytes = weight_bytes
+    stage.weights, stage.weight_bytes = own, weight_bytes
     return stage
 
 
@@ -99,6 +111,10 @@ def _own(
         if (start <= layer < stop) if layer is not None else path in wanted:
             own[path] = array
     return own
+
+
+def _is_like(one: mx.array, other: mx.array) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype
 
 
 def _evaluate(own: Mapping[str, mx.array], total: int, on_progress: Progress | None, directory: Path) -> None:

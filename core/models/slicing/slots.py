@@ -55,8 +55,8 @@ class Slice:
 
     `boundary_bytes_per_token`: bytes of all boundary arrays that leave the slice, for one position of one row;
     `incoming_bytes_per_token`: of those that enter it, or that come back to the head of a ring.
-    `weight_bytes`: bytes of the parameters it keeps. `vocab_size`: token ids must be below it; mlx does not check.
-    `checks_guesses`: whether one forward of several tokens says what as many forwards of one would.
+    `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
+    it; mlx does not check. `checks_guesses`: whether one forward of several tokens says what as many of one would.
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
     """
 
@@ -67,6 +67,7 @@ class Slice:
         self.layers, self.start, self.stop = probe.layers, start, stop
         self.vocab_size = probe.vocab
         self.checks_guesses = checks_guesses(model)
+        self.weights: dict[str, mx.array] = {}
         self.weight_bytes = 0
         self._model = model
         self._probe = probe

@@ -78,7 +78,11 @@ class RecoveryDriver:
             raise Busy(f"{self._leader.plan.model if self._leader.plan else 'A model'} is being loaded.")
         self._is_beginning = True
         try:
-            await self._drop("Another model is loaded.")
+            before = self._leader.plan
+            if before and before.fingerprint == planned.plan.fingerprint:
+                self._give_up("It is loaded anew.")  # what stays with a Mac stays in memory
+            else:
+                await self._drop("Another model is loaded.")
         finally:
             self._is_beginning = False
         self._request = request
@@ -160,12 +164,15 @@ class RecoveryDriver:
             self._end(lost.problem, lost.problem)
 
     async def _drop(self, reason: str) -> None:
+        self._give_up(reason)
+        await self._leader.unload(reason)
+
+    def _give_up(self, reason: str) -> None:
         self._machine = None
         if self._bus.now.recovery:
             self._bus.publish(Recovery(state="running", text=""))
         if loaded := self._bus.now.plan:
             self._end_answers(NotLoaded(f"{loaded.model} was unloaded: {reason}").problem)
-        await self._leader.unload(reason)
 
     def _end_answers(self, problem: Problem) -> None:
         self._answers.stop_all(problem)

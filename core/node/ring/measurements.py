@@ -7,7 +7,7 @@ work whose answers were told before it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from math import ceil
 from typing import Final, NamedTuple
 
@@ -169,10 +169,12 @@ class AnswerMeasurement:
 
 
 class LoadMeasurement:
-    """Looks at one load, from the moment when its plan was made."""
+    """Looks at one load, from the moment when its plan was made. The Macs that `held` layers of that model read only
+    what they lack, which says nothing of their speed.
+    """
 
-    def __init__(self, plan: Plan, now: float) -> None:
-        self._plan, self._made_at = plan, now
+    def __init__(self, plan: Plan, now: float, held: Collection[str] = ()) -> None:
+        self.plan, self._made_at, self._held = plan, now, held
         self._began: dict[str, float] = {}
         self._took: dict[str, float] = {}
 
@@ -187,14 +189,14 @@ class LoadMeasurement:
 
     def ended(self, now: float) -> list[Measured]:
         """What it showed, once all of it is loaded."""
-        sizes: Mapping[str, int] = {stage.device_id: stage.weight_bytes for stage in self._plan.stages}
+        sizes: Mapping[str, int] = {stage.device_id: stage.weight_bytes for stage in self.plan.stages}
         reads = [
             Measured(curve_name("load", mac), sizes[mac], seconds)
             for mac, seconds in self._took.items()
-            if sizes.get(mac) and seconds > 0
+            if sizes.get(mac) and seconds > 0 and mac not in self._held
         ]
         join_s = now - self._made_at - max(self._took.values(), default=0.0)
-        return [*reads, Measured(curve_name("join", self._plan.head.device_id), 1, max(0.0, join_s))]
+        return [*reads, Measured(curve_name("join", self.plan.head.device_id), 1, max(0.0, join_s))]
 
 
 def _step_of(mac: str, weights: int, seconds: float) -> list[Measured]:

@@ -213,10 +213,10 @@ class PlanLeader:
     def _handle_report(self, device_id: str, report: StageReport) -> list[Action]:
         lifecycle = self._lifecycle_now()
         match report:
+            case Loading(plan_gen=gen) | Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
+                return []  # the last words of a worker that was replaced, or of its plan before
             case Loading(done_bytes=done, total_bytes=total):
                 return lifecycle.loading(device_id, done, total)
-            case Loaded(plan_gen=gen) | Failed(plan_gen=gen) if not self._knows(gen):
-                return []  # the last words of a worker that was replaced
             case Loaded():
                 return lifecycle.loaded(device_id, report)
             case Failed(problem=problem):

@@ -49,6 +49,7 @@ from core.worker.messages import Connect, LinkBroken, Load, Prove
 MAX_STAGES = 64
 GRACE_S = 30.0
 MEET_S = 2.0
+BEGIN_S = 1.0  # a worker that is still busy by then is replaced
 LOOK_S = 0.1
 
 
@@ -206,15 +207,21 @@ class PlanMember:
             await self._report(head, StageLost(plan_gen=plan.plan_gen, problem=problem))
 
     async def _prepare(self, head: str, plan: Plan, index: int, directory: Path) -> int:
-        is_used = self._worker.plan is not None
+        before, led = self._worker.plan, self._head
         self._forget()
         self._worker.plan, self._head, self._index = plan, head, index
-        if is_used:
+        load = Load(plan=plan, index=index, directory=str(directory))
+        has_begun = False
+        if before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen:
+            # what stays here stays in memory
+            has_begun = await self._supervisor.begins(load, BEGIN_S)
+        if before and not has_begun and self._worker.plan is plan:
             await self._supervisor.replace()
         port = await self._supervisor.ready()
         if self._worker.plan is not plan:
             raise NotLoaded(f"{plan.model} was released before it was loaded.")
-        self._supervisor.send(Load(plan=plan, index=index, directory=str(directory)))
+        if not has_begun:
+            self._supervisor.send(load)
         if len(plan.stages) > 1:
             self._checking = self._tasks.spawn_essential("The check of files", self._check(head, plan, directory))
         return port

@@ -13,7 +13,7 @@ from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.trust.identity import Identity
-from core.worker.messages import Command, Listening, Loaded, Report, Worked
+from core.worker.messages import Command, Listening, Load, Loaded, Loading, Report, Worked
 
 START_S = 60.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -63,6 +63,7 @@ class Supervisor:
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._spare_is_due = asyncio.Event()
+        self._begun, self._has_news = -1, asyncio.Event()  # the generation of the plan whose stage it loads
         self._wanted = False
         self._port = 0
 
@@ -83,6 +84,19 @@ class Supervisor:
                 self._process.kill()
             raise WorkerDied("The worker of this Mac did not start within a minute.") from None
         return self._port
+
+    async def begins(self, load: Load, within_s: float) -> bool:
+        """Have a worker that holds another stage load this one in its place; whether it has begun within that time."""
+        self._begun = -1
+        self.send(load)
+        try:
+            async with asyncio.timeout(within_s):
+                while self._begun != load.plan.plan_gen:
+                    self._has_news.clear()
+                    await self._has_news.wait()
+        except TimeoutError:
+            return False
+        return True
 
     def send(self, command: Command) -> None:
         """Write one command to the worker; lost if it has just ended, which WorkerEnded tells."""
@@ -152,6 +166,9 @@ class Supervisor:
             case Listening(port=port):
                 self._port = port
                 self._up.set()
+            case Loading(plan_gen=gen):
+                self._begun = gen
+                self._has_news.set()
             case Loaded():
                 self._worker.has_model = True
                 self._spare_is_due.set()

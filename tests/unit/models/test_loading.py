@@ -87,6 +87,25 @@ def test_other_tensors_play_no_part(original: Path, model: Path) -> None:
     np.testing.assert_array_equal(results[0], results[1])
 
 
+@pytest.mark.parametrize(("start", "stop"), [(0, 3), (2, 3), (1, LAYERS), (3, LAYERS)])
+def test_what_another_slice_held_is_not_read_again(original: Path, model: Path, start: int, stop: int) -> None:
+    held = dict(load(model, 1, 3).weights)
+    poison(model, (".layers.0.", ".layers.3.", "embed", "norm", "lm_head"))
+    seen = load_slice(model, start, stop, embed=start == 0, output=stop == LAYERS, held=held)
+    assert held == {}, "the rest is let go"
+    expected = load(original, start, stop)
+    assert seen.weight_bytes == expected.weight_bytes
+    for path, array in expected.weights.items():
+        np.testing.assert_array_equal(np.array(seen.weights[path]), np.array(array), err_msg=path)
+    hidden = mx.random.normal((1, 5, 96), key=mx.random.key(1))
+    if start:
+        results = [stage.run([hidden], stage.new_caches(), 0) for stage in (seen, expected)]
+    else:
+        results = [stage.embed(TOKENS, stage.new_caches(), 0) for stage in (seen, expected)]
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(np.array(one), np.array(other))
+
+
 def test_no_file_stays_open(original: Path) -> None:
     gc.collect()  # what tests before have left
     stage = load(original, 0, 2)

@@ -89,7 +89,7 @@ COMMANDS: list[Command] = [
 ]
 REPORTS: list[Report] = [
     Listening(pid=1, port=2),
-    Loading(done_bytes=1, total_bytes=2**40),
+    Loading(plan_gen=100, done_bytes=1, total_bytes=2**40),
     held(1, weight_bytes=2**40),
     Failed(plan_gen=100, problem=PROBLEM),
     Linked(plan_gen=100),
