@@ -36,6 +36,9 @@ class Layout:
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
         return (stop - start + embed + output) * self._layer_bytes
 
+    def read_bytes(self, start: int, stop: int, *, output: bool) -> int:
+        return self.stage_bytes(start, stop, embed=False, output=output)
+
 
 class Models:
     """Every Mac has the same models."""
