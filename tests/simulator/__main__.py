@@ -1,10 +1,17 @@
-"""`python -m tests.simulator SEED`: what happens in one schedule."""
+"""`python -m tests.simulator SEED`: what happens in one schedule, of a product with a mistake if one is named."""
 
 from __future__ import annotations
 
-import sys
+import argparse
+from contextlib import nullcontext
 
+from tests.simulator.mutants import MUTANTS, mutated
 from tests.simulator.schedule import Schedule
 
 if __name__ == "__main__":
-    Schedule(int(sys.argv[1]), lambda line: print(line)).run()
+    parser = argparse.ArgumentParser(prog="python -m tests.simulator")
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--mistake", choices=MUTANTS)
+    args = parser.parse_args()
+    with mutated(args.mistake) if args.mistake else nullcontext():
+        Schedule(args.seed, lambda line: print(line)).run()

@@ -20,7 +20,7 @@ RETURNS_S = (0.3, 1.0, 3.0, 6.0, 12.0)
 class Faults:
     """Each is counted in the world's `kinds` under its name."""
 
-    def __init__(self, world: World, watching: Watching) -> None:
+    def __init__(self, world: World, watching: dict[Mac, Watching]) -> None:
         self._world, self._watching, self._random = world, watching, world.random
         often = (self._crash, self._kill, self._freeze, self._cut, self._reset)
         self._all = (*often, *often, self._power, self._hang_up, self._fail_load, self._roster)
@@ -45,13 +45,14 @@ class Faults:
     def _power(self, home: Mac) -> None:
         if home.is_up:
             self._world.tell(f"{home.name} loses power")
-            self._watching.lost_power |= home is self._world.head
+            if home in self._watching:
+                self._watching[home].lost_power = True
             home.power_cut()
             self._return(home)
 
     def _return(self, home: Mac) -> None:
-        """The person's Mac always comes back."""
-        if home is self._world.head or self._random.random() < 0.6:
+        """The Mac of a person always comes back."""
+        if home in self._watching or self._random.random() < 0.6:
             self._world.later(self._random.choice(RETURNS_S), partial(self._world.boot, home))
 
     def _freeze(self, home: Mac) -> None:
@@ -96,7 +97,7 @@ class Faults:
 
     def _roster(self, home: Mac) -> None:
         """The person puts a Mac out; or that Mac is told of a second history, or of an old roster."""
-        world, head, size = self._world, self._world.head, len(self._world.macs)
+        world, head, size = self._world, self._world.macs[0], len(self._world.macs)
         kind = self._random.choice(("revoke", "revoke", "fork", "rollback"))
         if home is head or not head.is_up or head.store.current != chain(size)[-1]:
             return
@@ -112,6 +113,6 @@ class Faults:
 
     async def _revoke(self, node: Node, home: Mac) -> None:
         if node.leader.plan and any(stage.device_id == home.device_id for stage in node.leader.plan.stages):
-            self._watching.distrusted.update(node.answers.under_way)
+            self._watching[node.home].distrusted.update(node.answers.under_way)
         node.home.store.advance(revoking(len(self._world.macs), home.number))
         await node.enforcement.follow()

@@ -39,6 +39,7 @@ from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
 from tests.simulator.disk import Disk
 from tests.simulator.keys import NAMES, NOWHERE, chain, mac
+from tests.simulator.kind import Kind
 from tests.simulator.loop import Process
 from tests.simulator.mesh import Mesh
 from tests.simulator.network import Network
@@ -145,8 +146,9 @@ class Node:
         self.peers.refresh_own()
         self.mesh.start()
         self.supervisor.start()
-        if self.home.number == 0:  # nobody else leads a plan here
+        if self.home.leads:
             self.tasks.essential("The watch over answers", self.recovery.watch)
+        if self.home.number == 0:
             self.tasks.essential("The watch over trust", self._watch)
 
     async def _watch(self) -> None:
@@ -168,13 +170,16 @@ def _own_peer(home: Mac) -> Peer:
 
 
 class Mac:
-    """`load_s`: what its worker takes to load; `fails`: how many of the next loads run out of memory."""
+    """`load_s`: what its worker takes to load; `fails`: how many of the next loads run out of memory. `leads`: whether
+    a person loads models and asks here.
+    """
 
     def __init__(
         self,
         number: int,
         size: int,
         network: Network,
+        kind: Kind,
         random: Random,
         *,
         budget_gb: int,
@@ -185,6 +190,7 @@ class Mac:
         self.device_id = self.identity.text_id
         self.store, self.disk = Rosters(chain(size)), Disk()
         self.budget_gb, self.note, self.watch = budget_gb, note, watch
+        self.leads, self._stutters = number < kind.heads, kind.whims if kind.stutters else None
         self.load_s, self.fails = random.choice((0.05, 0.3, 2.0)), 0
         self.worker: Worker | None = None
         self._network, self._random = network, random
@@ -232,6 +238,7 @@ class Mac:
     def run_worker(self) -> Program:
         """Its node starts a worker."""
         self.worker = Worker(self.device_id, self.node.process, self._network, self._random, self.load_s)
+        self.worker.stutters = self._stutters
         self.worker.load_fails, self.fails = self.fails > 0, max(0, self.fails - 1)
         self.worker.process.is_stopped = self.node.process.is_stopped
         return self.worker.program

@@ -1,4 +1,4 @@
-"""A person at the first Mac: loads, asks, cancels, chooses, and goes on with what is unfinished."""
+"""A person at a Mac: loads, asks, cancels, chooses, and goes on with what is unfinished."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Person:
     """What is refused is counted, and leads to nothing."""
 
     def __init__(self, world: World, watching: Watching) -> None:
-        self._world, self._watching, self._random, self._head = world, watching, world.random, world.head
+        self._world, self._watching, self._random, self._head = world, watching, world.random, watching.head
 
     def load(self, model: str = "large") -> None:
         self._world.tell(f"load {model}")
@@ -45,10 +45,12 @@ class Person:
             self._watching.asked[name].is_cancelled = True
             self._head.node.process.soon(self._head.node.answers.cancel, name)
 
-    def choose(self) -> None:
+    def choose(self, wanted: str = "") -> None:
+        """Anything that is offered, or what is wanted, if it is."""
         recovery = self._head.node.bus.now.recovery
-        if self._head.is_up and recovery and recovery.choices:
-            choice = self._random.choice(recovery.choices)
+        choices = [choice for choice in recovery.choices if wanted in ("", choice)] if recovery else []
+        if self._head.is_up and choices:
+            choice = self._random.choice(choices)
             self._world.tell(f"choose {choice}")
             self._world.kinds[choice] += 1
             for asked in self._watching.asked.values():

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from core.events import AnyEvent, Recovery
 from core.node.recovery.recovery_states import SEEK_EVERY_S
 from core.node.ring.plan_member import GRACE_S
 from tests.simulator.faults import Faults
+from tests.simulator.kind import kind_of
+from tests.simulator.mac import Mac, Node
 from tests.simulator.person import Person
 from tests.simulator.watching import Watching
 from tests.simulator.world import World, simulated
@@ -20,23 +23,40 @@ class Schedule:
     """`trace` hears what happens, and `kinds` counts it."""
 
     def __init__(self, seed: int, trace: Callable[[str], None] = lambda _: None) -> None:
-        self._watching = Watching()
-        self._world = self._watching.world = World(seed, self._watching.heard, trace)
-        self.kinds, self._head = self._world.kinds, self._world.head
-        self._person, self._faults = Person(self._world, self._watching), Faults(self._world, self._watching)
+        self._kind = kind_of(seed)
+        self._watching: dict[Mac, Watching] = {}
+        self._world = world = World(self._kind, self._heard, trace)
+        self.kinds, self._heads = world.kinds, world.heads
+        self._watching |= {head: Watching(world, head) for head in world.heads}
+        self._people = [Person(world, watching) for watching in self._watching.values()]
+        self._faults = Faults(world, self._watching)
+        self.kinds["two heads"] += len(world.heads) > 1
 
     def run(self) -> None:
         """From the first load to the last check. Raises AssertionError."""
         with simulated(self._world):
             self._begin()
             begun = self._world.loop.now
-            for at, act in self._todo():
+            todo = self._todo()
+            todo += [each for person in self._people[1:] for each in self._others(person)]
+            for at, act in sorted(todo, key=lambda each: each[0]):
                 self._world.until(begun + at)
                 act()
             self._world.until(begun + FAULTS_S)
             self._world.heal_all()
             self._settle()
             self._end()
+
+    def _heard(self, node: Node, event: AnyEvent) -> None:
+        if watching := self._watching.get(node.home):
+            try:
+                watching.heard(node, event)
+            except AssertionError as error:
+                self._world.loop.failures.append(error)  # the node would take it for a defect of its own
+            if self._kind.is_fickle and isinstance(event, Recovery) and event.state == "hold":
+                person = self._people[self._heads.index(node.home)]
+                for number, choice in enumerate(("wait", "replan") * 2):
+                    node.process.soon(person.choose, choice, after=0.02 * (1 + number))
 
     def _begin(self) -> None:
         world, random = self._world, self._world.random
@@ -45,12 +65,12 @@ class Schedule:
             world.macs[-1].power_cut()
             world.later(random.uniform(2.0, 15.0), partial(world.boot, world.macs[-1]))
         world.loop.run_for(1.2)
-        self._person.load()
+        self._people[0].load()
         world.loop.run_for(random.choice((0.5, 3.0, 5.0)))
 
     def _todo(self) -> list[tuple[float, Callable[[], None]]]:
         """Who does what, and when: most of what fails, fails soon after somebody asked."""
-        random, person = self._world.random, self._person
+        random, person = self._world.random, self._people[0]
         asks = [random.random() * FAULTS_S / 2 for _ in range(random.randint(1, 4))]
         faults = [random.choice((0.0, *asks, *asks)) + 2 * random.random() for _ in range(random.randint(1, 4))]
         faults += [at + 0.5 * random.random() for at in faults if random.random() < 0.3]
@@ -60,7 +80,14 @@ class Schedule:
         acts = [person.go_on] * 2
         acts += [person.load_small] * (random.random() < 0.1) + [person.unload] * (random.random() < 0.1)
         todo += [(random.random() * FAULTS_S, act) for act in acts]
-        return sorted(todo, key=lambda act: act[0])
+        return todo
+
+    def _others(self, person: Person) -> list[tuple[float, Callable[[], None]]]:
+        """Another one loads a model too, asks, and goes on with what was ended."""
+        whims = self._kind.whims
+        acts = [person.load, person.load_small] * (1 + (whims.random() < 0.3))
+        acts += [person.ask] * whims.randint(1, 3) + [person.go_on] * 2 + [person.unload] * (whims.random() < 0.3)
+        return [(whims.random() * FAULTS_S, act) for act in acts]
 
     def _settle(self) -> None:
         """All is healed, or final: everything ends, or waits."""
@@ -68,36 +95,42 @@ class Schedule:
         until = loop.now + SETTLE_S
         while calm_s < 2 * SEEK_EVERY_S + 1:
             loop.run_for(0.5)
-            is_calm = self._is_calm()
-            if is_calm and self._head.state != "wait":
+            is_calm = all(map(_is_calm, self._heads))
+            if is_calm and not any(head.state == "wait" for head in self._heads):
                 break
             calm_s = calm_s + 0.5 if is_calm else 0.0
             assert loop.now < until, "it does not end"
-        self._watching.check_calm()
+        for watching in self._watching.values():
+            watching.check_calm()
 
     def _end(self) -> None:
         """Whoever asks once more is answered; and what is left is looked at."""
-        random, person, loop = self._world.random, self._person, self._world.loop
-        if not self._head.is_up:
-            self._world.boot(self._head)
+        for head, person in zip(self._heads, self._people, strict=True):
+            self._once_more(head, person)
+        for watching in self._watching.values():
+            watching.check_answers()
+            watching.check_cost()
+        self._watching[self._heads[0]].check_memory(GRACE_S if self._world.random.random() < 0.03 else 0.0)
+
+    def _once_more(self, head: Mac, person: Person) -> None:
+        loop = self._world.loop
+        if not head.is_up:
+            self._world.boot(head)
             loop.run_for(3.0)
-        if self._head.is_over and random.random() < 0.7:
+        if head.is_over and self._world.random.random() < 0.7:
             person.load()
             loop.run_for(12.0)
             person.go_on_with_all()
             loop.run_for(1.0)
             self._settle()
-        if self._head.node.leader.ready and self._head.state == "running":
+        if head.node.leader.ready and head.state == "running":
             person.ask()
             self._settle()
-        self._watching.check_answers()
-        self._watching.check_cost()
-        self._watching.check_memory(GRACE_S if random.random() < 0.03 else 0.0)
 
-    def _is_calm(self) -> bool:
-        head = self._head
-        if not head.is_up or head.state in ("wait", "parked"):
-            return True
-        is_shown = (head.node.bus.now.plan_status == "ready") == head.node.leader.ready
-        is_idle = not head.node.answers.under_way and not head.node.leader.is_loading
-        return head.state == "running" and is_shown and is_idle
+
+def _is_calm(head: Mac) -> bool:
+    if not head.is_up or head.state in ("wait", "parked"):
+        return True
+    is_shown = (head.node.bus.now.plan_status == "ready") == head.node.leader.ready
+    is_idle = not head.node.answers.under_way and not head.node.leader.is_loading
+    return head.state == "running" and is_shown and is_idle

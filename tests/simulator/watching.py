@@ -6,7 +6,16 @@ from typing import Any
 
 from core.engine.requests import Request
 from core.errors import PlanError
-from core.events import AnyEvent, PlanFailed, PlanLoaded, Recovery, RequestDone, RequestStarted, TokenEvent
+from core.events import (
+    AnyEvent,
+    PlanFailed,
+    PlanLoaded,
+    Recovery,
+    RecoveryState,
+    RequestDone,
+    RequestStarted,
+    TokenEvent,
+)
 from core.node.ring.plan_lifecycle import MAX_RELINKS
 from core.plan.fit import make_plan
 from core.plan.survival import how_to_go_on
@@ -17,6 +26,7 @@ from tests.simulator.world import World
 from tests.support.simulated import alone
 
 # what ends an answer of a plan that was ready once, and is neither complete nor cancelled
+RESTS_S = (0.0, 0.0, 0.5, 1.0, 2.0)  # before what failed so often in a row, without a token, is tried again
 PROBLEMS = frozenset({"Parked", "NotLoaded", "NotPaired", "RosterFork"})
 
 
@@ -31,16 +41,17 @@ class Asked:
 
 
 class Watching:
-    """Hears every event of every node. `distrusted`: answers in which a Mac takes part that was put out just now;
-    `was_ready`: whether the plan was, which the person loaded last.
+    """Hears every event of the node of a head. `distrusted`: answers in which a Mac takes part that was put out just
+    now; `was_ready`: whether the plan was, which the person loaded last.
     """
 
-    world: World
-
-    def __init__(self) -> None:
+    def __init__(self, world: World, head: Mac) -> None:
+        self.world, self.head = world, head
         self.asked: dict[str, Asked] = {}
         self.distrusted: set[str] = set()
         self.lost_power = self.was_ready = False
+        self._state: RecoveryState = "running"
+        self._held_at, self._attempts = 0.0, 0
 
     def heard(self, node: Node, event: AnyEvent) -> None:
         """Something happened on a Mac."""
@@ -54,6 +65,7 @@ class Watching:
             case Recovery(state=state, text=text, choices=choices):
                 self.world.kinds[state] += 1
                 self.world.tell(f"{state}: {text} {' '.join(choices)}")
+                self._check_pace(node, state)
             case PlanLoaded(plan_gen=gen):
                 self.was_ready = True
                 self._check_links(node, gen)
@@ -114,9 +126,21 @@ class Watching:
             linked = self.world.network.linked
             assert all((stage.device_id, plan_gen) in linked for stage in stages), "a ring is ready that is not linked"
 
+    def _check_pace(self, node: Node, state: RecoveryState) -> None:
+        """What does not help is tried again later and later; and no split is loaded while a newer one is sought."""
+        machine: Any = node.recovery._machine
+        before, self._state = self._state, state
+        if state == "hold":
+            self._held_at, self._attempts = self.world.loop.now, machine._attempts
+        if state == "rebuild" and before in ("hold", "wait"):
+            assert not machine._seeks, "a split is loaded while a newer one is sought"
+            self.world.kinds["again"] += self._attempts > 1
+            least = RESTS_S[self._attempts] if before == "hold" else 0.0
+            assert self.world.loop.now >= self._held_at + least, "it tries again without a rest"
+
     def check_calm(self) -> None:
         """It waits for a good reason only."""
-        head = self.world.head
+        head = self.head
         if head.is_up and head.state == "wait":
             self.world.kinds["waits"] += 1
             self._check_wait(head.node)
@@ -142,7 +166,7 @@ class Watching:
 
     def check_answers(self) -> None:
         """No answer is lost, and what a problem ended can be continued."""
-        head = self.world.head
+        head = self.head
         unended = {name for name, log in head.disk.logs.items() if log.read().ended is None}
         for name, asked in self.asked.items():
             assert asked.shown == asked.whole[: len(asked.shown)]
@@ -152,23 +176,26 @@ class Watching:
             assert head.state == "wait", "an answer is under way, and nothing happens"
 
     def check_cost(self) -> None:
-        """What little fails costs little."""
+        """What little fails costs little, unless another head takes a Mac away, or the person wants another split."""
         kinds = self.world.kinds
+        if len(self.world.heads) > 1 or kinds["replan"]:
+            return
         faults = {kind for kind in kinds if kind.startswith("_") and kinds[kind]}
         if faults <= {"_reset", "_freeze"} and not kinds["slept"] and kinds["_reset"] <= MAX_RELINKS:
             assert not kinds["hold"], "a stage was given up for a link, or for a second of silence"
         if faults <= {"_hang_up"} and kinds["_hang_up"] == 1:
             assert not kinds["rebuild"], "layers were loaded again that nobody had let go of"
         count = sum(kinds[kind] for kind in faults)
-        if count <= 2 - bool(kinds["_fail_load"]) and not kinds["_roster"] and not self.world.head.fails:
+        if count <= 2 - bool(kinds["_fail_load"]) and not kinds["_roster"] and not self.head.fails:
             assert kinds["parked"] <= kinds["save"], "it was given up too early"
 
     def check_memory(self, grace_s: float) -> None:
         """No Mac keeps layers that nobody needs, unless its head has just gone, and may be back."""
         self.world.loop.run_for(grace_s + 2.0)
-        node = self.world.head.node
-        if node.bus.now.recovery is None:
-            serving = {stage.device_id for stage in node.leader.plan.stages} if node.leader.plan else set()
+        heads = [home.node for home in self.world.heads]
+        if all(node.bus.now.recovery is None for node in heads):
+            plans = [node.leader.plan for node in heads if node.leader.plan]
+            serving = {stage.device_id for plan in plans for stage in plan.stages}
             nodes = {home.device_id: home.node for home in self.world.macs if home.is_up}
             holding = {mac for mac, own in nodes.items() if own.worker.plan and (grace_s or not own.member._letting_go)}
             assert holding <= serving, "a Mac keeps the layers of a plan that is over"

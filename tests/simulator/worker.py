@@ -28,6 +28,7 @@ from core.worker.messages import (
     PipeMessage,
     Prove,
     Proved,
+    Token,
 )
 from core.worker.neighbours import DIAL_S
 from tests.simulator.data_link import Link
@@ -46,6 +47,7 @@ class Worker:
         self.process = Process(network.loop, f"{device_id[:2]} worker")
         self.program = Program(node, self)
         self.port = next(NUMBERS) % 50_000 + 7000
+        self.stutters: Random | None = None  # dice: some words come twice
         self.load_fails, self.exit_s = False, random.choice((0.001, 0.05, 0.3, 1.0))
         self._commands: deque[Any] = deque()
         self._phase = "idle"
@@ -81,6 +83,8 @@ class Worker:
 
     def _report(self, message: PipeMessage) -> None:
         self.program.say(message)  # type: ignore[arg-type]
+        if isinstance(message, Token) and self.stutters and self.stutters.random() < 0.05:
+            self.program.say(message)
 
     def _next(self) -> None:
         while self._commands and self._phase in ("idle", "linked"):

@@ -24,6 +24,7 @@ from core.trust import identity, trust_assessment
 from core.trust.roster import store as roster_files
 from tests.simulator import disk
 from tests.simulator.keys import NAMES
+from tests.simulator.kind import Kind
 from tests.simulator.loop import PROCESS, Loop
 from tests.simulator.mac import Mac, Node
 from tests.simulator.network import Network
@@ -31,9 +32,12 @@ from tests.simulator.program import Program
 
 
 class World:
-    """`macs`, of which the first one is the person's; `kinds` counts what happens, and `trace` is told."""
+    """`macs`, of which the first ones are `heads`: there a person asks. `kinds` counts what happens, and `trace` is
+    told. `watch` hears every event of every node.
+    """
 
-    def __init__(self, seed: int, watch: Callable[[Node, AnyEvent], None], trace: Callable[[str], None]) -> None:
+    def __init__(self, kind: Kind, watch: Callable[[Node, AnyEvent], None], trace: Callable[[str], None]) -> None:
+        seed = kind.seed
         self.random = random = Random(seed)
         self._trace = trace
         self.kinds: Counter[str] = Counter()
@@ -47,12 +51,10 @@ class World:
             for number in range(size):
                 budget = random.choice((3, 4, 6) if number == 0 else (2, 3, 5))
                 note = self._noting(NAMES[number])
-                self.macs.append(Mac(number, size, self.network, random, budget_gb=budget, note=note, watch=watch))
-
-    @property
-    def head(self) -> Mac:
-        """The person's Mac."""
-        return self.macs[0]
+                self.macs.append(
+                    Mac(number, size, self.network, kind, random, budget_gb=budget, note=note, watch=watch)
+                )
+        self.heads = self.macs[: kind.heads]
 
     def later(self, seconds: float, heal: Callable[[], None]) -> None:
         """Something is well again after so long."""

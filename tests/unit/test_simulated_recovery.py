@@ -4,11 +4,13 @@ schedule ends; `make search` takes ten thousand. `python -m tests.simulator SEED
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Iterable
 
 import pytest
 
+from tests.simulator.mutants import MUTANTS, mutated
 from tests.simulator.schedule import Schedule
 from tests.support.search import seeds
 
@@ -18,6 +20,13 @@ REGRESSIONS = {
     438: "the same, after a rescue",
 }
 EACH = 250
+# seeds of which at least one must show the mistake
+CAUGHT = {
+    "late_answers_to_a_seek": (12, 317, 417),
+    "a_wrong_token_index": (4, 19, 29),
+    "no_back_off": (10, 19, 21),
+    "a_plan_that_is_taken_in_silence": (49, 52, 241),
+}
 
 
 def run(seeds: Iterable[int]) -> Counter[str]:
@@ -45,11 +54,20 @@ def test_what_failed_once(seed: int) -> None:
     run([seed])
 
 
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what was under way when it was seen
+@pytest.mark.parametrize("name", MUTANTS)
+def test_a_mistake_is_seen(name: str) -> None:
+    """Where none of its seeds shows it any more, look for others: `python -m tests.simulator SEED --mistake NAME`."""
+    with mutated(name), pytest.raises(AssertionError, match=r"tests\.simulator"):
+        run(CAUGHT[name])
+    gc.collect()
+
+
 @pytest.mark.slow
 @pytest.mark.search
 @pytest.mark.parametrize("those", seeds(1000, EACH), ids=str)
 def test_every_answer_is_what_it_would_be_alone_or_a_beginning_of_it(those: range) -> None:
     kinds = run(those)
     states = {"suspect", "hold", "resume", "rebuild", "wait", "running"}
-    ends = {"stop", "length", "cancelled", "error"}
+    ends = {"stop", "length", "cancelled", "error", "two heads", "again"}
     assert min(kinds[kind] for kind in states | ends) >= EACH // 50, kinds

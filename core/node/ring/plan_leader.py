@@ -292,7 +292,7 @@ class PlanLeader:
             if stage.device_id != self._device_id and stage.device_id not in staying:
                 await self._mesh.send(stage.device_id, Release(plan_gen=plan.plan_gen, reason=reason))
         if self._device_id not in staying:
-            await self._member.release(plan.plan_gen)
+            await self._member.release_own(plan.plan_gen)
 
     def _name(self, device_id: str) -> str:
         return next((s.peer for s in self._lifecycle_now().plan.stages if s.device_id == device_id), device_id[:8])

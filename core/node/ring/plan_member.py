@@ -155,6 +155,11 @@ class PlanMember:
             self._journal.info(f"The plan is released: {order.reason}")
             await self.release(order.plan_gen)
 
+    async def release_own(self, plan_gen: int) -> None:
+        """This Mac lets go of a plan that it led; it may serve another Mac's meanwhile."""
+        if self._head == self._device_id:
+            await self.release(plan_gen)
+
     async def release(self, plan_gen: int) -> None:
         """Free the worker's memory."""
         if self._worker.plan and plan_gen >= self._worker.plan.plan_gen:
@@ -210,6 +215,9 @@ class PlanMember:
         before, led = self._worker.plan, self._head
         self._forget()
         self._worker.plan, self._head, self._index = plan, head, index
+        if before and led and led != head:  # it would wait for ever
+            taken = NotLoaded("It loads another model now.").problem
+            await self._report(led, StageLost(plan_gen=before.plan_gen, problem=taken))
         load = Load(plan=plan, index=index, directory=str(directory))
         has_begun = False
         if before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen:

@@ -1,0 +1,72 @@
+"""Mistakes that somebody could make in what decides, each of which a schedule must show."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from core.node.answers.answers import Answers
+from core.node.recovery import recovery_states
+from core.node.recovery.recovery_states import RecoveryStates
+from core.node.ring.plan_member import PlanMember
+from core.worker.messages import Token
+
+Patch = pytest.MonkeyPatch
+
+
+def late_answers_to_a_seek(patch: Patch) -> None:
+    """Any answer counts, also that to a question which is asked again."""
+    judged = RecoveryStates._is_last
+
+    def is_last(machine: RecoveryStates) -> bool:
+        judged(machine)
+        return machine.state == "replan"
+
+    patch.setattr(RecoveryStates, "_is_last", is_last)
+
+
+def a_wrong_token_index(patch: Patch) -> None:
+    """A token counts as the next one, whatever its number says."""
+    handle = Answers.handle_report
+
+    def handle_report(answers: Answers, report: Any) -> None:
+        running = answers._running.get(report.request_id)
+        if isinstance(report, Token) and running:
+            report = replace(report, index=len(running.tokens) + len(running.unread))
+        handle(answers, report)
+
+    patch.setattr(Answers, "handle_report", handle_report)
+
+
+def no_back_off(patch: Patch) -> None:
+    """What does not help is tried again at once."""
+    patch.setattr(recovery_states, "BACK_OFF_S", (0.0,) * len(recovery_states.BACK_OFF_S))
+
+
+def a_plan_that_is_taken_in_silence(patch: Patch) -> None:
+    """A Mac that loads a model of its own does not tell the head whose layers it held."""
+    prepare = PlanMember._prepare
+
+    async def taking(member: PlanMember, head: str, *rest: Any) -> int:
+        member._head = None
+        return await prepare(member, head, *rest)
+
+    patch.setattr(PlanMember, "_prepare", taking)
+
+
+MUTANTS: dict[str, Callable[[Patch], None]] = {
+    each.__name__: each
+    for each in (late_answers_to_a_seek, a_wrong_token_index, no_back_off, a_plan_that_is_taken_in_silence)
+}
+
+
+@contextmanager
+def mutated(name: str) -> Iterator[None]:
+    """The product with that mistake, for a while."""
+    with pytest.MonkeyPatch.context() as patch:
+        MUTANTS[name](patch)
+        yield
