@@ -18,6 +18,7 @@ from tests.support.search import seeds
 REGRESSIONS = {
     201: "a Mac loaded layers that its head had let go of while its old worker was still ending",
     438: "the same, after a rescue",
+    308: "the last word of an unload hid the plan that was loaded meanwhile",
 }
 EACH = 250
 # seeds of which at least one must show the mistake

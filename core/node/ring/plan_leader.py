@@ -159,7 +159,8 @@ class PlanLeader:
         self._faults.other_model.clear()
         if lifecycle:
             await self._release(lifecycle.plan, reason)
-            self._bus.publish(PlanUnloaded(plan_gen=lifecycle.plan.plan_gen))
+            if self._lifecycle is None:  # else another one took its place meanwhile, and this would hide it
+                self._bus.publish(PlanUnloaded(plan_gen=lifecycle.plan.plan_gen))
 
     async def came(self, device_id: str) -> None:
         """A Mac is linked: what it may still hold of a plan that went on without it is not needed any more."""
