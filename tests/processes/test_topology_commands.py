@@ -32,7 +32,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
             view = json.loads((await macluster(demo.home.root, "trust", "list")).stdout)
             return [mac["sees"] for mac in view["macs"]]
 
-        private = generation()
+        private, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]
         forward = await run("--topology", "forward")
         assert (forward["plan"]["topology"], forward["plan"]["output"]) == ("forward", "mini")
         back = next(h for h in forward["hops"] if (h["from"], h["to"]) == ("mini", "studio"))
@@ -53,6 +53,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
             ("mbp", 2, 6),
         ]
         assert await seen() == ["token ids, logits", "hidden states of layers 2–5", "token ids"]
+        assert [mac.worker_pid for mac in demo.head.now.peers] == workers, "what stays with a Mac stays in memory"
         second = generation()
         await run(*given)
         assert generation() == second
