@@ -61,7 +61,6 @@ class HeldRow(NamedTuple):
     request_id: str
     handle: int
     row: int
-    is_batched: bool
     tokens: int
 
 
@@ -162,7 +161,7 @@ class Scheduler:
         rows = []
         for name, row in self._rows.items():
             lane, at = lanes.get(name, (Lane(row.handle, (name,)), 0))
-            rows.append(HeldRow(name, lane.handle, at, lane.batched, row.position))
+            rows.append(HeldRow(name, lane.handle, at, row.position))
         return rows
 
     def reusable(self, request: Request) -> int:

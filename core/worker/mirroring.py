@@ -20,10 +20,8 @@ from core.worker.kv_spans import SPAN_BYTES, KvSpan, SpanVerb, decode_caches, en
 from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 
-# Tokens that a row may be behind: less would cost more frames, and more would be read again. A row of a batch is copied
-# before it is cut.
-EVERY: Final = 16
-BATCHED_EVERY: Final = 32
+# tokens that a row may be behind: less would cost more frames, and more would be read again
+EVERY: Final = 32
 # so many fewer tokens to read are worth a restoration
 WORTH: Final = 32
 # spans under way while prompts are read; one while tokens are written, behind which nobody waits long
@@ -133,7 +131,7 @@ class Mirroring:
         if not self._is_on or len(self._out) >= (1 if self._scheduler.in_flight else MOST_OUT):
             return False
         row = max(self._rows(), key=self._behind, default=None)
-        if row is None or self._behind(row) < (BATCHED_EVERY if row.is_batched else EVERY):
+        if row is None or self._behind(row) < EVERY:
             return False
         start = self._cut.get(row.request_id, 0)
         asked = CutRequest(row.request_id, start, min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes)))

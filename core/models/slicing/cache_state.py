@@ -81,7 +81,7 @@ def cut(cache: Any, start: int, stop: int) -> list[mx.array]:
             raise SessionError(f"A {type(part).__name__} cannot be cut at a token.")
         if not part.empty() and not 0 <= start < stop <= part.offset:
             raise SessionError(f"Tokens {start} to {stop} were asked of a cache that holds {part.offset}.")
-    return [array[..., start:stop, :] for array in arrays(cache)]
+    return [mx.contiguous(array[..., start:stop, :]) for array in arrays(cache)]
 
 
 def paste(cache: Any, start: int, stop: int, data: Buffer) -> None:

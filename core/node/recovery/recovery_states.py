@@ -304,7 +304,8 @@ class RecoveryStates:
 
     def _show_rebuild(self, now: float) -> list[Action]:
         tokens = sum(prompt + written for prompt, written in self._answers.values())
-        text = words.rebuild(self._problem, tokens, len(self.plan.stages))
+        is_mirrored = self._before.mirror_bytes > 0
+        text = words.rebuild(self._problem, tokens, len(self.plan.stages), is_mirrored=is_mirrored)
         return self._enter("rebuild", now, text, mac=self._mac)
 
     def _enter(self, state: RecoveryState, now: float, text: str, *, mac: str = "", fix: str = "") -> list[Action]:

@@ -32,7 +32,7 @@ from core.worker.telemetry import StageMeter
 from tests.support.atlas import config_of
 from tests.support.made import build, twin
 
-PROMPT = [5 + (7 * n) % 60 for n in range(50)]
+PROMPT = [5 + (7 * n) % 60 for n in range(60)]
 REQUEST = "ab" * 16
 TOKENS = 40
 BITS = "qwen3 in 8 bits"
@@ -123,7 +123,7 @@ def gone_on_with(lost: Desk, variant: str) -> Desk:
 
 
 @pytest.mark.parametrize("variant", ["llama", BITS])
-@pytest.mark.parametrize("until", [1, 25])
+@pytest.mark.parametrize("until", [1, 35])
 def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> None:
     undisturbed, lost = Desk(variant), Desk(variant)
     undisturbed.run(a_request())
