@@ -100,7 +100,7 @@ def main() -> None:
         print(f"macluster: {error}", file=sys.stderr, flush=True)
         status = 1
     sys.stdout.flush()
-    os._exit(status)  # mlx, which the tokenizer brings along, may abort a process that ends while a thread of its runs
+    os._exit(status)  # a thread of the executor may hang, which the interpreter would wait for
 
 
 if __name__ == "__main__":
