@@ -34,12 +34,12 @@ class Heard(NamedTuple):
 
 
 class Cluster:
-    """Paired Macs. `heard` is all that the head said so far."""
+    """Paired Macs. `heard_of` is all that each of them said so far, by its name."""
 
     def __init__(self, setup: Setup) -> None:
         self.setup = setup
         self.macs = [Mac(setup, number) for number in range(len(setup.places))]
-        self.heard: list[Heard] = []
+        self.heard_of: dict[str, list[Heard]] = {mac.name: [] for mac in self.macs}
         self._stack = AsyncExitStack()
         _pair([mac.identity for mac in self.macs], [mac.home for mac in self.macs])
 
@@ -49,6 +49,11 @@ class Cluster:
         watch = self.macs[0].watch
         assert watch
         return watch
+
+    @property
+    def heard(self) -> list[Heard]:
+        """What the head said."""
+        return self.heard_of[self.macs[0].name]
 
     def mac(self, name: str) -> Mac:
         """The Mac of that name."""
@@ -80,15 +85,24 @@ class Cluster:
 
         await mac.watch.until(sees_all, within_s, f"Linking {mac.name}")
 
-    async def load(self) -> None:
-        """Load the model over all Macs that are up, as often as it takes. Raises MaclusterError."""
-        await self.linked(self.macs[0])
+    async def load(self, head: Mac | None = None, without: Sequence[Mac] = ()) -> None:
+        """Load the model over all Macs that are up but for those, as often as it takes; the first Mac leads, or that
+        `head`. Raises MaclusterError.
+        """
+        head = head or self.macs[0]
+        await self.linked(head)
+        assert head.watch
         deadline = monotonic() + READY_S
+        request = LoadRequest(
+            model=str(self.setup.model),
+            chunk=self.setup.chunk,
+            context=self.setup.context,
+            without=tuple(mac.device_id for mac in without),
+        )
         while True:
             try:
-                request = LoadRequest(model=str(self.setup.model), chunk=self.setup.chunk, context=self.setup.context)
-                await self.head.client.load(request)
-                await self.ready()
+                await head.watch.client.load(request)
+                await ready(head.watch)
                 return
             except MaclusterError:
                 if monotonic() > deadline:
@@ -96,15 +110,15 @@ class Cluster:
                 await asyncio.sleep(0.3)
 
     async def ready(self, within_s: float = READY_S) -> None:
-        """Until the plan runs. Raises LinkTimeout."""
-        await self.head.until(
-            lambda w: w.now.plan_status == "ready" and w.now.recovery is None, within_s, "Being ready"
-        )
+        """Until the plan of the head runs. Raises LinkTimeout."""
+        await ready(self.head, within_s)
 
     def forget(self) -> None:
         """Begin with what is heard anew."""
-        self.heard.clear()
-        self.head.seen.clear()
+        for mac in self.macs:
+            self.heard_of[mac.name].clear()
+            if mac.watch:
+                mac.watch.seen.clear()
 
     @property
     def stages(self) -> tuple[str, ...]:
@@ -133,11 +147,10 @@ class Cluster:
                 os.kill(pid, signal.SIGKILL)
 
     async def _attach(self, mac: Mac) -> None:
-        is_head = mac is self.macs[0]
-        await mac.attach(self._stack, self._on_event if is_head else lambda _: None)
+        def on_event(event: AnyEvent) -> None:
+            self.heard_of[mac.name].append(Heard(monotonic(), event))
 
-    def _on_event(self, event: AnyEvent) -> None:
-        self.heard.append(Heard(monotonic(), event))
+        await mac.attach(self._stack, on_event)
 
     async def _introduce(self, mac: Mac) -> None:
         """Tell a Mac where the others are, and the others where it is, for want of Bonjour."""
@@ -153,6 +166,11 @@ class Cluster:
             return f"process {min(strange)} should have ended"
         missing = [mac.name for mac in self.macs if mac.is_up and not 1 <= len(workers_of(mac.node)) <= 2]
         return f"{missing[0]} has not one worker" if missing else ""
+
+
+async def ready(head: Watch, within_s: float = READY_S) -> None:
+    """Until the plan runs that this Mac leads. Raises LinkTimeout."""
+    await head.until(lambda w: w.now.plan_status == "ready" and w.now.recovery is None, within_s, "Being ready")
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple
 
 from tests.chaos.bed import Bed, Where
 from tests.chaos.disks import full_disk_at_log, full_disk_at_save
+from tests.chaos.heads import kill_at_load_of_session, two_heads
 from tests.chaos.lines import bad_line, half_open, pulled, pulled_alone, spoilt
 from tests.chaos.network import Fate
 from tests.chaos.processes import (
@@ -28,8 +29,8 @@ Run = Callable[[Bed, random.Random], Awaitable[Tried]]
 
 
 class Fault(NamedTuple):
-    """A row of the report: `run` is one try; `full` and `short` say how many there are of it in a round. `whole`: it
-    begins with all Macs in the plan. `demand` is what the table of faults asks for.
+    """A row of the report: `run` is one try; `full`, `short` and `kills` say how many there are of it in a round of
+    that kind. `whole`: it begins with all Macs in the plan. `demand` is what the table of faults asks for.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Fault(NamedTuple):
     full: int
     short: int = 0
     whole: bool = True
+    kills: int = 0
 
 
 DEAD: Final = "detected < 3 s, goes on without it"
@@ -48,10 +50,12 @@ LINK: Final = "0 accepted, link closed < 0.1 s"
 NO_LOSS: Final = "finishes, nobody taken for dead"
 
 FAULTS: Final = (
-    Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 3),
-    Fault("head-worker", "kill -9 of the head's worker", "detected < 0.2 s", "desk", kill_own_worker, 60, 2),
-    Fault("node", "kill -9 of a member's node", "detected < 0.2 s", "desk", kill_node, 50, 1, whole=False),
-    Fault("head", "kill -9 of the head's node, started again", "continued", "desk", kill_head, 8, 1),
+    Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 3, kills=80),
+    Fault("head-worker", "kill -9 of the head's worker", "detected < 0.2 s", "desk", kill_own_worker, 60, 2, kills=60),
+    Fault("node", "kill -9 of a member's node", "detected < 0.2 s", "desk", kill_node, 50, 1, whole=False, kills=50),
+    Fault("head", "kill -9 of the head's node, started again", "continued", "desk", kill_head, 8, 1, kills=16),
+    Fault("heads", "kill -9 under one of two heads", "both answers equal", "desk", two_heads, 8, kills=22),
+    Fault("session", "kill -9 while a session is loaded", "it goes on", "desk", kill_at_load_of_session, 8, kills=22),
     Fault("pause-1s", "SIGSTOP of a member, 1 s", "no failover", "desk", short_pause, 5, 1),
     Fault("pause-worker", "SIGSTOP of a stage's worker, 1 s", "no failover", "desk", pause_worker, 5),
     Fault("pause-2s", "SIGSTOP of a member, 2 s", "answer equal", "desk", partial(pause, seconds=2.0), 5),

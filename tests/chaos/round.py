@@ -32,7 +32,7 @@ Say = Callable[[str], None]
 class Wanted(NamedTuple):
     """Which faults, all if none is named; how often, as the round says if nothing else is."""
 
-    kind: Literal["full", "short"] = "full"
+    kind: Literal["full", "short", "kills"] = "full"
     only: tuple[str, ...] = ()
     tries: int | None = None
     seed: int = 0
@@ -42,7 +42,8 @@ class Wanted(NamedTuple):
         """Each with the seeds of its tries; the first one's is that of the round where only one fault is wanted."""
         for number, fault in enumerate(FAULTS):
             first = self.seed + (0 if len(self.only) == 1 else number * APART)
-            count = self.tries or (fault.full if self.kind == "full" else fault.short or len(self.only))
+            many = {"full": fault.full, "short": fault.short or len(self.only), "kills": fault.kills}
+            count = self.tries or many[self.kind]
             if count and (fault.name in self.only or not self.only):
                 yield fault, range(first, first + count)
 

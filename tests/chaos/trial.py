@@ -25,12 +25,14 @@ from core.events import (
     TokenEvent,
 )
 from core.requests import ChatRequest, Message, SessionName
+from core.sampling_options import Sampling
 from tests.chaos.cluster import Cluster, Heard
 from tui.cli.watch import Watch
 
 ANSWER_S: Final = 120.0
 TOKENS: Final = 64
 FEW: Final = 40
+SEEDS: Final = (None, None, 1, 2)
 EARLIEST: Final = 2
 LATEST: Final = 8  # tokens before the end, so that the fault does not come behind it
 
@@ -53,16 +55,21 @@ LONG: Final = (
 
 
 class Ask(NamedTuple):
-    """A prompt, and how many tokens the answer to it has."""
+    """A prompt, and how many tokens the answer to it has; they are drawn if there is a `seed`. `before`: what was said
+    until then.
+    """
 
     prompt: str
     tokens: int
+    seed: int | None = None
+    before: tuple[Message, ...] = ()
 
     @property
     def request(self) -> ChatRequest:
-        """Greedy, and as long as it is meant to be."""
-        said = Message(role="user", content=self.prompt)
-        return ChatRequest(messages=(said,), min_tokens=self.tokens, max_tokens=self.tokens)
+        """As long as it is meant to be."""
+        said = (*self.before, Message(role="user", content=self.prompt))
+        sampling = Sampling() if self.seed is None else Sampling(temperature=0.8, top_k=40, seed=self.seed)
+        return ChatRequest(messages=said, min_tokens=self.tokens, max_tokens=self.tokens, sampling=sampling)
 
 
 class Answer(NamedTuple):
@@ -104,7 +111,7 @@ class Undisturbed:
         """Raises AssertionError where the tokens do not wander: a model that repeats itself would hide faults."""
         if ask not in self._answers:
             cluster.forget()
-            begun = await _begin(cluster, ask)
+            begun = await begin(cluster.head, ask)
             await ended(cluster.head, begun)
             answer = answer_of(cluster.heard, begun)
             assert len(answer.tokens) == ask.tokens, answer.ends
@@ -124,8 +131,9 @@ class Point(NamedTuple):
 
 def draw(moment: Moment, dice: random.Random) -> Point:
     """A random point of that kind."""
-    first = Ask(dice.choice(LONG if moment == "prefill" else SHORT), FEW if moment == "prefill" else TOKENS)
-    second = Ask(dice.choice(LONG), FEW)
+    is_read = moment == "prefill"
+    first = Ask(dice.choice(LONG if is_read else SHORT), FEW if is_read else TOKENS, dice.choice(SEEDS))
+    second = Ask(dice.choice(LONG), FEW, dice.choice(SEEDS))
     asks = (first, second) if moment == "admission" else (first,)
     return Point(moment, asks, dice.random(), dice.uniform(0.0, 0.4 if moment == "admission" else 0.06))
 
@@ -134,12 +142,12 @@ async def disturb(cluster: Cluster, undisturbed: Undisturbed, point: Point, faul
     """Let `fault` come at `point`, and see the answers through."""
     expected = [await undisturbed.of(cluster, ask) for ask in point.asks]
     if point.moment == "save":
-        await ended(cluster.head, await _begin(cluster, Ask(SHORT[0], 4)))
+        await ended(cluster.head, await begin(cluster.head, Ask(SHORT[0], 4)))
     if point.moment == "prefill":  # what was read before must be forgotten: there is room for one such prompt
         other = next(prompt for prompt in LONG if prompt != point.asks[0].prompt)
-        await ended(cluster.head, await _begin(cluster, Ask(other, 1)))
+        await ended(cluster.head, await begin(cluster.head, Ask(other, 1)))
     cluster.forget()
-    begun = [await _begin(cluster, point.asks[0])]
+    begun = [await begin(cluster.head, point.asks[0])]
     where = await _reach(cluster, point, begun)
     saving = asyncio.create_task(_save(cluster)) if point.moment == "save" else None
     if point.moment in ("admission", "save"):
@@ -161,8 +169,9 @@ async def disturb(cluster: Cluster, undisturbed: Undisturbed, point: Point, faul
     return Tried(where, sum(len(a.tokens) for a in expected), times_of(heard, at, begun), tuple(wrong))
 
 
-async def _begin(cluster: Cluster, ask: Ask) -> str:
-    return (await cluster.head.client.chat(ask.request)).request_id
+async def begin(watch: Watch, ask: Ask) -> str:
+    """Ask that Mac."""
+    return (await watch.client.chat(ask.request)).request_id
 
 
 async def _reach(cluster: Cluster, point: Point, begun: list[str]) -> str:
@@ -172,9 +181,9 @@ async def _reach(cluster: Cluster, point: Point, begun: list[str]) -> str:
         reached = await _read(cluster, begun[0], point.fraction)
         return f"{reached} of the prompt's tokens read"
     count = EARLIEST + int(point.fraction * (first.tokens - LATEST - EARLIEST))
-    await cluster.head.until(lambda _: _written(cluster.heard, begun[0]) >= count, ANSWER_S, "Writing")
+    await cluster.head.until(lambda _: written(cluster.heard, begun[0]) >= count, ANSWER_S, "Writing")
     if point.moment == "admission":
-        begun += [await _begin(cluster, ask) for ask in point.asks[1:]]
+        begun += [await begin(cluster.head, ask) for ask in point.asks[1:]]
         return f"token {count}, {point.late_s:.2f} s behind the admission of another"
     return f"token {count} of {first.tokens}" + ", saving" * (point.moment == "save")
 
@@ -196,7 +205,7 @@ async def _read(cluster: Cluster, request: str, fraction: float) -> int:
     return reached
 
 
-def _written(heard: Sequence[Heard], request: str) -> int:
+def written(heard: Sequence[Heard], request: str) -> int:
     """How many tokens were shown; the newest event is looked at first."""
     for _, event in reversed(heard):
         if isinstance(event, TokenEvent) and event.request_id == request:
