@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from core.events import MirrorChoice, Plan
+from core.events import MirrorChoice, Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import at_least_a_tenth, missing_bytes
 
@@ -36,7 +36,7 @@ def with_mirror(
         note = f"Nothing is mirrored: what {plan.model} keeps of a conversation cannot be cut at a token."
         return plan if choice == "auto" else _noted(plan, note)
     needed, free = sum(stage.kv_bytes for stage in plan.stages), -missing_bytes(plan.head)
-    share = wire_share(plan, token_s or TOKEN_S, hop_s)
+    share = wire_share(plan, profile, token_s or TOKEN_S, hop_s)
     if choice == "auto" and (needed > free or share > MOST_SHARE or profile is None):
         return plan
     if free <= 0:
@@ -47,18 +47,25 @@ def with_mirror(
     return _noted(msgspec.structs.replace(plan, mirror_bytes=kept), note)
 
 
-def wire_share(plan: Plan, token_s: float, hop_s: SecondsOfHop) -> float:
+def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: SecondsOfHop) -> float:
     """Of the time that a token takes, for how much of it the busiest link carries what is mirrored of it."""
     carried, longest = 0, 0.0
     for stage, after in pairwise([*plan.stages[1:], plan.head]):
-        carried += stage.kv_bytes // max(1, plan.context)
+        carried += _token_bytes(plan, stage, profile)
         ends = (stage.device_id, after.device_id)
         longest = max(longest, hop_s(carried + 1, *ends) - hop_s(1, *ends))
     return longest / token_s
 
 
+def _token_bytes(plan: Plan, stage: Stage, profile: SplitProfile | None) -> int:
+    """What a token adds to the caches of a stage, also to windows."""
+    if profile is None:
+        return stage.kv_bytes // max(1, plan.context)
+    return sum(cache.bytes_for(1, plan.kv_bits) for cache in profile.caches[stage.start : stage.stop])
+
+
 def _is_cuttable(profile: SplitProfile) -> bool:
-    return not any(cache.fixed_bytes or cache.window_bytes_per_token for cache in profile.caches)
+    return not any(cache.fixed_bytes for cache in profile.caches)
 
 
 def _percent(share: float) -> str:

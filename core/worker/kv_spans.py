@@ -1,22 +1,22 @@
 """What a KV frame carries for a mirror: what all caches of one row hold of some tokens, on its way round the ring.
 
-payload = verb u8 | row u32 | start u64 | stop u64 | (cache u32 | length u32 | bytes) ...   The head sends a CUT round,
-to which every stage adds what its caches hold of the tokens [start, stop); it sends them back as a PASTE, of which
-every stage takes what belongs to its caches. A stage that cannot do its part passes on what came, and the head sees it.
+payload = verb u8 | row u32 | start u64 | stop u64 | parts, each cache u32 | first u64 | needs u64 | length u32 | bytes.
+`first` and `needs` are those of `CachePart`, the last one 2^64 - 1 where there is none. The head sends a CUT round, to
+which every stage adds what its caches hold of the tokens [start, stop); it sends them back as a PASTE, of which every
+stage takes what belongs to its caches. A stage that cannot do its part passes on what came, and the head sees it.
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from enum import IntEnum
 from typing import Final, NamedTuple
-
-import mlx.core as mx
 
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.link.arrays import encode_arrays
 from core.link.frames import Buffer
+from core.models.slicing.cache_state import Piece
 from core.settings import MIB
 from core.worker.stage import LoadedStage
 
@@ -24,7 +24,9 @@ from core.worker.stage import LoadedStage
 SPAN_BYTES: Final = 2 * MIB
 MOST_BYTES: Final = 12 * MIB
 SPAN: Final = struct.Struct("<BIQQ")
-ENTRY: Final = struct.Struct("<II")
+ENTRY: Final = struct.Struct("<IQQI")
+# in the place of what a window needs
+ALL_TOKENS: Final = (1 << 64) - 1
 
 
 class SpanVerb(IntEnum):
@@ -34,14 +36,24 @@ class SpanVerb(IntEnum):
     PASTE = 6
 
 
+class CachePart(NamedTuple):
+    """What a cache holds of a span, from its token `first` on. `needs`: of a window, the first token that it needs to
+    go on behind the span; None: it keeps all tokens.
+    """
+
+    first: int
+    needs: int | None
+    data: Buffer
+
+
 class KvSpan(NamedTuple):
-    """Of row `row` of a handle the tokens [start, stop): the bytes of each cache, by its number in the whole model."""
+    """Of row `row` of a handle the tokens [start, stop): the part of each cache, by its number in the whole model."""
 
     verb: SpanVerb
     row: int
     start: int
     stop: int
-    caches: Mapping[int, Buffer]
+    caches: Mapping[int, CachePart]
 
 
 def encode_span(span: KvSpan) -> list[Buffer]:
@@ -49,9 +61,12 @@ def encode_span(span: KvSpan) -> list[Buffer]:
     return [SPAN.pack(span.verb, span.row, span.start, span.stop), *encode_caches(span.caches)]
 
 
-def encode_caches(caches: Mapping[int, Buffer]) -> list[Buffer]:
+def encode_caches(caches: Mapping[int, CachePart]) -> list[Buffer]:
     """What a span holds, in pieces."""
-    return [piece for cache, data in caches.items() for piece in (ENTRY.pack(cache, len(data)), data)]
+    pieces: list[Buffer] = []
+    for cache, (first, needs, data) in caches.items():
+        pieces += [ENTRY.pack(cache, first, ALL_TOKENS if needs is None else needs, len(data)), data]
+    return pieces
 
 
 def is_span(payload: Buffer) -> bool:
@@ -68,17 +83,17 @@ def decode_span(payload: Buffer) -> KvSpan:
         raise ProtocolError("A part of a mirror does not decode.") from error
 
 
-def decode_caches(data: Buffer) -> dict[int, bytes]:
+def decode_caches(data: Buffer) -> dict[int, CachePart]:
     """The reverse of `encode_caches`; copies. Raises ProtocolError."""
-    caches: dict[int, bytes] = {}
+    caches: dict[int, CachePart] = {}
     at = 0
     try:
         while at < len(data):
-            cache, length = ENTRY.unpack_from(data, at)
+            cache, first, needs, length = ENTRY.unpack_from(data, at)
             at += ENTRY.size + length
             if at > len(data) or cache in caches:
                 raise ProtocolError("The caches in a part of a mirror do not add up.")
-            caches[cache] = bytes(data[at - length : at])
+            caches[cache] = CachePart(first, None if needs == ALL_TOKENS else needs, bytes(data[at - length : at]))
     except struct.error as error:
         raise ProtocolError("A part of a mirror ends too soon.") from error
     return caches
@@ -89,16 +104,19 @@ def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
     try:
         if span.verb is SpanVerb.CUT:
             return _with_own(span, stage.cut(handle, span.row, span.start, span.stop))
-        own = {cache: span.caches[cache] for cache in stage.layers.cache_indices}
+        own = {cache: span.caches[cache].data for cache in stage.layers.cache_indices if cache in span.caches}
         stage.paste(handle, span.start, span.stop, own)
-    except (KeyError, SessionError, StageFailed):
+    except (SessionError, StageFailed):
         return span
-    return span._replace(caches={cache: data for cache, data in span.caches.items() if cache not in own})
+    return span._replace(caches={cache: part for cache, part in span.caches.items() if cache not in own})
 
 
-def _with_own(span: KvSpan, own: Mapping[int, Sequence[mx.array]]) -> KvSpan:
-    held = sum(map(len, span.caches.values())) + sum(array.nbytes for arrays in own.values() for array in arrays)
-    if held > MOST_BYTES:
+def _with_own(span: KvSpan, own: Mapping[int, Piece]) -> KvSpan:
+    held = sum(len(part.data) for part in span.caches.values())
+    if held + sum(array.nbytes for piece in own.values() for array in piece.arrays) > MOST_BYTES:
         return span
-    packed = {cache: b"".join(encode_arrays(arrays)) for cache, arrays in own.items()}
+    packed = {
+        cache: CachePart(piece.first, piece.needs, b"".join(encode_arrays(piece.arrays)))
+        for cache, piece in own.items()
+    }
     return span._replace(caches={**span.caches, **packed})

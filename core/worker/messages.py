@@ -105,11 +105,16 @@ class StopSession(PipeMessage, frozen=True, kw_only=True):
 
 
 class MirrorSpan(msgspec.Struct, frozen=True, array_like=True):
-    """What all caches of a row hold of the tokens [start, stop): `core.worker.kv_spans` packs it."""
+    """What all caches of a row hold of the tokens [start, stop): `core.worker.kv_spans` packs it. `window`: what those
+    hold that keep the last tokens only. `needs`: a row can go on behind this with the windows from that token on;
+    None: it cannot go on here.
+    """
 
     start: Size
     stop: Size
     data: bytes
+    window: bytes = b""
+    needs: Size | None = 0
 
 
 class MirrorSpans(PipeMessage, frozen=True, kw_only=True):

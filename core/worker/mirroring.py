@@ -15,8 +15,7 @@ from core.engine.requests import Request
 from core.engine.scheduler import HeldRow, Scheduler
 from core.errors import Busy
 from core.events import Plan
-from core.link.frames import Buffer
-from core.worker.kv_spans import SPAN_BYTES, KvSpan, SpanVerb, decode_caches, encode_caches
+from core.worker.kv_spans import SPAN_BYTES, CachePart, KvSpan, SpanVerb, decode_caches, encode_caches
 from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 
@@ -69,6 +68,7 @@ class Mirroring:
         self._is_on = plan.mirror_bytes > 0
         self._token_bytes = max(1, sum(stage.kv_bytes for stage in plan.stages) // max(1, plan.context))
         self._cut: dict[str, int] = {}  # so many tokens of a row were asked for
+        self._covered: dict[str, dict[int, int]] = {}  # of a row's windows: the token from which on none is missing
         self._stopped: set[str] = set()
         self._out: set[CutRequest | PasteRequest] = set()
         self._restoring: dict[str, _Restoration] = {}
@@ -83,6 +83,7 @@ class Mirroring:
         """Restore what is mirrored of a request, which `go_on` then takes; False where it may go on at once."""
         self._cut[request.request_id] = request.mirrored
         self._stopped.discard(request.request_id)
+        self._covered.pop(request.request_id, None)
         tokens = min(request.mirrored, len(request.beginning) - 1)
         if tokens != request.mirrored or tokens < self._scheduler.reusable(request) + WORTH:
             return False
@@ -101,7 +102,7 @@ class Mirroring:
             self._end(restoration, is_whole=False)
         elif restoration:
             for span in message.spans:
-                caches = decode_caches(span.data)
+                caches = decode_caches(span.data + span.window)
                 self._due.append((restoration, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches)))
 
     def stop(self, request_id: str) -> None:
@@ -119,7 +120,7 @@ class Mirroring:
     def give_up(self) -> list[Request]:
         """No row is what it was: the requests that wait for their beginning."""
         waiting = [restoration.request for restoration in self._restoring.values()]
-        for state in (self._cut, self._stopped, self._out, self._restoring, self._due):
+        for state in (self._cut, self._covered, self._stopped, self._out, self._restoring, self._due):
             state.clear()
         return waiting
 
@@ -161,19 +162,28 @@ class Mirroring:
         name = restoration.request.request_id
         return any(out.request_id == name for out in self._out) or any(each is restoration for each, _ in self._due)
 
-    def _keep(self, asked: CutRequest, caches: Mapping[int, Buffer] | None) -> None:
+    def _keep(self, asked: CutRequest, caches: Mapping[int, CachePart] | None) -> None:
         if caches is None or len(caches) < self._pipeline.stage.layers.cache_count:
-            self._stopped.add(asked.request_id)  # caches of this kind cannot be cut: it is read again
+            self._stopped.add(asked.request_id)  # a cache of another kind: it is read again
             return
-        data = b"".join(encode_caches(caches))
-        self._token_bytes = max(self._token_bytes, len(data) // (asked.stop - asked.start))
-        self._report(Mirrored(request_id=asked.request_id, span=MirrorSpan(asked.start, asked.stop, data)))
+        plain, windows = (
+            {n: part for n, part in caches.items() if (part.needs is None) is kind} for kind in (True, False)
+        )
+        covered = self._covered.setdefault(asked.request_id, {})
+        covered.update({n: part.first for n, part in windows.items() if part.first > asked.start})
+        is_whole = all(covered.get(n, 0) <= (part.needs or 0) for n, part in windows.items())
+        needs = min((part.needs or 0 for part in windows.values()), default=0)
+        data, window = (b"".join(encode_caches(each)) for each in (plain, windows))
+        self._token_bytes = max(self._token_bytes, (len(data) + len(window)) // (asked.stop - asked.start))
+        span = MirrorSpan(asked.start, asked.stop, data, window, needs if is_whole else None)
+        self._report(Mirrored(request_id=asked.request_id, span=span))
 
     def _rows(self) -> list[HeldRow]:
         """Those that run; what is known of others is forgotten."""
         rows = self._scheduler.held_rows
         names = {row.request_id for row in rows}
         self._stopped &= names
+        self._covered = {name: each for name, each in self._covered.items() if name in names}
         self._cut = {name: at for name, at in self._cut.items() if name in names or name in self._restoring}
         return rows
 

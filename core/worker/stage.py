@@ -144,7 +144,7 @@ class LoadedStage:
             mx.eval(held.caches[index].state)
         self._held[handle] = held._replace(awaited=held.awaited - {index})
 
-    def cut(self, handle: int, row: int, start: int, stop: int) -> dict[int, list[mx.array]]:
+    def cut(self, handle: int, row: int, start: int, stop: int) -> dict[int, cache_state.Piece]:
         """What each of this stage's caches holds of the tokens [start, stop) of a row. Raises SessionError where that
         cannot be cut out.
         """
@@ -154,19 +154,19 @@ class LoadedStage:
         with self._computing():
             caches = self.layers.extract(held.caches, row) if held.rows.is_batch else held.caches
             spans = {index: cache_state.cut(caches[index], start, stop) for index in self.layers.cache_indices}
-            mx.eval(list(spans.values()))
+            mx.eval([piece.arrays for piece in spans.values()])
         return spans
 
     def paste(self, handle: int, start: int, stop: int, data: Mapping[int, Buffer]) -> None:
-        """The tokens [start, stop) of each of this stage's caches, which wait for them next. Raises SessionError where
-        that is not what they hold.
+        """The tokens [start, stop) of this stage's caches, which wait for them next; windows may do without. Raises
+        SessionError where that is not what they hold.
         """
         held = self._held.get(handle)
         if held is None or not held.awaited or held.pasted != start or not start < stop <= held.rows.position:
             raise ProtocolError(f"Tokens {start} to {stop} came for handle {handle}, which does not wait for them.")
         with self._computing():
             for index in self.layers.cache_indices:
-                cache_state.paste(held.caches[index], start, stop, data[index])
+                cache_state.paste(held.caches[index], start, stop, data.get(index))
             mx.eval([cache_state.arrays(held.caches[index]) for index in self.layers.cache_indices])
         is_whole = stop == held.rows.position
         self._held[handle] = held._replace(pasted=stop, awaited=frozenset() if is_whole else held.awaited)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from copy import copy
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import mlx.core as mx
 from mlx.utils import tree_map
@@ -72,34 +72,79 @@ def fill(cache: Any, data: Buffer) -> None:
     _replace(cache, [array.astype(hole.dtype) for array, hole in zip(sent, arrays(cache), strict=True)])
 
 
-def cut(cache: Any, start: int, stop: int) -> list[mx.array]:
-    """What a plain row's cache holds of the tokens [start, stop), not evaluated. Raises SessionError where it cannot be
-    cut at a token, or does not hold these.
+class Piece(NamedTuple):
+    """What a cache holds of the tokens from `first` on, up to those that were asked for, as arrays. `needs`: of a
+    window, the first token that it needs to go on behind them; None: it keeps all tokens.
     """
-    for part in parts(cache):
-        if type(part) not in CUTTABLE:
-            raise SessionError(f"A {type(part).__name__} cannot be cut at a token.")
-        if not part.empty() and not 0 <= start < stop <= part.offset:
-            raise SessionError(f"Tokens {start} to {stop} were asked of a cache that holds {part.offset}.")
-    return [mx.contiguous(array[..., start:stop, :]) for array in arrays(cache)]
+
+    first: int
+    needs: int | None
+    arrays: list[mx.array]
 
 
-def paste(cache: Any, start: int, stop: int, data: Buffer) -> None:
-    """Put the bytes of what `cut` gave into `cache`, an `outline`; not evaluated. Raises SessionError where they do not
-    belong there; then the cache is of no use.
+def cut(cache: Any, start: int, stop: int) -> Piece:
+    """What a plain row's cache holds of the tokens [start, stop), not evaluated; a window may hold the last ones only.
+    Raises SessionError where it cannot be cut at a token, or does not hold these.
     """
-    holes = arrays(cache)
-    try:
-        pieces = decode_arrays(memoryview(data))
-        expected = [(hole.dtype, hole[..., start:stop, :].shape) for hole in holes]
-    except (ProtocolError, ValueError) as error:
-        raise SessionError(f"A part of a layer's keys and values does not decode: {error}") from error
-    if [(piece.dtype, piece.shape) for piece in pieces] != expected or any(
-        type(p) not in CUTTABLE for p in parts(cache)
+    if any(
+        not part.empty() and not 0 <= start < stop <= part.offset for part in parts(cache) if isinstance(part, KEYS)
     ):
+        raise SessionError(f"Tokens {start} to {stop} were asked of a cache that does not hold them.")
+    if window := _window(cache):
+        held = _in_order(cache)
+        base = cache.offset - held[0].shape[-2] if held else 0  # the first token that it holds
+        first = min(max(start, base), stop)
+        pieces = [mx.contiguous(array[..., first - base : max(stop - base, 0), :]) for array in held if stop > base]
+        return Piece(first, max(0, stop - window), pieces)
+    if any(type(part) not in CUTTABLE for part in parts(cache)):
+        raise SessionError(f"A {type(cache).__name__} cannot be cut at a token.")
+    return Piece(start, None, [mx.contiguous(array[..., start:stop, :]) for array in arrays(cache)])
+
+
+def paste(cache: Any, start: int, stop: int, data: Buffer | None) -> None:
+    """Put the bytes of what `cut` gave into `cache`, an `outline`; not evaluated. A window may do without what it does
+    not need. Raises SessionError where they do not belong there; then the cache is of no use.
+    """
+    holes, window = arrays(cache), _window(cache)
+    base = cache.offset - holes[0].shape[-2] if window and holes else 0  # the first token that it holds
+    low = max(start, base)
+    if window and low >= stop:
+        return
+    pieces = _decoded(data)
+    if not (holes or pieces):
+        return
+    count = pieces[0].shape[-2] if pieces and pieces[0].ndim > 1 else 0
+    like = [(hole.dtype, (*hole.shape[:-2], count, hole.shape[-1])) for hole in holes]
+    fits = (window or all(type(part) in CUTTABLE for part in parts(cache))) and stop - count <= low
+    if not fits or (holes and count > stop - start) or [(piece.dtype, piece.shape) for piece in pieces] != like:
         raise SessionError(f"Tokens {start} to {stop} of a layer came as {_in_words(pieces)}.")
     for hole, piece in zip(holes, pieces, strict=True):
-        hole[..., start:stop, :] = piece
+        hole[..., low - base : stop - base, :] = piece[..., low - (stop - count) :, :]
+
+
+def _window(cache: Any) -> int:
+    """How many tokens a cache keeps that keeps the last ones only, and all of these; 0: it is another."""
+    if type(cache) is RotatingKVCache and not cache.keep:
+        return int(cache.max_size)
+    return int(cache.chunk_size) if type(cache) is ChunkedKVCache else 0
+
+
+def _in_order(cache: Any) -> list[mx.array]:
+    """The keys and values of a window, in the order of their tokens."""
+    if cache.empty():
+        return []
+    if isinstance(cache, RotatingKVCache):
+        return [cache._temporal_order(array) for array in (cache.keys, cache.values)]
+    return list(cache.keys_and_values())
+
+
+def _decoded(data: Buffer | None) -> list[mx.array]:
+    if data is None:
+        raise SessionError("A part of a layer's keys and values is missing.")
+    try:
+        return decode_arrays(memoryview(data))
+    except ProtocolError as error:
+        raise SessionError(f"A part of a layer's keys and values does not decode: {error.what}") from error
 
 
 def packed_bytes(cache: Any) -> int:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from core.settings import MIB
 from core.worker.messages import MirrorSpan
 
@@ -17,10 +19,17 @@ GIVEN_BYTES: Final = 4 * MIB
 
 
 class _Kept(NamedTuple):
-    """A span, and the tokens that it is of."""
+    """A span, and the tokens that it is of. `is_bare`: its windows were dropped, since rows that go on behind later
+    spans do not need them.
+    """
 
     tokens: tuple[int, ...]
     span: MirrorSpan
+    is_bare: bool = False
+
+    def without_windows(self) -> _Kept:
+        """The same for later spans."""
+        return _Kept(self.tokens, replace(self.span, window=b""), is_bare=True)
 
 
 class Mirror:
@@ -48,9 +57,13 @@ class Mirror:
         row = self._rows.get(request_id)
         if row is None or span.start != (row[-1].span.stop if row else 0) or span.stop > len(tokens):
             return False
-        if self.nbytes + len(span.data) > self.limit and self._last:
+        needs = span.needs
+        if needs is not None:
+            row[:] = [k.without_windows() if k.span.stop <= needs and not k.is_bare else k for k in row]
+        size = len(span.data) + len(span.window)
+        if self.nbytes + size > self.limit and self._last:
             self._rows.pop(self._last, None)
-        if self.nbytes + len(span.data) > self.limit:
+        if self.nbytes + size > self.limit:
             return False
         row.append(_Kept(tuple(tokens[span.start : span.stop]), span))
         return True
@@ -59,10 +72,11 @@ class Mirror:
         """Those of a row from token `start` on, as many as travel together; none where it has no such span."""
         chosen: list[MirrorSpan] = []
         size = 0
-        for _, span in self._rows.get(request_id, []):
-            if span.start >= start and (not chosen or size + len(span.data) <= GIVEN_BYTES):
+        for _, span, _ in self._rows.get(request_id, []):
+            held = len(span.data) + len(span.window)
+            if span.start >= start and (not chosen or size + held <= GIVEN_BYTES):
                 chosen.append(span)
-                size += len(span.data)
+                size += held
             elif chosen:
                 break
         return tuple(chosen) if chosen and chosen[0].start == start else ()
@@ -82,14 +96,24 @@ class Mirror:
     @property
     def nbytes(self) -> int:
         """Bytes that are kept; rows that begin alike share them."""
-        return sum({id(kept.span): len(kept.span.data) for row in self._rows.values() for kept in row}.values())
+        spans = [kept.span for row in self._rows.values() for kept in row]
+        return sum({id(data): len(data) for span in spans for data in (span.data, span.window)}.values())
 
 
 def _common(row: Sequence[_Kept], beginning: Sequence[int]) -> list[_Kept]:
-    """The spans of `row` that hold what `beginning` has, but for its last token."""
+    """The spans of `row` that hold what `beginning` has, but for its last token, as far as a row can go on."""
 
     def fits(kept: _Kept) -> bool:
         start, stop = kept.span.start, kept.span.stop
         return stop < len(beginning) and tuple(beginning[start:stop]) == kept.tokens
 
-    return list(takewhile(fits, row))
+    found = list(takewhile(fits, row))
+    while found and not _goes_on_behind(found):
+        found.pop()
+    return found
+
+
+def _goes_on_behind(row: Sequence[_Kept]) -> bool:
+    """Whether the windows are there that the last of these spans needs."""
+    needs = row[-1].span.needs
+    return needs is not None and all(kept.span.stop <= needs for kept in row if kept.is_bare)

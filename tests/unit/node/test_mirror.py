@@ -95,6 +95,19 @@ def test_spans_are_given_in_messages_of_some_size() -> None:
     assert [len(mirror.spans("a", start)) for start in (0, 20, 40)] == [2, 2, 1]
 
 
+def test_windows_are_dropped_where_no_row_goes_on_that_needs_them() -> None:
+    mirror = Mirror()
+    mirror.limit = 1000
+    mirror.begin("a", TOKENS)
+    for start, needs in ((0, 0), (10, 3), (20, 13), (30, None)):
+        assert mirror.keep("a", MirrorSpan(start, start + 10, bytes(1), bytes(100), needs), TOKENS)
+    assert [len(span.window) for span in mirror.spans("a", 0)] == [0, 100, 100, 100]
+    assert mirror.nbytes == 304
+    assert mirror.begin("a", TOKENS) == 30, "the last span is of no use alone"
+    assert mirror.begin("b", TOKENS[:25]) == 0, "behind the second one a row would need the first"
+    assert mirror.begin("c", TOKENS[:35]) == 30
+
+
 def test_a_plan_without_a_mirror_keeps_nothing() -> None:
     mirror = Mirror()
     assert mirror.begin("a", TOKENS) == 0

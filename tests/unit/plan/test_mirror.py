@@ -10,13 +10,13 @@ from core.models.slicing.split_profile import SplitProfile
 from core.plan.mirror import wire_share, with_mirror
 from core.settings import GB
 
-KEYS = CacheSize(bytes_per_token=4000)
-WINDOW = CacheSize(window_bytes_per_token=4000, window=1024)
+KEYS = CacheSize(bytes_per_token=250_000)
+WINDOW = CacheSize(window_bytes_per_token=250_000, window=1024)
 STATE = CacheSize(fixed_bytes=4000)
 
 
 def a_plan(free_gb: float, macs: int = 3) -> Plan:
-    """Each Mac keeps 1 GB for 1000 tokens; the head has so much free beside it."""
+    """Each Mac keeps 1 GB for 1000 tokens, a quarter in each layer; the head has so much free beside it."""
     stages = tuple(
         Stage(
             device_id=name,
@@ -43,7 +43,8 @@ def a_plan(free_gb: float, macs: int = 3) -> Plan:
 
 
 def a_profile(*caches: CacheSize) -> SplitProfile:
-    return SplitProfile(layers=12, cuts=(4, 8), caches=caches)
+    """Its layers keep these in turn."""
+    return SplitProfile(layers=12, cuts=(4, 8), caches=tuple(caches[n % len(caches)] for n in range(12)))
 
 
 def hop_s(size: int, source: str, target: str) -> float:
@@ -63,7 +64,7 @@ def hop_s(size: int, source: str, target: str) -> float:
         pytest.param("on", 0, 3, 4.0, [KEYS], 0, "studio has no memory left", id="no memory at all"),
         pytest.param("auto", 9, 1, 4.0, [KEYS], 0, "", id="nobody to lose"),
         pytest.param("on", 9, 1, 4.0, [KEYS], 1, "less than 1 % of the wire, 1.0 GB there", id="a worker to lose"),
-        pytest.param("auto", 9, 3, 4.0, [KEYS, WINDOW], 0, "", id="windows"),
+        pytest.param("auto", 9, 3, 4.0, [KEYS, WINDOW], 3, "5 % of the wire, 3.0 GB there", id="windows"),
         pytest.param("on", 9, 3, 4.0, [KEYS, STATE], 0, "cannot be cut at a token", id="states"),
     ],
 )
@@ -83,6 +84,6 @@ def test_where_a_mirror_is_kept(
 
 
 def test_the_last_link_carries_what_all_the_others_keep() -> None:
-    plan = a_plan(9)
     carried_s = 2 * GB // 1000 / 10e6
-    assert wire_share(plan, 2.0, hop_s) == pytest.approx(carried_s / 2.0)
+    for profile in (None, a_profile(KEYS), a_profile(WINDOW)):
+        assert wire_share(a_plan(9), profile, 2.0, hop_s) == pytest.approx(carried_s / 2.0)

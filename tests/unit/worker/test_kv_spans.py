@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.engine.ring_work import New, Restore
+from core.engine.ring_work import Drop, New, Restore
 from core.errors import ProtocolError
 from core.models.made.maker import random_model
 from core.models.slicing.probe import ModelProbe
@@ -20,9 +20,10 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.support.atlas import config_of
 from tests.support.made import build, twin
+from tests.support.search import SEARCH
 
 PROMPT = [[5 + (7 * n) % 60 for n in range(41)]]
-KINDS = {"llama": None, "deepseek_v3": None, "qwen3": 8}
+KINDS = {"llama": None, "llama sliding": None, "llama4": None, "deepseek_v3": None, "qwen3": 8}
 
 
 @cache
@@ -46,24 +47,37 @@ def cut(kind: str, start: int, stop: int) -> KvSpan:
     return serve_span(stage(kind), 1, KvSpan(SpanVerb.CUT, 0, start, stop, {}))
 
 
-@settings(max_examples=15, deadline=None)
-@given(st.sampled_from(sorted(KINDS)), st.integers(1, 41), st.sets(st.integers(1, 40), max_size=4))
-def test_a_row_is_the_sum_of_its_spans(kind: str, tokens: int, places: set[int]) -> None:
-    holder = stage(kind)
-    holder.compose([Restore(2, tokens)])
-    cuts = sorted({0, tokens, *(place for place in places if place < tokens)})
+@settings(max_examples=15 * SEARCH, deadline=None)
+@given(st.sampled_from(sorted(KINDS)), st.sets(st.integers(1, 41), min_size=1, max_size=6), st.data())
+def test_a_row_is_the_sum_of_its_spans_or_it_is_known_that_it_is_not(
+    kind: str, read: set[int], data: st.DataObject
+) -> None:
+    """Spans are cut behind some of the chunks that are read; windows may have lost their beginning until then."""
+    holder, tokens = stage(kind), max(read)
+    told = {tokens, *(place for place in read if data.draw(st.booleans()))}
+    holder.compose([New(3), Restore(2, tokens)])
+    spans, at = [], 0
+    for start, stop in pairwise(sorted({0, *read})):
+        holder.whole(3, mx.array([PROMPT[0][start:stop]]))
+        if stop in told:
+            span = serve_span(holder, 3, KvSpan(SpanVerb.CUT, 0, at, stop, {}))
+            assert sorted(span.caches) == sorted(holder.layers.cache_indices)
+            spans.append(decode_span(b"".join(encode_span(span))))
+            at = stop
     try:
-        for start, stop in pairwise(cuts):
-            came = decode_span(b"".join(encode_span(cut(kind, start, stop))))
-            assert sorted(came.caches) == sorted(holder.layers.cache_indices)
-            assert not serve_span(holder, 2, came._replace(verb=SpanVerb.PASTE)).caches
-        whole = serve_span(holder, 2, KvSpan(SpanVerb.CUT, 0, 0, tokens, {}))
-        assert whole.caches == cut(kind, 0, tokens).caches
+        left = [serve_span(holder, 2, span._replace(verb=SpanVerb.PASTE)).caches for span in spans]
+        if any(left):
+            assert any(part.first > span.start for span in spans for part in span.caches.values())
+            return
+        for index in holder.layers.cache_indices:
+            assert holder.pack(2, index) == holder.pack(3, index)
+    except ProtocolError:
+        assert any(part.first > span.start for span in spans for part in span.caches.values())
     finally:
-        holder._forget(2)
+        holder.compose([Drop(2), Drop(3)])
 
 
-@pytest.mark.parametrize("kind", ["llama sliding", "qwen3_next", "llama4"])
+@pytest.mark.parametrize("kind", ["qwen3_next", "deepseek_v41"])
 def test_what_cannot_be_cut_is_left_out(kind: str) -> None:
     assert not cut(kind, 3, 9).caches
 
