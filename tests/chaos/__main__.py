@@ -25,7 +25,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos")
     parser.add_argument("--round", choices=("full", "short", "kills"), default="full", help="kills: 250")
     parser.add_argument("--only", choices=[fault.name for fault in FAULTS], action="append", help="may be given again")
-    parser.add_argument("--tries", type=int, help="so many of each fault, whatever the round says")
+    parser.add_argument("--tries", type=int, help="so many of each fault of the round")
     parser.add_argument("--seed", type=int, default=None, help="default: another one each time; it is printed")
     parser.add_argument(
         "--report", type=Path, metavar="FILE", help="FILE.md; default: REPORT.md here, of a whole round"

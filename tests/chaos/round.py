@@ -43,7 +43,7 @@ class Wanted(NamedTuple):
         for number, fault in enumerate(FAULTS):
             first = self.seed + (0 if len(self.only) == 1 else number * APART)
             many = {"full": fault.full, "short": fault.short or len(self.only), "kills": fault.kills}
-            count = self.tries or many[self.kind]
+            count = many[self.kind] and (self.tries or many[self.kind])
             if count and (fault.name in self.only or not self.only):
                 yield fault, range(first, first + count)
 

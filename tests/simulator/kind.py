@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from random import Random
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+from core.events import Topology
+
+TOPOLOGIES: Final[dict[int, Topology]] = {1: "forward", 2: "reverse", 3: "forward", 6: "reverse"}
 
 
 class Kind(NamedTuple):
     """`heads`: so many Macs lead a plan each, where there are as many. `is_fickle`: whoever is told that a Mac is lost
-    would rather wait, and then would not. `stutters`: workers say some words twice. `whims`: dice for what others do
-    not have.
+    would rather wait, and then would not. `stutters`: workers say some words twice. `draws`: tokens are drawn, with a
+    seed that the person gave or did not. `topology`: of the plans. `whims`: dice for what others do not have.
     """
 
     seed: int
@@ -17,6 +21,8 @@ class Kind(NamedTuple):
     heads: int = 1
     is_fickle: bool = False
     stutters: bool = False
+    draws: bool = False
+    topology: Topology | None = None
 
 
 def kind_of(seed: int) -> Kind:
@@ -27,4 +33,6 @@ def kind_of(seed: int) -> Kind:
         heads=2 if seed % 7 in (0, 3) else 1,
         is_fickle=seed % 5 == 2,
         stutters=seed % 5 == 4,
+        draws=seed % 3 == 1,
+        topology=TOPOLOGIES.get(seed % 7),
     )

@@ -235,10 +235,14 @@ class Mac:
         """Its node and its worker."""
         return [self.node.process, *([self.worker.process] if self.worker else [])]
 
+    def _runs_out_of_memory(self) -> bool:
+        fails, self.fails = self.fails > 0, max(0, self.fails - 1)
+        return fails
+
     def run_worker(self) -> Program:
         """Its node starts a worker."""
         self.worker = Worker(self.device_id, self.node.process, self._network, self._random, self.load_s)
         self.worker.stutters = self._stutters
-        self.worker.load_fails, self.fails = self.fails > 0, max(0, self.fails - 1)
+        self.worker.runs_out_of_memory = self._runs_out_of_memory
         self.worker.process.is_stopped = self.node.process.is_stopped
         return self.worker.program

@@ -6,8 +6,11 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from msgspec.structs import replace
+
 from core.errors import MaclusterError
 from core.requests import AnswerId, ChatRequest, LoadRequest, Message
+from core.sampling_options import Sampling
 from tests.simulator.watching import Watching
 from tests.simulator.world import World
 from tests.support.simulated import VOCABULARY
@@ -21,7 +24,8 @@ class Person:
 
     def load(self, model: str = "large") -> None:
         self._world.tell(f"load {model}")
-        self._do(self._loading, LoadRequest(model=model))
+        topology = self._world.kind.topology if len(self._world.macs) > 1 else None
+        self._do(self._loading, LoadRequest(model=model, topology=topology))
 
     def load_small(self) -> None:
         self.load("small")
@@ -35,6 +39,10 @@ class Person:
         prompt = " ".join(str(random.randrange(VOCABULARY)) for _ in range(random.choice((1, 3, 9))))
         words = (Message(role="user", content=prompt),)
         request = ChatRequest(messages=words, max_tokens=random.randint(2, 24), min_tokens=random.randrange(3))
+        if self._world.kind.draws:
+            request = replace(
+                request, sampling=Sampling(temperature=0.7, seed=self._world.kind.whims.choice((None, 5)))
+            )
         self._do(self._head.node.answers.ask, request)
 
     def cancel(self) -> None:

@@ -68,6 +68,7 @@ class Watching:
                 self._check_pace(node, state)
             case PlanLoaded(plan_gen=gen):
                 self.was_ready = True
+                self.world.kinds[node.leader.plan.topology if node.leader.plan else ""] += 1
                 self._check_links(node, gen)
                 self.world.tell(f"plan {gen} is ready")
             case PlanFailed(plan_gen=gen, problem=problem):
@@ -82,6 +83,7 @@ class Watching:
                 tokens=record.prompt,
                 max_tokens=record.max_tokens,
                 min_tokens=record.min_tokens,
+                sampling=record.sampling,
                 eos=sorted(EOS),
             )
             self.asked[name] = Asked(request)

@@ -48,7 +48,8 @@ class Worker:
         self.program = Program(node, self)
         self.port = next(NUMBERS) % 50_000 + 7000
         self.stutters: Random | None = None  # dice: some words come twice
-        self.load_fails, self.exit_s = False, random.choice((0.001, 0.05, 0.3, 1.0))
+        self.runs_out_of_memory: Callable[[], bool] = lambda: False  # at a load
+        self.exit_s = random.choice((0.001, 0.05, 0.3, 1.0))
         self._commands: deque[Any] = deque()
         self._phase = "idle"
         self._patience: asyncio.TimerHandle | None = None
@@ -132,7 +133,7 @@ class Worker:
     def _loaded(self, command: Load) -> None:
         plan, stage = command.plan, command.plan.stages[command.index]
         self._wait("idle", None)
-        if self.load_fails:
+        if self.runs_out_of_memory():
             self._report(Failed(plan_gen=plan.plan_gen, problem=StageFailed("It ran out of memory.").problem))
             return
         if command.index == 0:
@@ -159,6 +160,14 @@ class Worker:
     def _is_linked(self) -> bool:
         assert self._plan
         return self._phase in ("linked", "proving") or len(self._plan.stages) == 1
+
+    @property
+    def _own(self) -> range:
+        """Its layers, counted in the order of the ring, whichever of the model they are: there the head is first."""
+        assert self._plan
+        sizes = [stage.stop - stage.start for stage in self._plan.stages]
+        start = sum(sizes[: self._index])
+        return range(start, start + sizes[self._index])
 
     # the links
 
@@ -285,13 +294,13 @@ class Worker:
 
     def _work(self, frame: Frame) -> None:
         assert self._plan
-        stage, links = self._plan.stages[self._index], self._ring.links
-        links[0 if self._engine else stage.start].append(frame)
+        links, own = self._ring.links, self._own
+        links[0 if self._engine else own.start].append(frame)
         try:
             if self._engine:
                 self._engine.collect(self._network.loop.now)
             else:
-                self._through(stage.start, stage.stop)
+                self._through(own.start, own.stop)
         except LinkError as error:
             self._break(error)
             return
@@ -303,7 +312,7 @@ class Worker:
             return
         assert self._plan
         while self._engine.turn(self._network.loop.now):
-            self._through(1, self._plan.head.stop)
+            self._through(1, self._own.stop)
             if len(self._plan.stages) == 1:
                 while self._ring.links[0]:
                     self._engine.collect(self._network.loop.now)
@@ -336,7 +345,7 @@ class Worker:
                 self._resend = None
                 self._break(NoAnswer(error.what))
                 return
-            self._through(1, self._plan.head.stop)
+            self._through(1, self._own.stop)
             self._plan_resend()
         else:
             self._resend = None
@@ -347,12 +356,10 @@ class Worker:
 
     def _stand_for(self, run: int, base: int, lost: tuple[int, ...]) -> None:
         assert self._plan
-        stage = self._plan.stages[self._index]
-        if run != self._run or any(
-            self._ring._replies[layer].last < base - 1 for layer in range(stage.start, stage.stop)
-        ):
+        own = self._own
+        if run != self._run or any(self._ring._replies[layer].last < base - 1 for layer in own):
             self._ring, self._run, lost = Ring(self._plan.layers, 1, 1.0), run, (*lost, self._index)
-            for layer in range(stage.start, stage.stop):
+            for layer in own:
                 self._ring._replies[layer].restart(base)
         self._send(("stand", run, base, lost))
 
@@ -369,7 +376,7 @@ class Worker:
             self._break(NoAnswer(error.what))
             return
         self._linked()
-        self._through(1, self._plan.head.stop)
+        self._through(1, self._own.stop)
 
     def _proved(self, plan_gen: int) -> None:
         if self._phase == "proving":

@@ -54,6 +54,7 @@ class World:
                 self.macs.append(
                     Mac(number, size, self.network, kind, random, budget_gb=budget, note=note, watch=watch)
                 )
+        self.kind = kind
         self.heads = self.macs[: kind.heads]
 
     def later(self, seconds: float, heal: Callable[[], None]) -> None:

@@ -30,6 +30,7 @@ from core.engine.ring_work import (
     Work,
 )
 from core.engine.steps import Outstanding, Replies
+from core.sampling_options import Sampling
 
 VOCABULARY = 40
 
@@ -67,6 +68,13 @@ def caches_of(tokens: Iterable[int], stages: int) -> list[Cache]:
 def chosen(token: int, value: int) -> int:
     """The token that follows `token`, for which the last stage passed on `value`."""
     return (token + 1) % 4 if value % 4 else value // 4 % VOCABULARY
+
+
+def drawn(sampling: Sampling, number: int, token: int, value: int) -> int:
+    """The token of that number of an answer, which follows `token`, as `sampling` chooses it."""
+    if sampling.temperature == 0:
+        return chosen(token, value)
+    return hash((sampling.seed, number, value)) % VOCABULARY
 
 
 class CannotCompute(Exception):
@@ -278,7 +286,7 @@ def alone(request: Request, stages: int) -> list[int]:
     answer: list[int] = []
     token = request.tokens[-1]
     while True:
-        token = chosen(token, caches[-1].digest)
+        token = drawn(request.sampling, len(answer), token, caches[-1].digest)
         answer.append(token)
         if len(answer) == request.max_tokens or (token in request.eos and len(answer) > request.min_tokens):
             return answer

@@ -12,7 +12,8 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Op, Restore, Step, Work
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import Busy
-from tests.support.simulated import VOCABULARY, CannotCompute, Ring, Stage, caches_of, chosen
+from core.sampling_options import Sampling
+from tests.support.simulated import VOCABULARY, CannotCompute, Ring, Stage, caches_of, drawn
 
 ENDLESS = 1 << 30
 
@@ -112,6 +113,7 @@ class Head:
         self.watch = Watch(self.scheduler, rows, context, (lanes or stages) if batched else rows)
         self.prompts: dict[str, list[int]] = {}
         self.answers: dict[str, list[int]] = {}
+        self.samplings: dict[str, Sampling] = {}
         self.reasons: dict[str, str] = {}
         self.ended: dict[str, EndedRow] = {}
         self.kinds: Counter[str] = Counter()
@@ -126,6 +128,7 @@ class Head:
         self.reasons.pop(request.request_id, None)
         self.prompts[request.request_id] = request.tokens
         self.answers[request.request_id] = list(request.written)
+        self.samplings[request.request_id] = request.sampling
         if request.ended:
             self._end(request.request_id, request.ended)
         return True
@@ -237,9 +240,10 @@ class Head:
 
     def _tokens(self, step: Step, values: Sequence[int]) -> None:
         if step.drafts:
-            tokens = [verified((*step.tokens, *step.drafts), values)]
+            tokens = [self._verified(step.requests[0], (*step.tokens, *step.drafts), values)]
         else:
-            tokens = [[chosen(token, value)] for token, value in zip(step.tokens, values, strict=True)]
+            rows = zip(step.requests, step.tokens, values, strict=True)
+            tokens = [self._verified(name, [token], [value]) for name, token, value in rows]
         alive = list(map(self.scheduler.alive, step.requests))
         taken, over = self.scheduler.stepped(step, tokens)
         for name, is_alive, count, row in zip(step.requests, alive, taken, tokens, strict=True):
@@ -247,6 +251,15 @@ class Head:
             self.answers[name] += row[:count]
         for ended in over:
             self._ended(ended)
+
+    def _verified(self, name: str, fed: Sequence[int], values: Sequence[int]) -> list[int]:
+        """The tokens that follow one token and its drafts, up to the first that a draft did not foresee."""
+        tokens: list[int] = []
+        for number, (token, value) in enumerate(zip(fed, values, strict=True), 1):
+            tokens.append(drawn(self.samplings[name], len(self.answers[name]) + len(tokens), token, value))
+            if fed[number : number + 1] != (tokens[-1],):
+                break
+        return tokens
 
     def _ended(self, ended: EndedRow) -> None:
         self.ended[ended.request_id] = ended
@@ -261,16 +274,6 @@ class Head:
         assert request_id not in self.reasons
         self.reasons[request_id] = reason
         self.watch.over(request_id)
-
-
-def verified(fed: Sequence[int], values: Sequence[int]) -> list[int]:
-    """The tokens that follow one token and its drafts, up to the first that a draft did not foresee."""
-    tokens = []
-    for number, (token, value) in enumerate(zip(fed, values, strict=True), 1):
-        tokens.append(chosen(token, value))
-        if fed[number : number + 1] != (tokens[-1],):
-            break
-    return tokens
 
 
 def ask(name: str, prompt: int = 1, tokens: int = 100, **more: Any) -> Request:
