@@ -18,7 +18,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
 import psutil
@@ -77,7 +77,7 @@ class Mac:
     def defects(self) -> list[str]:
         """What its log says of defects."""
         lines = self.home.log.read_text("utf-8").splitlines() if self.home.log.exists() else []
-        return [line for line in lines if '"ERROR"' in line or "defect" in line]
+        return [line for line in lines if "defect" in line]
 
     def start(self) -> None:
         """Its node runs."""
@@ -101,8 +101,11 @@ class Mac:
         """Node and worker at once, as without power."""
         process, self._process = self._process, None
         assert process
-        for each in (*psutil.Process(process.pid).children(recursive=True), psutil.Process(process.pid)):
-            each.kill()
+        below = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        for each in below:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
         process.wait()
 
     def cable(self, state: str) -> None:
