@@ -30,8 +30,8 @@ def kind_of(seed: int) -> Kind:
     return Kind(
         seed,
         Random(-1 - seed),
-        heads=2 if seed % 7 in (0, 3) else 1,
-        is_fickle=seed % 5 == 2,
+        heads=1 if seed % 7 else 2,
+        is_fickle=seed % 10 == 2,
         stutters=seed % 5 == 4,
         draws=seed % 3 == 1,
         topology=TOPOLOGIES.get(seed % 7),

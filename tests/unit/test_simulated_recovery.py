@@ -26,7 +26,7 @@ CAUGHT = {
     "late_answers_to_a_seek": (12, 52, 112, 142),
     "a_wrong_token_index": (4, 9, 29),
     "no_back_off": (7, 8, 10),
-    "a_plan_that_is_taken_in_silence": (49, 213, 252, 301),
+    "a_plan_that_is_taken_in_silence": (49, 252, 301, 371),
 }
 
 
