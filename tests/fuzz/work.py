@@ -30,6 +30,7 @@ from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType
 from core.sampling_options import Sampling
 from core.worker.kv_parts import Exchange, KvPart, Verb, decode_part, encode_part
+from core.worker.kv_spans import CachePart, KvSpan, SpanVerb, decode_span, encode_span, serve_span
 from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
     WORK,
@@ -82,6 +83,10 @@ def attack(data: bytes) -> None:
                 part = decode_part(read_work(frame)[0].payload[0])
                 assert decode_part(memoryview(b"".join(encode_part(part)))) == part
                 _bring(part)
+            case b"M":
+                span = decode_span(read_work(frame)[0].payload[0])
+                assert decode_span(memoryview(b"".join(encode_span(span)))) == span
+                _mirror(span)
             case _:
                 work, _ = read_work(frame)
                 ops = decode_orders(work.payload[0])
@@ -122,6 +127,26 @@ def _bring(part: KvPart) -> None:
         _try(lambda: Exchange(stage).answer(1, part))
     finally:
         stage.reset()
+
+
+def _mirror(span: KvSpan) -> None:
+    """To a row that waits for it, and to one that has nothing to give."""
+    stage = _stage(VARIANTS[span.row % len(VARIANTS)])
+    try:
+        stage.compose([Restore(1, 2), New(2)])
+        for handle in (1, 2):
+            _try(lambda handle=handle: serve_span(stage, handle, span))
+    finally:
+        stage.reset()
+
+
+def _cut() -> KvSpan:
+    """What a layer holds of the first of two tokens."""
+    from core.link.arrays import encode_arrays
+    from core.models.slicing.cache_state import cut
+
+    data = b"".join(encode_arrays(cut(_stage(VARIANTS[0]).layers.outline(2)[3], 0, 1).arrays))
+    return KvSpan(SpanVerb.PASTE, 0, 0, 1, {3: CachePart(0, None, data), 4: CachePart(0, None, data)})
 
 
 def _step(stage: LoadedStage, handle: int, rows: int) -> None:
@@ -199,6 +224,9 @@ def target() -> Target:
     problem = encode_problem(StageFailed("no memory").problem)[0]
     held = _held()
     parts = [KvPart(Verb.FILL, 3, 0, len(held), held), KvPart(Verb.FETCH, 4), KvPart(Verb.FILLED, 3, 0, len(held))]
+    cut = _cut()
+    spans = [cut, cut._replace(row=1), cut._replace(verb=SpanVerb.CUT, caches={})]
+    mirrored = [WorkFrame(FrameType.KV, 9, 1, payload=encode_span(span)).parts(9) for span in spans]
     moved = [WorkFrame(FrameType.KV, 9, 1, payload=encode_part(part)).parts(9) for part in parts]
     return Target(
         "work",
@@ -206,6 +234,7 @@ def target() -> Target:
         [
             *seeds,
             *(b"K" + b"".join(bytes(part) for part in frame) for frame in moved),
+            *(b"M" + b"".join(bytes(part) for part in frame) for frame in mirrored),
             b"T" + encode_resume_state(ResumeState(b"r" * 16, 9, (1, 2))),
             b"E" + WORK.pack(7, 3, 1, 0) + bytes(problem),
             b"O" + WORK.pack(7, 3, 2, 0) + msgspec.msgpack.encode([["New", 1], ["Keep", 1, [0]]]),
