@@ -2,6 +2,7 @@
 
 MaclusterError
 ├── UsageError                wrong use of a command or of the API
+│   └── ContextExceeded       the prompt leaves no room for an answer
 ├── PlanError
 │   ├── NoPeers               there is no Mac to plan for
 │   ├── TooManyPeers          more Macs than layers
@@ -77,6 +78,10 @@ class MaclusterError(Exception):
 
 class UsageError(MaclusterError):
     """Wrong use of a command or of the API."""
+
+
+class ContextExceeded(UsageError):
+    """The prompt leaves no room for an answer."""
 
 
 class PlanError(MaclusterError):

@@ -12,6 +12,8 @@ import msgspec
 
 VERSION: Final = "0.1.0"
 CONTROL_PORT: Final = 4717
+API_PORT: Final = 4720
+LOOPBACK_HOST: Final = "127.0.0.1"
 GB: Final = 1_000_000_000
 MIB: Final = 1 << 20
 
@@ -85,6 +87,11 @@ class Home(msgspec.Struct, frozen=True):
     def pairing_attempts(self) -> Path:
         """When somebody saw the digits of a pairing that did not end well."""
         return self.root / "pairing-attempts.json"
+
+    @property
+    def api_keys(self) -> Path:
+        """Hashes of the keys of the API."""
+        return self.root / "api-keys.json"
 
     @property
     def seen(self) -> Path:

@@ -41,6 +41,7 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         multicast=not args.no_multicast,
         has_spare=not args.no_spare_worker,
         peers=tuple(args.peer),
+        api_port=args.api_port if args.serve else None,
     )
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
 from core.mac.chip import computer_name
-from core.settings import CONTROL_PORT
+from core.settings import API_PORT, CONTROL_PORT
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,6 +38,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-spare-worker", action="store_true", help="keep no second worker ready (takes about 50 MB)"
     )
+    parser.add_argument("--serve", action="store_true", help="serve other programs of this Mac too")
+    port = "where on this Mac they are served (default %(default)s)"
+    parser.add_argument("--api-port", type=int, default=API_PORT, metavar="PORT", help=port)
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
     parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")

@@ -40,6 +40,7 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
+from core.node.public_api.public_api import PublicApi
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
@@ -51,6 +52,7 @@ from core.node.ring.throughput_history import ThroughputHistory
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import Home, hub_cache
+from core.trust.api_keys import ApiKeys
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id
 from core.trust.known_faults import KnownFaults
@@ -64,7 +66,8 @@ from core.trust.trust_assessment import TrustAssessment
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
     places of other Macs, whichever they are; `key_limits` is what a key of a link may carry. Where
-    `has_spare`, a second worker stands ready while a model is loaded.
+    `has_spare`, a second worker stands ready while a model is loaded. `api_port`: where on this Mac other programs are
+    served, None for nowhere.
     """
 
     home: Home
@@ -79,6 +82,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[Place, ...] = ()
     key_limits: KeyUse = KEY_LIMITS
     has_spare: bool = True
+    api_port: int | None = None
 
 
 class Parts:
@@ -198,6 +202,7 @@ class Parts:
             bus=bus,
             tasks=tasks,
         )
+        self.public_api = PublicApi(answers, ApiKeys(home.api_keys), lambda: bus.now, tasks)
         MessageRouter(
             signals,
             store=store,

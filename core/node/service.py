@@ -15,6 +15,7 @@ from core.link.liveness import BEAT_S
 from core.node.disks.leftovers import sweep
 from core.node.parts import NodeConfig, Parts
 from core.node.trust.roster_enforcement import KeyReplaced
+from core.settings import LOOPBACK_HOST
 
 TAKE_DOWN_S = 10.0
 SAVE_EVERY = 60  # rounds of `_watch`
@@ -40,6 +41,9 @@ class Node:
         parts.peers.refresh_own()
         parts.supervisor.start()
         await parts.local_api.start(self._config.home.socket)
+        if self._config.api_port is not None:
+            await parts.public_api.start(LOOPBACK_HOST, self._config.api_port)
+            parts.journal.info(f"Other programs of this Mac are served at {parts.public_api.url}.")
         parts.tasks.spawn("Advertising this Mac", parts.search.advertise())
         parts.tasks.essential("The watch over trust", self._watch)
         parts.tasks.essential("The watch over answers", parts.recovery.watch)
@@ -80,6 +84,7 @@ class Node:
         await parts.mesh.stop("Its node was ended.")
         await parts.supervisor.stop()
         await parts.answers.close()
+        await parts.public_api.stop()
         await parts.local_api.stop()
         self._config.home.socket.unlink(missing_ok=True)
         await parts.tasks.stop()

@@ -27,12 +27,18 @@ class Answer(NamedTuple):
 
 @asynccontextmanager
 async def running_demo(
-    model: Path, budgets: Sequence[float], *, multicast: bool = False, has_spare: bool = False
+    model: Path,
+    budgets: Sequence[float],
+    *,
+    multicast: bool = False,
+    has_spare: bool = False,
+    api_port: int | None = None,
 ) -> AsyncIterator[Demo]:
     """Paired nodes with the model loaded; neither multicast nor spare workers unless the test is about them."""
     said: list[str] = []
     demo = Demo(
-        DemoConfig(budgets_gb=tuple(budgets), model=model, multicast=multicast, has_spare=has_spare), said.append
+        DemoConfig(budgets_gb=tuple(budgets), model=model, multicast=multicast, has_spare=has_spare, api_port=api_port),
+        said.append,
     )
     try:
         await demo.start()

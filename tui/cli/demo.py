@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import json
 import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
@@ -22,8 +24,9 @@ from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
 from core.requests import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
-from core.settings import Home
+from core.settings import LOOPBACK_HOST, Home
 from core.text import clean_text
+from core.trust.api_keys import ApiKeys
 from tui.cli.launch import home_of, preferences_of
 from tui.cli.load import loaded
 from tui.cli.output import print_progress
@@ -44,7 +47,7 @@ DEMO_MODEL = Path(str(files("core.demo"))) / "macluster-demo"
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
     says how it is loaded; the model that it names does not count. Where `has_spare`, each has a second worker
-    ready.
+    ready. The head serves other programs at `api_port`, if any.
     """
 
     budgets_gb: tuple[float, ...]
@@ -52,6 +55,7 @@ class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     load: LoadRequest = LoadRequest(model="")
     multicast: bool = True
     has_spare: bool = True
+    api_port: int | None = None
 
 
 def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
@@ -152,6 +156,7 @@ class Demo:
             *("--models", str(model), "--until-eof", "--discard"),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),
+            *(("--serve", "--api-port", str(self._config.api_port)) if self._config.api_port and index == 0 else ()),
         ]
         with (home / "node.stderr").open("wb") as complaints:
             return subprocess.Popen(
@@ -222,11 +227,14 @@ async def demo(args: argparse.Namespace) -> int:
         load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
         multicast=not args.no_multicast,
         has_spare=preferences_of(args).spare_worker,
+        api_port=args.serve,
     )
     check(config.load)
     headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())
     demo = Demo(config, print_progress)
     try:
+        if args.serve is not None:
+            return await _demo_serve(demo, args)
         if headless:
             return await _demo_answer(demo, args)
         return await _demo_tui(demo, args)
@@ -250,6 +258,19 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
         print(trust_line(demo.head.now.trust))
         print(f"\n> {clean_text(prompt)}", flush=True)
     await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof})
+    return 0
+
+
+async def _demo_serve(demo: Demo, args: argparse.Namespace) -> int:
+    """Until the person ends it. One line of JSON says where it is once it answers."""
+    print_progress(f"Starting {len(demo.budgets)} simulated Macs …")
+    await demo.start()
+    key = ApiKeys(demo.home.api_keys).add("demo", time.time(), args.key or "")
+    await demo.join()
+    await demo.load()
+    url = f"http://{LOOPBACK_HOST}:{args.serve}/v1"
+    print(json.dumps({"url": url, "key": key, "model": Path(demo.model).name}), flush=True)
+    await asyncio.Event().wait()
     return 0
 
 

@@ -82,7 +82,8 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
 
 def node_options(preferences: Preferences) -> list[str]:
     """What the person's file asks of a node that is started here."""
-    return [] if preferences.spare_worker else ["--no-spare-worker"]
+    spare = [] if preferences.spare_worker else ["--no-spare-worker"]
+    return [*spare, "--serve"] if preferences.serve else spare
 
 
 def _start_node(home: Home, *options: str) -> subprocess.Popen[bytes]:

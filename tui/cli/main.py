@@ -20,10 +20,13 @@ def main() -> None:
     args, others = launch.parser().parse_known_args()
     if others:
         from tui.cli.parser import parser
+        from tui.cli.serve import is_about_keys
 
         args = parser().parse_args()
         if args.command == "node":
-            _become_node(args)
+            _become_node(args, *sys.argv[sys.argv.index("node") + 1 :])
+        if args.command == "serve" and not is_about_keys(args):
+            _become_node(args, "--serve", "--api-port", str(args.port))
     try:
         status = asyncio.run(_run(args))
     except MaclusterError as error:
@@ -38,9 +41,9 @@ def main() -> None:
     sys.exit(status)
 
 
-def _become_node(args: argparse.Namespace) -> NoReturn:
+def _become_node(args: argparse.Namespace, *given: str) -> NoReturn:
     """This process goes on as the node, so that a process list shows it as `python -m core.node`."""
-    options = [*launch.node_options(launch.preferences_of(args)), *sys.argv[sys.argv.index("node") + 1 :]]
+    options = [*launch.node_options(launch.preferences_of(args)), *given]
     os.environ["PYTHONSAFEPATH"] = "1"
     os.execv(sys.executable, [sys.executable, "-m", "core.node", "--home", str(args.home), *options])
 

@@ -15,7 +15,7 @@ from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
 from tui.cli import bench as bench_command
 from tui.cli import demo as demo_command
 from tui.cli import doctor as doctor_command
-from tui.cli import keys, launch, models, pairing, sessions, speed_test, status, transfers
+from tui.cli import keys, launch, models, pairing, serve, sessions, speed_test, status, transfers
 from tui.cli import load as load_command
 from tui.cli import plan as plan_command
 from tui.cli import run as run_command
@@ -35,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
     _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
     node = sub.add_parser("node", help="the node of this Mac, without a screen")
     add_options(node)
+    serve.add_options(sub.add_parser("serve", help="the node of this Mac, for other programs; and their keys"))
     _fact(sub.add_parser("status", help="this Mac, its peers, the plan"), status.status)
     _fact(sub.add_parser("peers", help="the Macs that were seen"), status.peers)
     pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
@@ -87,6 +88,8 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
     _how(demo)
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
+    demo.add_argument("--serve", type=int, metavar="PORT", help="serve other programs there, until Ctrl+C")
+    demo.add_argument("--key", help="with --serve: the key that they need")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
     run_command.add_options(demo)

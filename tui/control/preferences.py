@@ -21,7 +21,7 @@ from tui.control.keymap import APP, DASHBOARD, TABLES
 # what each table of the file knows
 _KINDS: Final[Mapping[str, Mapping[str, type[str] | type[bool]]]] = {
     "tui": {"theme": str, "plain": bool, "slow_link": bool},
-    "node": {"spare_worker": bool},
+    "node": {"spare_worker": bool, "serve": bool},
 }
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 PREFIX: Final = "mc."
@@ -39,8 +39,8 @@ _RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|c
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """`theme` is what the file names, `remembered` what was chosen last ("" for none). `spare_worker`: whether this
-    Mac's node keeps a second worker ready. `keys`: keys by the id of a binding. `complaints`: a sentence for every line
-    of the file that could not be followed.
+    Mac's node keeps a second worker ready; `serve`: whether it serves other programs. `keys`: keys by the id of a
+    binding. `complaints`: a sentence for every line of the file that could not be followed.
     """
 
     theme: str = ""
@@ -48,6 +48,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     plain: bool = False
     slow_link: bool = False
     spare_worker: bool = True
+    serve: bool = False
     keys: Mapping[str, str] = NO_KEYS
     complaints: tuple[str, ...] = ()
 

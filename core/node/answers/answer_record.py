@@ -7,7 +7,7 @@ from collections.abc import Collection
 
 from msgspec.structs import asdict, replace
 
-from core.errors import UsageError
+from core.errors import ContextExceeded, UsageError
 from core.events import Plan
 from core.node.answers.token_log import AnswerRecord, Written
 from core.requests import AnswerId, ChatRequest, UnfinishedAnswer
@@ -73,7 +73,7 @@ def _seeded(sampling: Sampling) -> Sampling:
 def _most(prompt: list[int], max_tokens: int, min_tokens: int, plan: Plan) -> int:
     if (room := plan.context - len(prompt)) < 1:
         what = f"A prompt of {len(prompt)} tokens leaves no room in a context of {plan.context}."
-        raise UsageError(what, "Ask for less, or load the model with a larger --context.")
+        raise ContextExceeded(what, "Ask for less, or load the model with a larger --context.")
     if min_tokens > (most := min(max_tokens, room)):
         what = f"An answer of at least {min_tokens} tokens cannot end after {most} at most."
         raise UsageError(what, "Ask for fewer, let it have more, or load the model with a larger --context.")

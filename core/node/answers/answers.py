@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
+from contextlib import aclosing
 from pathlib import Path
 from typing import Final
 
@@ -143,6 +144,25 @@ class Answers:
         except SealError as error:
             self._journal.warn(str(error))
         return accepted
+
+    async def follow(self, request: ChatRequest) -> AsyncGenerator[TokenEvent | RequestDone, None]:
+        """Ask, and tell what comes of it to its end; who stops listening before does not want it any more. Raises as
+        `ask`, and NodeError where the node ends.
+        """
+        async with aclosing(self._bus.follow()) as events:
+            await anext(events)
+            name, is_over = (await self.ask(request)).request_id, False
+            try:
+                async for event in events:
+                    if isinstance(event, TokenEvent | RequestDone) and event.request_id == name:
+                        is_over = isinstance(event, RequestDone)
+                        yield event
+                        if is_over:
+                            return
+            finally:
+                if not is_over:
+                    self.cancel(name)
+        raise NodeError("The node of this Mac ends.", "Ask again.")
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
         """Answers that a crash, a problem or the person cut off, the newest first; none of those that run."""

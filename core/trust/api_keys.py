@@ -1,0 +1,87 @@
+"""Who may use the API: keys that are shown once, of which this Mac keeps the hash alone."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from pathlib import Path
+from typing import Annotated, Final
+
+import msgspec
+
+from core.errors import TrustError, UsageError
+from core.numbers import Moment
+from core.trust.files import read_private, write_private
+
+PREFIX: Final = "mck-"
+MOST: Final = 64
+
+KeyName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[^\x00-\x1f]*\Z")]
+_Hash = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
+
+
+class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
+    """A key, without the key: `sha256` of it, hex; `made` in seconds since the epoch."""
+
+    name: KeyName
+    sha256: _Hash
+    made: Moment
+
+
+_decoder = msgspec.json.Decoder(Annotated[tuple[ApiKey, ...], msgspec.Meta(max_length=MOST)])
+
+
+class ApiKeys:
+    """The keys in a file, which is read anew each time: a command may have changed it."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def all(self) -> tuple[ApiKey, ...]:
+        """The oldest first. Raises TrustError where the file cannot be used."""
+        if not self._path.exists():
+            return ()
+        try:
+            kept: tuple[ApiKey, ...] = _decoder.decode(read_private(self._path, TrustError))
+        except msgspec.MsgspecError as error:
+            raise TrustError(f"{self._path} is damaged.", "Delete it, and make the keys anew.") from error
+        return kept
+
+    def add(self, name: str, now: float, key: str = "") -> str:
+        """Make a key, or keep the hash of a given one; the key, which nobody can show again. Raises UsageError."""
+        kept = self.all()
+        if any(each.name == name for each in kept):
+            raise UsageError(f"There is a key {name!r} already.", "Choose another name, or revoke that one first.")
+        if len(kept) >= MOST:
+            raise UsageError(f"There are {MOST} keys already.", "Revoke one first.")
+        made = key or PREFIX + secrets.token_urlsafe(32)
+        try:
+            fresh = msgspec.convert({"name": name, "sha256": _hash(made), "made": now}, ApiKey)
+        except msgspec.ValidationError as error:
+            raise UsageError(f"{name!r} cannot be the name of a key.", "Use up to 64 letters.") from error
+        self._write((*kept, fresh))
+        return made
+
+    def revoke(self, name: str) -> None:
+        """Forget a key: whoever has it is refused from now on. Raises UsageError."""
+        kept = self.all()
+        left = tuple(each for each in kept if each.name != name)
+        if left == kept:
+            raise UsageError(f"There is no key {name!r}.", "`macluster serve --keys` lists them.")
+        self._write(left)
+
+    def owner(self, key: str) -> str | None:
+        """The name of the key; None where there is no such key. Takes as long for each."""
+        hashed, found = _hash(key), None
+        for each in self.all():
+            if hmac.compare_digest(each.sha256, hashed):
+                found = each.name
+        return found
+
+    def _write(self, keys: tuple[ApiKey, ...]) -> None:
+        write_private(self._path, msgspec.json.encode(keys))
+
+
+def _hash(key: str) -> str:
+    return hashlib.sha256(key.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,149 @@
+"""The API over a real cluster, asked by OpenAI's own client, which checks every body."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx2
+import openai
+import psutil
+import pytest
+import pytest_asyncio
+
+from core.requests import ChatRequest, Message
+from core.trust.api_keys import ApiKeys
+from tests.support.cluster import Make, ask, finish, running_demo
+from tests.support.waiting import until
+from tui.cli.demo import Demo
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+KEY = "sesame"
+PROMPT = "a hop is"
+TOKENS = 24
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Served:
+    """A cluster, and a client of its head's API."""
+
+    def __init__(self, demo: Demo, port: int) -> None:
+        self.demo, self.url, self.model = demo, f"http://127.0.0.1:{port}/v1", demo.model.rpartition("/")[2]
+        ApiKeys(demo.home.api_keys).add("tests", 1.0, KEY)
+        self.client = openai.AsyncOpenAI(
+            base_url=self.url, api_key=KEY, max_retries=0, _strict_response_validation=True
+        )
+
+    async def ask(self, **fields: Any) -> Any:
+        messages = [{"role": "user", "content": PROMPT}]
+        return await self.client.chat.completions.create(
+            **{"model": self.model, "messages": messages, "max_tokens": TOKENS, **fields}
+        )
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def served(made: Make) -> AsyncIterator[Served]:
+    port = free_port()
+    async with running_demo(made("llama"), (64, 32, 16), api_port=port) as demo:
+        served = Served(demo, port)
+        yield served
+        await served.client.close()
+
+
+async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
+    expected = await ask(served.demo.head, PROMPT, TOKENS)
+    assert len(set(expected.tokens)) > TOKENS / 2
+    assert [model.id for model in (await served.client.models.list()).data] == [served.model]
+    whole = await served.ask(logprobs=True, top_logprobs=2)
+    (choice,) = whole.choices
+    assert (choice.message.content, choice.finish_reason) == (expected.text, "length")
+    assert (whole.usage.completion_tokens, len(choice.logprobs.content)) == (TOKENS, TOKENS)
+    assert whole.usage.prompt_tokens_details.cached_tokens > 0, "it was asked before"
+    said = ["", ""]
+    async for chunk in await served.ask(stream=True, n=2, stream_options={"include_usage": True}):
+        for each in chunk.choices:
+            said[each.index] += each.delta.content or ""
+    assert said == [expected.text] * 2
+    assert chunk.usage.completion_tokens == 2 * TOKENS
+    raw = ChatRequest(messages=(Message(role="user", content=PROMPT),), raw=True, max_tokens=TOKENS)
+    expected = await finish(served.demo.head, (await served.demo.head.client.chat(raw)).request_id)
+    plain = await served.client.completions.create(model=served.model, prompt=PROMPT, max_tokens=TOKENS)
+    assert plain.choices[0].text == expected.text
+
+
+async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -> None:
+    async def refused(**fields: Any) -> tuple[int, str | None]:
+        with pytest.raises(openai.APIStatusError) as error:
+            await served.ask(**fields)
+        return error.value.status_code, error.value.code
+
+    assert await refused(model="nonesuch") == (404, "model_not_found")
+    assert await refused(temperature=9) == (400, None)
+    assert await refused(messages=[{"role": "user", "content": "one two " * 5000}]) == (400, "context_length_exceeded")
+    async with httpx2.AsyncClient() as stranger:
+        for headers, path, status in (
+            ({}, "models", 401),
+            ({"Authorization": "Bearer other"}, "models", 401),
+            ({"x-api-key": KEY}, "models", 200),
+            ({"x-api-key": KEY, "Host": "evil.example:4720"}, "models", 403),
+            ({"x-api-key": KEY}, "models/nonesuch", 404),
+            ({"x-api-key": KEY}, "load", 404),
+        ):
+            assert (await stranger.get(f"{served.url}/{path}", headers=headers)).status_code == status
+        assert (await stranger.get(served.url.replace("/v1", "/health"))).json() == {"status": "ok"}
+        torn = await stranger.post(f"{served.url}/chat/completions", headers={"x-api-key": KEY}, content=b"[" * 9000)
+        assert (torn.status_code, "error" in torn.json()) == (400, True)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_an_answer_ends_where_its_client_is_gone(served: Served, stream: bool) -> None:
+    asking = asyncio.ensure_future(served.ask(stream=stream, max_tokens=3000))
+    await served.demo.head.until(lambda w: bool(w.now.running), 60, "Beginning")
+    if stream:
+        await (await asking).close()
+    else:
+        asking.cancel()
+    await until(lambda: not served.demo.head.now.running)
+
+
+async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Make) -> None:
+    port = free_port()
+    async with running_demo(made("llama"), (64, 32, 16), api_port=port) as demo:
+        served = Served(demo, port)
+        expected = (await served.ask(max_tokens=60)).choices[0].message.content
+        said = ""
+        async for chunk in await served.ask(max_tokens=60, stream=True):
+            said += chunk.choices[0].delta.content or ""
+            if said and psutil.pid_exists(demo.pid_of(2)) and demo._nodes[2].poll() is None:
+                demo._nodes[2].kill()
+        assert said == expected
+        await served.client.close()
+
+
+async def test_the_demo_serves_until_it_is_ended() -> None:
+    port = free_port()
+    command = ("demo", "--serve", str(port), "--key", KEY, "--memory", "4,2", "--no-multicast")
+    demo = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tui.cli.main", *command),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert demo.stdout
+    told = json.loads(await demo.stdout.readline())
+    assert told == {"url": f"http://127.0.0.1:{port}/v1", "key": KEY, "model": "macluster-demo"}
+    async with openai.AsyncOpenAI(base_url=told["url"], api_key=told["key"]) as client:
+        assert [model.id for model in (await client.models.list()).data] == ["macluster-demo"]
+    below = psutil.Process(demo.pid).children(recursive=True)
+    demo.terminate()
+    await demo.wait()
+    await until(lambda: not any(process.is_running() for process in below))
