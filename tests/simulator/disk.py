@@ -7,15 +7,17 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from core.engine.sessions import SessionFile
 from core.events import FinishReason
 from core.node.answers import token_log
 from core.node.answers.token_log import SYNC_EVERY_TOKENS, AnswerEnd, AnswerRecord, MacsJoined, Written
 
 
 class Disk:
-    """The token logs of one Mac, by request id."""
+    """The token logs of one Mac, by request id, and its saved sessions, by name."""
 
     def __init__(self) -> None:
+        self.sessions: dict[str, SessionFile] = {}
         self.logs: dict[str, Log] = {}
         self.forgotten: dict[str, Log] = {}
 

@@ -22,6 +22,7 @@ class Engine(Head):
         self._report, self._told = report, dict[str, int]()
         self._asked: dict[str, Request] = {}
         self.problem = LinkLost("")
+        self.came: Callable[[Work], None] = lambda _: None  # told of what every stage has done
 
     def submit(self, request: Request, *, guess: bool = True) -> bool:
         assert not self.scheduler.alive(request.request_id), "an answer runs twice"
@@ -35,6 +36,7 @@ class Engine(Head):
             for name, done in zip(work.requests, work.read, strict=True):
                 if self.scheduler.alive(name):
                     self._report(Prefilled(request_id=name, done=done, total=len(self._asked[name].beginning) - 1))
+        self.came(work)
 
     def lose_all(self, problem: LinkError | CachesLost) -> None:
         """Nothing of what runs can go on."""

@@ -13,7 +13,8 @@ TOPOLOGIES: Final[dict[int, Topology]] = {1: "forward", 2: "reverse", 3: "forwar
 class Kind(NamedTuple):
     """`heads`: so many Macs lead a plan each, where there are as many. `is_fickle`: whoever is told that a Mac is lost
     would rather wait, and then would not. `stutters`: workers say some words twice. `draws`: tokens are drawn, with a
-    seed that the person gave or did not. `topology`: of the plans. `whims`: dice for what others do not have.
+    seed that the person gave or did not. `topology`: of the plans. `saves`: conversations are saved and loaded.
+    `whims`: dice for what others do not have.
     """
 
     seed: int
@@ -23,6 +24,7 @@ class Kind(NamedTuple):
     stutters: bool = False
     draws: bool = False
     topology: Topology | None = None
+    saves: bool = False
 
 
 def kind_of(seed: int) -> Kind:
@@ -35,4 +37,5 @@ def kind_of(seed: int) -> Kind:
         stutters=seed % 5 == 4,
         draws=seed % 3 == 1,
         topology=TOPOLOGIES.get(seed % 7),
+        saves=seed % 5 == 0,
     )

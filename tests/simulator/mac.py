@@ -118,7 +118,8 @@ class Node:
         self.answers = answers = Answers(
             leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"", read_tokenizer
         )
-        sessions = SavedSessions(leader, supervisor, answers, journal, NOWHERE, b"")
+        sessions = SavedSessions(leader, supervisor, answers, journal, cast(Any, home.disk), b"")
+        self.sessions = sessions
         self.recovery = recovery = RecoveryDriver(
             planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks
         )
@@ -242,7 +243,7 @@ class Mac:
     def run_worker(self) -> Program:
         """Its node starts a worker."""
         self.worker = Worker(self.device_id, self.node.process, self._network, self._random, self.load_s)
-        self.worker.stutters = self._stutters
+        self.worker.disk, self.worker.stutters = self.disk, self._stutters
         self.worker.runs_out_of_memory = self._runs_out_of_memory
         self.worker.process.is_stopped = self.node.process.is_stopped
         return self.worker.program

@@ -56,6 +56,7 @@ class Network:
         self.wires: dict[Way, list[Wire]] = {}
         self.meshes: dict[str, Any] = {}
         self.workers: dict[int, Any] = {}  # by the port that they listen on
+        self.restored: dict[tuple[int, int], list[int]] = {}  # what a handle of a run holds that comes from elsewhere
         self.linked: set[tuple[str, int]] = set()  # who has linked under which generation
 
     def delay(self) -> float:

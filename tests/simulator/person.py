@@ -9,11 +9,13 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import MaclusterError
-from core.requests import AnswerId, ChatRequest, LoadRequest, Message
+from core.requests import AnswerId, ChatRequest, LoadRequest, Message, SessionName
 from core.sampling_options import Sampling
 from tests.simulator.watching import Watching
 from tests.simulator.world import World
 from tests.support.simulated import VOCABULARY
+
+SESSION = SessionName(name="s")
 
 
 class Person:
@@ -44,6 +46,27 @@ class Person:
                 request, sampling=Sampling(temperature=0.7, seed=self._world.kind.whims.choice((None, 5)))
             )
         self._do(self._head.node.answers.ask, request)
+
+    def save(self) -> None:
+        self._do(self._moving, "save")
+
+    def bring(self) -> None:
+        self._do(self._moving, "load")
+
+    async def _moving(self, what: str) -> None:
+        node = self._head.node
+        self._watching.moving.append(node)
+        try:
+            await getattr(node.sessions, what)(SESSION)
+            self._world.kinds[f"{what} a session"] += 1
+        finally:
+            self._watching.moving.remove(node)
+
+    def follow(self) -> None:
+        """Go on with what was saved."""
+        if saved := self._head.disk.sessions.get(SESSION.name):
+            words = (Message(role="user", content=" ".join(map(str, [*saved.tokens, 3, 7]))),)
+            self._do(self._head.node.answers.ask, ChatRequest(messages=words, max_tokens=9))
 
     def cancel(self) -> None:
         running = [name for name, asked in self._watching.asked.items() if not asked.done]

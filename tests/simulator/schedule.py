@@ -39,6 +39,7 @@ class Schedule:
             begun = self._world.loop.now
             todo = self._todo()
             todo += [each for person in self._people[1:] for each in self._others(person)]
+            todo += self._visits() if self._kind.saves else []
             for at, act in sorted(todo, key=lambda each: each[0]):
                 self._world.until(begun + at)
                 act()
@@ -89,13 +90,19 @@ class Schedule:
         acts += [person.ask] * whims.randint(1, 3) + [person.go_on] * 2 + [person.unload] * (whims.random() < 0.3)
         return [(whims.random() * FAULTS_S, act) for act in acts]
 
+    def _visits(self) -> list[tuple[float, Callable[[], None]]]:
+        """The first one saves what was said, and comes back to it."""
+        person, whims = self._people[0], self._kind.whims
+        times = sorted(2.0 + (FAULTS_S - 2.0) * whims.random() for _ in range(6))
+        return list(zip(times, (person.save, person.bring, person.follow) * 2, strict=True))
+
     def _settle(self) -> None:
         """All is healed, or final: everything ends, or waits."""
         loop, calm_s = self._world.loop, 0.0
         until = loop.now + SETTLE_S
         while calm_s < 2 * SEEK_EVERY_S + 1:
             loop.run_for(0.5)
-            is_calm = all(map(_is_calm, self._heads))
+            is_calm = all(map(_is_calm, self._heads)) and not any(each.is_moving for each in self._watching.values())
             if is_calm and not any(head.state == "wait" for head in self._heads):
                 break
             calm_s = calm_s + 0.5 if is_calm else 0.0
@@ -126,6 +133,9 @@ class Schedule:
         if head.node.leader.ready and head.state == "running":
             person.ask()
             self._settle()
+            for act in (person.save, person.bring, person.follow) if self._kind.saves else ():
+                act()
+                self._settle()
 
 
 def _is_calm(head: Mac) -> bool:

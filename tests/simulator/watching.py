@@ -51,6 +51,7 @@ class Watching:
         self.distrusted: set[str] = set()
         self.lost_power = self.was_ready = False
         self._state: RecoveryState = "running"
+        self.moving: list[Node] = []  # those of which a session is saved or loaded
         self._held_at, self._attempts = 0.0, 0
 
     def heard(self, node: Node, event: AnyEvent) -> None:
@@ -139,6 +140,11 @@ class Watching:
             self.world.kinds["again"] += self._attempts > 1
             least = RESTS_S[self._attempts] if before == "hold" else 0.0
             assert self.world.loop.now >= self._held_at + least, "it tries again without a rest"
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether a session is saved or loaded, of which something must come."""
+        return self.head.is_up and self.head.state != "wait" and self.head.node in self.moving
 
     def check_calm(self) -> None:
         """It waits for a good reason only."""

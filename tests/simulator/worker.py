@@ -11,7 +11,8 @@ from random import Random
 from typing import Any
 
 from core.engine.requests import Request
-from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, StageFailed
+from core.engine.ring_work import Compose, Restore
+from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, NotLoaded, StageFailed
 from core.events import Plan
 from core.plan.stage_roles import role_of
 from core.worker.messages import (
@@ -25,18 +26,23 @@ from core.worker.messages import (
     Load,
     Loaded,
     Loading,
+    LoadSession,
     PipeMessage,
     Prove,
     Proved,
+    SaveSession,
+    SessionFailed,
     Token,
 )
 from core.worker.neighbours import DIAL_S
 from tests.simulator.data_link import Link
+from tests.simulator.disk import Disk
 from tests.simulator.engine import Engine, untouched
 from tests.simulator.loop import Process
 from tests.simulator.network import Network
 from tests.simulator.program import NUMBERS, Program
-from tests.support.simulated import Frame, Ring
+from tests.simulator.sessions import Moves
+from tests.support.simulated import Frame, Ring, caches_of
 
 
 class Worker:
@@ -64,6 +70,8 @@ class Worker:
         self._ring = Ring(1, 1, 1.0)
         self._run = 0
         self._resend: asyncio.TimerHandle | None = None
+        self.disk = Disk()
+        self._moves: Moves | None = None
 
     def hear(self, command: Any) -> None:
         """A command of the node."""
@@ -98,7 +106,7 @@ class Worker:
                 self._wait("starting", self._started, self._random.uniform(0.1, 0.5))
             case Load():
                 self._close()
-                self._engine = None
+                self._engine = self._moves = None
                 self._early.clear()
                 self._plan, self._index = command.plan, command.index
                 self._report(Loading(plan_gen=command.plan.plan_gen, done_bytes=0, total_bytes=1000))
@@ -111,6 +119,15 @@ class Worker:
                     self._send(("proof", command.plan_gen))
                 else:
                     self._proved(command.plan_gen)
+            case SaveSession() if self._moves:
+                if self._moves.save(command):
+                    self.process.soon(self._saved, self._moves, after=0.02 * len(command.tokens))
+            case LoadSession() if self._moves:
+                if moved := self._moves.load(command):
+                    self._network.restored[self._run, moved[0]] = moved[1]
+                    self._restore(moved[0])
+            case SaveSession() | LoadSession():
+                self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case Request() if self._engine:
                 self._engine.submit(command)
             case Cancel() if self._engine:
@@ -139,6 +156,8 @@ class Worker:
         if command.index == 0:
             self._engine = Engine(command, self._report)
             self._ring, self._run = self._engine.ring, next(NUMBERS)
+            self._moves = Moves(self.disk, self._engine, self._report)
+            self._engine.came = self._moves.came
         else:
             self._ring = Ring(plan.layers, 1, 1.0)
         owned = role_of(plan, command.index)
@@ -267,6 +286,18 @@ class Worker:
         assert self._engine
         self._engine.lose_all(error)
         self._run = next(NUMBERS)
+        if self._moves:
+            self._moves.fail(error.problem)
+
+    def _saved(self, moves: Moves) -> None:
+        if moves is self._moves:
+            moves.end()
+
+    def _restore(self, handle: int) -> None:
+        """What a session holds has come, for every layer of it that is here."""
+        tokens = self._network.restored[self._run, handle]
+        for stage, cache in zip(self._ring.stages, caches_of(tokens, len(self._ring.stages)), strict=True):
+            stage.arriving[handle] = cache
 
     # what goes over them
 
@@ -295,6 +326,9 @@ class Worker:
     def _work(self, frame: Frame) -> None:
         assert self._plan
         links, own = self._ring.links, self._own
+        for op in frame.work.ops if isinstance(frame.work, Compose) and not self._engine else ():
+            if isinstance(op, Restore):
+                self._restore(op.handle)
         links[0 if self._engine else own.start].append(frame)
         try:
             if self._engine:

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from core.engine import sessions as session_files
 from core.events import AnyEvent
 from core.node.answers import answer_record, answers, running_answer
+from core.node.answers import sessions as saved_sessions
 from core.node.peers import own_mac, peer_table
 from core.node.recovery import recovery_driver
 from core.node.ring import plan_leader
@@ -29,6 +29,7 @@ from tests.simulator.loop import PROCESS, Loop
 from tests.simulator.mac import Mac, Node
 from tests.simulator.network import Network
 from tests.simulator.program import Program
+from tests.simulator.sessions import FILES
 
 
 class World:
@@ -111,7 +112,7 @@ def simulated(world: World) -> Iterator[None]:
         for module in (recovery_driver, plan_leader, running_answer, peer_table):
             patch.setattr(module, "monotonic", world.loop.time)
         patch.setattr(recovery_driver, "TICK_S", 0.5)
-        patch.setattr(session_files, "forget_unfinished", lambda folder: None)
+        patch.setattr(saved_sessions, "files", FILES)
         patch.setattr(own_mac, "used_bytes", lambda: 0)
         patch.setattr(own_mac, "rss_bytes", lambda pid: 0)
         patch.setattr(answers, "TokenLog", disk.Log)

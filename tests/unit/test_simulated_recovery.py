@@ -71,4 +71,6 @@ def test_every_answer_is_what_it_would_be_alone_or_a_beginning_of_it(those: rang
     kinds = run(those)
     states = {"suspect", "hold", "resume", "rebuild", "wait", "running"}
     ends = {"stop", "length", "cancelled", "error", "two heads", "again", "forward", "reverse"}
+    visits = {"save a session", "load a session"}
+    assert min(kinds[kind] for kind in visits) >= EACH // 100, kinds
     assert min(kinds[kind] for kind in states | ends) >= EACH // 50, kinds
