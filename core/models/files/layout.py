@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeGuard
 
 from core.errors import BadModel
 from core.events import Value
@@ -124,14 +124,18 @@ def _main_stack(loaded: Mapping[str, int]) -> dict[int, int]:
 
 def _for_a_token(loaded: Mapping[str, int], text: dict[str, Any]) -> Mapping[str, int]:
     """`loaded` with those of the experts only that a token passes; with all where the config does not say how many."""
-    every, passed = (next((n for key in keys if isinstance(n := text.get(key), int)), 0) for keys in _EXPERT_COUNTS)
+    every, passed = (next((n for key in keys if _is_whole(n := text.get(key))), 0) for keys in _EXPERT_COUNTS)
     if not 0 < passed < every:
         return loaded
     return {name: size * passed // every if _EXPERTS.search(name) else size for name, size in loaded.items()}
 
 
+def _is_whole(value: Any) -> TypeGuard[int]:
+    return type(value) is int  # true is no count
+
+
 def _layer_count(text: dict[str, Any], per_layer: Mapping[int, int], name: str) -> int:
-    counts = [n for key in _LAYER_COUNTS if isinstance(n := text.get(key), int)]
+    counts = [n for key in _LAYER_COUNTS if _is_whole(n := text.get(key))]
     # layers behind the configured ones are multi-token-prediction heads, which mlx-lm drops
     layers = counts[0] if counts else max(per_layer, default=-1) + 1
     if layers < 1 or layers > 10_000 or not per_layer:

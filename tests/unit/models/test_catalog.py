@@ -365,6 +365,13 @@ def test_a_folder_of_nonsense_says_so_and_hides_no_other(
             assert len(refused.value.what) < 700
 
 
+def test_true_is_no_count_of_layers(model: Path) -> None:
+    expected = Catalog([model]).find(str(model)).layers
+    setting(num_hidden_layers=True)(model)
+    assert type(found := Catalog([model]).find(str(model)).layers) is int
+    assert found == expected
+
+
 def test_a_folder_whose_name_is_no_text_is_listed_as_one_that_cannot_be_used(model: Path, tmp_path: Path) -> None:
     for name in (b"\xff", b"good"):
         shutil.copytree(model, tmp_path / "all" / os.fsdecode(name))
