@@ -107,7 +107,7 @@ class Desk:
             kept.append(report.span)
         elif isinstance(report, WantSpans):
             found = [span for span in self.spans[report.request_id] if span.start >= report.start]
-            self.head.mirroring.take(MirrorSpans(request_id=report.request_id, spans=tuple(found[:2])))
+            self.head.mirroring.take(MirrorSpans(request_id=report.request_id, spans=tuple(found[:1])))
 
 
 def a_request(tokens: Sequence[int] = PROMPT, request_id: str = REQUEST, **more: Any) -> Request:
