@@ -67,18 +67,21 @@ def fuzz(target: Target, seconds: float, seed: int, keep_in: Path) -> tuple[int,
     warnings.simplefilter("ignore", CryptographyDeprecationWarning)  # of odd certificates, which are what we throw
     dice = random.Random(f"{seed} {target.name}")
     ways, tried, until = ways_in(target), 0, time.monotonic() + seconds
-    with limits():
-        while time.monotonic() < until:
-            way = "bytes" if dice.randrange(SHAPE_EVERY) else list(ways)[-1]
-            data = bend(target.seeds, dice) if way == "bytes" else dice.randbytes(dice.randrange(SHAPE_BYTES))
-            signal.setitimer(signal.ITIMER_REAL, HANG_S)
-            try:
-                ways[way](data)
-            except Exception:  # whatever it is, it is what we came for
-                traceback.print_exc()
-                return tried, keep(target.name, way, data, keep_in)
-            tried += 1
-    return tried, None
+    try:
+        with limits():
+            while time.monotonic() < until:
+                way = "bytes" if dice.randrange(SHAPE_EVERY) else list(ways)[-1]
+                data = bend(target.seeds, dice) if way == "bytes" else dice.randbytes(dice.randrange(SHAPE_BYTES))
+                signal.setitimer(signal.ITIMER_REAL, HANG_S)
+                try:
+                    ways[way](data)
+                except Exception:  # whatever it is, it is what we came for
+                    traceback.print_exc()
+                    return tried, keep(target.name, way, data, keep_in)
+                tried += 1
+        return tried, None
+    finally:
+        target.end()
 
 
 def keep(name: str, way: str, data: bytes, folder: Path) -> Path:
@@ -92,8 +95,12 @@ def keep(name: str, way: str, data: bytes, folder: Path) -> Path:
 def replay(file: Path) -> None:
     """Play a kept input again; raises what it raised."""
     name, way, _ = file.name.split(".")
-    with limits():
-        ways_in(load(name))[way](file.read_bytes())
+    target = load(name)
+    try:
+        with limits():
+            ways_in(target)[way](file.read_bytes())
+    finally:
+        target.end()
 
 
 def run(name: str, seconds: float, seed: int) -> None:

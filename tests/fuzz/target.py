@@ -28,13 +28,15 @@ class Target(NamedTuple):
 
     `attack` takes any bytes and swallows the one error that this reader may raise: whatever else it raises, and every
     promise that it finds broken, is a defect. `seeds` are good inputs to bend. `shaped` is a hypothesis test of inputs
-    with the right shape and wrong contents, where bending bytes would hardly get past the first check.
+    with the right shape and wrong contents, where bending bytes would hardly get past the first check. `end` takes down
+    what the attacks have started.
     """
 
     name: str
     attack: Callable[[bytes], None]
     seeds: Sequence[bytes]
     shaped: Shaped = None
+    end: Callable[[], None] = lambda: None
 
 
 def bend(seeds: Sequence[bytes], dice: random.Random) -> bytes:

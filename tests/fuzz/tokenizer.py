@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import atexit
 import json
 import signal
 import tempfile
@@ -42,7 +41,6 @@ class Bench:
         self._runner = asyncio.Runner()
         self._process: TokenizerProcess | None = None
         tokenizer_process.MAX_RSS_BYTES = 1024 * MIB  # type: ignore[misc]
-        atexit.register(self._end)
 
     def try_out(self, data: bytes) -> None:
         """Read, encode and decode with these rules. What takes too long is ended by the process itself."""
@@ -66,10 +64,12 @@ class Bench:
             if not error.what.startswith(("The tokenizer", "tokenizer.json", "bad/")):
                 raise
 
-    def _end(self) -> None:
+    def end(self) -> None:
+        """Nothing is left."""
         if self._process:
             self._runner.run(self._process.end())
         self._runner.close()
+        self._held.cleanup()
 
 
 @cache
@@ -123,6 +123,11 @@ def shaped(normalizers: list[Any], splits: list[Any], decoders: list[Any], last:
     attack(json.dumps(tokenizer).encode())
 
 
+def _end() -> None:
+    _bench().end()
+    _bench.cache_clear()
+
+
 def target() -> Target:
     """The rules of a good model."""
-    return Target("tokenizer", attack, [_bench().good], shaped)
+    return Target("tokenizer", attack, [_bench().good], shaped, _end)
