@@ -10,8 +10,8 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
 
-test: $(STAMP)  ## every test, five files side by side, for those with real nodes mostly wait, and share what they start
-	@$(BIN)/python -m pytest -n 5 --dist loadfile --no-loadscope-reorder
+test: $(STAMP)  ## every test, four files side by side, for those with real nodes mostly wait, and share what they start
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 fast: $(STAMP)  ## the tests that take no more than a few seconds each
 	@$(BIN)/python -m pytest -m "not slow" -n 4 --dist worksteal

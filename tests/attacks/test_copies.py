@@ -25,6 +25,7 @@ from core.node.base.messages import (
     FileFacts,
     FilesAsk,
     FilesSent,
+    Holds,
     HoldsAsk,
     LinkProbe,
     PartAsk,
@@ -44,7 +45,7 @@ from core.node.message_router import MessageRouter
 from core.node.peers.mesh import PeerMessage
 from tests.support.copies import Pair, held_model_named, pair
 from tests.support.node_messages import FOUND
-from tests.support.plans import mac_id
+from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 from tui.state.disks import transfer_words
@@ -115,6 +116,22 @@ async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair:
     link.heard.set()
     await flood
     assert len(link.sent) == 2
+
+
+async def test_what_a_mac_told_before_it_looked_is_no_answer(pair: Pair) -> None:
+    link, other, plan = Deaf(), mac_id(1), plan_of(2)
+    link.contacts = {other: object()}
+    link.heard.set()
+    holdings = ModelInventory(mac_id(0), pair.sender.copying._models, link, Bus())
+    await holdings.handle_message(other, Holds(models=()))
+    checking = asyncio.ensure_future(holdings.check(plan))
+    await until(lambda: HoldsAsk(number=1) in link.sent)
+    await holdings.handle_message(other, Holds(models=(), broken=("half",)))
+    await asyncio.sleep(0.05)
+    assert not checking.done()
+    has = msgspec.structs.replace(held_model_named(plan.model), fingerprint=plan.fingerprint)
+    await holdings.handle_message(other, Holds(models=(has,), answers=1))
+    await checking
 
 
 async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> None:

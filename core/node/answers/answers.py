@@ -143,6 +143,9 @@ class Answers:
             await self._forget_old()
         except SealError as error:
             self._journal.warn(str(error))
+        except asyncio.CancelledError:  # whoever asked is gone, and does not know its name
+            self.cancel(accepted.request_id)
+            raise
         return accepted
 
     async def follow(self, request: ChatRequest) -> AsyncGenerator[TokenEvent | RequestDone, None]:

@@ -10,7 +10,7 @@ import msgspec
 from core.errors import Problem, ProtocolError
 from core.events import Plan, Transfer
 from core.link.frames import FrameType
-from core.numbers import MOST, Seconds, Size
+from core.numbers import MOST, Positive, Seconds, Size
 from core.requests import Duration, SpeedResult
 from core.text import clean_text
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
@@ -188,15 +188,18 @@ class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
 
 class Holds(NodeMessage, frozen=True, kw_only=True):
     """Which models lie on the sender's disk, told when the two are linked, and when that changes; `broken`: names of
-    those that cannot be used.
+    those that cannot be used. `answers`: the number of the HoldsAsk that it answers, 0 for none.
     """
 
     models: Annotated[tuple[HeldModel, ...], msgspec.Meta(max_length=MAX_HELD)]
     broken: Annotated[tuple[ModelName, ...], msgspec.Meta(max_length=MAX_BROKEN)] = ()
+    answers: Size = 0
 
 
 class HoldsAsk(NodeMessage, frozen=True, kw_only=True):
-    """Look at your disk now, and tell me what it holds."""
+    """Look at your disk now, and tell me what it holds; `number` comes back with it."""
+
+    number: Positive = 1
 
 
 class FileFacts(msgspec.Struct, frozen=True, kw_only=True):

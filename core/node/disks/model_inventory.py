@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Mapping, Sequence
-from typing import Protocol
+from itertools import count
+from typing import NamedTuple, Protocol
+
+import msgspec
 
 from core.errors import ModelNotFound
 from core.events import ModelsChanged, Plan
@@ -28,6 +31,13 @@ class Links(Protocol):
         """Whether it went out."""
 
 
+class _News(NamedTuple):
+    """What another Mac is asked by a number: what it tells without it may be older than the question."""
+
+    number: int
+    come: asyncio.Event
+
+
 class ModelInventory:
     """Tells the others what this Mac holds and keeps what they told. Publishes ModelsChanged."""
 
@@ -35,9 +45,10 @@ class ModelInventory:
         self._device_id, self._models, self._links, self._bus = device_id, models, links, bus
         self._own: Holds | None = None
         self._others: dict[str, Holds] = {}
-        self._news: dict[str, asyncio.Event] = {}
+        self._news: dict[str, _News] = {}
+        self._numbers = count(1)
         self._published_to: dict[str, object] = {}
-        self._asked: set[str] = set()
+        self._asked: dict[str, int] = {}
         self._answering: set[str] = set()
 
     async def watch(self) -> None:
@@ -46,49 +57,48 @@ class ModelInventory:
             await self.look()
             await asyncio.sleep(LOOK_S)
 
-    async def look(self) -> None:
-        """Look at the disk now, and tell what is new."""
+    async def look(self, asker: str = "", number: int = 0) -> None:
+        """Look at the disk now, and tell what is new; who has asked by a number is told in any case."""
         now = holds_of(await self._models.survey())
         if now != self._own:
             self._own = now
             self._published_to.clear()
             self._bus.publish(ModelsChanged())
         for device_id in list(self._links.contacts):
-            await self.announce(device_id)
+            await self.announce(device_id, number if device_id == asker else 0)
 
-    async def announce(self, device_id: str) -> None:
-        """Tell a Mac, unless it knows; forget one that is not linked any more."""
+    async def announce(self, device_id: str, number: int = 0) -> None:
+        """Tell a Mac, unless it knows and has not asked by that number; forget one that is not linked any more."""
         link = self._links.contacts.get(device_id)
         if link is None:
             self._published_to.pop(device_id, None)
             if self._others.pop(device_id, None):
                 self._bus.publish(ModelsChanged())
-        elif self._own is not None and self._published_to.get(device_id) is not link:
+        elif self._own is not None and (number or self._published_to.get(device_id) is not link):
             self._published_to[device_id] = link
-            await self._links.send(device_id, self._own)
+            await self._links.send(device_id, msgspec.structs.replace(self._own, answers=number))
 
     async def handle_message(self, device_id: str, message: Holds | HoldsAsk) -> None:
         """Another Mac tells what it holds, or wants to be told anew."""
         if isinstance(message, HoldsAsk):
-            await self._answer(device_id)
+            await self._answer(device_id, message.number)
         elif device_id in self._links.contacts:
-            if self._others.get(device_id) != message:
-                self._others[device_id] = message
+            told = msgspec.structs.replace(message, answers=0)
+            if self._others.get(device_id) != told:
+                self._others[device_id] = told
                 self._bus.publish(ModelsChanged())
-            if news := self._news.get(device_id):
-                news.set()
+            if (news := self._news.get(device_id)) and message.answers >= news.number:
+                news.come.set()
 
-    async def _answer(self, device_id: str) -> None:
+    async def _answer(self, device_id: str, number: int) -> None:
         """Look anew and tell; whoever asks meanwhile, however often, is told once more."""
-        self._asked.add(device_id)
+        self._asked[device_id] = number
         if device_id in self._answering:
             return
         self._answering.add(device_id)
         try:
             while device_id in self._asked:
-                self._asked.discard(device_id)
-                self._published_to.pop(device_id, None)
-                await self.look()
+                await self.look(device_id, self._asked.pop(device_id))
         finally:
             self._answering.discard(device_id)
 
@@ -136,11 +146,11 @@ class ModelInventory:
         return [mac for mac in self.missing_on(plan) if name not in _short_names(self._others[mac])]
 
     async def _ask(self, device_id: str) -> None:
-        news = self._news[device_id] = asyncio.Event()
+        news = self._news[device_id] = _News(next(self._numbers), asyncio.Event())
         try:
-            if await self._links.send(device_id, HoldsAsk()):
+            if await self._links.send(device_id, HoldsAsk(number=news.number)):
                 async with asyncio.timeout(ASK_S):
-                    await news.wait()
+                    await news.come.wait()
         except TimeoutError:
             return  # what it told before counts
         finally:

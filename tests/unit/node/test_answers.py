@@ -711,3 +711,14 @@ async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_f
     again = await desk.ask("tell me")
     assert (len(found), again.tokens) == (2, ids_of(tokens, "tell me"))
     desk.ends_all()
+
+
+async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(desk: Desk) -> None:
+    asking = asyncio.ensure_future(desk.ask())
+    while not desk.answers.under_way:
+        await asyncio.sleep(0)
+    asking.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asking
+    assert not desk.answers.under_way
+    assert desk.cancelled == [request.request_id for request in desk.asked]
