@@ -715,7 +715,7 @@ async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_f
 
 async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(desk: Desk) -> None:
     asking = asyncio.ensure_future(desk.ask())
-    while not desk.answers.under_way:
+    while not desk.answers.under_way:  # noqa: ASYNC110 - what is waited for tells nobody
         await asyncio.sleep(0)
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
