@@ -31,6 +31,7 @@ from core.node.ring.supervisor import Supervisor, WorkerEnded
 from core.requests import ChatRequest, LoadRequest, Message
 from core.settings import Home
 from tests.support.cluster import Make, ask, finish, running_demo
+from tests.support.processes import GONE_S, gone, lives
 from tests.support.search import SEARCH
 from tests.support.tasks import tasks_of
 from tui.cli.demo import pair
@@ -39,7 +40,6 @@ from tui.cli.watch import Watch
 WATCHED_S = 4.0
 # an idle worker takes nothing that can be measured; so much is allowed for a machine that is busy otherwise
 IDLE_SHARE = 0.05
-GONE_S = 60.0
 LOCAL = "127.0.0.1"
 
 
@@ -61,23 +61,6 @@ def shares(pids: Sequence[int]) -> list[float]:
 
 def told(who: str, found: Sequence[float]) -> None:
     print(f"{who}:", ", ".join(f"{100 * share:.2f} %" for share in found))
-
-
-def lives(pid: int) -> bool:
-    """A zombie is dead."""
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
-
-
-def gone(pids: Sequence[int], within_s: float = GONE_S) -> float:
-    """Wait until none of the processes lives; after how many seconds that was."""
-    began = time.monotonic()
-    while alive := [pid for pid in pids if lives(pid)]:
-        assert time.monotonic() < began + within_s, f"{alive} live on after {within_s} s"
-        time.sleep(0.02)
-    return time.monotonic() - began
 
 
 def below(pids: Sequence[int]) -> list[int]:

@@ -10,10 +10,10 @@ import psutil
 
 from core.settings import Home
 from tests.support.nodes import HOST
+from tests.support.processes import GONE_S
 from tui.cli.watch import Watch
 
 START_S = 120.0
-GONE_S = 60.0
 TYPED = "what a person typed"
 
 # the node as it is, but for the watch over answers, which fails once the test says so

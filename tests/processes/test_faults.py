@@ -21,13 +21,13 @@ from core.requests import LoadRequest
 from tests.conftest import our_children
 from tests.support.clocks import JUMP_S, jumping_clocks
 from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
+from tests.support.processes import GONE_S, gone
 from tui.cli.demo import Demo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = "tell me about hops"
 TOKENS = 64
-GONE_S = 60.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -57,14 +57,6 @@ async def jumping(made: Make, tmp_path: Path) -> AsyncIterator[Demo]:
     with jumping_clocks(tmp_path):
         async with running_demo(made("llama"), (64, 32, 16)) as running:
             yield running
-
-
-async def gone(pids: list[int], within_s: float = GONE_S) -> None:
-    """Until none of the processes lives; a zombie is dead."""
-    deadline = time.monotonic() + within_s
-    while alive := [p for p in pids if psutil.pid_exists(p) and psutil.Process(p).status() != psutil.STATUS_ZOMBIE]:
-        assert time.monotonic() < deadline, f"{alive} live on after {within_s} s"
-        await asyncio.sleep(0.05)
 
 
 async def reload(demo: Demo) -> None:
@@ -110,7 +102,7 @@ async def test_an_answer_outlives_a_mac_also_where_all_clocks_jump(jumping: Demo
     node.kill()
     answer = await finish(mortal.head, request)
     assert answer.tokens == expected.tokens
-    await gone(children)
+    await asyncio.to_thread(gone, children)
     await mortal.head.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing mini lost")
     assert [stage.peer for stage in mortal.head.now.plan.stages] == ["studio", "mbp"]  # type: ignore[union-attr]
     told = [event.text for event in mortal.head.seen if isinstance(event, Recovery) and event.state == "running"]
@@ -126,7 +118,7 @@ async def test_a_head_that_quits_leaves_no_layers_behind(made: Make) -> None:
         node = psutil.Process(demo.pid_of(1))
         workers = [child.pid for child in node.children()]
         psutil.Process(demo.pid_of(0)).terminate()
-        await gone(workers)
+        await asyncio.to_thread(gone, workers)
         assert node.is_running()
 
 
@@ -135,7 +127,7 @@ async def test_kill_of_the_heads_node(mortal: Demo) -> None:
     node = psutil.Process(mortal.pid_of(0))
     children = [c.pid for c in node.children()]
     node.kill()
-    await gone(children)
+    await asyncio.to_thread(gone, children)
     other = mortal.watches[1]
     await other.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing studio lost")
     await other.until(
@@ -168,7 +160,7 @@ async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signa
         below = [c.pid for c in psutil.Process(demo.pid).children(recursive=True)]
         assert len(below) == 7, "three nodes, their workers, and the tokenizer of the head"
         demo.send_signal(number)
-        await gone(below)
+        await asyncio.to_thread(gone, below)
         assert await asyncio.to_thread(demo.wait, GONE_S) in (-number, 128 + number)
 
 
@@ -181,7 +173,7 @@ async def test_an_unloaded_cluster_frees_its_workers_and_loads_again(demo: Demo)
     before = {p.worker_pid for p in demo.head.now.peers}
     await demo.head.client.unload()
     await demo.head.until(lambda w: w.now.plan is None, GONE_S, "Unloading")
-    await gone([p for p in before if p])
+    await asyncio.to_thread(gone, [p for p in before if p])
     await reload(demo)
     assert (await ask(demo.head, PROMPT, 8)).done.finish_reason == "length"
     assert len(our_children()) == 6

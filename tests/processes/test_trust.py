@@ -25,6 +25,7 @@ from core.settings import Home
 from core.trust.identity import load_or_create
 from core.trust.roster import RosterStore, rename
 from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
+from tests.support.processes import lives
 from tui.cli.demo import Demo, DemoConfig, pair
 from tui.cli.watch import Watch
 
@@ -188,7 +189,7 @@ async def test_another_admin_than_the_head_revokes_a_member_and_then_the_head(de
         await head.client.load(LoadRequest(model=demo.model))
     assert "pair this Mac again" in gone.value.fix
     await true("its links are closed", lambda: not are_connected(demo, 0, 1))
-    await true("the other Mac's memory is free", lambda: not any(psutil.pid_exists(p) for p in workers))
+    await true("the other Mac's memory is free", lambda: not any(lives(p) for p in workers))
     await mbp.client.load(LoadRequest(model=demo.model))
     await mbp.until(lambda w: w.now.plan_status == "ready", 60, "Loading on the one that is left")
     assert (await ask(mbp, PROMPT, 8)).done.finish_reason == "length"
