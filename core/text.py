@@ -40,6 +40,8 @@ def clean_text(raw: str) -> Clean:
     """`raw` without control characters (but newline and tab), DEL, C1, and bidirectional overrides. A line ends with a
     newline and with nothing else.
     """
+    if raw.isascii() and raw.isprintable():
+        return Clean(raw)
     return Clean("".join(c for c in raw.translate(_SEPARATORS) if _fits_text(ord(c))))
 
 

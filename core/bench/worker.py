@@ -14,7 +14,8 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 
 from core.errors import WorkerDied, WorkerError, error_from
-from core.worker.messages import LENGTH, Command, Failed, Report, pack, unpack_report
+from core.pipe_messages import LENGTH, pack
+from core.worker.messages import Command, Failed, Report, unpack_report
 
 STOP_S: Final = 2.0
 

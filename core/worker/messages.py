@@ -1,13 +1,11 @@
-"""What a node and its worker say to each other over the worker's stdin and stdout.
+"""What a node and its worker say to each other over the worker's stdin and stdout, packed by `core.pipe_messages`.
 
-Each message is a u32 little-endian length and one msgpack struct. Keys and plans travel here, in memory: never on a
-command line, never in the environment.
+Keys and plans travel here, in memory: never on a command line, never in the environment.
 """
 
 from __future__ import annotations
 
-import struct
-from typing import Final, Literal
+from typing import Literal
 
 import msgspec
 
@@ -19,9 +17,6 @@ from core.events import Batch, FinishReason, Plan, Sight
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.numbers import Seconds, Size
 from core.requests import Message as Turn
-
-LENGTH: Final = struct.Struct("<I")
-MAX_MESSAGE: Final = 64 << 20
 
 
 class PipeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -375,15 +370,8 @@ Report = (
     | Batching
 )
 
-_encoder = msgspec.msgpack.Encoder()
 _command_decoder = msgspec.msgpack.Decoder(Command)
 _report_decoder = msgspec.msgpack.Decoder(Report)
-
-
-def pack(message: Command | Report) -> bytes:
-    """The message with its length in front."""
-    body = _encoder.encode(message)
-    return LENGTH.pack(len(body)) + body
 
 
 def unpack_command(body: bytes) -> Command:

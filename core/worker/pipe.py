@@ -7,7 +7,8 @@ import os
 import threading
 from collections import deque
 
-from core.worker.messages import LENGTH, MAX_MESSAGE, Command, Report, pack, unpack_command
+from core.pipe_messages import LENGTH, MAX_MESSAGE, pack
+from core.worker.messages import Command, Report, unpack_command
 
 
 class Inbox:

@@ -7,7 +7,8 @@ from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
-from core.worker.messages import LENGTH, Report, pack, unpack_command
+from core.pipe_messages import LENGTH, pack
+from core.worker.messages import Report, unpack_command
 from tests.simulator.loop import Process
 
 if TYPE_CHECKING:

@@ -27,18 +27,17 @@ from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_lifecycle import PlanLifecycle
+from core.pipe_messages import LENGTH, pack
 from core.requests import AnswerId, ChatRequest, Message
 from core.sampling_options import Sampling
 from core.trust.known_faults import KnownFaults
 from core.worker.messages import (
-    LENGTH,
     AnswerDone,
     Cancel,
     Command,
     Prefilled,
     Report,
     Token,
-    pack,
     unpack_command,
     unpack_report,
 )

@@ -14,10 +14,11 @@ from core.engine.requests import Admit, Request
 from core.engine.sampling import Picked, RowSampler, pick_all
 from core.node.answers.token_log import AnswerRecord
 from core.numbers import MOST
+from core.pipe_messages import LENGTH, pack
 from core.requests import AnswerOptions, ChatRequest, Message
 from core.requests.conversations import ChatOptions
 from core.sampling_options import Sampling
-from core.worker.messages import LENGTH, pack, unpack_command
+from core.worker.messages import unpack_command
 from core.worker.work_frames import decode_orders, encode_orders
 from tui.cli.parser import parser
 from tui.cli.run import request_of

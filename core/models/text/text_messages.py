@@ -1,20 +1,13 @@
-"""What a node and the process of its tokenizer say to each other over that process's stdin and stdout.
-
-Each message is a u32 little-endian length and one msgpack struct. Each request is answered by what has its number;
-those of one stream are answered in their order.
+"""What a node and the process of its tokenizer say to each other over that process's stdin and stdout, packed by
+`core.pipe_messages`. Each request is answered by what has its number; those of one stream are answered in their order.
 """
 
 from __future__ import annotations
-
-import struct
-from typing import Final
 
 import msgspec
 
 from core.errors import Problem
 from core.requests import Message
-
-LENGTH: Final = struct.Struct("<I")
 
 
 class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -77,15 +70,8 @@ class Refused(TextMessage, frozen=True, kw_only=True):
 TextRequest = ReadTokenizer | Encode | Decode | EndStream
 TextAnswer = TokenizerRead | Encoded | Decoded | Refused
 
-_encoder = msgspec.msgpack.Encoder()
 _requests = msgspec.msgpack.Decoder(TextRequest)
 _answers = msgspec.msgpack.Decoder(TextAnswer)
-
-
-def pack(message: TextRequest | TextAnswer) -> bytes:
-    """The message with its length in front."""
-    body = _encoder.encode(message)
-    return LENGTH.pack(len(body)) + body
 
 
 def unpack_request(body: bytes) -> TextRequest:

@@ -18,7 +18,6 @@ from typing import BinaryIO, Final
 from core.errors import BadModel, MaclusterError
 from core.models.files.sandbox import end_with_parent
 from core.models.text.text_messages import (
-    LENGTH,
     Decode,
     Decoded,
     Encode,
@@ -29,10 +28,10 @@ from core.models.text.text_messages import (
     TextAnswer,
     TextRequest,
     TokenizerRead,
-    pack,
     unpack_request,
 )
 from core.models.text.tokenizer import TextStream, Tokens
+from core.pipe_messages import LENGTH, pack
 
 # of processor time; the longest honest prompt takes about two
 CPU_SECONDS: Final = {ReadTokenizer: 60, Encode: 20, Decode: 5, EndStream: 5}

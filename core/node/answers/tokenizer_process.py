@@ -20,7 +20,6 @@ import psutil
 from core.errors import BadModel, error_from
 from core.models.files.sandbox import command_of, environment
 from core.models.text.text_messages import (
-    LENGTH,
     Decode,
     Decoded,
     Encode,
@@ -31,17 +30,16 @@ from core.models.text.text_messages import (
     TextAnswer,
     TextRequest,
     TokenizerRead,
-    pack,
     unpack_answer,
 )
 from core.node.base.tasks import Tasks
+from core.pipe_messages import pack, read_message
 from core.requests import Message
 from core.settings import MIB
 
 MAX_RSS_BYTES: Final = 2048 * MIB
 # of wall time, where a Mac computes and swaps; the process bounds its processor time by itself
 MAX_SECONDS: Final = {ReadTokenizer: 120.0, Encode: 90.0, Decode: 60.0, EndStream: 60.0}
-MAX_ANSWER_BYTES: Final = 64 * MIB
 LOOK_S: Final = 0.2
 FIX: Final = "Fetch the model from a source you trust."
 
@@ -131,10 +129,7 @@ class TokenizerProcess:
     async def _read(self, stdout: asyncio.StreamReader) -> None:
         try:
             while True:
-                (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
-                if length > MAX_ANSWER_BYTES:
-                    raise msgspec.ValidationError("It is too long.")
-                answer = unpack_answer(await stdout.readexactly(length))
+                answer = unpack_answer(await read_message(stdout))
                 if waiting := self._waiting.pop(answer.number, None):
                     waiting.then(answer)
         except (asyncio.IncompleteReadError, ConnectionResetError):

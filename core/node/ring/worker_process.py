@@ -13,8 +13,9 @@ import msgspec
 
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
+from core.pipe_messages import pack, read_message
 from core.trust.identity import Identity
-from core.worker.messages import LENGTH, Command, Join, Listening, Report, pack, unpack_report
+from core.worker.messages import Command, Join, Listening, Report, unpack_report
 
 STOP_S = 2.0
 
@@ -72,8 +73,7 @@ class WorkerProcess:
     async def _read_reports(self, stdout: asyncio.StreamReader) -> None:
         try:
             while True:
-                (length,) = LENGTH.unpack(await stdout.readexactly(LENGTH.size))
-                report = unpack_report(await stdout.readexactly(length))
+                report = unpack_report(await read_message(stdout))
                 if isinstance(report, Listening):
                     self.listening = report
                 self._take(self, report)

@@ -8,10 +8,10 @@ import pytest
 from core.engine.requests import Request
 from core.errors import LinkLost
 from core.events import Batch, BatchLane, BatchRow
+from core.pipe_messages import LENGTH, pack
 from core.requests import Message
 from core.sampling_options import Sampling
 from core.worker.messages import (
-    LENGTH,
     AnswerDone,
     Batching,
     Cancel,
@@ -48,7 +48,6 @@ from core.worker.messages import (
     Unproved,
     WantSpans,
     Worked,
-    pack,
     unpack_command,
     unpack_report,
 )

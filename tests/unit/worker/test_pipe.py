@@ -9,7 +9,8 @@ from typing import IO
 import pytest
 
 from core.engine.requests import Request
-from core.worker.messages import LENGTH, Cancel, Command, Failed, Report, pack, unpack_report
+from core.pipe_messages import LENGTH, pack
+from core.worker.messages import Cancel, Command, Failed, Report, unpack_report
 
 READER = """
 import select

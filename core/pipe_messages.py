@@ -1,0 +1,32 @@
+"""What a node and a process that it started say to each other over a pipe: each message is its length, a u32
+little-endian, and one msgpack value.
+"""
+
+from __future__ import annotations
+
+import struct
+from asyncio import StreamReader
+from typing import Final
+
+import msgspec
+
+LENGTH: Final = struct.Struct("<I")
+MAX_MESSAGE: Final = 64 << 20
+
+_encoder = msgspec.msgpack.Encoder()
+
+
+def pack(message: msgspec.Struct) -> bytes:
+    """The message with its length in front."""
+    body = _encoder.encode(message)
+    return LENGTH.pack(len(body)) + body
+
+
+async def read_message(stream: StreamReader) -> bytes:
+    """The next message, without its length. Raises asyncio.IncompleteReadError where the pipe ends, and
+    msgspec.ValidationError for one that is too long.
+    """
+    (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+    if length > MAX_MESSAGE:
+        raise msgspec.ValidationError("It is too long.")
+    return await stream.readexactly(length)
