@@ -16,7 +16,7 @@ from core.engine.scheduler import HeldRow, Scheduler
 from core.errors import Busy
 from core.events import Plan
 from core.worker.kv_spans import SPAN_BYTES, CachePart, KvSpan, SpanVerb, decode_caches, encode_caches
-from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Report, Restored, WantSpans
+from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Prefilled, Report, Restored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 
 # tokens that a row may be behind: less would cost more frames, and more would be read again
@@ -202,7 +202,9 @@ class Mirroring:
         del self._restoring[request.request_id]
         if is_whole:
             self._scheduler.settle(restoration.handle)
-            self._report(Restored(request_id=request.request_id, tokens=restoration.tokens))
+            name, count = request.request_id, restoration.tokens
+            self._report(Restored(request_id=name, tokens=count))
+            self._report(Prefilled(request_id=name, done=count, total=len(request.beginning)))
         else:
             self._drop(restoration)
         self._go_on(request)

@@ -9,26 +9,28 @@ from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
-from core.events import Recovery, RecoveryState
+from core.events import MirrorChoice, Recovery, RecoveryState
 from tests.chaos.cluster import Cluster, running
 from tests.chaos.mac import Mac, Setup
 from tests.chaos.network import Meddler, Net, net
 from tests.chaos.trial import Fault, Point, Tried, Undisturbed, disturb
 
-Where = Literal["desk", "lan", "pair", "skewed"]
+Where = Literal["desk", "lan", "pair", "skewed", "mirrored"]
 
 TEN_YEARS_S: Final = 315_360_000.0
 SKEW: Final = Path(__file__).parent / "skew"
 CLOCKS_S: Final = (0.0, TEN_YEARS_S, -TEN_YEARS_S)
 HALF_GB: Final = 0.009  # the demo model with its context needs 0.011
 AGAIN_S: Final = 40.0
+MOST_AGAIN: Final = 64
 HELD: Final[frozenset[RecoveryState]] = frozenset({"hold", "replan", "rebuild", "wait", "parked"})
 NEEDS_ROOT: Final = frozenset[Where]({"lan", "pair", "skewed"})
 
 
 class Bed(NamedTuple):
     """Three Macs on one desk; or in a network that can be spoilt ("lan"); two that need each other ("pair"); three of
-    which one lives ten years ahead and one ten years behind, while Bonjour flaps ("skewed").
+    which one lives ten years ahead and one ten years behind, while Bonjour flaps ("skewed"); or three on one desk whose
+    plans have a mirror ("mirrored").
     """
 
     where: Where
@@ -38,8 +40,13 @@ class Bed(NamedTuple):
     meddler: Meddler | None = None
 
     async def disturb(self, point: Point, fault: Fault) -> Tried:
-        """One try."""
-        return await disturb(self.cluster, self.undisturbed, point, fault)
+        """One try. What is mirrored may not be read again."""
+        tried = await disturb(self.cluster, self.undisturbed, point, fault)
+        if self.where != "mirrored":
+            return tried._replace(again=None)
+        if tried.again is not None and tried.again > MOST_AGAIN:
+            return tried._replace(wrong=(*tried.wrong, f"{tried.again} tokens were read again."))
+        return tried
 
     def victim(self, dice: random.Random) -> Mac:
         """A Mac of the plan that is not the head."""
@@ -81,8 +88,9 @@ async def bed(where: Where, model: Path, folder: Path, undisturbed: Undisturbed,
     """A bed of that kind over state folders below `folder`, of which nothing stays."""
     with ExitStack() as stack:
         setup = Setup(model, folder)
-        if where == "desk":
-            async with running(setup) as cluster:
+        if where in ("desk", "mirrored"):
+            mirror: MirrorChoice = "on" if where == "mirrored" else "off"
+            async with running(setup._replace(mirror=mirror)) as cluster:
                 yield Bed(where, cluster, undisturbed)
             return
         network = stack.enter_context(net(2 if where == "pair" else 3, seed))

@@ -97,6 +97,7 @@ class Cluster:
             model=str(self.setup.model),
             chunk=self.setup.chunk,
             context=self.setup.context,
+            mirror=self.setup.mirror,
             without=tuple(mac.device_id for mac in without),
         )
         while True:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Final, NamedTuple
 
-from tests.chaos.bed import Bed, Where
+from tests.chaos.bed import MOST_AGAIN, Bed, Where
 from tests.chaos.disks import full_disk_at_log, full_disk_at_save
 from tests.chaos.heads import kill_at_load_of_session, two_heads
 from tests.chaos.lines import bad_line, half_open, pulled, pulled_alone, spoilt
@@ -47,12 +47,13 @@ class Fault(NamedTuple):
 DEAD: Final = "detected < 3 s, goes on without it"
 BACK: Final = f"{DEAD}, back < 5 s"
 LINK: Final = "0 accepted, link closed < 0.1 s"
+AGAIN: Final = f"≤ {MOST_AGAIN} tokens read again"
 NO_LOSS: Final = "finishes, nobody taken for dead"
 
 FAULTS: Final = (
-    Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 3, kills=80),
-    Fault("head-worker", "kill -9 of the head's worker", "detected < 0.2 s", "desk", kill_own_worker, 60, 2, kills=60),
-    Fault("node", "kill -9 of a member's node", "detected < 0.2 s", "desk", kill_node, 50, 1, whole=False, kills=50),
+    Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 3, kills=60),
+    Fault("head-worker", "kill -9 of the head's worker", "detected < 0.2 s", "desk", kill_own_worker, 60, 2, kills=45),
+    Fault("node", "kill -9 of a member's node", "detected < 0.2 s", "desk", kill_node, 50, 1, whole=False, kills=35),
     Fault("head", "kill -9 of the head's node, started again", "continued", "desk", kill_head, 8, 1, kills=16),
     Fault("heads", "kill -9 under one of two heads", "both answers equal", "desk", two_heads, 8, kills=22),
     Fault("session", "kill -9 while a session is loaded", "it goes on", "desk", kill_at_load_of_session, 8, kills=22),
@@ -76,4 +77,9 @@ FAULTS: Final = (
     Fault("truncate", "a record is cut short", LINK, "lan", partial(spoilt, fault="truncate", moment="prefill"), 5),
     Fault("needed", "the cable of a Mac that none can replace", "waits, ready < 5 s after", "pair", pulled_alone, 4),
     Fault("clocks", "clocks 10 years off, Bonjour flaps", "no effect", "skewed", wrong_clocks, 4),
+    Fault("worker-mirrored", "kill -9 of a stage's worker, mirrored", AGAIN, "mirrored", kill_worker, 10, kills=20),
+    Fault("head-mirrored", "kill -9 of the head's worker, mirrored", AGAIN, "mirrored", kill_own_worker, 8, kills=15),
+    Fault(
+        "node-mirrored", "kill -9 of a member's node, mirrored", AGAIN, "mirrored", kill_node, 8, whole=False, kills=15
+    ),
 )  # fmt: skip

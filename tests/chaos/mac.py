@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
-from core.events import AnyEvent
+from core.events import AnyEvent, MirrorChoice
 from core.requests.trust import Address
 from core.settings import Home
 from core.trust.identity import Identity, load_or_create
@@ -49,6 +49,7 @@ class Setup(NamedTuple):
     multicast: bool = False
     chunk: int = 32
     context: int = 512
+    mirror: MirrorChoice = "off"
 
 
 class Mac:

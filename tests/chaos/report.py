@@ -18,8 +18,9 @@ COMMAND: Final = "python -m tests.chaos --only {name} --seed {seed} --tries 1"
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """One try: the seconds count from the fault, `None` where there was nothing to count. `wrong` is empty where all
-    was as it must be, and `evidence` then too: the last lines of the Macs' logs.
+    """One try: the seconds count from the fault, `None` where there was nothing to count. `again`: tokens that were
+    read again, where a mirror was there. `wrong` is empty where all was as it must be, and `evidence` then too: the
+    last lines of the Macs' logs.
     """
 
     fault: str
@@ -30,6 +31,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     recovered_s: float | None = None
     pause_s: float | None = None
     back_s: float | None = None
+    again: int | None = None
     wrong: tuple[str, ...] = ()
     evidence: str = ""
 
@@ -43,7 +45,8 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
         """For whoever watches the round."""
         said = "; ".join(self.wrong) if self.wrong else "equal"
         times = ", ".join(f"{name} {_seconds([value])}" for name, value in zip(COLUMNS, self.times, strict=True))
-        return f"{self.fault} at {self.point or '?'}: {said} ({times})"
+        again = "" if self.again is None else f", {self.again} tokens read again"
+        return f"{self.fault} at {self.point or '?'}: {said} ({times}{again})"
 
     @property
     def times(self) -> tuple[float | None, ...]:
@@ -92,10 +95,10 @@ def as_markdown(told: Round) -> str:
         "processes that are left are those that should be. Seconds count from the fault to the first word of a loss, "
         "and to the token with which the answer goes on: median, maximum. Times are told, and do not decide.",
         "",
-        f"| fault | tries | passed | demand | {' | '.join(COLUMNS)} |",
-        "|---|---|---|---|---|---|---|---|",
+        f"| fault | tries | passed | demand | {' | '.join(COLUMNS)} | read again |",
+        "|---|---|---|---|---|---|---|---|---|",
         *(row for fault in FAULTS if (row := _row(fault.name, fault.what, fault.demand, told.outcomes))),
-        *(f"| {name} | 0 | skipped: {why} | | | | | |" for name, why in told.skipped),
+        *(f"| {name} | 0 | skipped: {why} | | | | | | |" for name, why in told.skipped),
         "",
     ]
     if told.failed:
@@ -107,7 +110,9 @@ def _row(name: str, what: str, demand: str, outcomes: Sequence[Outcome]) -> str:
     of = [one for one in outcomes if one.fault == name]
     passed = sum(not one.wrong for one in of)
     figures = " | ".join(_seconds(values) for values in zip(*(one.times for one in of), strict=True))
-    return f"| {what} | {len(of)} | {passed} | {demand} | {figures} |" if of else ""
+    again = sorted(one.again for one in of if one.again is not None)
+    read = f"{round(median(again))}, {again[-1]} tokens" if again else "-"
+    return f"| {what} | {len(of)} | {passed} | {demand} | {figures} | {read} |" if of else ""
 
 
 def _seconds(values: Sequence[float | None]) -> str:

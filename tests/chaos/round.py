@@ -109,6 +109,7 @@ class Trying:
             seed=seed,
             point=tried.point,
             tokens=tried.tokens,
+            again=tried.again,
             **tried.times._asdict(),
             wrong=wrong,
         )

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from core.errors import NoAnswer
-from core.events import PlanFailed, RequestDone, TokenEvent
+from core.events import AnyEvent, LogLine, PlanFailed, Progress, RequestDone, RequestStarted, TokenEvent
 from tests.chaos.cluster import Heard
 from tests.chaos.round import Wanted, run_round
-from tests.chaos.trial import Answer, Ask, Times, differences, times_of
+from tests.chaos.trial import Answer, Ask, Times, differences, read_again, times_of
 
 END = RequestDone(request_id="r", finish_reason="length", prompt_tokens=1, tokens=3)
 WHOLE = Answer(((0, 7), (1, 8), (2, 9)), "abc", (END,))
@@ -53,3 +53,27 @@ def test_the_time_of_a_recovery_is_that_of_the_token_behind_the_gap() -> None:
     heard = [token(9.0, 0), lost, token(10.625, 1), token(14.0, 2), token(14.125, 3)]
     assert times_of(heard, 10.0, ["r"]) == Times(0.5, 4.0, 3.375)
     assert times_of([heard[0], *heard[2:]], 10.0, ["r"]) == Times(None, None, 3.375)
+
+
+def test_what_came_back_from_a_mirror_was_not_read_again() -> None:
+    def log(text: str) -> LogLine:
+        return LogLine(at=0.0, level="INFO", source="node", text=text)
+
+    def read(request: str, done: int) -> Progress:
+        return Progress(task="prefill", request_id=request, done=done, total=90, unit="tokens")
+
+    events: list[AnyEvent] = [
+        RequestStarted(request_id="r", prompt_tokens=50),
+        RequestStarted(request_id="s", prompt_tokens=90),
+        read("s", 64),
+        TokenEvent(request_id="r", index=20, token=1, text=""),
+        PlanFailed(plan_gen=1, problem=PROBLEM),
+        log("64 tokens came back from the mirror, and 7 are read again."),
+        read("s", 32),
+        read("r", 64),
+        read("s", 64),
+    ]
+    heard = [Heard(0.0, event) for event in events]
+    assert read_again(heard, ["r"]) == 70 - 64
+    assert read_again(heard, ["r", "s"]) == 64
+    assert read_again(heard[:4], ["r", "s"]) is None

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import pairwise
 from time import monotonic
@@ -14,6 +15,7 @@ from typing import Final, Literal, NamedTuple
 from core.errors import MaclusterError
 from core.events import (
     AnyEvent,
+    LogLine,
     PeerChanged,
     PeerGone,
     PeerSeen,
@@ -21,6 +23,7 @@ from core.events import (
     Progress,
     Recovery,
     RequestDone,
+    RequestStarted,
     StageState,
     TokenEvent,
 )
@@ -34,6 +37,7 @@ TOKENS: Final = 64
 FEW: Final = 40
 SEEDS: Final = (None, None, 1, 2)
 EARLIEST: Final = 2
+RESTORED: Final = re.compile(r"(\d+) tokens came back from the mirror")
 LATEST: Final = 8  # tokens before the end, so that the fault does not come behind it
 
 Moment = Literal["decode", "prefill", "admission", "save"]
@@ -93,12 +97,15 @@ class Times(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """What a try came to: `wrong` says what was not as it must be; `point` where in the answers the fault came."""
+    """What a try came to: `wrong` says what was not as it must be; `point` where in the answers the fault came.
+    `again` is what `read_again` gives.
+    """
 
     point: str
     tokens: int
     times: Times
     wrong: tuple[str, ...]
+    again: int | None = None
 
 
 class Undisturbed:
@@ -166,7 +173,8 @@ async def disturb(cluster: Cluster, undisturbed: Undisturbed, point: Point, faul
     heard = cluster.heard
     for request, ask, whole in zip(begun, point.asks, expected, strict=True):
         wrong += differences(answer_of(heard, request), whole, ask)
-    return Tried(where, sum(len(a.tokens) for a in expected), times_of(heard, at, begun), tuple(wrong))
+    count = sum(len(a.tokens) for a in expected)
+    return Tried(where, count, times_of(heard, at, begun), tuple(wrong), read_again(heard, begun))
 
 
 async def begin(watch: Watch, ask: Ask) -> str:
@@ -260,6 +268,39 @@ def differences(answer: Answer, expected: Answer, ask: Ask) -> list[str]:
     elif len(answer.tokens) != len(expected.tokens) or answer.text != expected.text:
         wrong.append(f"{len(answer.tokens)} of {len(expected.tokens)} tokens were shown, or another text.")
     return wrong
+
+
+def read_again(heard: Sequence[Heard], requests: Sequence[str]) -> int | None:
+    """The most tokens of the row of one of these that were there before a loss, and did not come back from a mirror;
+    None where nothing was lost.
+    """
+    events = [each.event for each in heard]
+    lost = next((at for at, event in enumerate(events) if is_loss(event)), None)
+    if lost is None:
+        return None
+    before, after = events[:lost], events[lost:]
+    back = _came_back(after)
+    return max(_held(before, request) - back.get(request, 0) for request in requests)
+
+
+def _held(events: Sequence[AnyEvent], request: str) -> int:
+    prompt = [e.prompt_tokens for e in events if isinstance(e, RequestStarted) and e.request_id == request]
+    read = [e.done for e in events if isinstance(e, Progress) and e.request_id == request]
+    shown = [prompt[0] + e.index for e in events if isinstance(e, TokenEvent) and e.request_id == request]
+    return max([*read, *shown], default=0)
+
+
+def _came_back(events: Sequence[AnyEvent]) -> dict[str, int]:
+    """Tokens by request: the log has their number, and the progress that follows says of whom."""
+    back: dict[str, int] = {}
+    told: list[int] = []
+    for event in events:
+        if isinstance(event, LogLine) and (found := RESTORED.match(event.text)):
+            told.append(int(found[1]))
+        elif isinstance(event, Progress) and event.done in told:
+            told.remove(event.done)
+            back[event.request_id] = event.done
+    return back
 
 
 async def nothing() -> None:
