@@ -33,6 +33,7 @@ from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_
 from core.node.answers.tokenizer_process import TokenizerProcess
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.supervisor import Supervisor
@@ -122,8 +123,8 @@ class Answers:
         if self._endings:
             await asyncio.wait(self._endings)
 
-    async def ask(self, request: ChatRequest) -> RequestAccepted:
-        """Hand a request to the worker, as soon as the ring is proved and stands.
+    async def ask(self, request: ChatRequest, watch: Stopwatch | None = None) -> RequestAccepted:
+        """Hand a request to the worker, as soon as the ring is proved and stands; `watch` times how.
 
         Raises NotLoaded, NotPaired, Busy, UsageError, NodeError.
         """
@@ -132,6 +133,8 @@ class Answers:
         async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
             self._check(plan, reading)
             prompt = await tokens.encode(request.messages, request.raw)
+        if watch:
+            watch.lap("encode")
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
         record = record_of(request, prompt, tokens.eos, plan)
         try:
@@ -139,6 +142,8 @@ class Answers:
         except OSError as error:
             raise _unwritable(error) from error
         accepted = self._begin(RunningAnswer(record, log, tokens.stream(record.request_id)))
+        if watch:
+            watch.lap("dispatch")
         try:
             await self._forget_old()
         except SealError as error:
@@ -148,13 +153,15 @@ class Answers:
             raise
         return accepted
 
-    async def follow(self, request: ChatRequest) -> AsyncGenerator[TokenEvent | RequestDone, None]:
+    async def follow(
+        self, request: ChatRequest, watch: Stopwatch | None = None
+    ) -> AsyncGenerator[TokenEvent | RequestDone, None]:
         """Ask, and tell what comes of it to its end; who stops listening before does not want it any more. Raises as
         `ask`, and NodeError where the node ends.
         """
         async with aclosing(self._bus.follow()) as events:
             await anext(events)
-            name, is_over = (await self.ask(request)).request_id, False
+            name, is_over = (await self.ask(request, watch)).request_id, False
             try:
                 async for event in events:
                     if isinstance(event, TokenEvent | RequestDone) and event.request_id == name:

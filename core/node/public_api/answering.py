@@ -1,0 +1,105 @@
+"""The answers to one request of another program: what comes of each, in the order of its coming."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from typing import Final
+
+from core.errors import MaclusterError, NodeError, NotLoaded, error_from
+from core.events import Plan, RequestDone, Snapshot, TokenEvent
+from core.node.answers.answers import Answers
+from core.node.base.stopwatch import Stopwatch
+from core.node.base.tasks import Tasks
+from core.node.public_api.waiting_line import WaitingLine
+from core.requests import ChatRequest
+
+KEEP_ALIVE_S: Final = 10.0
+SILENT_S: Final = 120.0  # so long may an answer say nothing, once it has its turn
+
+Came = tuple[int, TokenEvent | RequestDone]
+
+
+class Answering:
+    """`now` tells which model is loaded; `queue` requests may wait."""
+
+    def __init__(self, answers: Answers, now: Callable[[], Snapshot], tasks: Tasks, queue: int) -> None:
+        self._answers, self._now, self._tasks = answers, now, tasks
+        self.line = WaitingLine(queue, self._rows)
+
+    def plan(self) -> Plan:
+        """What is loaded. Raises NotLoaded, with the reason."""
+        now = self._now()
+        if now.plan:
+            return now.plan
+        if now.recovery:
+            raise NotLoaded(now.recovery.text, now.recovery.fix)
+        raise NotLoaded("No model is loaded.")
+
+    async def events(
+        self, wanted: ChatRequest, choices: int, watch: Stopwatch | None = None
+    ) -> AsyncGenerator[Came | None, None]:
+        """What comes of each choice, by its index, until all have ended; None where nothing came for a while. Who stops
+        listening before does not want them any more. Raises MaclusterError: Busy where too many wait, NodeError where
+        the ring says nothing any more.
+        """
+        arrived: asyncio.Queue[Came | MaclusterError] = asyncio.Queue()
+        clock = asyncio.get_running_loop().time
+        heard: float | None = None  # None while it waits for its turn
+
+        async def follow(index: int, watch: Stopwatch | None) -> None:
+            try:
+                async for event in self._answers.follow(wanted, watch):
+                    arrived.put_nowait((index, event))
+            except MaclusterError as error:
+                arrived.put_nowait(error)
+
+        async def run() -> None:
+            nonlocal heard
+            try:
+                async with self.line.turn(choices), asyncio.TaskGroup() as rows:
+                    heard = clock()
+                    if watch:
+                        watch.lap("queue")
+                    for index in range(choices):
+                        rows.create_task(follow(index, watch if index == 0 else None))
+            except MaclusterError as error:
+                arrived.put_nowait(error)
+
+        running = self._tasks.spawn("An answer for the API", run())
+        left = choices
+        try:
+            while left:
+                try:
+                    async with asyncio.timeout(KEEP_ALIVE_S):
+                        came = await arrived.get()
+                except TimeoutError:
+                    if heard is not None and clock() - heard > SILENT_S:
+                        raise self._silent() from None
+                    yield None
+                    continue
+                heard = clock()
+                if isinstance(came, MaclusterError):
+                    raise came
+                if isinstance(done := came[1], RequestDone):
+                    left -= 1
+                    _check(done)
+                yield came
+        finally:
+            running.cancel()
+
+    def _rows(self) -> int:
+        plan = self._now().plan
+        return plan.rows if plan else 1
+
+    def _silent(self) -> NodeError:
+        recovery = self._now().recovery
+        why = f" {recovery.text}" if recovery else ""
+        return NodeError(f"Nothing came for {SILENT_S:.0f} s.{why}", "Ask again.")
+
+
+def _check(done: RequestDone) -> None:
+    if done.problem:
+        raise error_from(done.problem)
+    if done.finish_reason == "cancelled" and not done.tokens:
+        raise NodeError("Somebody at that Mac ended this request before it said anything.", "Ask again.")

@@ -1,0 +1,83 @@
+"""Bodies of the API: what was asked, and replies whole or as server-sent events."""
+
+from __future__ import annotations
+
+import asyncio
+from types import TracebackType
+from typing import Final, TypeVar
+
+import msgspec
+from aiohttp import web
+
+from core.errors import UsageError
+from core.field_errors import plain
+from core.node.base.stopwatch import Stopwatch
+
+BODY_S: Final = 60.0
+SLOW_S: Final = 60.0  # so long may a client read nothing
+
+WATCH: Final = web.RequestKey("watch", Stopwatch)
+
+_T = TypeVar("_T")
+
+
+async def read_body(request: web.Request, kind: type[_T]) -> _T:
+    """The body, which has to come in a while. Raises UsageError."""
+    try:
+        async with asyncio.timeout(BODY_S):
+            raw = await request.read()
+    except TimeoutError as error:
+        raise UsageError(f"The body did not come within {BODY_S:.0f} s.") from error
+    request[WATCH].begin()
+    try:
+        value = msgspec.json.decode(raw, type=kind)
+    except (RecursionError, UnicodeDecodeError) as error:
+        raise UsageError("The body is no JSON that can be read.") from error
+    except msgspec.MsgspecError as error:
+        told = plain(error)
+        raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
+    request[WATCH].lap("parse")
+    return value
+
+
+def json_reply(body: object, status: int = 200) -> web.Response:
+    """A whole body."""
+    return web.Response(body=msgspec.json.encode(body), content_type="application/json", status=status)
+
+
+def refused(status: int, what: str, code: str | None = None) -> web.Response:
+    """An error of OpenAI's form that has no error of ours."""
+    kind = "authentication_error" if status == 401 else "invalid_request_error"
+    return json_reply({"error": {"message": what, "type": kind, "param": None, "code": code}}, status)
+
+
+class EventStream:
+    """Server-sent events, from the first that is sent to the end of the block; who is gone, or reads nothing for
+    `SLOW_S`, ends it by ConnectionError, which the block lets pass.
+    """
+
+    def __init__(self, request: web.Request) -> None:
+        self._request = request
+        self.response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+
+    async def __aenter__(self) -> EventStream:
+        await self.response.prepare(self._request)
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, _: object, trace: TracebackType | None) -> bool:
+        return kind is not None and issubclass(kind, ConnectionError)
+
+    async def send(self, body: object, name: str = "") -> None:
+        """An event, with its name where its clients want one."""
+        head = f"event: {name}\n".encode() if name else b""
+        await self.write(head + b"data: " + msgspec.json.encode(body) + b"\n\n")
+
+    async def write(self, line: bytes) -> None:
+        """Bytes as they stand, such as a comment."""
+        try:
+            async with asyncio.timeout(SLOW_S):
+                await self.response.write(line)
+        except TimeoutError as error:
+            if self._request.transport:
+                self._request.transport.abort()
+            raise ConnectionError from error

@@ -1,0 +1,97 @@
+"""Chat completions and completions: what is asked, run, and answered whole or as it comes."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import AsyncGenerator
+
+from aiohttp import web
+
+from core.errors import MaclusterError
+from core.events import RequestDone
+from core.node.public_api.answering import Answering, Came
+from core.node.public_api.bodies import WATCH, EventStream, json_reply, read_body, refused
+from core.node.public_api.models import Models
+from core.node.public_api.openai_chat import ChatCompletion, TextCompletion
+from core.node.public_api.openai_replies import Choice, Kind, Reply, error_body
+
+KEEP_ALIVE = b": still there\n\n"
+
+_Completion = ChatCompletion | TextCompletion
+
+
+class OpenAiHandlers:
+    """`POST /v1/chat/completions` and `POST /v1/completions`."""
+
+    def __init__(self, answering: Answering, models: Models) -> None:
+        self._answering, self._models = answering, models
+
+    def routes(self) -> list[web.RouteDef]:
+        """What is answered here."""
+        return [web.post("/v1/chat/completions", self._chat), web.post("/v1/completions", self._complete)]
+
+    async def _chat(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, await read_body(request, ChatCompletion), "chat", "chatcmpl-")
+
+    async def _complete(self, request: web.Request) -> web.StreamResponse:
+        return await self._answer(request, await read_body(request, TextCompletion), "text", "cmpl-")
+
+    async def _answer(self, request: web.Request, asked: _Completion, kind: Kind, prefix: str) -> web.StreamResponse:
+        model = self._models.loaded()
+        if asked.model not in ("", model):
+            return refused(404, f"The model {asked.model!r} is not loaded; {model} is.", "model_not_found")
+        reply = Reply(id=prefix + secrets.token_hex(12), model=model, created=int(time.time()), kind=kind)
+        choices = [Choice(index) for index in range(asked.n)]
+        events = self._answering.events(asked.request(), asked.n, request[WATCH])
+        try:
+            if asked.stream:
+                return await _stream(request, asked, reply, choices, events)
+            async for came in events:
+                _take(choices, came)
+            return json_reply(reply.whole(choices))
+        finally:
+            await events.aclose()
+
+
+async def _stream(
+    request: web.Request,
+    asked: _Completion,
+    reply: Reply,
+    choices: list[Choice],
+    events: AsyncGenerator[Came | None, None],
+) -> web.StreamResponse:
+    came = await anext(events)  # what is wrong with the request has a status of its own
+    logprobs = asked.request().sampling.logprobs is not None
+    stream = EventStream(request)
+    async with stream:
+        if reply.kind == "chat":
+            for choice in choices:
+                await stream.send(reply.beginning(choice.index))
+        try:
+            while True:
+                if came is None:
+                    await stream.write(KEEP_ALIVE)
+                else:
+                    _take(choices, came)
+                    await stream.send(reply.piece(*came, logprobs=logprobs))
+                came = await anext(events)
+        except StopAsyncIteration:
+            pass
+        except MaclusterError as error:
+            await stream.send(error_body(error.problem))
+            return stream.response
+        if asked.stream_options.include_usage:
+            await stream.send(reply.ending(choices))
+        await stream.write(b"data: [DONE]\n\n")
+    return stream.response
+
+
+def _take(choices: list[Choice], came: Came | None) -> None:
+    if came is None:
+        return
+    index, event = came
+    if isinstance(event, RequestDone):
+        choices[index].done = event
+    else:
+        choices[index].tokens.append(event)

@@ -1,0 +1,70 @@
+"""Requests of other programs run in the order in which they came, as many as there are rows; the queue has an end."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from core.errors import Busy
+from core.node.public_api.waiting_line import WaitingLine
+from tests.support.waiting import until
+
+
+class Crowd:
+    """Requests by name; one that runs does so until it is let go."""
+
+    def __init__(self, line: WaitingLine) -> None:
+        self.line, self.running = line, list[str]()
+        self._ends: dict[str, asyncio.Event] = {}
+        self.tasks: dict[str, asyncio.Task[None]] = {}
+
+    async def come(self, name: str, rows: int = 1) -> None:
+        self._ends[name] = asyncio.Event()
+        self.tasks[name] = asyncio.create_task(self._run(name, rows))
+        await asyncio.sleep(0)
+
+    async def _run(self, name: str, rows: int) -> None:
+        async with self.line.turn(rows):
+            self.running.append(name)
+            try:
+                await self._ends[name].wait()
+            finally:
+                self.running.remove(name)
+
+    async def go(self, name: str) -> None:
+        self._ends[name].set()
+        await self.tasks[name]
+
+
+async def test_who_comes_first_runs_first_and_the_queue_has_an_end() -> None:
+    crowd = Crowd(WaitingLine(2, lambda: 4))
+    await crowd.come("one", 3)
+    await crowd.come("two", 2)
+    await crowd.come("three")  # there is room, but two came before
+    assert (crowd.running, len(crowd.line)) == (["one"], 2)
+    await crowd.come("four")
+    with pytest.raises(Busy, match="2 requests wait already"):
+        await crowd.tasks["four"]
+    await crowd.go("one")
+    await until(lambda: crowd.running == ["two", "three"])
+    await crowd.come("all", 8)
+    await crowd.go("two")
+    await crowd.go("three")
+    await until(lambda: crowd.running == ["all"])
+    await crowd.go("all")
+
+
+@pytest.mark.parametrize("is_admitted", [False, True])
+async def test_who_goes_away_while_he_waits_keeps_no_row(is_admitted: bool) -> None:
+    crowd = Crowd(WaitingLine(9, lambda: 1))
+    for name in ("one", "gone", "last"):
+        await crowd.come(name)
+    if is_admitted:
+        crowd._ends["one"].set()
+        await asyncio.sleep(0)
+        assert (crowd.running, len(crowd.line)) == ([], 1), "his turn is given, and he has not noticed yet"
+    crowd.tasks["gone"].cancel()
+    crowd._ends["one"].set()
+    await until(lambda: crowd.running == ["last"])
+    await crowd.go("last")
