@@ -16,6 +16,7 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
 from core.node.answers.answers import Answers
+from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.sessions import SavedSessions
 from core.node.answers.tokenizer_process import start_tokenizer
 from core.node.base.bus import Bus
@@ -177,7 +178,7 @@ class Parts:
             tasks,
             home.tokens,
             identity.secret("token log"),
-            partial(start_tokenizer, tasks=tasks),
+            ModelTokenizer(partial(start_tokenizer, tasks=tasks)),
         )
         self.sessions = sessions = SavedSessions(
             leader, supervisor, answers, journal, home.sessions, identity.secret("session")

@@ -10,6 +10,7 @@ from typing import Any, cast
 from core.events import AnyEvent, Peer, RecoveryState
 from core.link.rekey_limits import KEY_LIMITS
 from core.node.answers.answers import Answers
+from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -116,7 +117,7 @@ class Node:
 
         # answers and their recovery
         self.answers = answers = Answers(
-            leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"", read_tokenizer
+            leader, supervisor, bus, journal, tasks, cast(Any, home.disk), b"", ModelTokenizer(read_tokenizer)
         )
         sessions = SavedSessions(leader, supervisor, answers, journal, cast(Any, home.disk), b"")
         self.sessions = sessions

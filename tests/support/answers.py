@@ -20,6 +20,7 @@ from core.events import (
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import Answers
+from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.token_log import AnswerRecord, Written, read_token_log
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -85,7 +86,8 @@ class Desk:
         tasks = tasks_of(journal)
         worker, faults, signals = OwnWorker(), KnownFaults(), Signals()
         self.leader = PlanLeader(mac_id(0), None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
-        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, read)  # type: ignore[arg-type]
+        tokenizer = ModelTokenizer(read)  # type: ignore[arg-type]
+        self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 
     async def load(self, context: int = 500) -> Desk:

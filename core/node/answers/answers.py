@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Callable, Collection
+from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +14,6 @@ from core.errors import (
     Busy,
     CachesLost,
     LinkLost,
-    MaclusterError,
     NoAnswer,
     NodeError,
     NotLoaded,
@@ -28,9 +26,9 @@ from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
 from core.node.answers.mirror import Mirror
+from core.node.answers.model_tokenizer import ModelTokenizer, Reading
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
-from core.node.answers.tokenizer_process import TokenizerProcess
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.stopwatch import Stopwatch
@@ -74,7 +72,7 @@ class Answers:
         tasks: Tasks,
         folder: Path,
         secret: bytes,
-        start_tokenizer: Callable[[Path], Awaitable[TokenizerProcess]],
+        tokenizer: ModelTokenizer,
     ) -> None:
         self._leader = leader
         self._supervisor = supervisor
@@ -82,10 +80,7 @@ class Answers:
         self._journal, self._tasks = journal, tasks
         self._folder = folder
         self._secret = secret
-        self._start_tokenizer = start_tokenizer
-        self._directory = Path()
-        self._reading: asyncio.Future[TokenizerProcess] | None = None
-        self._endings: set[asyncio.Task[None]] = set()
+        self._tokenizer = tokenizer
         self._encoding = asyncio.Lock()
         self._old_logs = asyncio.Lock()
         self._running: dict[str, RunningAnswer] = {}
@@ -101,27 +96,11 @@ class Answers:
 
     async def use(self, directory: Path) -> None:
         """Read the tokenizer of the model that is being loaded, while the stages load. Raises BadModel."""
-        self._directory = directory
-        await asyncio.shield(self._read_tokenizer())
-
-    def _read_tokenizer(self) -> asyncio.Future[TokenizerProcess]:
-        self._let_go()
-        self._reading = asyncio.ensure_future(self._start_tokenizer(self._directory))
-        return self._reading
-
-    def _let_go(self) -> None:
-        """End the tokenizer that is read, or is being read."""
-        reading, self._reading = self._reading, None
-        if reading:
-            ending = asyncio.ensure_future(_end(reading))
-            self._endings.add(ending)
-            ending.add_done_callback(self._endings.discard)
+        await self._tokenizer.read(directory)
 
     async def close(self) -> None:
         """Until no process of a tokenizer is left; all answers have ended."""
-        self._let_go()
-        if self._endings:
-            await asyncio.wait(self._endings)
+        await self._tokenizer.close()
 
     async def ask(self, request: ChatRequest, watch: Stopwatch | None = None) -> RequestAccepted:
         """Hand a request to the worker, as soon as the ring is proved and stands; `watch` times how.
@@ -190,25 +169,19 @@ class Answers:
             plan = self._check(plan, reading)
             record = going_on(written, plan)
             stream = tokens.stream(record.request_id)
-            decoded = await stream.add_all([token for token in written.tokens if token not in record.eos])
-            try:
+            with ExitStack() as undo:
+                undo.callback(stream.end)
+                decoded = await stream.add_all([token for token in written.tokens if token not in record.eos])
                 self._check(plan, reading)
                 old = (written.tokens, written.text)
-                log = await asyncio.to_thread(TokenLog.going_on, self._folder, self._secret, record, *old)
-            except OSError as error:
-                stream.end()
-                raise _unwritable(error) from error
-            except BaseException:
-                stream.end()
-                raise
-            running = RunningAnswer(record, log, stream, written.tokens, decoded, written.text)
-            try:
+                try:
+                    log = await asyncio.to_thread(TokenLog.going_on, self._folder, self._secret, record, *old)
+                except OSError as error:
+                    raise _unwritable(error) from error
+                undo.callback(log.close)
                 self._check(plan, reading)
-            except BaseException:
-                running.rest()
-                log.close()
-                raise
-            return self._begin(running)
+                undo.pop_all()
+            return self._begin(RunningAnswer(record, log, stream, written.tokens, decoded, written.text))
 
     def _begin(self, running: RunningAnswer) -> RequestAccepted:
         record = running.record
@@ -257,16 +230,15 @@ class Answers:
                 await asyncio.to_thread(forget, self._folder / f"{one.record.request_id}.mct")
         return [one for one in ended if one.record.keep]
 
-    def _loaded(self) -> tuple[Plan, asyncio.Future[TokenizerProcess]]:
-        plan, reading, recovery = self._leader.plan, self._reading, self._bus.now.recovery
+    def _loaded(self) -> tuple[Plan, Reading]:
+        plan, reading = self._leader.plan, self._tokenizer.now()
         if plan and reading:
-            has_ended = reading.done() and (reading.exception() or reading.result().is_over)
-            return plan, self._read_tokenizer() if has_ended else reading
-        if recovery:
+            return plan, reading
+        if recovery := self._bus.now.recovery:
             raise NotLoaded(recovery.text, recovery.fix or "Ask again when that is over.")
         raise NotLoaded("No model is loaded.")
 
-    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[TokenizerProcess]]:
+    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, Reading]:
         load = f"Load it: `macluster load {record.model}`."
         if self._leader.plan is None and self._bus.now.recovery is None:
             raise NotLoaded(f"{record.model}, which began that answer, is not loaded.", load)
@@ -275,7 +247,7 @@ class Answers:
             raise NotLoaded(f"{record.model} began that answer, and {plan.model} is loaded.", load)
         return plan, reading
 
-    def _check(self, plan: Plan, reading: asyncio.Future[TokenizerProcess]) -> Plan:
+    def _check(self, plan: Plan, reading: Reading) -> Plan:
         """The plan of now, which may be another one of the same model."""
         now, same = self._loaded()
         if now.fingerprint != plan.fingerprint or same is not reading:
@@ -393,7 +365,7 @@ class Answers:
 
     def stop_all(self, problem: Problem) -> None:
         """The plan is given up: every answer ends here, with what it has, and its tokenizer is not used again."""
-        self._let_go()
+        self._tokenizer.forget()
         for running in list(self._running.values()):
             self._finish(running, running.so_far("error", problem), running.rest())
         self.conversation = None
@@ -425,7 +397,7 @@ class Answers:
         self._mirror.end(done.request_id)
         if not done.problem:
             self.conversation = running.conversation(text)
-        with contextlib.suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem
+        with suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem
             if not running.record.keep or not (done.problem or self._shunned.isdisjoint(running.macs)):
                 running.log.forget()
             elif done.problem:
@@ -454,8 +426,3 @@ class Answers:
 def _unwritable(error: OSError) -> NodeError:
     what = f"The token log cannot be written: {error.strerror}."
     return NodeError(what, "Free space on this Mac's disk, then ask again.")
-
-
-async def _end(reading: asyncio.Future[TokenizerProcess]) -> None:
-    with contextlib.suppress(MaclusterError):  # whoever waited for it was told
-        await (await reading).end()

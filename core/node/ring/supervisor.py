@@ -63,7 +63,8 @@ class Supervisor:
         self._keeper: asyncio.Task[None] | None = None
         self._up = asyncio.Event()
         self._spare_is_due = asyncio.Event()
-        self._begun, self._has_news = -1, asyncio.Event()  # the generation of the plan whose stage it loads
+        self._begun: int | None = None  # the generation of the plan whose stage it loads
+        self._has_news = asyncio.Event()
         self._wanted = False
         self._port = 0
 
@@ -87,7 +88,7 @@ class Supervisor:
 
     async def begins(self, load: Load, within_s: float) -> bool:
         """Have a worker that holds another stage load this one in its place; whether it has begun within that time."""
-        self._begun = -1
+        self._begun = None
         self.send(load)
         try:
             async with asyncio.timeout(within_s):

@@ -50,7 +50,7 @@ class ThroughputHistory:
         self._layouts: tuple[str, Layout] | None = None
         self._loaded: MeasuredLoad | None = None
         self._loading: LoadMeasurement | None = None
-        self._held: Plan | None = None
+        self._plan: Plan | None = None
         self._answer: AnswerMeasurement | None = None
         self._running: set[str] = set()
 
@@ -75,18 +75,18 @@ class ThroughputHistory:
         match event:
             case PlanProposed(plan=plan):
                 known = self._layouts if self._layouts and self._layouts[0] == plan.fingerprint else None
-                staying = self._held.stages if self._held and self._held.fingerprint == plan.fingerprint else ()
+                staying = self._plan.stages if self._plan and self._plan.fingerprint == plan.fingerprint else ()
                 held = frozenset(stage.device_id for stage in staying)
                 self._answer, self._loading = None, LoadMeasurement(plan, now, held)
                 self._loaded = MeasuredLoad(plan, reads_of(plan, known[1])) if known else None
             case StageState() if self._loading:
                 self._loading.handle_event(event, now)
             case PlanLoaded() if self._loading:
-                self._held = self._loading.plan
+                self._plan = self._loading.plan
                 self._learn(self._loading.ended(now))
                 self._loading = None
             case PlanFailed() | PlanUnloaded():
-                self._answer = self._loading = self._held = None
+                self._answer = self._loading = self._plan = None
             case Recovery():
                 self._answer = self._loading = None
             case RequestStarted(request_id=started):

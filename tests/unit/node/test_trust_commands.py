@@ -19,6 +19,7 @@ from core.link.control import ControlLink, dial_control, serve_control
 from core.link.frames import FrameType
 from core.link.tls import check_peer
 from core.node.answers.answers import Answers
+from core.node.answers.model_tokenizer import ModelTokenizer, Reading
 from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_shared, old_logs
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -293,18 +294,20 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     mesh = mesh_of(tmp_path, paired.store)
     leading = Leading(ME, mesh, None, OwnWorker(), KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
     leading._lifecycle = PlanLifecycle(plan(ME, PEER))
-    answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32, read_here)  # type: ignore[arg-type]
-    answers._reading = asyncio.Future(loop=asyncio.new_event_loop())
+    tokenizer = ModelTokenizer(read_here)  # type: ignore[arg-type]
+    answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32, tokenizer)  # type: ignore[arg-type]
+    reading: Reading = asyncio.Future(loop=asyncio.new_event_loop())
+    tokenizer._reading = reading
     try:
         for level in LEVELS:
             bus.publish(TrustChanged(level=level, weakest="mini", reason="It was not compared."))
             if level == "paired":
-                answers._check(plan(ME, PEER), answers._reading)
+                answers._check(plan(ME, PEER), reading)
             else:
                 with pytest.raises(NotPaired, match=f"while mini is {level}. It was not compared."):
-                    answers._check(plan(ME, PEER), answers._reading)
+                    answers._check(plan(ME, PEER), reading)
     finally:
-        answers._reading.get_loop().close()
+        reading.get_loop().close()
 
 
 async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path: Path, paired: Desk) -> None:
