@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from core.answer_parts import Tool, ToolCall
 from core.errors import Problem
 from core.events import MirrorChoice, Plan, RecoveryChoice, Topology
 from core.numbers import Positive, Size
@@ -24,6 +25,7 @@ StopTexts = Annotated[
     msgspec.Meta(max_length=16),
     Option("before this text; can be repeated", "Stop texts", "the answer ends before; | between two"),
 ]
+TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | int | float | str]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -64,11 +66,16 @@ class LoadRequest(PlanRequest, frozen=True, kw_only=True):
     verify: bool = False
 
 
-class Message(Body, frozen=True, kw_only=True):
-    """One turn of a conversation."""
+class Message(Body, frozen=True, kw_only=True, omit_defaults=True):
+    """One turn of a conversation. Of an assistant's also what it thought before it and the tools that it called; of a
+    "tool" what the call with `tool_call_id` came to.
+    """
 
-    role: Literal["system", "user", "assistant"]
+    role: Literal["system", "user", "assistant", "tool"]
     content: str
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    tool_call_id: str = ""
 
 
 class AnswerOptions(Body, frozen=True, kw_only=True):
@@ -91,13 +98,16 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
 
 class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     """One answer, which also ends before the first of the texts in `stop`, wherever the borders of its tokens lie.
-    `raw` sends the last message without the chat template. Without `keep` nothing of it is on disk once it has ended.
+    `raw` sends the last message without the chat template, which else is told of `tools` and `template_options`.
+    Without `keep` nothing of it is on disk once it has ended.
     """
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
     stop: StopTexts = ()
     raw: bool = False
     keep: bool = True
+    tools: tuple[Tool, ...] = ()
+    template_options: TemplateOptions = {}
 
 
 class Done(Body, frozen=True, kw_only=True):

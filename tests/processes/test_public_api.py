@@ -18,6 +18,7 @@ import pytest_asyncio
 from core.requests import ChatRequest, Message
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, ask, finish, running_demo
+from tests.support.scripted import make_scripted
 from tests.support.waiting import until
 from tui.cli.demo import Demo
 
@@ -25,6 +26,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = "sesame"
 PROMPT = "a hop is"
+ASKED: Any = [{"role": "user", "content": PROMPT}]
+CALLS = [("look_up", {"word": "höp"}), ("look_up", {"word": "ring", "deep": True})]
 TOKENS = 24
 
 
@@ -45,16 +48,15 @@ class Served:
         )
 
     async def ask(self, **fields: Any) -> Any:
-        messages = [{"role": "user", "content": PROMPT}]
         return await self.client.chat.completions.create(
-            **{"model": self.model, "messages": messages, "max_tokens": TOKENS, **fields}
+            **{"model": self.model, "messages": ASKED, "max_tokens": TOKENS, **fields}
         )
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def served(made: Make) -> AsyncIterator[Served]:
-    port = free_port()
-    async with running_demo(made("llama"), (64, 32, 16), api_port=port) as demo:
+async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
+    port, model = free_port(), make_scripted(tmp_path_factory.mktemp("scripted"))
+    async with running_demo(model, (64, 32, 16), api_port=port) as demo:
         served = Served(demo, port)
         yield served
         await served.client.close()
@@ -79,6 +81,33 @@ async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
     expected = await finish(served.demo.head, (await served.demo.head.client.chat(raw)).request_id)
     plain = await served.client.completions.create(model=served.model, prompt=PROMPT, max_tokens=TOKENS)
     assert plain.choices[0].text == expected.text
+
+
+async def test_a_client_calls_tools_and_gives_back_what_they_came_to(served: Served) -> None:
+    tools: Any = [{"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}}}]
+    whole = await served.ask(tools=tools, max_tokens=100)
+    (choice,) = whole.choices
+    said = choice.message
+    assert (choice.finish_reason, said.content, said.reasoning_content) == (
+        "tool_calls",
+        "Let me see.",
+        "I look it up.",
+    )
+    assert [(call.function.name, json.loads(call.function.arguments)) for call in said.tool_calls] == CALLS
+    async with served.client.chat.completions.stream(
+        model=served.model, messages=ASKED, tools=tools, max_tokens=100
+    ) as stream:
+        last = (await stream.get_final_completion()).choices[0]
+    assert (last.finish_reason, last.message.content) == ("tool_calls", "Let me see.")
+    assert [(c.function.name, json.loads(c.function.arguments)) for c in last.message.tool_calls or ()] == CALLS
+    results = [{"role": "tool", "tool_call_id": call.id, "content": "a step"} for call in said.tool_calls]
+    history = [*ASKED, said.model_dump(exclude_none=True), *results]
+    after = await served.ask(tools=tools, messages=history)
+    assert (after.choices[0].message.content, after.choices[0].finish_reason) == ("It is a step of the ring.", "stop")
+    assert after.usage.prompt_tokens_details.cached_tokens > whole.usage.prompt_tokens_details.cached_tokens
+    torn = await served.ask(tools=tools, messages=[{"role": "user", "content": "torn"}])
+    assert torn.choices[0].message.content == "Well: <tool_call>{torn</tool_call> then."
+    assert (torn.choices[0].message.tool_calls, torn.choices[0].finish_reason) == (None, "stop")
 
 
 async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -> None:

@@ -96,7 +96,7 @@ class Tokenizer:
     eos = EOS
     is_over = False
 
-    async def encode(self, messages: Sequence[Message], raw: bool) -> list[int]:
+    async def encode(self, messages: Sequence[Message], raw: bool, tools: object, options: object) -> list[int]:
         return [int(word) for word in messages[-1].content.split()]
 
     def stream(self, name: str) -> Stream:

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
+from core.answer_parts import Tool
 from core.models.text.text_messages import Decoded, Refused
 from core.models.text.tokenizer import TextStream, Tokens
-from core.requests import Message
+from core.requests import Message, TemplateOptions
 
 
 class StreamHere:
@@ -47,8 +48,10 @@ class TokenizerHere:
     def __init__(self, tokens: Tokens) -> None:
         self._tokens, self.eos = tokens, tokens.eos
 
-    async def encode(self, messages: Sequence[Message], raw: bool) -> list[int]:
-        return self._tokens.encode(messages, raw)
+    async def encode(
+        self, messages: Sequence[Message], raw: bool, tools: Sequence[Tool], options: TemplateOptions
+    ) -> list[int]:
+        return self._tokens.encode(messages, raw, tools, options)
 
     def stream(self, name: str) -> StreamHere:
         return StreamHere(self._tokens.stream())

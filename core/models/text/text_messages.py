@@ -4,10 +4,15 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
+from core.answer_parts import AnswerPart, Tool
 from core.errors import Problem
-from core.requests import Message
+from core.requests import Message, TemplateOptions
+
+PROMPT_END: Final = 16  # so many tokens of a prompt show whether the model thinks at once
 
 
 class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
@@ -27,6 +32,8 @@ class Encode(TextMessage, frozen=True, kw_only=True):
 
     messages: tuple[Message, ...]
     raw: bool
+    tools: tuple[Tool, ...] = ()
+    template_options: TemplateOptions = {}
 
 
 class Decode(TextMessage, frozen=True, kw_only=True):
@@ -40,6 +47,28 @@ class EndStream(TextMessage, frozen=True, kw_only=True):
     """Nothing more comes of `stream`. Answered by `Decoded`."""
 
     stream: str
+
+
+class BeginReading(TextMessage, frozen=True, kw_only=True):
+    """The answer `stream` is to be told in parts; its prompt ends with the tokens `prompt_end`. Answered by `Parts`."""
+
+    stream: str
+    prompt_end: list[int]
+    tools: tuple[Tool, ...]
+
+
+class ReadText(TextMessage, frozen=True, kw_only=True):
+    """More text of the answer `stream`, which is being told in parts. Answered by `Parts`."""
+
+    stream: str
+    text: str
+
+
+class EndReading(TextMessage, frozen=True, kw_only=True):
+    """Nothing more comes of it; `is_whole`: for the model ended it. Answered by `Parts`."""
+
+    stream: str
+    is_whole: bool
 
 
 class TokenizerRead(TextMessage, frozen=True, kw_only=True):
@@ -61,14 +90,20 @@ class Decoded(TextMessage, frozen=True, kw_only=True):
     held: str = ""
 
 
+class Parts(TextMessage, frozen=True, kw_only=True):
+    """What the text completes."""
+
+    parts: tuple[AnswerPart, ...] = ()
+
+
 class Refused(TextMessage, frozen=True, kw_only=True):
     """Why there is none."""
 
     problem: Problem
 
 
-TextRequest = ReadTokenizer | Encode | Decode | EndStream
-TextAnswer = TokenizerRead | Encoded | Decoded | Refused
+TextRequest = ReadTokenizer | Encode | Decode | EndStream | BeginReading | ReadText | EndReading
+TextAnswer = TokenizerRead | Encoded | Decoded | Parts | Refused
 
 _requests = msgspec.msgpack.Decoder(TextRequest)
 _answers = msgspec.msgpack.Decoder(TextAnswer)

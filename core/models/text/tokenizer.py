@@ -12,11 +12,14 @@ from typing import Any
 
 import mlx_lm.utils as mlx_utils
 
-from core.errors import BadModel, ModelNotFound
+from core.answer_parts import Tool
+from core.errors import BadModel, ModelNotFound, UsageError
 from core.models.files.folder import inside, name_of, read_bytes, read_config, read_json
 from core.models.files.safetensors import DECIDING_FILES
+from core.models.text.answer_reader import AnswerReader
 from core.models.text.chat_template import render
-from core.requests import Message
+from core.models.text.template_values import said_before, spec_of
+from core.requests import Message, TemplateOptions
 
 
 class TextStream:
@@ -74,38 +77,59 @@ class Tokens:
         """Whether conversations have a form of their own; without one they are sent raw."""
         return bool(self._wrapper.has_chat_template)
 
-    def encode(self, messages: Sequence[Message], raw: bool) -> list[int]:
+    def encode(
+        self,
+        messages: Sequence[Message],
+        raw: bool,
+        tools: Sequence[Tool] = (),
+        options: TemplateOptions | None = None,
+    ) -> list[int]:
         """Token ids of the prompt.
 
         `raw`, or a model without a chat template: the last message alone, as mlx_lm encodes a prompt that is a string.
-        Else the conversation in the model's chat template, ready for the answer. Raises BadModel or UsageError where
-        the template does.
+        Else the conversation in the model's chat template, with the `tools` and `options` that this has a use for,
+        ready for the answer. Raises BadModel or UsageError where the template does.
         """
         if raw or not self.has_chat_template:
             return self._encode_raw(messages[-1].content)
-        return self._encode_chat([{"role": m.role, "content": m.content} for m in messages])
+        return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})
 
     def stream(self) -> TextStream:
         """A fresh detokenizer for one answer."""
         return TextStream(self._wrapper.detokenizer, self.vocab_size)
+
+    def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
+        """What tells the parts of an answer to a prompt that ends so."""
+        wrapper = self._wrapper
+        thinks = wrapper.has_thinking and wrapper.decode(list(prompt_end)).rstrip().endswith(wrapper.think_start)
+        begins = wrapper.response_initial_state or ("reasoning" if thinks else "normal")
+        return AnswerReader(wrapper, begins, tools)
 
     def _encode_raw(self, text: str) -> list[int]:
         bos = self._wrapper.bos_token
         special = bos is None or not text.startswith(bos)
         return list(self._wrapper.encode(text, add_special_tokens=special))
 
-    def _encode_chat(self, conversation: list[dict[str, str]]) -> list[int]:
+    def _encode_chat(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None, options: TemplateOptions
+    ) -> list[int]:
         hugging_face = self._wrapper._tokenizer
         if self._wrapper._chat_template is not None or hugging_face.chat_template is None:
-            # a renderer that is code of mlx-lm or transformers, not of the model
-            return list(self._wrapper.apply_chat_template(conversation, add_generation_prompt=True))
+            # a renderer that is code of mlx-lm or transformers, not of the model: it wants arguments as text
+            chosen = {**options, "tools": tools} if tools else options
+            said = said_before(messages, parsed=False)
+            try:
+                return list(self._wrapper.apply_chat_template(said, add_generation_prompt=True, **chosen))
+            except (AssertionError, LookupError, TypeError, ValueError) as error:
+                raise UsageError(f"This model's chat template refuses this conversation: {error}") from error
         variables = {
-            "tools": None,
             "documents": None,
-            **hugging_face.special_tokens_map,
             self._wrapper._thinking_kwarg: self._wrapper.has_thinking,
-            "messages": conversation,
+            **options,
+            **hugging_face.special_tokens_map,
+            "tools": tools,
+            "messages": said_before(messages, parsed=True),
             "add_generation_prompt": True,
         }
-        text = render(hugging_face.get_chat_template(), variables)
+        text = render(hugging_face.get_chat_template(tools=tools), variables)
         return list(self._wrapper.encode(text, add_special_tokens=False))

@@ -17,12 +17,17 @@ from typing import BinaryIO, Final
 
 from core.errors import BadModel, MaclusterError
 from core.models.files.sandbox import end_with_parent
+from core.models.text.answer_reader import AnswerReader
 from core.models.text.text_messages import (
+    BeginReading,
     Decode,
     Decoded,
     Encode,
     Encoded,
+    EndReading,
     EndStream,
+    Parts,
+    ReadText,
     ReadTokenizer,
     Refused,
     TextAnswer,
@@ -34,7 +39,15 @@ from core.models.text.tokenizer import TextStream, Tokens
 from core.pipe_messages import LENGTH, pack
 
 # of processor time; the longest honest prompt takes about two
-CPU_SECONDS: Final = {ReadTokenizer: 60, Encode: 20, Decode: 5, EndStream: 5}
+CPU_SECONDS: Final = {
+    ReadTokenizer: 60,
+    Encode: 20,
+    Decode: 5,
+    EndStream: 5,
+    BeginReading: 10,
+    ReadText: 10,
+    EndReading: 10,
+}
 
 
 class Tokenizing:
@@ -45,6 +58,7 @@ class Tokenizing:
         self._prompts = ThreadPoolExecutor(1)
         self._tokens: Tokens | None = None
         self._streams: dict[str, TextStream] = {}
+        self._readers: dict[str, AnswerReader] = {}
 
     def take(self, request: TextRequest) -> None:
         """Answer it, now or a little later."""
@@ -75,8 +89,8 @@ class Tokenizing:
             return TokenizerRead(number=number, eos=self._tokens.eos)
         assert self._tokens, "reading it is the first request"
         match request:
-            case Encode(messages=messages, raw=raw):
-                return Encoded(number=number, tokens=self._tokens.encode(messages, raw))
+            case Encode(messages=messages, raw=raw, tools=tools, template_options=options):
+                return Encoded(number=number, tokens=self._tokens.encode(messages, raw, tools, options))
             case Decode(stream=name, tokens=tokens):
                 stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream())
                 text = "".join(stream.add(token) for token in tokens)
@@ -84,6 +98,13 @@ class Tokenizing:
             case EndStream(stream=name):
                 self._streams.pop(name, None)
                 return Decoded(number=number)
+            case BeginReading(stream=name, prompt_end=prompt_end, tools=tools):
+                self._readers[name] = self._tokens.reader(prompt_end, tools)
+                return Parts(number=number)
+            case ReadText(stream=name, text=text):
+                return Parts(number=number, parts=tuple(self._readers[name].read(text)))
+            case EndReading(stream=name, is_whole=is_whole):
+                return Parts(number=number, parts=tuple(self._readers.pop(name).end(is_whole)))
 
 
 def _allow(seconds: int) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
 from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Final
@@ -29,6 +29,7 @@ from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer, Reading
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
+from core.node.answers.told import Said, told
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.stopwatch import Stopwatch
@@ -102,16 +103,19 @@ class Answers:
         """Until no process of a tokenizer is left; all answers have ended."""
         await self._tokenizer.close()
 
-    async def ask(self, request: ChatRequest, watch: Stopwatch | None = None) -> RequestAccepted:
-        """Hand a request to the worker, as soon as the ring is proved and stands; `watch` times how.
+    async def ask(self, request: ChatRequest) -> RequestAccepted:
+        """Hand a request to the worker, as soon as the ring is proved and stands.
 
         Raises NotLoaded, NotPaired, Busy, UsageError, NodeError.
         """
+        return (await self._take(request)).accepted
+
+    async def _take(self, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
         plan, reading = self._loaded()
         tokens = await asyncio.shield(reading)
         async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
             self._check(plan, reading)
-            prompt = await tokens.encode(request.messages, request.raw)
+            prompt = await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
         if watch:
             watch.lap("encode")
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
@@ -120,7 +124,8 @@ class Answers:
             log = TokenLog(self._folder, self._secret, record)
         except OSError as error:
             raise _unwritable(error) from error
-        accepted = self._begin(RunningAnswer(record, log, tokens.stream(record.request_id)))
+        running = RunningAnswer(record, log, tokens.stream(record.request_id))
+        self._begin(running)
         if watch:
             watch.lap("dispatch")
         try:
@@ -128,29 +133,27 @@ class Answers:
         except SealError as error:
             self._journal.warn(str(error))
         except asyncio.CancelledError:  # whoever asked is gone, and does not know its name
-            self.cancel(accepted.request_id)
+            self.cancel(running.request_id)
             raise
-        return accepted
+        return running
 
-    async def follow(
-        self, request: ChatRequest, watch: Stopwatch | None = None
-    ) -> AsyncGenerator[TokenEvent | RequestDone, None]:
-        """Ask, and tell what comes of it to its end; who stops listening before does not want it any more. Raises as
-        `ask`, and NodeError where the node ends.
+    async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
+        """Ask, and tell what comes of it to its end; `watch` times how. Who stops listening before does not want it any
+        more. Raises as `ask`, BadModel, and NodeError where the node ends.
         """
         async with aclosing(self._bus.follow()) as events:
             await anext(events)
-            name, is_over = (await self.ask(request, watch)).request_id, False
+            running, is_over = await self._take(request, watch), False
             try:
-                async for event in events:
-                    if isinstance(event, TokenEvent | RequestDone) and event.request_id == name:
-                        is_over = isinstance(event, RequestDone)
-                        yield event
+                async with aclosing(told(_of(running, events), running.reader())) as parts:
+                    async for said in parts:
+                        is_over = isinstance(said, RequestDone)
+                        yield said
                         if is_over:
                             return
             finally:
                 if not is_over:
-                    self.cancel(name)
+                    self.cancel(running.request_id)
         raise NodeError("The node of this Mac ends.", "Ask again.")
 
     async def unfinished(self) -> list[UnfinishedAnswer]:
@@ -181,16 +184,17 @@ class Answers:
                 undo.callback(log.close)
                 self._check(plan, reading)
                 undo.pop_all()
-            return self._begin(RunningAnswer(record, log, stream, written.tokens, decoded, written.text))
+            running = RunningAnswer(record, log, stream, written.tokens, decoded, written.text)
+            self._begin(running)
+            return running.accepted
 
-    def _begin(self, running: RunningAnswer) -> RequestAccepted:
+    def _begin(self, running: RunningAnswer) -> None:
         record = running.record
         self._running[record.request_id] = running
         self._bus.publish(RequestStarted(request_id=record.request_id, prompt_tokens=len(record.prompt)))
         if running.stopped:
             self._break_off(running, running.so_far("stop"))
         self.send()
-        return RequestAccepted(request_id=record.request_id, prompt_tokens=len(record.prompt))
 
     def send(self) -> None:
         """The ring may be ready now: hand over what waits for that."""
@@ -421,6 +425,12 @@ class Answers:
         )
         if done.problem:
             self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
+
+
+async def _of(running: RunningAnswer, events: AsyncIterator[object]) -> AsyncIterator[TokenEvent | RequestDone]:
+    async for event in events:
+        if isinstance(event, TokenEvent | RequestDone) and event.request_id == running.request_id:
+            yield event
 
 
 def _unwritable(error: OSError) -> NodeError:

@@ -18,7 +18,8 @@ from core.events import FinishReason
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer_process import TextStream
-from core.requests import Message
+from core.node.answers.told import PlainReader, Reader
+from core.requests import Message, RequestAccepted
 from core.worker.messages import AnswerDone, Token
 
 
@@ -67,6 +68,17 @@ class RunningAnswer:
     def request_id(self) -> str:
         """Its name, with every worker."""
         return self.record.request_id
+
+    @property
+    def accepted(self) -> RequestAccepted:
+        """What whoever asked is told first."""
+        return RequestAccepted(request_id=self.request_id, prompt_tokens=len(self.record.prompt))
+
+    def reader(self) -> Reader:
+        """What tells the parts of its text."""
+        if self.record.raw:
+            return PlainReader()
+        return self._stream.reader(self.record.prompt, self.record.tools)
 
     @property
     def written(self) -> list[int]:

@@ -17,14 +17,20 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import psutil
 
+from core.answer_parts import AnswerPart, Tool
 from core.errors import BadModel, error_from
 from core.models.files.sandbox import command_of, environment
 from core.models.text.text_messages import (
+    PROMPT_END,
+    BeginReading,
     Decode,
     Decoded,
     Encode,
     Encoded,
+    EndReading,
     EndStream,
+    Parts,
+    ReadText,
     ReadTokenizer,
     Refused,
     TextAnswer,
@@ -34,16 +40,24 @@ from core.models.text.text_messages import (
 )
 from core.node.base.tasks import Tasks
 from core.pipe_messages import pack, read_message
-from core.requests import Message
+from core.requests import Message, TemplateOptions
 from core.settings import MIB
 
 MAX_RSS_BYTES: Final = 2048 * MIB
 # of wall time, where a Mac computes and swaps; the process bounds its processor time by itself
-MAX_SECONDS: Final = {ReadTokenizer: 120.0, Encode: 90.0, Decode: 60.0, EndStream: 60.0}
+MAX_SECONDS: Final = {
+    ReadTokenizer: 120.0,
+    Encode: 90.0,
+    Decode: 60.0,
+    EndStream: 60.0,
+    BeginReading: 60.0,
+    ReadText: 60.0,
+    EndReading: 60.0,
+}
 LOOK_S: Final = 0.2
 FIX: Final = "Fetch the model from a source you trust."
 
-Answer = TypeVar("Answer", TokenizerRead, Encoded, Decoded)
+Answer = TypeVar("Answer", TokenizerRead, Encoded, Decoded, Parts)
 
 
 class Waiting(NamedTuple):
@@ -51,6 +65,31 @@ class Waiting(NamedTuple):
 
     then: Callable[[TextAnswer], None]
     deadline: float
+
+
+class PartsReader:
+    """The text of one answer in, as it is shown, its parts out."""
+
+    def __init__(self, process: TokenizerProcess, name: str) -> None:
+        self._process, self._name = process, name
+        self._is_over = False
+
+    async def read(self, text: str) -> tuple[AnswerPart, ...]:
+        """What the text completes. Raises BadModel."""
+        if not text:
+            return ()
+        return (await self._process.answer(ReadText(stream=self._name, text=text), Parts)).parts
+
+    async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
+        """The last text, and what was held back; `is_whole`: for the model ended it. Raises BadModel."""
+        last = await self.read(text)
+        self._is_over = True
+        return last + (await self._process.answer(EndReading(stream=self._name, is_whole=is_whole), Parts)).parts
+
+    def drop(self) -> None:
+        """Nobody wants any more of it."""
+        if not self._is_over:
+            self._process.ask(EndReading(stream=self._name, is_whole=False), lambda _: None)
 
 
 class TextStream:
@@ -66,6 +105,12 @@ class TextStream:
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         """What many tokens say. Raises BadModel."""
         return await self._process.answer(Decode(stream=self._name, tokens=list(tokens)), Decoded)
+
+    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PartsReader:
+        """What tells the parts of the text of this answer to `prompt`; it goes on where the stream has ended."""
+        begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools)
+        self._process.ask(begin, lambda _: None)
+        return PartsReader(self._process, self._name)
 
     def end(self) -> None:
         """No more tokens come."""
@@ -87,9 +132,16 @@ class TokenizerProcess:
         self._reader = tasks.spawn("The reader of the tokenizer", self._read(process.stdout))
         self._watcher = tasks.spawn("The watch over the tokenizer", self._watch())
 
-    async def encode(self, messages: Sequence[Message], raw: bool) -> list[int]:
+    async def encode(
+        self,
+        messages: Sequence[Message],
+        raw: bool,
+        tools: Sequence[Tool] = (),
+        options: TemplateOptions | None = None,
+    ) -> list[int]:
         """Token ids of the prompt, as `core.models.text.tokenizer.Tokens.encode`. Raises BadModel, UsageError."""
-        return (await self.answer(Encode(messages=tuple(messages), raw=raw), Encoded)).tokens
+        asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
+        return (await self.answer(asked, Encoded)).tokens
 
     def stream(self, name: str) -> TextStream:
         """Tokens to text, for one answer."""

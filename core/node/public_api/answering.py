@@ -7,8 +7,9 @@ from collections.abc import AsyncGenerator, Callable
 from typing import Final
 
 from core.errors import MaclusterError, NodeError, NotLoaded, error_from
-from core.events import Plan, RequestDone, Snapshot, TokenEvent
+from core.events import Plan, RequestDone, Snapshot
 from core.node.answers.answers import Answers
+from core.node.answers.told import Said
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.public_api.waiting_line import WaitingLine
@@ -17,7 +18,7 @@ from core.requests import ChatRequest
 KEEP_ALIVE_S: Final = 10.0
 SILENT_S: Final = 120.0  # so long may an answer say nothing, once it has its turn
 
-Came = tuple[int, TokenEvent | RequestDone]
+Came = tuple[int, Said]
 
 
 class Answering:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from time import monotonic
 from types import TracebackType
 from typing import Final, TypeVar
 
@@ -14,6 +15,7 @@ from core.field_errors import plain
 from core.node.base.stopwatch import Stopwatch
 
 BODY_S: Final = 60.0
+QUIET_S: Final = 5.0
 SLOW_S: Final = 60.0  # so long may a client read nothing
 
 WATCH: Final = web.RequestKey("watch", Stopwatch)
@@ -58,6 +60,7 @@ class EventStream:
 
     def __init__(self, request: web.Request) -> None:
         self._request = request
+        self._sent_at = monotonic()
         self.response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
 
     async def __aenter__(self) -> EventStream:
@@ -72,11 +75,17 @@ class EventStream:
         head = f"event: {name}\n".encode() if name else b""
         await self.write(head + b"data: " + msgspec.json.encode(body) + b"\n\n")
 
+    async def keep_alive(self, line: bytes) -> None:
+        """The same, unless something was sent a moment ago: what a model writes is not always shown at once."""
+        if monotonic() - self._sent_at > QUIET_S:
+            await self.write(line)
+
     async def write(self, line: bytes) -> None:
         """Bytes as they stand, such as a comment."""
         try:
             async with asyncio.timeout(SLOW_S):
                 await self.response.write(line)
+            self._sent_at = monotonic()
         except TimeoutError as error:
             if self._request.transport:
                 self._request.transport.abort()

@@ -10,20 +10,51 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
+from core.answer_parts import ToolCall, ToolName
 from core.errors import UsageError
 from core.field_errors import plain
-from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message
+from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS, Sampling
 
 MOST_CHOICES: Final = 8
 
 _Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
-_ROLES: Final[dict[str, Literal["system", "user", "assistant"]]] = {
+_ROLES: Final[dict[str, Literal["system", "user", "assistant", "tool"]]] = {
     "system": "system",
     "developer": "system",
     "user": "user",
     "assistant": "assistant",
+    "tool": "tool",
 }
+
+
+class CalledFunction(msgspec.Struct, frozen=True):
+    """What was called, with a JSON object as text; models write nothing for no arguments."""
+
+    name: ToolName
+    arguments: str = ""
+
+
+class PastCall(msgspec.Struct, frozen=True):
+    """A call in the history."""
+
+    id: str
+    function: CalledFunction
+
+
+class Function(msgspec.Struct, frozen=True):
+    """A function that may be called; `parameters` is the JSON schema of its arguments."""
+
+    name: ToolName
+    description: str | None = None
+    parameters: dict[str, Any] | None = None
+
+
+class AskedTool(msgspec.Struct, frozen=True):
+    """A tool; only functions can be called by the model that is loaded."""
+
+    type: str
+    function: Function | None = None
 
 
 class Part(msgspec.Struct, frozen=True):
@@ -34,10 +65,14 @@ class Part(msgspec.Struct, frozen=True):
 
 
 class ChatTurn(msgspec.Struct, frozen=True):
-    """One message of the conversation."""
+    """One message of the conversation. Clients say what was thought in the one field or in the other."""
 
     role: str
     content: str | tuple[Part, ...] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    tool_calls: tuple[PastCall, ...] | None = None
+    tool_call_id: str | None = None
 
 
 class ResponseFormat(msgspec.Struct, frozen=True):
@@ -79,21 +114,37 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
     max_completion_tokens: _Count | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] = 0
-    tools: tuple[Any, ...] = ()
-    functions: tuple[Any, ...] = ()
-    tool_choice: Any = None
+    tools: tuple[AskedTool, ...] | None = None
+    functions: tuple[Any, ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    reasoning_effort: str | None = None
+    chat_template_kwargs: TemplateOptions | None = None
     response_format: ResponseFormat = ResponseFormat()
 
     def request(self) -> ChatRequest:
         """What the cluster is asked for, for each choice. Raises UsageError."""
-        if self.tools and self.tool_choice != "none":
-            raise UsageError("tools: this API has none yet.", "Ask without them.")
         if self.functions:
-            raise UsageError("functions: this API has none yet.", "Ask without them.")
+            raise UsageError("functions: this API has none.", "Say them as tools.")
         if self.response_format.type != "text":
             raise UsageError("response_format: only text can be answered yet.", "Ask for text.")
         wanted = self.top_logprobs if self.logprobs else None
-        return _request(self, tuple(map(_message, self.messages)), self.max_completion_tokens, logprobs=wanted)
+        said = tuple(map(_message, self.messages))
+        more = {"tools": self._tools(), "template_options": self._template_options()}
+        return _request(self, said, self.max_completion_tokens, logprobs=wanted, **more)
+
+    def _tools(self) -> list[dict[str, Any]]:
+        """Those that the model may call: where it may call none, it is told of none."""
+        if self.tool_choice not in (None, "auto", "none"):
+            raise UsageError("tool_choice: only auto and none can be honoured yet.", "Leave it out.")
+        return [] if self.tool_choice == "none" else [_tool(tool) for tool in self.tools or ()]
+
+    def _template_options(self) -> TemplateOptions:
+        chosen = dict(self.chat_template_kwargs or {})
+        if self.reasoning_effort == "none":
+            chosen.setdefault("enable_thinking", False)
+        elif self.reasoning_effort:
+            chosen.setdefault("reasoning_effort", self.reasoning_effort)
+        return chosen
 
 
 class TextCompletion(Asked, frozen=True, kw_only=True):
@@ -118,16 +169,46 @@ def _message(turn: ChatTurn) -> Message:
     role = _ROLES.get(turn.role)
     if role is None:
         raise UsageError(f"messages: the role {turn.role!r} cannot be answered.", f"Use one of {', '.join(_ROLES)}.")
-    if isinstance(turn.content, str) or turn.content is None:
-        return Message(role=role, content=turn.content or "")
-    for part in turn.content:
-        if part.type not in ("text", "input_text"):
+    return Message(
+        role=role,
+        content=_text(turn.content),
+        reasoning=turn.reasoning_content or turn.reasoning or "",
+        tool_calls=tuple(map(_past_call, turn.tool_calls or ())),
+        tool_call_id=turn.tool_call_id or "",
+    )
+
+
+def _text(content: str | tuple[Part, ...] | None) -> str:
+    if isinstance(content, str) or content is None:
+        return content or ""
+    for part in content:
+        if part.type not in ("text", "input_text", "output_text"):
             raise UsageError(f"messages: {part.type} cannot be read by this model.", "Send text.")
-    return Message(role=role, content="".join(part.text for part in turn.content))
+    return "".join(part.text for part in content)
+
+
+def _past_call(call: PastCall) -> ToolCall:
+    arguments = call.function.arguments.strip() or "{}"
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.MsgspecError, RecursionError) as error:
+        raise UsageError(f"messages: the arguments of the call {call.id!r} are no JSON object.") from error
+    return ToolCall(id=call.id, name=call.function.name, arguments=arguments)
+
+
+def _tool(tool: AskedTool) -> dict[str, Any]:
+    if tool.type != "function" or tool.function is None:
+        raise UsageError(f"tools: {tool.type} cannot be called by this model.", "Say functions alone.")
+    function = tool.function
+    return {
+        "name": function.name,
+        "description": function.description or "",
+        "parameters": function.parameters or {},
+    }
 
 
 def _request(
-    asked: Asked, messages: tuple[Message, ...], most: int | None, *, logprobs: int | None, raw: bool = False
+    asked: Asked, messages: tuple[Message, ...], most: int | None, *, logprobs: int | None, **more: Any
 ) -> ChatRequest:
     stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
     sampling = {
@@ -153,8 +234,8 @@ def _request(
                 "sampling": msgspec.to_builtins(chosen),
                 "max_tokens": most or asked.max_tokens or DEFAULT_MAX_TOKENS,
                 "stop": stop,
-                "raw": raw,
                 "keep": False,
+                **more,
             },
             ChatRequest,
             str_keys=True,

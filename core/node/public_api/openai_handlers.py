@@ -5,16 +5,17 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from aiohttp import web
 
 from core.errors import MaclusterError
-from core.events import RequestDone
 from core.node.public_api.answering import Answering, Came
 from core.node.public_api.bodies import WATCH, EventStream, json_reply, read_body, refused
+from core.node.public_api.choice import Choice
 from core.node.public_api.models import Models
 from core.node.public_api.openai_chat import ChatCompletion, TextCompletion
-from core.node.public_api.openai_replies import Choice, Kind, Reply, error_body
+from core.node.public_api.openai_replies import Kind, Reply, error_body
 
 KEEP_ALIVE = b": still there\n\n"
 
@@ -48,7 +49,8 @@ class OpenAiHandlers:
             if asked.stream:
                 return await _stream(request, asked, reply, choices, events)
             async for came in events:
-                _take(choices, came)
+                if came:
+                    choices[came[0]].take(came[1])
             return json_reply(reply.whole(choices))
         finally:
             await events.aclose()
@@ -62,7 +64,6 @@ async def _stream(
     events: AsyncGenerator[Came | None, None],
 ) -> web.StreamResponse:
     came = await anext(events)  # what is wrong with the request has a status of its own
-    logprobs = asked.request().sampling.logprobs is not None
     stream = EventStream(request)
     async with stream:
         if reply.kind == "chat":
@@ -70,11 +71,11 @@ async def _stream(
                 await stream.send(reply.beginning(choice.index))
         try:
             while True:
-                if came is None:
-                    await stream.write(KEEP_ALIVE)
+                piece = _piece(reply, choices, came) if came else None
+                if piece:
+                    await stream.send(piece)
                 else:
-                    _take(choices, came)
-                    await stream.send(reply.piece(*came, logprobs=logprobs))
+                    await stream.keep_alive(KEEP_ALIVE)
                 came = await anext(events)
         except StopAsyncIteration:
             pass
@@ -87,11 +88,7 @@ async def _stream(
     return stream.response
 
 
-def _take(choices: list[Choice], came: Came | None) -> None:
-    if came is None:
-        return
-    index, event = came
-    if isinstance(event, RequestDone):
-        choices[index].done = event
-    else:
-        choices[index].tokens.append(event)
+def _piece(reply: Reply, choices: list[Choice], came: Came) -> dict[str, Any] | None:
+    choice = choices[came[0]]
+    choice.take(came[1])
+    return reply.piece(choice, came[1])

@@ -7,6 +7,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import (
     Busy,
     ContextExceeded,
@@ -17,24 +18,12 @@ from core.errors import (
     UsageError,
     error_from,
 )
-from core.events import FinishReason, RequestDone, TokenEvent
+from core.events import RequestDone, TokenEvent
+from core.node.answers.told import Said
+from core.node.public_api.choice import Choice
 
 Kind = Literal["chat", "text"]
 RETRY_S: Final = 1
-_FINISHED: Final[dict[FinishReason, str]] = {"stop": "stop", "length": "length"}
-
-
-class Choice(msgspec.Struct):
-    """One answer so far: the tokens that came, and how it ended."""
-
-    index: int
-    tokens: list[TokenEvent] = []
-    done: RequestDone | None = None
-
-    @property
-    def text(self) -> str:
-        """All that it says."""
-        return "".join(token.text for token in self.tokens) + (self.done.text if self.done else "")
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,12 +43,23 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         """The first chunk of a choice: who speaks."""
         return self._chunk([self._delta(index, {"role": "assistant", "content": ""}, None, None)])
 
-    def piece(self, index: int, event: TokenEvent | RequestDone, *, logprobs: bool) -> dict[str, Any]:
-        """A chunk: the text of a token, or the end of a choice."""
-        if isinstance(event, TokenEvent):
-            told = self._logprobs([event]) if logprobs else None
-            return self._chunk([self._delta(index, {"content": event.text}, told, None)])
-        return self._chunk([self._delta(index, {"content": event.text}, None, finish(event))])
+    def piece(self, choice: Choice, said: Said) -> dict[str, Any] | None:
+        """A chunk, after `choice` took what was said: a part of the answer, or its end. A token has none of its own:
+        how likely it was is told with the next one.
+        """
+        match said:
+            case TextPart(text):
+                delta: dict[str, Any] = {"content": text}
+            case ReasoningPart(text):
+                delta = {"reasoning_content": text, "reasoning": text}
+            case ToolCall():
+                delta = {"tool_calls": [{"index": len(choice.calls) - 1, **_call(said)}]}
+            case RequestDone():
+                delta = {}
+            case _:
+                return None
+        untold, choice.untold = choice.untold, []
+        return self._chunk([self._delta(choice.index, delta, self._logprobs(untold), finish(choice))])
 
     def ending(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """The chunk with the usage."""
@@ -72,21 +72,25 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return {**self._head("chat.completion.chunk" if self.kind == "chat" else "text_completion"), "choices": choices}
 
     def _delta(self, index: int, delta: dict[str, Any], logprobs: Any, reason: str | None) -> dict[str, Any]:
-        said = {"delta": delta} if self.kind == "chat" else {"text": delta["content"]}
+        said = {"delta": delta} if self.kind == "chat" else {"text": delta.get("content", "")}
         return {"index": index, **said, "logprobs": logprobs, "finish_reason": reason}
 
     def _whole(self, choice: Choice) -> dict[str, Any]:
-        assert choice.done
-        asked = any(token.logprob is not None for token in choice.tokens)
-        logprobs = self._logprobs(choice.tokens) if asked else None
-        message = {"role": "assistant", "content": choice.text, "refusal": None}
-        said = {"message": message} if self.kind == "chat" else {"text": choice.text}
-        return {"index": choice.index, **said, "logprobs": logprobs, "finish_reason": finish(choice.done)}
+        said = {"message": _message(choice)} if self.kind == "chat" else {"text": choice.text}
+        return {
+            "index": choice.index,
+            **said,
+            "logprobs": self._logprobs(choice.tokens),
+            "finish_reason": finish(choice),
+        }
 
-    def _logprobs(self, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
-        """Tokens are known by their text and its bytes; the other likely ones by their ids, for nobody turned them into
-        text.
+    def _logprobs(self, tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
+        """Of those that tell how likely they were. Tokens are known by their text and its bytes; the other likely ones
+        by their ids, for nobody turned them into text.
         """
+        tokens = [token for token in tokens if token.logprob is not None]
+        if not tokens:
+            return None
         if self.kind == "text":
             return {
                 "tokens": [token.text for token in tokens],
@@ -108,9 +112,26 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         return {"content": entries, "refusal": None}
 
 
-def finish(done: RequestDone) -> str:
+def _message(choice: Choice) -> dict[str, Any]:
+    said: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
+    if choice.reasoning:
+        said |= {"reasoning_content": choice.reasoning, "reasoning": choice.reasoning}
+    if choice.calls:
+        said |= {"content": choice.text or None, "tool_calls": [_call(call) for call in choice.calls]}
+    return said
+
+
+def _call(call: ToolCall) -> dict[str, Any]:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+def finish(choice: Choice) -> str | None:
     """Why an answer ended, in OpenAI's words; one that was broken off has no better one than "stop"."""
-    return _FINISHED.get(done.finish_reason, "stop")
+    if choice.done is None:
+        return None
+    if choice.calls and choice.done.finish_reason == "stop":
+        return "tool_calls"
+    return "length" if choice.done.finish_reason == "length" else "stop"
 
 
 def usage(choices: Sequence[Choice]) -> dict[str, Any]:

@@ -7,14 +7,21 @@ from typing import Any
 import msgspec
 import pytest
 
+from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, NotPaired, UsageError
-from core.events import RequestDone, TokenEvent
+from core.events import FinishReason, RequestDone, TokenEvent
+from core.node.answers.told import Said
+from core.node.public_api.choice import Choice
 from core.node.public_api.openai_chat import ChatCompletion, TextCompletion
-from core.node.public_api.openai_replies import Choice, Reply, error_body, status, usage
+from core.node.public_api.openai_replies import Reply, error_body, status, usage
 from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message
 from core.sampling_options import Sampling
 
 HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type": "object"}, "strict": True}}
+CALLED = {"id": "a1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "hop"}'}}
+TORN = {"id": "a1", "type": "function", "function": {"name": "look_up", "arguments": "{"}}
+CALL = ToolCall(id="a1", name="look_up", arguments='{"word": "hop"}')
 REPLY = Reply(id="chatcmpl-1", model="tiny", created=7, kind="chat")
 
 
@@ -26,14 +33,18 @@ def test_a_conversation_is_asked_for_as_it_stands_and_nothing_of_it_is_kept() ->
     turns = [
         {"role": "developer", "content": "Be brief."},
         {"role": "user", "content": [{"type": "text", "text": "Who "}, {"type": "text", "text": "is it?"}]},
-        {"role": "assistant", "content": None, "reasoning_content": "hm", "unknown": 3},
+        {"role": "assistant", "content": None, "reasoning_content": "hm", "unknown": 3, "tool_calls": [CALLED]},
+        {"role": "tool", "tool_call_id": "a1", "content": [{"type": "text", "text": "a step"}]},
+        {"role": "assistant", "content": "So.", "reasoning": "well", "tool_calls": None},
     ]
     said = chat(messages=turns, stop="END", max_completion_tokens=9, unknown_field={"a": 1})
     assert said == ChatRequest(
         messages=(
             Message(role="system", content="Be brief."),
             Message(role="user", content="Who is it?"),
-            Message(role="assistant", content=""),
+            Message(role="assistant", content="", reasoning="hm", tool_calls=(CALL,)),
+            Message(role="tool", content="a step", tool_call_id="a1"),
+            Message(role="assistant", content="So.", reasoning="well"),
         ),
         stop=("END",),
         max_tokens=9,
@@ -73,10 +84,13 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"tools": [{"type": "function"}]}, "tools: this API has none yet"),
-        ({"functions": [{}]}, "functions: this API has none yet"),
+        ({"tools": [{"type": "web_search"}]}, "tools: web_search cannot be called"),
+        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice: only auto and none"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice: only auto and none"),
+        ({"functions": [{}]}, "functions: this API has none"),
         ({"response_format": {"type": "json_object"}}, "response_format: only text"),
-        ({"messages": [{"role": "tool", "content": "3"}]}, "the role 'tool' cannot be answered"),
+        ({"messages": [{"role": "function", "content": "3"}]}, "the role 'function' cannot be answered"),
+        ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1' are no JSON object"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url cannot be read"),
         ({"temperature": 9}, "Temperature must be at most 5"),
         ({"logit_bias": {"x": 1}}, "token ids, whole numbers"),
@@ -89,30 +103,65 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], 
     assert said in refused.value.what
 
 
-def ended(**figures: Any) -> RequestDone:
-    return RequestDone(request_id="r", finish_reason="length", prompt_tokens=5, text="!", **figures)
+def test_tools_and_what_the_template_is_to_know_go_along_unless_none_may_be_called() -> None:
+    asked = chat(tools=[TOOL], tool_choice="auto", reasoning_effort="low", chat_template_kwargs={"deep": True})
+    assert asked.tools == (Tool(name="look_up", parameters={"type": "object"}),)
+    assert asked.template_options == {"deep": True, "reasoning_effort": "low"}
+    assert chat(reasoning_effort="none").template_options == {"enable_thinking": False}
+    assert chat(tools=[TOOL], tool_choice="none").tools == ()
+    assert chat(tools=None, functions=None) == chat()
+
+
+def token(index: int, text: str) -> TokenEvent:
+    return TokenEvent(request_id="r", index=index, token=index, text=text, logprob=-0.5)
+
+
+def ended(reason: FinishReason = "length", **figures: Any) -> RequestDone:
+    return RequestDone(request_id="r", finish_reason=reason, prompt_tokens=5, **figures)
+
+
+def chunks(said: list[Said]) -> tuple[Choice, list[dict[str, Any]]]:
+    """What a stream tells of them, and all of it."""
+    choice, pieces = Choice(0), [REPLY.beginning(0)]
+    for each in said:
+        choice.take(each)
+        if piece := REPLY.piece(choice, each):
+            pieces.append(piece)
+    return choice, [piece["choices"][0] for piece in pieces]
 
 
 def test_a_stream_says_what_the_whole_body_says() -> None:
-    tokens = [TokenEvent(request_id="r", index=n, token=n, text=text, logprob=-0.5) for n, text in enumerate("ab")]
-    done = ended(tokens=2, reused_tokens=4)
-    choice = Choice(0, tokens, done)
+    choice, deltas = chunks([token(0, "a"), token(1, "b"), TextPart("ab"), ended(tokens=2, reused_tokens=4)])
     (whole,) = REPLY.whole([choice])["choices"]
-    assert (whole["message"]["content"], whole["finish_reason"]) == ("ab!", "length")
-    events: list[TokenEvent | RequestDone] = [*tokens, done]
-    pieces = [REPLY.beginning(0), *(REPLY.piece(0, each, logprobs=True) for each in events)]
-    deltas = [piece["choices"][0] for piece in pieces]
-    assert "".join(delta["delta"]["content"] for delta in deltas) == "ab!"
-    assert [delta["finish_reason"] for delta in deltas] == [None, None, None, "length"]
-    told = [delta["logprobs"]["content"][0]["token"] for delta in deltas if delta["logprobs"]]
-    assert told == ["a", "b"]
+    assert (whole["message"]["content"], whole["finish_reason"]) == ("ab", "length")
+    assert "".join(delta["delta"].get("content", "") for delta in deltas) == "ab"
+    assert [delta["finish_reason"] for delta in deltas] == [None, None, "length"]
+    told = [each["token"] for delta in deltas if delta["logprobs"] for each in delta["logprobs"]["content"]]
+    assert told == ["a", "b"] == [each["token"] for each in whole["logprobs"]["content"]]
     assert deltas[0]["delta"]["role"] == "assistant"
-    assert usage([choice, Choice(1, [], ended(tokens=3))]) == {
+    other = Choice(1)
+    other.take(ended(tokens=3))
+    assert usage([choice, other]) == {
         "prompt_tokens": 5,
         "completion_tokens": 5,
         "total_tokens": 10,
         "prompt_tokens_details": {"cached_tokens": 4},
     }
+
+
+def test_reasoning_is_told_in_both_fields_and_every_call_with_its_number() -> None:
+    more = ToolCall(id="a2", name="look_up", arguments="{}")
+    choice, (_, thought, *called, end) = chunks([ReasoningPart("hm"), CALL, more, ended("stop", tokens=9)])
+    assert thought["delta"] == {"reasoning_content": "hm", "reasoning": "hm"}
+    assert [delta["delta"]["tool_calls"] for delta in called] == [
+        [{"index": 0, **CALLED}],
+        [{"index": 1, "id": "a2", "type": "function", "function": {"name": "look_up", "arguments": "{}"}}],
+    ]
+    (whole,) = REPLY.whole([choice])["choices"]
+    assert (end["finish_reason"], whole["finish_reason"]) == ("tool_calls",) * 2
+    message = whole["message"]
+    assert (message["content"], message["reasoning_content"], message["reasoning"]) == (None, "hm", "hm")
+    assert [call["id"] for call in message["tool_calls"]] == ["a1", "a2"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,108 @@
+"""The text that a model writes, as the parts that it means: words, reasoning, tool calls. By mlx-lm's markers and
+parsers, which are of the model's family.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import string
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
+from core.models.text.template_values import spec_of
+
+_ID_LETTERS: Final = string.ascii_letters + string.digits
+_ID_LENGTH: Final = 9  # what templates of Mistral's want of an id in a history
+
+
+class AnswerReader:
+    """Text in, parts out, of one answer that begins in the state `begins` of mlx-lm's machine. White space between the
+    parts belongs to none; what the parser of the family does not understand is given back as text.
+    """
+
+    def __init__(self, wrapper: Any, begins: str, tools: Sequence[Tool]) -> None:
+        # it is imported for who needs it: an answer on the screen is one text
+        from mlx_lm.generate import TextStateMachine, make_text_state_machine
+
+        self._wrapper, self._tools = wrapper, [spec_of(tool) for tool in tools]
+        self._machine = TextStateMachine
+        self._at = make_text_state_machine(wrapper).make_state(begins)
+        self._state = begins
+        self._is_fresh = begins == "reasoning"
+        self._blank = self._call = ""
+
+    def read(self, text: str) -> list[AnswerPart]:
+        """The parts that this text completes."""
+        self._at, segments = self._machine.split(self._at, text)
+        return [part for state, said in segments for part in self._take(state, said)]
+
+    def end(self, is_whole: bool) -> list[AnswerPart]:
+        """What was held back. A call that the answer's end cuts off is none, if it is not `is_whole`."""
+        self._at, rest, state = self._machine.flush(self._at)
+        parts = list(self._take(state, rest))
+        if self._state == "tool":
+            parts += self._called("", is_whole)
+        elif self._state == "normal" and self._blank and not self._is_fresh:
+            parts.append(TextPart(self._blank))
+        return parts
+
+    def _take(self, state: str, said: str) -> Iterator[AnswerPart]:
+        if state != self._state:
+            yield from self._leave(state)
+            self._state = state
+        if state == "tool":
+            self._call += said
+        elif state in ("normal", "reasoning") and (told := self._trimmed(said)):
+            yield TextPart(told) if state == "normal" else ReasoningPart(told)
+
+    def _leave(self, state: str) -> Iterator[AnswerPart]:
+        if self._state == "tool":
+            yield from self._called(self._wrapper.tool_call_end, True)
+        elif "reasoning" in (state, self._state):
+            self._is_fresh, self._blank = True, ""
+
+    def _called(self, end: str, is_whole: bool) -> list[AnswerPart]:
+        written, self._call = self._call, ""
+        calls = self._parsed(written) if is_whole else None
+        if calls is None:
+            self._is_fresh, blank, self._blank = False, self._blank, ""
+            return [TextPart(f"{blank}{self._wrapper.tool_call_start}{written}{end}")]
+        self._is_fresh, self._blank = True, ""
+        return [*calls]
+
+    def _parsed(self, written: str) -> list[ToolCall] | None:
+        if not self._tools:
+            return None
+        try:
+            found = self._wrapper.tool_parser(written, self._tools)
+            return [_call(each) for each in (found if isinstance(found, list) else [found])] or None
+        except Exception:  # the parsers raise whatever their expressions run into
+            return None
+
+    def _trimmed(self, said: str) -> str:
+        """What is told now; white space behind it waits for what comes."""
+        text = self._blank + said
+        if self._is_fresh:
+            text = text.lstrip()
+        told = text.rstrip()
+        self._blank = text[len(told) :]
+        self._is_fresh = self._is_fresh and not told
+        return told
+
+
+def _call(found: dict[str, Any]) -> ToolCall:
+    """What a parser found. Raises ValueError, or whatever else it is not."""
+    arguments = found["arguments"] if found.keys() - {"id", "name", "type"} else {}
+    if isinstance(arguments, str):
+        arguments = json.loads(arguments)
+    if not isinstance(arguments, dict) or not isinstance(found["name"], str) or not found["name"]:
+        raise ValueError("That is no call.")
+    call = ToolCall(
+        id=str(found.get("id") or "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))),
+        name=found["name"],
+        arguments=json.dumps(arguments, ensure_ascii=False, allow_nan=False),
+    )
+    f"{call.id}{call.name}{call.arguments}".encode()  # half a character would go through no pipe
+    return call

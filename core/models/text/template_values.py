@@ -1,0 +1,47 @@
+"""What was said before, and the tools, as chat templates and parsers of tool calls know them: transformers' form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from core.answer_parts import Tool
+from core.requests import Message
+
+
+def spec_of(tool: Tool) -> dict[str, Any]:
+    """A tool."""
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return {"type": "function", "function": function}
+
+
+def said_before(messages: Sequence[Message], *, parsed: bool) -> list[dict[str, Any]]:
+    """A conversation; the arguments of calls as objects where they are to be `parsed`, else as text. A result has the
+    name of its tool, for some templates know it by that.
+    """
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    return [_turn(message, names, parsed) for message in messages]
+
+
+def _turn(message: Message, names: dict[str, str], parsed: bool) -> dict[str, Any]:
+    turn: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.reasoning:
+        turn |= {"reasoning_content": message.reasoning, "reasoning": message.reasoning}
+    if message.tool_calls:
+        turn["tool_calls"] = [
+            {
+                "id": call.id,
+                "type": "function",
+                "function": {
+                    "name": call.name,
+                    "arguments": json.loads(call.arguments) if parsed else call.arguments,
+                },
+            }
+            for call in message.tool_calls
+        ]
+    if message.tool_call_id:
+        turn["tool_call_id"] = message.tool_call_id
+        if name := names.get(message.tool_call_id):
+            turn["name"] = name
+    return turn

@@ -1,0 +1,97 @@
+"""What a model writes is told as what it means, whatever the borders of its tokens, and nothing of it is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
+from core.models.text.tokenizer import Tokens
+from core.requests import Message
+from tests.support.scripted import make_scripted
+
+TOOL = Tool(name="look_up", description="A word.", parameters={"type": "object"})
+CALL = '<tool_call>{"name": "look_up", "arguments": {"word": "höp"}}</tool_call>'
+ASKED = [Message(role="user", content="hello")]
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
+    return Tokens.load(make_scripted(tmp_path_factory.mktemp("scripted")))
+
+
+def told(
+    tokens: Tokens, text: str, *, size: int, tools: tuple[Tool, ...] = (TOOL,), begin: str = "", is_whole: bool = True
+) -> list[AnswerPart]:
+    """The parts of `text`, which comes in pieces of `size` characters; what follows what of one kind is one."""
+    reader = tokens.reader(tokens.encode([Message(role="user", content=begin)], raw=True), tools)
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    parts = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)
+    whole: list[AnswerPart] = []
+    for part in parts:
+        last = whole[-1] if whole else None
+        if isinstance(part, TextPart) and isinstance(last, TextPart):
+            whole[-1] = TextPart(last.text + part.text)
+        elif isinstance(part, ReasoningPart) and isinstance(last, ReasoningPart):
+            whole[-1] = ReasoningPart(last.text + part.text)
+        else:
+            whole.append(part)
+    return whole
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+def test_reasoning_words_and_several_calls_come_apart(tokens: Tokens, size: int) -> None:
+    text = f"<think>\nHm, a\nhop. \n</think>\n\nLet me\nsee.\n{CALL}\n{CALL}\n"
+    thought, words, *calls = told(tokens, text, size=size)
+    assert (thought, words) == (ReasoningPart("Hm, a\nhop."), TextPart("Let me\nsee."))
+    assert all(isinstance(call, ToolCall) for call in calls)
+    assert [(call.name, call.arguments) for call in calls if isinstance(call, ToolCall)] == [
+        ("look_up", '{"word": "höp"}')
+    ] * 2
+    assert len({call.id for call in calls if isinstance(call, ToolCall)}) == 2
+
+
+def test_a_prompt_that_ends_in_reasoning_is_answered_with_it(tokens: Tokens) -> None:
+    text = "\nhm</think>so"
+    assert told(tokens, text, size=2, begin="<|turn|>assistant\n<think>\n") == [ReasoningPart("hm"), TextPart("so")]
+    assert told(tokens, text, size=2, begin="what does <think> mean?") == [TextPart(text)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'See: <tool_call>{"name": "look_up", "argum</tool_call> \n and more',
+        '<tool_call>["look_up"]</tool_call>',
+        '<tool_call>{"name": "look_up", "arguments": 3}</tool_call>',
+        '<tool_call>{"name": "look_up", "parameters": {"word": "hop"}}</tool_call>',
+        '<tool_call>{"name": "", "arguments": {}}</tool_call>',
+        '<tool_call>{"name": "look_up", "arguments": {"word": NaN}}</tool_call>',
+        '<tool_call>{"name": "look_up", "arguments": {"word": "\\ud800"}}</tool_call>',
+        "<tool_call>" + "[" * 100_000 + "</tool_call>",
+        "\n\nsome <tool_cal",
+        " both ends \n",
+    ],
+    ids=range(10),
+)
+def test_what_does_not_parse_is_given_back_as_it_was_written(tokens: Tokens, text: str) -> None:
+    assert told(tokens, text, size=7) == [TextPart(text)]
+
+
+def test_without_tools_and_where_the_answer_is_cut_off_there_are_no_calls(tokens: Tokens) -> None:
+    assert told(tokens, CALL, size=5, tools=()) == [TextPart(CALL)]
+    cut = CALL.removesuffix("</tool_call>")
+    assert told(tokens, cut, size=5, is_whole=False) == [TextPart(cut)]
+    (call,) = told(tokens, cut, size=5)
+    assert isinstance(call, ToolCall), "the model ended its answer behind the call, without the mark"
+
+
+def test_a_history_with_reasoning_calls_and_results_goes_through_the_template(tokens: Tokens) -> None:
+    call = ToolCall(id="a1", name="look_up", arguments='{"word":"höp"}')
+    said = [
+        *ASKED,
+        Message(role="assistant", content="Well.", reasoning="hm", tool_calls=(call,)),
+        Message(role="tool", content="a step", tool_call_id="a1"),
+    ]
+    prompt = tokens._wrapper.decode(tokens.encode(said, False, [TOOL]))
+    assert '"function": {"name": "look_up", "description": "A word.", "parameters": {"type": "object"}}' in prompt
+    assert f"assistant\n<think>hm</think>Well.{CALL}<|end|>" in prompt
+    assert prompt.endswith("<|turn|>tool\na step<|end|>\n<|turn|>assistant\n<|script:result|>")
