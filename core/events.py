@@ -404,6 +404,16 @@ class BatchLane(Value, frozen=True, kw_only=True):
     in_flight: bool = False
 
 
+class ApiServed(Event, frozen=True, kw_only=True):
+    """Other programs are served at `url`; where that is over TLS, `fingerprint` is the SHA-256 of the certificate, hex.
+    `warning`: what the person should keep in mind meanwhile.
+    """
+
+    url: str
+    fingerprint: str = ""
+    warning: str = ""
+
+
 class Batch(Event, frozen=True, kw_only=True):
     """What the head works on: `rows` that run, then those that wait, in the order of the queue; `lanes`, by number; and
     so many `chunks` of prompts that are on the ring. Told twice a second while there is anything to tell.
@@ -455,6 +465,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     recovery: Recovery | None = None
     transfers: tuple[Transfer, ...] = ()
     advice: str = ""
+    api: ApiServed | None = None
 
 
 AnyEvent = (
@@ -481,6 +492,7 @@ AnyEvent = (
     | LogLine
     | Counters
     | Batch
+    | ApiServed
 )
 
 LOG_LINES_KEPT = 200
@@ -556,6 +568,8 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, transfers=others if event.is_over else (*others, event))
         case Batch():
             return change(now, batch=event)
+        case ApiServed():
+            return change(now, api=event)
         case _:
             return now
 

@@ -13,6 +13,7 @@ import msgspec
 VERSION: Final = "0.1.0"
 CONTROL_PORT: Final = 4717
 API_PORT: Final = 4720
+API_QUEUE: Final = 100
 LOOPBACK_HOST: Final = "127.0.0.1"
 GB: Final = 1_000_000_000
 MIB: Final = 1 << 20
@@ -92,6 +93,11 @@ class Home(msgspec.Struct, frozen=True):
     def api_keys(self) -> Path:
         """Hashes of the keys of the API."""
         return self.root / "api-keys.json"
+
+    @property
+    def api_certificate(self) -> Path:
+        """Folder of what the API shows at other addresses than this Mac's own, and its key."""
+        return self.root / "api-certificate"
 
     @property
     def seen(self) -> Path:

@@ -11,14 +11,19 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
-from core.errors import MaclusterError
+import msgspec
+
+from core.errors import MaclusterError, UsageError
+from core.events import ApiServed
 from core.mac.descriptors import raise_descriptor_limit
 from core.mac.memory import default_budget, physical_bytes
 from core.node.base.home_lock import home_lock
 from core.node.options import add_options
 from core.node.parts import NodeConfig
+from core.node.public_api.api_options import ApiOptions
 from core.node.service import Node
 from core.settings import GB, Home, default_home, hub_cache
 from core.text import clean_name
@@ -41,8 +46,33 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         multicast=not args.no_multicast,
         has_spare=not args.no_spare_worker,
         peers=tuple(args.peer),
-        api_port=args.api_port if args.serve else None,
+        api=_api_from(args) if args.serve else None,
     )
+
+
+def _api_from(args: argparse.Namespace) -> ApiOptions:
+    options = ApiOptions(
+        host=args.api_host,
+        port=args.api_port,
+        queue=args.queue,
+        origins=frozenset(args.allow_origin),
+        plain_http=args.plain_http,
+        no_key=args.no_key,
+        port_option="--port" if args.tell else "--api-port",
+    )
+    options.check()
+    return options
+
+
+def _print_served(served: ApiServed, form: str | None) -> None:
+    """One line where `macluster serve` was asked for one."""
+    if form == "json":
+        print(msgspec.json.encode(msgspec.structs.asdict(served)).decode(), flush=True)
+    elif form == "text":
+        sealed = f", certificate SHA-256 {served.fingerprint}" if served.fingerprint else ""
+        print(f"Other programs are served at {served.url}{sealed}", flush=True)
+        if served.warning:
+            print(f"Warning: {served.warning}", flush=True)
 
 
 @contextlib.contextmanager
@@ -56,10 +86,11 @@ def _discarded(folder: Path) -> Iterator[None]:
             folder.parent.rmdir()
 
 
-async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
+async def _serve(config: NodeConfig, *, until_eof: bool, tell: str | None) -> None:
     """Run a node, and in its place another one when this Mac has changed its key."""
     loop = asyncio.get_running_loop()
-    node, stopped = Node(config), False
+    on_served = partial(_print_served, form=tell)
+    node, stopped = Node(config, on_served), False
 
     def stop() -> None:
         nonlocal stopped
@@ -73,7 +104,7 @@ async def _serve(config: NodeConfig, *, until_eof: bool) -> None:
         threading.Thread(target=_stop_at_eof, args=(loop, stop), daemon=True).start()
     try:
         while (again := await node.run()) and not stopped:
-            node = Node(again)
+            node = Node(again, on_served)
     finally:
         loop.call_later(STOP_S, os._exit, 1)  # a thread of the executor may hang, which asyncio waits for
 
@@ -93,13 +124,14 @@ def main() -> None:
     add_options(parser)
     args = parser.parse_args()
     raise_descriptor_limit()
-    config, status = config_from(args), 0
+    status = 0
     try:
+        config = config_from(args)
         with home_lock(config.home), _discarded(config.home.root) if args.discard else contextlib.nullcontext():
-            asyncio.run(_serve(config, until_eof=args.until_eof))
+            asyncio.run(_serve(config, until_eof=args.until_eof, tell=args.tell))
     except MaclusterError as error:
         print(f"macluster: {error}", file=sys.stderr, flush=True)
-        status = 1
+        status = 2 if isinstance(error, UsageError) else 1
     sys.stdout.flush()
     os._exit(status)  # a thread of the executor may hang, which the interpreter would wait for
 

@@ -8,7 +8,6 @@ one value. GET reads, PUT keeps, DELETE deletes; `POST .../stop` ends what is un
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import socket
 from collections.abc import AsyncIterator, Callable
@@ -28,6 +27,7 @@ from core.field_errors import plain
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
+from core.node.base.defects import defects_logger
 from core.node.base.local_clients import Handler, LocalClients
 from core.node.base.tasks import Tasks
 from core.node.disks.conversations import Conversations
@@ -98,8 +98,7 @@ class LocalApi:
         app = web.Application(client_max_size=MAX_REQUEST, middlewares=[_problems, clients.admit])
         app.on_response_prepare.append(self._add_headers)
         app.add_routes(self._routes())
-        logger = logging.Logger("local_api")
-        logger.addHandler(_Defects(self._tasks))
+        logger = defects_logger("local_api", "A command", self._tasks)
         self._runner = web.AppRunner(app, access_log=None, logger=logger, shutdown_timeout=1.0)
         await self._runner.setup()
         server = self._runner.server
@@ -196,18 +195,6 @@ class LocalApi:
         reply.headers["X-Macluster-Trust"] = f"{trust.level}; weakest={quote(trust.weakest)}"
         reply.headers["Connection"] = "close"  # so who waits here is one who has asked nothing yet
         reply.force_close()
-
-
-class _Defects(logging.Handler):
-    """Takes what aiohttp says of a command that failed unexpectedly, which it answers with status 500."""
-
-    def __init__(self, tasks: Tasks) -> None:
-        super().__init__()
-        self._tasks = tasks
-
-    def emit(self, record: logging.LogRecord) -> None:
-        if record.exc_info and record.exc_info[1]:
-            self._tasks.log_defect("A command", record.exc_info[1])
 
 
 def _listener(path: Path) -> socket.socket:

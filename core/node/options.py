@@ -8,7 +8,7 @@ from pathlib import Path
 from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
 from core.mac.chip import computer_name
-from core.settings import API_PORT, CONTROL_PORT
+from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, LOOPBACK_HOST
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -38,12 +38,34 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-spare-worker", action="store_true", help="keep no second worker ready (takes about 50 MB)"
     )
-    parser.add_argument("--serve", action="store_true", help="serve other programs of this Mac too")
-    port = "where on this Mac they are served (default %(default)s)"
-    parser.add_argument("--api-port", type=int, default=API_PORT, metavar="PORT", help=port)
+    parser.add_argument("--serve", action="store_true", help="serve other programs too")
+    add_api_options(parser, "--api-host", "--api-port")
+    parser.add_argument("--tell", choices=("text", "json"), help=argparse.SUPPRESS)  # by `macluster serve`
     parser.add_argument("--no-multicast", action="store_true", help="do not use Bonjour")
     parser.add_argument("--discard", action="store_true", help="remove the state folder when the node ends")
     parser.add_argument("--until-eof", action="store_true", help="end when standard input ends")
+
+
+def add_api_options(parser: argparse.ArgumentParser, host: str, port: str) -> None:
+    """How other programs are served: `host` and `port` are names of options."""
+    where = "at which address of this Mac other programs are served (default %(default)s)"
+    parser.add_argument(host, dest="api_host", default=LOOPBACK_HOST, metavar="HOST", help=where)
+    at = "at which port (default %(default)s)"
+    parser.add_argument(port, dest="api_port", type=int, default=API_PORT, metavar="PORT", help=at)
+    many = "so many of their requests may wait (default %(default)s)"
+    parser.add_argument("--queue", type=int, default=API_QUEUE, metavar="N", help=many)
+    pages = "pages of this site may ask, too, such as http://localhost:3000; can be repeated"
+    parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN", help=pages)
+    parser.add_argument("--no-key", action="store_true", help="programs of this Mac need no key")
+    clear = "no TLS at other addresses than this Mac's own: words and keys travel in clear"
+    parser.add_argument("--plain-http", action="store_true", help=clear)
+
+
+def api_arguments(args: argparse.Namespace) -> list[str]:
+    """The same, as a node takes them."""
+    given = ["--api-host", args.api_host, "--api-port", str(args.api_port), "--queue", str(args.queue)]
+    given += [part for origin in args.allow_origin for part in ("--allow-origin", origin)]
+    return given + [f"--{name.replace('_', '-')}" for name in ("no_key", "plain_http") if getattr(args, name)]
 
 
 def _place(text: str) -> Place:

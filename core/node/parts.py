@@ -41,6 +41,7 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
+from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.public_api import PublicApi
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_advisor import PlanAdvisor
@@ -67,8 +68,7 @@ from core.trust.trust_assessment import TrustAssessment
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
     places of other Macs, whichever they are; `key_limits` is what a key of a link may carry. Where
-    `has_spare`, a second worker stands ready while a model is loaded. `api_port`: where on this Mac other programs are
-    served, None for nowhere.
+    `has_spare`, a second worker stands ready while a model is loaded. `api`: how other programs are served, None: not.
     """
 
     home: Home
@@ -83,7 +83,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[Place, ...] = ()
     key_limits: KeyUse = KEY_LIMITS
     has_spare: bool = True
-    api_port: int | None = None
+    api: ApiOptions | None = None
 
 
 class Parts:
@@ -203,7 +203,15 @@ class Parts:
             bus=bus,
             tasks=tasks,
         )
-        self.public_api = PublicApi(answers, ApiKeys(home.api_keys), lambda: bus.now, tasks)
+        self.public_api = config.api and PublicApi(
+            config.api,
+            answers,
+            ApiKeys(home.api_keys),
+            lambda: bus.now,
+            tasks,
+            home.api_certificate,
+            identity.secret("api certificate"),
+        )
         MessageRouter(
             signals,
             store=store,

@@ -4,28 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
 import msgspec
 
 from core.errors import NodeError, Problem, TrustError
-from core.events import Counters
+from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.node.disks.leftovers import sweep
 from core.node.parts import NodeConfig, Parts
 from core.node.trust.roster_enforcement import KeyReplaced
-from core.settings import LOOPBACK_HOST
 
 TAKE_DOWN_S = 10.0
 SAVE_EVERY = 60  # rounds of `_watch`
 
 
 class Node:
-    """One Mac's node. `run` returns when `stop` is called, or when this Mac has changed its key."""
+    """One Mac's node. `run` returns when `stop` is called, or when this Mac has changed its key. `on_served` hears
+    where other programs are served, once they are.
+    """
 
-    def __init__(self, config: NodeConfig) -> None:
-        self._config = config
+    def __init__(self, config: NodeConfig, on_served: Callable[[ApiServed], None] = lambda _: None) -> None:
+        self._config, self._on_served = config, on_served
         self._stopping = asyncio.Event()
         self._again: NodeConfig | None = None
         self.parts = Parts(config, self._stopping)
@@ -41,9 +43,8 @@ class Node:
         parts.peers.refresh_own()
         parts.supervisor.start()
         await parts.local_api.start(self._config.home.socket)
-        if self._config.api_port is not None:
-            await parts.public_api.start(LOOPBACK_HOST, self._config.api_port)
-            parts.journal.info(f"Other programs of this Mac are served at {parts.public_api.url}.")
+        if parts.public_api:
+            self._tell_served(await parts.public_api.start())
         parts.tasks.spawn("Advertising this Mac", parts.search.advertise())
         parts.tasks.essential("The watch over trust", self._watch)
         parts.tasks.essential("The watch over answers", parts.recovery.watch)
@@ -72,10 +73,19 @@ class Node:
         self._again = msgspec.structs.replace(self._config, port=self.parts.mesh.port)
         self._stopping.set()
 
+    def _tell_served(self, served: ApiServed) -> None:
+        self.parts.journal.info(f"Other programs are served at {served.url}.")
+        if served.warning:
+            self.parts.journal.warn(served.warning)
+        self.parts.bus.publish(served)
+        self._on_served(served)
+
     async def _take_down(self) -> None:
         parts = self.parts
         problem = Problem(kind="NodeError", what="The node of this Mac was ended.")
         parts.answers.stop_all(problem)
+        if parts.public_api:
+            await parts.public_api.stop()
         parts.sessions.stop(problem)
         parts.speed.close()
         await parts.transfers.close()
@@ -84,7 +94,6 @@ class Node:
         await parts.mesh.stop("Its node was ended.")
         await parts.supervisor.stop()
         await parts.answers.close()
-        await parts.public_api.stop()
         await parts.local_api.stop()
         self._config.home.socket.unlink(missing_ok=True)
         await parts.tasks.stop()

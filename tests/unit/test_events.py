@@ -7,6 +7,7 @@ from core.errors import LinkLost
 from core.events import (
     LOG_LINES_KEPT,
     AnyEvent,
+    ApiServed,
     Batch,
     BatchLane,
     BatchRow,
@@ -82,6 +83,7 @@ events: st.SearchStrategy[AnyEvent] = st.one_of(
     st.builds(lambda r: TokenEvent(request_id=r, index=0, token=1, text="x"), ids),
     st.builds(lambda r: Progress(task="prefill", request_id=r), ids),
     st.builds(lambda r: Recovery(state="rebuild", text=".", requests=(r,)), ids),
+    st.builds(lambda n: ApiServed(url=f"http://127.0.0.1:{n}/v1"), numbers),
     st.just(PairingChanged(state="failed", problem=PROBLEM)),
     st.builds(lambda r: Batch(rows=(BatchRow(request_id=r, state="writing", lane=1),)), ids),
 )

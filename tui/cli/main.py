@@ -19,6 +19,7 @@ def main() -> None:
     # the screen should be there soon, and to know all other commands takes a while
     args, others = launch.parser().parse_known_args()
     if others:
+        from core.node.options import api_arguments
         from tui.cli.parser import parser
         from tui.cli.serve import is_about_keys
 
@@ -26,7 +27,7 @@ def main() -> None:
         if args.command == "node":
             _become_node(args, *sys.argv[sys.argv.index("node") + 1 :])
         if args.command == "serve" and not is_about_keys(args):
-            _become_node(args, "--serve", "--api-port", str(args.port))
+            _become_node(args, "--serve", "--tell", "json" if args.json else "text", *api_arguments(args))
     try:
         status = asyncio.run(_run(args))
     except MaclusterError as error:

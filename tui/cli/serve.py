@@ -7,7 +7,7 @@ import time
 
 import msgspec
 
-from core.settings import API_PORT
+from core.node.options import add_api_options
 from core.trust.api_keys import ApiKeys
 from core.trust.files import private_folder
 from tui.cli.launch import home_of
@@ -15,7 +15,7 @@ from tui.cli.launch import home_of
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """The options of `macluster serve`."""
-    command.add_argument("--port", type=int, default=API_PORT, help="where on this Mac (default %(default)s)")
+    add_api_options(command, "--host", "--port")
     keys = command.add_mutually_exclusive_group()
     keys.add_argument("--new-key", metavar="NAME", help="make a key, and show it once")
     keys.add_argument("--revoke-key", metavar="NAME", help="whoever has that key is refused from now on")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from typing import Final
 
 from core.errors import MaclusterError, NodeError, NotLoaded, error_from
@@ -11,7 +11,7 @@ from core.events import Plan, RequestDone, Snapshot
 from core.node.answers.answers import Answers
 from core.node.answers.told import Said
 from core.node.base.stopwatch import Stopwatch
-from core.node.base.tasks import Tasks
+from core.node.base.tasks import Tasks, Work
 from core.node.public_api.waiting_line import WaitingLine
 from core.requests import ChatRequest
 
@@ -58,12 +58,11 @@ class Answering:
         async def run() -> None:
             nonlocal heard
             try:
-                async with self.line.turn(choices), asyncio.TaskGroup() as rows:
+                async with self.line.turn(choices):
                     heard = clock()
                     if watch:
                         watch.lap("queue")
-                    for index in range(choices):
-                        rows.create_task(follow(index, watch if index == 0 else None))
+                    await self._all(follow(index, None if index else watch) for index in range(choices))
             except MaclusterError as error:
                 arrived.put_nowait(error)
 
@@ -88,6 +87,14 @@ class Answering:
                 yield came
         finally:
             running.cancel()
+
+    async def _all(self, works: Iterable[Work]) -> None:
+        rows = [self._tasks.spawn("A row for the API", work) for work in works]
+        try:
+            await asyncio.wait(rows)
+        finally:
+            for row in rows:
+                row.cancel()
 
     def _rows(self) -> int:
         plan = self._now().plan

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from time import monotonic
 from types import TracebackType
 from typing import Final, TypeVar
@@ -17,6 +18,8 @@ from core.node.base.stopwatch import Stopwatch
 BODY_S: Final = 60.0
 QUIET_S: Final = 5.0
 SLOW_S: Final = 60.0  # so long may a client read nothing
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 

@@ -11,11 +11,13 @@ from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import (
     Busy,
     ContextExceeded,
+    LinkError,
     MaclusterError,
     NodeError,
     NotPaired,
     Problem,
     UsageError,
+    WorkerError,
     error_from,
 )
 from core.events import RequestDone, TokenEvent
@@ -167,7 +169,7 @@ def status(error: MaclusterError) -> int:
             return 400
         case Busy():
             return 429
-        case NodeError() | NotPaired():
+        case NodeError() | NotPaired() | LinkError() | WorkerError():
             return 503
         case _:
             return 500

@@ -2,79 +2,86 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
-from core.errors import Busy, MaclusterError, NodeError
-from core.events import Snapshot
+from core.errors import Busy, MaclusterError
+from core.events import ApiServed, Snapshot
 from core.node.answers.answers import Answers
+from core.node.base.defects import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
+from core.node.public_api.admission import Admission
 from core.node.public_api.answering import Answering
-from core.node.public_api.bodies import WATCH, json_reply, refused
+from core.node.public_api.api_options import ApiOptions
+from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused
+from core.node.public_api.listener import Listener
 from core.node.public_api.models import Models
 from core.node.public_api.openai_handlers import OpenAiHandlers
 from core.node.public_api.openai_replies import RETRY_S, error_body, status
-from core.node.public_api.waiting_line import DEFAULT_QUEUE
+from core.trust.api_certificate import own_names, server_context
 from core.trust.api_keys import ApiKeys
 
 MAX_BODY: Final = 32 << 20
-LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "[::1]"})
-OPEN: Final = frozenset({"/", "/health"})
-
-_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class PublicApi:
-    """Serves one node's answers. `now` tells which model is loaded."""
+    """Serves one node's answers. `now` tells which model is loaded; `secret` opens what lies in `folder`."""
 
-    def __init__(self, answers: Answers, keys: ApiKeys, now: Callable[[], Snapshot], tasks: Tasks) -> None:
-        self._keys = keys
-        self._answering = Answering(answers, now, tasks, DEFAULT_QUEUE)
+    def __init__(
+        self,
+        options: ApiOptions,
+        answers: Answers,
+        keys: ApiKeys,
+        now: Callable[[], Snapshot],
+        tasks: Tasks,
+        folder: Path,
+        secret: bytes,
+    ) -> None:
+        self._options, self._folder, self._secret, self._tasks = options, folder, secret, tasks
+        self._answering = Answering(answers, now, tasks, options.queue)
+        self._admission = Admission(keys, options, own_names())
+        self._listener = Listener(tasks)
         self._runner: web.AppRunner | None = None
-        self.url = ""
 
-    async def start(self, host: str, port: int) -> None:
-        """Listen there. Raises NodeError where that is not possible, and where strangers could reach it."""
-        if host not in ("127.0.0.1", "::1", "localhost"):
-            what = f"The API is not served at {host}: words would travel there in clear."
-            raise NodeError(what, "Serve it at 127.0.0.1, and lead it on through a tunnel of your own.")
-        app = web.Application(client_max_size=MAX_BODY, middlewares=[_problems, self._admit])
+    async def start(self) -> ApiServed:
+        """Listen. Raises NodeError where that is not possible, TrustError where the certificate cannot be used."""
+        context, fingerprint = None, ""
+        if self._options.has_tls:
+            context, fingerprint = server_context(self._folder, self._secret, self._options.host)
+        app = web.Application(
+            client_max_size=MAX_BODY, middlewares=[_timed, _problems, self._listener.note, self._admission.admit]
+        )
         app.on_response_prepare.append(_add_timing)
-        models = Models(self._answering)
-        app.add_routes([web.get("/", _alive), web.get("/health", _alive), *models.routes()])
-        app.add_routes(OpenAiHandlers(self._answering, models).routes())
-        self._runner = web.AppRunner(app, access_log=None, shutdown_timeout=1.0, handler_cancellation=True)
+        app.on_response_prepare.append(self._admission.add_headers)
+        app.add_routes(self._routes())
+        logger = defects_logger("public_api", "A request to the API", self._tasks)
+        self._runner = web.AppRunner(
+            app, access_log=None, logger=logger, shutdown_timeout=1.0, handler_cancellation=True
+        )
         await self._runner.setup()
-        site = web.TCPSite(self._runner, host, port)
+        assert self._runner.server
         try:
-            await site.start()
-        except OSError as error:
+            port = self._listener.start(self._options, self._runner.server, context)
+        except MaclusterError:
             await self._runner.cleanup()
-            what = f"The API cannot be served at {host}:{port}: {error.strerror}."
-            raise NodeError(what, "Take another one: --api-port.") from error
-        address = self._runner.addresses[0]
-        self.url = f"http://{host}:{address[1]}"
+            raise
+        return self._options.served_at(port, fingerprint)
 
     async def stop(self) -> None:
-        """End every stream, and listen no more."""
+        """Let nobody in, and end every stream."""
+        self._listener.stop()
         if self._runner:
             await self._runner.cleanup()
 
-    @web.middleware
-    async def _admit(self, request: web.Request, handler: _Handler) -> web.StreamResponse:
-        """Only who names this Mac, which a page of another site cannot, and has a key."""
-        request[WATCH] = Stopwatch()
-        host = request.headers.get("Host", "").rpartition(":")[0] or request.headers.get("Host", "")
-        if host not in LOOPBACK:
-            return refused(403, f"This API is not at {host!r}.")
-        if request.path not in OPEN:
-            given = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key")
-            if not given or self._keys.owner(given) is None:
-                return refused(401, "There is no such key. `macluster serve --new-key NAME` makes one.")
-        return await handler(request)
+    def _routes(self) -> list[web.RouteDef]:
+        models = Models(self._answering)
+        openai = OpenAiHandlers(self._answering, models)
+        return [web.get("/", _alive), web.get("/health", _alive), *models.routes(), *openai.routes()]
 
 
 async def _alive(request: web.Request) -> web.Response:
@@ -83,13 +90,28 @@ async def _alive(request: web.Request) -> web.Response:
 
 async def _add_timing(request: web.Request, reply: web.StreamResponse) -> None:
     """The node's own time, in the header that browsers and clients know; in milliseconds."""
-    if WATCH in request and (laps := request[WATCH].laps):
+    if laps := request[WATCH].laps:
         told = (f"{name};dur={1000 * seconds:.3f}" for name, seconds in laps.items())
         reply.headers["Server-Timing"] = ", ".join(told)
 
 
 @web.middleware
-async def _problems(request: web.Request, handler: _Handler) -> web.StreamResponse:
+async def _timed(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """Nobody has to take his reply, but he is not waited for."""
+    request[WATCH] = Stopwatch()
+    reply = await handler(request)
+    try:
+        async with asyncio.timeout(SLOW_S):
+            await reply.prepare(request)
+            await reply.write_eof()
+    except TimeoutError:
+        if request.transport:
+            request.transport.abort()
+    return reply
+
+
+@web.middleware
+async def _problems(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except MaclusterError as error:
@@ -97,3 +119,5 @@ async def _problems(request: web.Request, handler: _Handler) -> web.StreamRespon
         if isinstance(error, Busy):
             reply.headers["Retry-After"] = str(RETRY_S)
         return reply
+    except web.HTTPException as error:
+        return refused(error.status, f"{request.method} {request.path}: {error.reason}.")

@@ -6,11 +6,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from core.errors import Busy
-
-DEFAULT_QUEUE: Final = 100
 
 
 class _Waiting(NamedTuple):

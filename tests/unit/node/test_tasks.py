@@ -35,6 +35,8 @@ from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh, PeerMessage
+from core.node.public_api.api_options import ApiOptions
+from core.node.public_api.listener import Listener
 from core.node.recovery.recovery_actions import Rebuild, Relink
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.recovery_states import RecoveryStates
@@ -107,6 +109,7 @@ async def load_again(parts: Parts) -> None:
 
 ESSENTIAL = {
     "The local API": (LocalClients, "serve"),
+    "The API": (Listener, "_serve"),
     "The watch over trust": (Node, "_watch"),
     "The watch over answers": (RecoveryDriver, "watch"),
     "The watch over links": (Mesh, "_beat"),
@@ -152,7 +155,16 @@ def node_in(folder: Path, *, multicast: bool = False) -> Node:
     """A real node without a worker, which looks for another Mac where none is."""
     home, somewhere = paired_home(folder, 0), Place(HOST, 1)
     return Node(
-        NodeConfig(home=home, name="mac", host=HOST, port=0, budget_bytes=GB, multicast=multicast, peers=(somewhere,))
+        NodeConfig(
+            home=home,
+            name="mac",
+            host=HOST,
+            port=0,
+            budget_bytes=GB,
+            multicast=multicast,
+            peers=(somewhere,),
+            api=ApiOptions(port=0),
+        )
     )
 
 

@@ -1,0 +1,90 @@
+"""Who may ask: only who names this Mac, comes from no foreign page, has a key, and does not ask too often at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from ipaddress import ip_address
+from typing import Final
+
+from aiohttp import web
+
+from core.errors import Busy
+from core.node.public_api.api_options import ApiOptions
+from core.node.public_api.bodies import Handler, refused
+from core.trust.api_keys import ApiKeys
+
+LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
+OPEN: Final = frozenset({"/", "/health"})
+MOST_OF_A_KEY: Final = 64
+
+
+class Admission:
+    """`names`: those of this Mac that count where other machines may ask."""
+
+    def __init__(self, keys: ApiKeys, options: ApiOptions, names: frozenset[str]) -> None:
+        self._keys, self._options = keys, options
+        self._names = LOOPBACK if options.is_loopback else LOOPBACK | names | {options.host}
+        self._asking: Counter[str] = Counter()
+
+    @web.middleware
+    async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Raises Busy where one key asks too often at a time."""
+        if not self._is_ours(host := _name_in(request.headers.get("Host", ""))):
+            return refused(403, f"This API is not at {host!r}.")
+        if not self._may_read(request):
+            what = f"Pages of {request.headers['Origin']!r} may not ask here: `--allow-origin` lets them."
+            return refused(403, what)
+        if request.method == "OPTIONS" and "Origin" in request.headers:
+            return web.Response(status=204)
+        if request.path in OPEN:
+            return await handler(request)
+        given = request.headers.get("Authorization", "").removeprefix("Bearer ") or request.headers.get("x-api-key", "")
+        owner = self._keys.owner(given) if given else None
+        if owner is None and not self._options.no_key:
+            return refused(401, "There is no such key. `macluster serve --new-key NAME` makes one.")
+        return await self._counted(owner or "", request, handler)
+
+    async def add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
+        """What a browser wants to hear before it gives a page what was answered."""
+        if request.headers.get("Origin") in self._options.origins:
+            reply.headers["Access-Control-Allow-Origin"] = request.headers["Origin"]
+            reply.headers["Vary"] = "Origin"
+            reply.headers["Access-Control-Expose-Headers"] = "Retry-After, Server-Timing"
+            if request.method == "OPTIONS":
+                reply.headers["Access-Control-Allow-Methods"] = "GET, POST, DELETE"
+                wanted = request.headers.get("Access-Control-Request-Headers", "Authorization, Content-Type, X-Api-Key")
+                reply.headers["Access-Control-Allow-Headers"] = wanted
+
+    async def _counted(self, owner: str, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._asking[owner] >= MOST_OF_A_KEY:
+            what = f"{MOST_OF_A_KEY} requests with this key are under way, which is as many as may."
+            raise Busy(what, "Ask again when one of them is done.")
+        self._asking[owner] += 1
+        try:
+            return await handler(request)
+        finally:
+            self._asking[owner] -= 1
+
+    def _is_ours(self, host: str) -> bool:
+        """A page that has its own name point to this Mac (DNS rebinding) says that name; it cannot say an address."""
+        return host in self._names or (not self._options.is_loopback and _is_address(host))
+
+    def _may_read(self, request: web.Request) -> bool:
+        origin = request.headers.get("Origin")
+        own = f"{request.scheme}://{request.headers.get('Host', '')}"
+        return origin is None or origin == own or origin in self._options.origins
+
+
+def _name_in(host: str) -> str:
+    """Of "name", "name:port", "[address]" and "[address]:port"."""
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0].lower()
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,58 @@
+"""How other programs are served, and how whoever started it is told."""
+
+from __future__ import annotations
+
+from ipaddress import ip_address
+
+import msgspec
+
+from core.errors import UsageError
+from core.events import ApiServed
+from core.settings import API_PORT, API_QUEUE, LOOPBACK_HOST
+
+
+class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """Where it listens; how many requests may wait; pages of which sites may ask; whether words travel in clear to
+    other addresses than this Mac's own, and whether programs of this Mac need no key. `port_option`: by which option
+    the port was said.
+    """
+
+    host: str = LOOPBACK_HOST
+    port: int = API_PORT
+    queue: int = API_QUEUE
+    origins: frozenset[str] = frozenset()
+    plain_http: bool = False
+    no_key: bool = False
+    port_option: str = "--api-port"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody but programs of this Mac can reach it."""
+        try:
+            return self.host == "localhost" or ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @property
+    def has_tls(self) -> bool:
+        """Whether it is sealed on the way."""
+        return not (self.is_loopback or self.plain_http)
+
+    def check(self) -> None:
+        """Raises UsageError where strangers could ask without a key."""
+        if self.no_key and not self.is_loopback:
+            what = f"At {self.host} anybody in the network could ask: without a key only programs of this Mac may."
+            raise UsageError(what, "Leave --no-key out, or serve at 127.0.0.1.")
+        if self.queue < 0:
+            raise UsageError("--queue: not fewer than none can wait.")
+
+    def served_at(self, port: int, fingerprint: str) -> ApiServed:
+        """What people are told."""
+        scheme = "https" if self.has_tls else "http"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        warning = ""
+        if not (self.is_loopback or self.has_tls):
+            warning = "Words and keys travel in clear to whoever asks from another machine (--plain-http)."
+        elif self.no_key:
+            warning = "Every program of this Mac may ask, without a key (--no-key)."
+        return ApiServed(url=f"{scheme}://{host}:{port}/v1", fingerprint=fingerprint, warning=warning)

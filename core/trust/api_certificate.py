@@ -1,0 +1,104 @@
+"""What the API shows at other addresses than this Mac's own: a certificate that nobody signed but its own key. Whoever
+asks compares its fingerprint, or trusts its file.
+
+Its key is of P-256 and not this Mac's own: clients in wide use take no Ed25519, and what strangers talk to is not what
+the roster lists.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import socket
+import ssl
+from datetime import UTC, datetime
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Final
+
+import psutil
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from core.errors import TrustError
+from core.trust.files import private_folder, read_private, write_private
+
+_VALID_FROM: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_VALID_TO: Final = datetime(2099, 12, 31, 23, 59, 59, tzinfo=UTC)
+_ADDRESSES: Final = (socket.AF_INET, socket.AF_INET6)
+
+
+def own_names() -> frozenset[str]:
+    """The names by which this Mac is asked for."""
+    name = socket.gethostname().lower().removesuffix(".local")
+    return frozenset({"localhost", name, f"{name}.local"})
+
+
+def server_context(folder: Path, secret: bytes, host: str) -> tuple[ssl.SSLContext, str]:
+    """For the side that listens at `host`, and the SHA-256 of its certificate, hex. Both are made where they are not
+    there, or where the certificate does not name `host`; `secret` opens the key. Raises TrustError.
+    """
+    private_folder(folder, TrustError)
+    key_path, certificate_path = folder / "api.pem", folder / "api.crt"
+    if not os.path.lexists(key_path) or not _names(certificate_path, host):
+        _make(key_path, certificate_path, secret, host)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_cert_chain(certificate_path, key_path, secret.hex())
+    except (ssl.SSLError, OSError) as error:
+        what = f"The certificate of the API in {folder} cannot be used: {error}."
+        raise TrustError(what, "Remove that folder: another one is made.") from error
+    der = ssl.PEM_cert_to_DER_cert(read_private(certificate_path, TrustError).decode("ascii"))
+    return context, hashlib.sha256(der).hexdigest()
+
+
+def _names(path: Path, host: str) -> bool:
+    if not os.path.lexists(path):
+        return False
+    try:
+        certificate = x509.load_pem_x509_certificate(read_private(path, TrustError))
+        named = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except (ValueError, x509.ExtensionNotFound):
+        return False
+    return host in _everywhere() or _name_of(host) in named
+
+
+def _make(key_path: Path, certificate_path: Path, secret: bytes, host: str) -> None:
+    key = ec.generate_private_key(ec.SECP256R1())
+    found = psutil.net_if_addrs().values()
+    addresses = {each.address.partition("%")[0] for card in found for each in card if each.family in _ADDRESSES}
+    names = sorted((addresses | own_names() | {host}) - _everywhere())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "macluster API")])
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_VALID_FROM)
+        .not_valid_after(_VALID_TO)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName([_name_of(each) for each in names]), critical=False)
+        .sign(key, SHA256())
+    )
+    lock = BestAvailableEncryption(secret.hex().encode())
+    write_private(key_path, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock), TrustError)
+    write_private(certificate_path, certificate.public_bytes(Encoding.PEM), TrustError)
+
+
+def _name_of(host: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(host))
+    except ValueError:
+        return x509.DNSName(host)
+
+
+def _everywhere() -> frozenset[str]:
+    """Addresses to listen at that are none to ask at."""
+    return frozenset({"0.0.0.0", "::"})

@@ -1,0 +1,63 @@
+"""The API for other programs over a head's answers, whose worker is played."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx2
+
+from core.events import ApiServed, PlanLoaded, PlanProposed
+from core.node.public_api.api_options import ApiOptions
+from core.node.public_api.public_api import PublicApi
+from core.node.public_api.waiting_line import WaitingLine
+from core.trust.api_keys import ApiKeys
+from core.trust.files import private_folder
+from tests.support.answers import Desk
+from tests.support.tasks import tasks_of
+
+KEY = "sesame"
+
+
+class ServedDesk(Desk):
+    """A desk whose answers other programs can ask for; `asker` has a key."""
+
+    served: ApiServed
+    asker: httpx2.AsyncClient
+    api: PublicApi
+
+    def waiting(self) -> WaitingLine:
+        return self.api._answering.line
+
+    async def chat(self, **fields: Any) -> httpx2.Response:
+        messages = [{"role": "user", "content": "hello"}]
+        return await self.asker.post("/chat/completions", json={"messages": messages, **fields})
+
+
+@asynccontextmanager
+async def served_desk(folder: Path, model: Path, options: ApiOptions | None = None) -> AsyncIterator[ServedDesk]:
+    private_folder(folder)
+    desk = ServedDesk(folder, model)
+    await desk.load()
+    plan = desk.leader.plan
+    assert plan
+    desk.bus.publish(PlanProposed(plan=plan))
+    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    keys = ApiKeys(folder / "keys.json")
+    keys.add("tests", 1.0, KEY)
+    options, tasks = options or ApiOptions(port=0), tasks_of()
+    secret = b"s" * 32
+    desk.api = PublicApi(options, desk.answers, keys, lambda: desk.bus.now, tasks, folder / "certificate", secret)
+    desk.served = await desk.api.start()
+    url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
+    headers = {"Authorization": f"Bearer {KEY}"}
+    try:
+        async with httpx2.AsyncClient(base_url=url, headers=headers, verify=False, timeout=60) as desk.asker:
+            yield desk
+    finally:
+        await desk.api.stop()
+        desk.ends_all()
+        await tasks.stop()
+        await desk.answers.close()

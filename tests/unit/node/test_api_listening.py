@@ -1,0 +1,170 @@
+"""Who may ask the API, how long anybody may take for it, and what is said where there is no room and no ring."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import ssl
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import httpx2
+import pytest
+
+from core.errors import NodeError, UsageError
+from core.node.public_api import answering, bodies, listener
+from core.node.public_api.admission import MOST_OF_A_KEY
+from core.node.public_api.api_options import ApiOptions
+from core.trust.api_certificate import server_context
+from tests.support.answers import LOST, ROWS, model
+from tests.support.api import ServedDesk, served_desk
+from tests.support.waiting import until
+
+__all__ = ["model"]  # a fixture
+
+PAGE = "http://pages.example"
+
+
+def port_of(desk: ServedDesk) -> int:
+    port = urlsplit(desk.served.url).port
+    assert port
+    return port
+
+
+async def test_a_page_may_ask_only_where_its_site_is_listed(tmp_path: Path, model: Path) -> None:
+    async with served_desk(tmp_path, model, ApiOptions(port=0, origins=frozenset({PAGE}))) as desk:
+        read = await desk.asker.get("/models", headers={"Origin": PAGE})
+        assert (read.status_code, read.headers["Access-Control-Allow-Origin"]) == (200, PAGE)
+        wanted = {"Origin": PAGE, "Access-Control-Request-Headers": "authorization"}
+        async with httpx2.AsyncClient(base_url=desk.served.url) as keyless:
+            asked = await keyless.options("/chat/completions", headers=wanted)
+            assert (asked.status_code, asked.headers["Access-Control-Allow-Headers"]) == (204, "authorization")
+            assert (await keyless.get("/models", headers={"Origin": PAGE})).status_code == 401
+        own = f"http://127.0.0.1:{port_of(desk)}"
+        for origin, status in (("http://evil.example", 403), ("null", 403), (own, 200)):
+            told = await desk.asker.get("/models", headers={"Origin": origin})
+            assert (told.status_code, "Access-Control-Allow-Origin" in told.headers) == (status, False)
+
+
+async def test_without_a_key_only_where_the_person_says_so_and_only_on_this_mac(tmp_path: Path, model: Path) -> None:
+    async with served_desk(tmp_path, model, ApiOptions(port=0, no_key=True)) as desk:
+        async with httpx2.AsyncClient(base_url=desk.served.url) as keyless:
+            assert (await keyless.get("/models")).status_code == 200
+            assert (await keyless.get("/models", headers={"Host": "evil.example"})).status_code == 403
+        assert "without a key" in desk.served.warning
+    with pytest.raises(UsageError, match="anybody in the network"):
+        ApiOptions(host="0.0.0.0", no_key=True).check()
+
+
+async def test_other_addresses_get_tls_with_the_fingerprint_that_was_shown(tmp_path: Path, model: Path) -> None:
+    async with served_desk(tmp_path, model, ApiOptions(host="0.0.0.0", port=0)) as desk:
+        assert desk.served.url.startswith("https://")
+        assert not desk.served.warning
+        shown = await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port_of(desk)))
+        assert hashlib.sha256(ssl.PEM_cert_to_DER_cert(shown)).hexdigest() == desk.served.fingerprint
+        trusting = ssl.create_default_context(cadata=shown)
+        async with httpx2.AsyncClient(verify=trusting) as client:
+            url = f"https://localhost:{port_of(desk)}/v1/models"
+            assert (await client.get(url)).status_code == 401
+        for host, status in (("10.9.8.7:4720", 200), ("[fe80::1]:4720", 200), ("evil.example", 403)):
+            assert (await desk.asker.get("/models", headers={"Host": host})).status_code == status
+        with pytest.raises(httpx2.HTTPError):
+            await desk.asker.get(f"http://127.0.0.1:{port_of(desk)}/v1/models")
+    async with served_desk(tmp_path / "plain", model, ApiOptions(host="0.0.0.0", port=0, plain_http=True)) as desk:
+        assert (await desk.asker.get("/models")).status_code == 200
+        assert (desk.served.url[:7], "travel in clear" in desk.served.warning) == ("http://", True)
+
+
+def test_the_certificate_stays_until_it_has_to_name_another_address(tmp_path: Path) -> None:
+    first = server_context(tmp_path, b"s" * 32, "0.0.0.0")[1]
+    assert server_context(tmp_path, b"s" * 32, "127.0.0.1")[1] == first
+    assert server_context(tmp_path, b"s" * 32, "203.0.113.7")[1] != first
+    assert (tmp_path / "api.pem").stat().st_mode & 0o777 == 0o600
+    assert b"ENCRYPTED" in (tmp_path / "api.pem").read_bytes()
+
+
+async def test_who_says_nothing_or_takes_too_long_is_closed(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with served_desk(tmp_path, model) as desk:
+        huge = await desk.asker.post("/chat/completions", content=b" " * ((32 << 20) + 1))
+        assert (huge.status_code, "error" in huge.json()) == (413, True)
+        monkeypatch.setattr(listener, "SILENT_S", 0.1)
+        for said in (b"", b"GET /v1/models HTTP/1.1\r\nHost: 127."):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port_of(desk))
+            writer.write(said)
+            async with asyncio.timeout(60):
+                with pytest.raises((asyncio.IncompleteReadError, ConnectionError)):
+                    await reader.readexactly(1)
+            writer.close()
+        monkeypatch.setattr(bodies, "BODY_S", 0.1)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port_of(desk))
+        head = (
+            "POST /v1/chat/completions HTTP/1.1\r\nHost: 127.0.0.1\r\nx-api-key: sesame\r\nContent-Length: 99\r\n\r\n{"
+        )
+        writer.write(head.encode())
+        async with asyncio.timeout(60):
+            assert b" 400 " in await reader.readline()
+        writer.close()
+
+
+async def test_who_finds_no_room_is_told_when_to_come_again(tmp_path: Path, model: Path) -> None:
+    async with served_desk(tmp_path, model, ApiOptions(port=0, queue=1)) as desk:
+        waiting = [asyncio.create_task(desk.chat()) for _ in range(ROWS + 1)]
+        await until(lambda: len(desk.asked) == ROWS)
+        await until(lambda: len(desk.waiting()) == 1)
+        full = await desk.chat()
+        assert (full.status_code, full.headers["Retry-After"]) == (429, "1")
+        assert full.json()["error"]["code"] == "rate_limit_exceeded"
+        desk.ends(desk.asked[0])
+        await until(lambda: len(desk.asked) == ROWS + 1)
+        for request in desk.asked[1:]:
+            desk.ends(request)
+        assert {reply.status_code for reply in await asyncio.gather(*waiting)} == {200}
+        timing = (await waiting[0]).headers["Server-Timing"]
+        assert [part.partition(";")[0] for part in timing.split(", ")] == ["parse", "queue", "encode", "dispatch"]
+
+
+async def test_one_key_asks_so_often_at_a_time(tmp_path: Path, model: Path) -> None:
+    async with served_desk(tmp_path, model) as desk:
+        asking = [asyncio.create_task(desk.chat()) for _ in range(MOST_OF_A_KEY)]
+        await until(lambda: len(desk.waiting()) == MOST_OF_A_KEY - ROWS)
+        assert (await desk.asker.get("/models")).status_code == 429
+        for task in asking:
+            task.cancel()
+        await until(lambda: not desk.waiting())
+        assert (await desk.asker.get("/models")).status_code == 200
+
+
+async def test_a_ring_that_says_nothing_and_one_that_is_lost(
+    tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(answering, "KEEP_ALIVE_S", 0.05)
+    async with served_desk(tmp_path, model) as desk:
+        asking = asyncio.create_task(desk.chat())
+        await until(lambda: bool(desk.asked))
+        desk.answers.stop_all(LOST)
+        lost = await asking
+        assert (lost.status_code, lost.json()["error"]["message"]) == (503, "mini is on fire. Put it out.")
+        none = await desk.chat()
+        assert (none.status_code, "No model is loaded" in none.text) == (503, True)
+    async with served_desk(tmp_path / "silent", model) as desk:
+        body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+        async with desk.asker.stream("POST", "/chat/completions", json=body) as streamed:
+            lines = aiter(streamed.aiter_lines())
+            while await anext(lines) != ": still there":
+                pass
+            monkeypatch.setattr(answering, "SILENT_S", 0.0)
+            assert "Nothing came for" in "".join([line async for line in lines])
+        silent = await desk.chat()
+        assert (silent.status_code, silent.json()["error"]["type"]) == (503, "server_error")
+        assert desk.cancelled == [request.request_id for request in desk.asked]
+
+
+async def test_a_port_that_is_taken_is_told_by_the_option_that_said_it(tmp_path: Path, model: Path) -> None:
+    async with served_desk(tmp_path, model) as desk:
+        taken = ApiOptions(port=port_of(desk), port_option="--port")
+        with pytest.raises(NodeError) as refused:
+            async with served_desk(tmp_path / "second", model, taken):
+                pass
+        assert "Take another one: --port." in str(refused.value)
