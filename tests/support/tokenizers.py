@@ -10,6 +10,7 @@ from pathlib import Path
 from core.answer_parts import Tool
 from core.models.text.text_messages import Decoded, Refused
 from core.models.text.tokenizer import TextStream, Tokens
+from core.node.answers.told import PlainReader
 from core.requests import Message, TemplateOptions
 
 
@@ -24,6 +25,9 @@ class StreamHere:
 
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         return Decoded(text="".join(map(self._stream.add, tokens)), held=self._stream.held)
+
+    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PlainReader:
+        return PlainReader()
 
     def end(self) -> None:
         """There is nothing to end."""

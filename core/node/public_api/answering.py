@@ -62,11 +62,15 @@ class Answering:
                     heard = clock()
                     if watch:
                         watch.lap("queue")
-                    await self._all(follow(index, None if index else watch) for index in range(choices))
+                    works = [follow(index, None if index else watch) for index in range(choices)]
+                    await self._all(works, fail)
             except MaclusterError as error:
                 arrived.put_nowait(error)
 
-        running = self._tasks.spawn("An answer for the API", run())
+        def fail() -> None:
+            arrived.put_nowait(NodeError("The node failed by a defect.", "Its log says where."))
+
+        running = self._tasks.spawn("An answer for the API", run(), fail)
         left = choices
         try:
             while left:
@@ -88,8 +92,8 @@ class Answering:
         finally:
             running.cancel()
 
-    async def _all(self, works: Iterable[Work]) -> None:
-        rows = [self._tasks.spawn("A row for the API", work) for work in works]
+    async def _all(self, works: Iterable[Work], on_defect: Callable[[], None]) -> None:
+        rows = [self._tasks.spawn("A row for the API", work, on_defect) for work in works]
         try:
             await asyncio.wait(rows)
         finally:

@@ -18,6 +18,7 @@ from core.node.public_api.api_options import ApiOptions
 from core.trust.api_certificate import server_context
 from tests.support.answers import LOST, ROWS, model
 from tests.support.api import ServedDesk, served_desk
+from tests.support.tokenizers import StreamHere
 from tests.support.waiting import until
 
 __all__ = ["model"]  # a fixture
@@ -159,6 +160,14 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
         silent = await desk.chat()
         assert (silent.status_code, silent.json()["error"]["type"]) == (503, "server_error")
         assert desk.cancelled == [request.request_id for request in desk.asked]
+
+
+async def test_a_defect_leaves_nobody_waiting(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(StreamHere, "reader")
+    async with served_desk(tmp_path, model) as desk:
+        failed = await desk.chat()
+        assert (failed.status_code, "by a defect" in failed.text) == (503, True)
+        await until(lambda: not desk.answers.under_way)
 
 
 async def test_a_port_that_is_taken_is_told_by_the_option_that_said_it(tmp_path: Path, model: Path) -> None:
