@@ -207,7 +207,7 @@ class Parts:
             config.api,
             answers,
             ApiKeys(home.api_keys),
-            lambda: bus.now,
+            bus,
             tasks,
             home.api_certificate,
             identity.secret("api certificate"),

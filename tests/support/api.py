@@ -49,7 +49,7 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     keys.add("tests", 1.0, KEY)
     options, tasks = options or ApiOptions(port=0), tasks_of()
     secret = b"s" * 32
-    desk.api = PublicApi(options, desk.answers, keys, lambda: desk.bus.now, tasks, folder / "certificate", secret)
+    desk.api = PublicApi(options, desk.answers, keys, desk.bus, tasks, folder / "certificate", secret)
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}

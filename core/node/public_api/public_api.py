@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 from aiohttp import web
 
 from core.errors import Busy, MaclusterError
-from core.events import ApiServed, Snapshot
+from core.events import ApiServed
 from core.node.answers.answers import Answers
+from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
@@ -20,6 +20,7 @@ from core.node.public_api.answering import Answering
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused
 from core.node.public_api.listener import Listener
+from core.node.public_api.metrics import Metrics
 from core.node.public_api.models import Models
 from core.node.public_api.openai_handlers import OpenAiHandlers
 from core.node.public_api.openai_replies import RETRY_S, error_body, status
@@ -30,20 +31,21 @@ MAX_BODY: Final = 32 << 20
 
 
 class PublicApi:
-    """Serves one node's answers. `now` tells which model is loaded; `secret` opens what lies in `folder`."""
+    """Serves one node's answers; `secret` opens what lies in `folder`."""
 
     def __init__(
         self,
         options: ApiOptions,
         answers: Answers,
         keys: ApiKeys,
-        now: Callable[[], Snapshot],
+        bus: Bus,
         tasks: Tasks,
         folder: Path,
         secret: bytes,
     ) -> None:
         self._options, self._folder, self._secret, self._tasks = options, folder, secret, tasks
-        self._answering = Answering(answers, now, tasks, options.queue)
+        self._answering = Answering(answers, lambda: bus.now, tasks, options.queue)
+        self._metrics = Metrics(bus, self._answering.line)
         self._admission = Admission(keys, options, own_names())
         self._listener = Listener(tasks)
         self._runner: web.AppRunner | None = None
@@ -70,6 +72,7 @@ class PublicApi:
         except MaclusterError:
             await self._runner.cleanup()
             raise
+        self._tasks.restartable("Counting for those who watch", self._metrics.watch)
         return self._options.served_at(port, fingerprint)
 
     async def stop(self) -> None:
@@ -81,7 +84,8 @@ class PublicApi:
     def _routes(self) -> list[web.RouteDef]:
         models = Models(self._answering)
         openai = OpenAiHandlers(self._answering, models)
-        return [web.get("/", _alive), web.get("/health", _alive), *models.routes(), *openai.routes()]
+        own = [web.get("/", _alive), web.get("/health", _alive), *self._metrics.routes()]
+        return [*own, *models.routes(), *openai.routes()]
 
 
 async def _alive(request: web.Request) -> web.Response:

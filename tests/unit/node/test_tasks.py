@@ -37,6 +37,7 @@ from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh, PeerMessage
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.listener import Listener
+from core.node.public_api.metrics import Metrics
 from core.node.recovery.recovery_actions import Rebuild, Relink
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.recovery.recovery_states import RecoveryStates
@@ -117,6 +118,7 @@ ESSENTIAL = {
     "The keeper of the worker": (Supervisor, "_run_one"),
 }
 RESTARTABLE = {
+    "Counting for those who watch": (Metrics, "watch"),
     "The keeper of the spare worker": (Supervisor, "_keep_spare"),
     "Measuring of throughput": (PlanAdvisor, "watch"),
     "The look at the disk": (ModelInventory, "watch"),

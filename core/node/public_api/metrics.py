@@ -1,0 +1,121 @@
+"""What the node can be watched by: Prometheus' text, made of the events and the snapshot that everybody sees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client.registry import Collector
+
+from core.events import AnyEvent, HopSample, Recovery, RequestDone, Snapshot, TokenEvent
+from core.node.base.bus import Bus
+from core.node.public_api.waiting_line import WaitingLine
+
+_FIRST_TOKEN_S: Final = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_TOKENS_PER_S: Final = (1, 2, 5, 10, 20, 30, 50, 75, 100, 200, 400)
+_HOP_PARTS: Final = ("compute_s", "codec_s", "seal_s", "send_s", "wait_s", "open_s", "wire_s")
+
+
+class Metrics:
+    """Counts what happens while `watch` runs; what is so at the moment is read when it is asked for."""
+
+    def __init__(self, bus: Bus, line: WaitingLine) -> None:
+        self._bus = bus
+        self._state = "running"
+        self._registry = registry = CollectorRegistry()
+        self._requests = Counter("macluster_requests", "Answers that ended.", ["reason"], registry=registry)
+        self._prompt = Counter("macluster_prompt_tokens", "Tokens of prompts of answers that ended.", registry=registry)
+        self._reused = Counter("macluster_reused_tokens", "Those that were in memory already.", registry=registry)
+        self._tokens = Counter("macluster_tokens", "Tokens that were written.", registry=registry)
+        first = "Seconds from admission to the first token."
+        self._first = Histogram("macluster_first_token_seconds", first, registry=registry, buckets=_FIRST_TOKEN_S)
+        rate = "Tokens a second of an answer, from its first token on."
+        self._rate = Histogram("macluster_tokens_per_second", rate, registry=registry, buckets=_TOKENS_PER_S)
+        turns = "How often the recovery of a plan came to a state."
+        self._recoveries = Counter("macluster_recoveries", turns, ["state"], registry=registry)
+        registry.register(_Now(bus, line))
+
+    def routes(self) -> list[web.RouteDef]:
+        """What is answered here."""
+        return [web.get("/metrics", self._show)]
+
+    async def watch(self) -> None:
+        """Count, until the bus is closed."""
+        async for event in self._bus.follow():
+            self.take(event)
+
+    def take(self, event: AnyEvent) -> None:
+        """The next event."""
+        match event:
+            case TokenEvent():
+                self._tokens.inc()
+            case RequestDone():
+                self._requests.labels(event.finish_reason).inc()
+                self._prompt.inc(event.prompt_tokens)
+                self._reused.inc(event.reused_tokens)
+                if event.ttft_s is not None:
+                    self._first.observe(event.ttft_s)
+                if event.decode_tokens_per_s is not None:
+                    self._rate.observe(event.decode_tokens_per_s)
+            case Recovery(state=state) if state != self._state:
+                self._state = state
+                self._recoveries.labels(state).inc()
+
+    async def _show(self, request: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(self._registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+
+class _Now(Collector):
+    """What the snapshot says, at the moment of asking."""
+
+    def __init__(self, bus: Bus, line: WaitingLine) -> None:
+        self._bus, self._line = bus, line
+
+    def collect(self) -> Iterator[Metric]:
+        """One family after the other."""
+        now = self._bus.now
+        waiting = GaugeMetricFamily("macluster_queue", "Requests of other programs that wait for a row.")
+        waiting.add_metric([], len(self._line))
+        yield waiting
+        rows = GaugeMetricFamily("macluster_rows", "Answers that are under way.", labels=["state"])
+        for state in ("waiting", "reading", "writing"):
+            rows.add_metric([state], sum(row.state == state for row in now.batch.rows))
+        yield rows
+        macs = GaugeMetricFamily("macluster_macs", "Macs that this one knows of.", labels=["state"])
+        for known in ("seen", "connected", "suspect", "lost"):
+            macs.add_metric([known], sum(peer.state == known for peer in now.peers))
+        yield macs
+        plan = GaugeMetricFamily(
+            "macluster_plan", "1 for the plan that there is.", labels=["model", "topology", "status"]
+        )
+        if now.plan:
+            plan.add_metric([now.plan.model.rpartition("/")[2], now.plan.topology, now.plan_status], 1)
+        yield plan
+        yield from _hops(now)
+
+
+def _hops(now: Snapshot) -> Iterator[Metric]:
+    """Sums since the ring was last idle: they begin anew, as a counter may."""
+    names = {peer.device_id: peer.name for peer in now.peers}
+
+    def ends(hop: HopSample) -> list[str]:
+        return [names.get(device_id, device_id) for device_id in (hop.source, hop.target)]
+
+    seconds = CounterMetricFamily(
+        "macluster_hop_seconds", "Time of a link between neighbours.", labels=["source", "target", "part"]
+    )
+    frames = CounterMetricFamily("macluster_hop_frames", "Frames that it carried.", labels=["source", "target"])
+    carried = CounterMetricFamily("macluster_hop_bytes", "Bytes of them.", labels=["source", "target"])
+    trip = GaugeMetricFamily("macluster_hop_rtt_seconds", "There and back, empty.", labels=["source", "target"])
+    for hop in now.hops:
+        for part in _HOP_PARTS:
+            seconds.add_metric([*ends(hop), part.removesuffix("_s")], getattr(hop, part))
+        frames.add_metric(ends(hop), hop.frames)
+        carried.add_metric(ends(hop), hop.bytes)
+        if hop.rtt_s is not None:
+            trip.add_metric(ends(hop), hop.rtt_s)
+    yield from (seconds, frames, carried, trip)
