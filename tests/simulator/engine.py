@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Work
 from core.engine.steps import TRIES
-from core.errors import CachesLost, LinkError, LinkLost, Problem
+from core.errors import CachesLost, LinkError, LinkLost
+from core.worker.head import untouched
 from core.worker.messages import AnswerDone, Load, PipeMessage, Prefilled, Token
+from core.worker.mirroring import Mirroring
+from tests.simulator.mirrors import SpanPipeline, answer_of
+from tests.support.simulated import Span
 from tests.support.simulated_head import Head
 
 
@@ -22,26 +26,50 @@ class Engine(Head):
         self._report, self._told = report, dict[str, int]()
         self._asked: dict[str, Request] = {}
         self.problem = LinkLost("")
+        self._now = 0.0
+        pipeline: Any = SpanPipeline(plan.layers, lambda span: self.ring.put(span, self._now))
+        self.mirroring = Mirroring(plan, pipeline, self.scheduler, report, self._admit)
         self.came: Callable[[Work], None] = lambda _: None  # told of what every stage has done
 
     def submit(self, request: Request, *, guess: bool = True) -> bool:
         assert not self.scheduler.alive(request.request_id), "an answer runs twice"
         self._told[request.request_id], self._asked[request.request_id] = len(request.written), request
-        return super().submit(request, guess=guess)
+        if request.ended or not self.mirroring.begin(request):
+            self._admit(request)
+        return True
+
+    def cancel(self, request_id: str) -> None:
+        super().cancel(request_id)
+        if request := self.mirroring.cancel(request_id):
+            self._report(untouched(request, "cancelled"))
+
+    def turn(self, now: float) -> Any:
+        self._now = now
+        work = super().turn(now)
+        return self.mirroring.put() or work
+
+    def span_came(self, span: Span, values: Sequence[Any]) -> None:
+        self.mirroring.handle_answer(span.asked, answer_of(span, values))
 
     def collect(self, now: float, fails: bool = False) -> None:
-        work: Work = self.ring.links[0][0].work
+        work = self.ring.links[0][0].work
         super().collect(now, fails)
         if isinstance(work, Chunk):
             for name, done in zip(work.requests, work.read, strict=True):
                 if self.scheduler.alive(name):
                     self._report(Prefilled(request_id=name, done=done, total=len(self._asked[name].beginning) - 1))
-        self.came(work)
+        if not isinstance(work, Span):
+            self.came(work)
 
     def lose_all(self, problem: LinkError | CachesLost) -> None:
         """Nothing of what runs can go on."""
         self.problem = problem  # type: ignore[assignment]
+        for request in self.mirroring.give_up():
+            self._report(untouched(request, "error", problem.problem))
         self.gone()
+
+    def _admit(self, request: Request) -> None:
+        super().submit(request)
 
     def _tokens(self, step: Any, values: Any) -> None:
         super()._tokens(step, values)
@@ -68,17 +96,3 @@ class Engine(Head):
                 problem=lost,
             )
         )
-
-
-def untouched(request: Request, problem: Problem) -> AnswerDone:
-    """The end of an answer for which nothing was put on the ring."""
-    count = len(request.written)
-    return AnswerDone(
-        request_id=request.request_id,
-        finish_reason="error",
-        prompt_tokens=len(request.tokens),
-        tokens=count,
-        ttft_s=None,
-        decode_s=0.0,
-        problem=problem,
-    )

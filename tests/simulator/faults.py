@@ -14,6 +14,7 @@ from tests.simulator.world import World
 from tests.support.macs import signed
 
 SILENCES_S = (0.1, 0.5, 1.0, 1.0, 2.0, 2.0, 3.0, 4.0, 4.0, 6.0, 6.0, 20.0)
+RESTORED_S = 0.05
 RETURNS_S = (0.3, 1.0, 3.0, 6.0, 12.0)
 
 
@@ -30,6 +31,14 @@ class Faults:
         fault = self._random.choice(self._all)
         self._world.kinds[fault.__name__] += 1
         fault(self._random.choice(self._world.macs))
+
+    def strike_soon(self) -> None:
+        """What comes back from a mirror meets the end of a worker, now and then."""
+        whims = self._world.kind.whims
+        home, after_s = whims.choice(self._world.macs), whims.random() * RESTORED_S
+        if home.worker and whims.random() < 0.5:
+            self._world.kinds["_crash"] += 1
+            home.worker.process.soon(self._crash, home, after=after_s)
 
     def _crash(self, home: Mac) -> None:
         if home.worker:

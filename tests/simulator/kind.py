@@ -14,7 +14,7 @@ class Kind(NamedTuple):
     """`heads`: so many Macs lead a plan each, where there are as many. `is_fickle`: whoever is told that a Mac is lost
     would rather wait, and then would not. `stutters`: workers say some words twice. `draws`: tokens are drawn, with a
     seed that the person gave or did not. `topology`: of the plans. `saves`: conversations are saved and loaded.
-    `whims`: dice for what others do not have.
+    `mirrors`: the head keeps what all hold, and answers are longer. `whims`: dice for what others do not have.
     """
 
     seed: int
@@ -25,6 +25,7 @@ class Kind(NamedTuple):
     draws: bool = False
     topology: Topology | None = None
     saves: bool = False
+    mirrors: bool = False
 
 
 def kind_of(seed: int) -> Kind:
@@ -38,4 +39,5 @@ def kind_of(seed: int) -> Kind:
         draws=seed % 3 == 1,
         topology=TOPOLOGIES.get(seed % 7),
         saves=seed % 5 == 0,
+        mirrors=seed % 4 == 3,
     )

@@ -34,7 +34,7 @@ from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
-from core.settings import GB, Home
+from core.settings import GB, MIB, Home
 from core.trust.known_faults import KnownFaults
 from core.trust.seen import SeenMacs
 from core.trust.trust_assessment import TrustAssessment
@@ -163,7 +163,7 @@ def _own_peer(home: Mac) -> Peer:
     return Peer(
         device_id=home.device_id,
         name=home.name,
-        budget_bytes=home.budget_gb * GB,
+        budget_bytes=home.budget_bytes,
         state="connected",
         trust="paired",
         is_self=True,
@@ -191,7 +191,7 @@ class Mac:
         self.number, self.name, self.identity = number, NAMES[number], mac(number)
         self.device_id = self.identity.text_id
         self.store, self.disk = Rosters(chain(size)), Disk()
-        self.budget_gb, self.note, self.watch = budget_gb, note, watch
+        self.budget_bytes, self.note, self.watch = budget_gb * GB + kind.mirrors * MIB, note, watch
         self.leads, self._stutters = number < kind.heads, kind.whims if kind.stutters else None
         self.load_s, self.fails = random.choice((0.05, 0.3, 2.0)), 0
         self.worker: Worker | None = None

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from core.link.frames import Buffer
+from core.node.answers import mirror
 from core.node.answers.answers import Answers
 from core.node.recovery import recovery_states
 from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_member import PlanMember
+from core.worker import mirroring
+from core.worker.kv_spans import CachePart, decode_caches
 from core.worker.messages import Token
 
 Patch = pytest.MonkeyPatch
@@ -58,9 +62,35 @@ def a_plan_that_is_taken_in_silence(patch: Patch) -> None:
     patch.setattr(PlanMember, "_prepare", taking)
 
 
+def a_span_in_the_wrong_place(patch: Patch) -> None:
+    """What the cache of one layer held is given to that of another one."""
+
+    def swapped(data: Buffer) -> dict[int, CachePart]:
+        caches = decode_caches(data)
+        return dict(zip(caches, reversed(caches.values()), strict=True))
+
+    patch.setattr(mirroring, "decode_caches", swapped)
+
+
+def spans_of_another_conversation(patch: Patch) -> None:
+    """What is mirrored is taken for the beginning of whatever is asked."""
+
+    def common(row: Sequence[Any], beginning: Sequence[int]) -> list[Any]:
+        return [kept for kept in row if kept.span.stop < len(beginning)]
+
+    patch.setattr(mirror, "_common", common)
+
+
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     each.__name__: each
-    for each in (late_answers_to_a_seek, a_wrong_token_index, no_back_off, a_plan_that_is_taken_in_silence)
+    for each in (
+        late_answers_to_a_seek,
+        a_wrong_token_index,
+        no_back_off,
+        a_plan_that_is_taken_in_silence,
+        a_span_in_the_wrong_place,
+        spans_of_another_conversation,
+    )
 }
 
 

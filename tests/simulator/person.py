@@ -9,12 +9,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from core.errors import MaclusterError
+from core.events import MirrorChoice
 from core.requests import AnswerId, ChatRequest, LoadRequest, Message, SessionName
 from core.sampling_options import Sampling
 from tests.simulator.watching import Watching
 from tests.simulator.world import World
 from tests.support.simulated import VOCABULARY
 
+MORE = 40  # tokens of an answer that is mirrored
 SESSION = SessionName(name="s")
 
 
@@ -27,7 +29,8 @@ class Person:
     def load(self, model: str = "large") -> None:
         self._world.tell(f"load {model}")
         topology = self._world.kind.topology if len(self._world.macs) > 1 else None
-        self._do(self._loading, LoadRequest(model=model, topology=topology))
+        mirror: MirrorChoice = "on" if self._world.kind.mirrors else "off"
+        self._do(self._loading, LoadRequest(model=model, topology=topology, mirror=mirror))
 
     def load_small(self) -> None:
         self.load("small")
@@ -41,6 +44,8 @@ class Person:
         prompt = " ".join(str(random.randrange(VOCABULARY)) for _ in range(random.choice((1, 3, 9))))
         words = (Message(role="user", content=prompt),)
         request = ChatRequest(messages=words, max_tokens=random.randint(2, 24), min_tokens=random.randrange(3))
+        if self._world.kind.mirrors:
+            request = replace(request, max_tokens=request.max_tokens + MORE, min_tokens=request.min_tokens + MORE)
         if self._world.kind.draws:
             request = replace(
                 request, sampling=Sampling(temperature=0.7, seed=self._world.kind.whims.choice((None, 5)))

@@ -59,6 +59,9 @@ class Schedule:
                 for number, choice in enumerate(("wait", "replan") * 2):
                     node.process.soon(person.choose, choice, after=0.02 * (1 + number))
 
+            if self._kind.mirrors and isinstance(event, Recovery) and "not mirrored" in event.text:
+                self._faults.strike_soon()
+
     def _begin(self) -> None:
         world, random = self._world, self._world.random
         if len(world.macs) > 1 and random.random() < 0.15:

@@ -15,6 +15,7 @@ from core.engine.ring_work import Compose, Restore
 from core.errors import CachesLost, HandshakeError, LinkError, LinkLost, LinkTimeout, NoAnswer, NotLoaded, StageFailed
 from core.events import Plan
 from core.plan.stage_roles import role_of
+from core.worker.head import untouched
 from core.worker.messages import (
     Cancel,
     Connect,
@@ -27,17 +28,19 @@ from core.worker.messages import (
     Loaded,
     Loading,
     LoadSession,
+    MirrorSpans,
     PipeMessage,
     Prove,
     Proved,
     SaveSession,
     SessionFailed,
+    StopMirror,
     Token,
 )
 from core.worker.neighbours import DIAL_S
 from tests.simulator.data_link import Link
 from tests.simulator.disk import Disk
-from tests.simulator.engine import Engine, untouched
+from tests.simulator.engine import Engine
 from tests.simulator.loop import Process
 from tests.simulator.network import Network
 from tests.simulator.program import NUMBERS, Program
@@ -130,10 +133,14 @@ class Worker:
                 self._report(SessionFailed(problem=NotLoaded("No model is loaded in this worker.").problem))
             case Request() if self._engine:
                 self._engine.submit(command)
+            case MirrorSpans() if self._engine:
+                self._engine.mirroring.take(command)
+            case StopMirror() if self._engine:
+                self._engine.mirroring.stop(command.request_id)
             case Cancel() if self._engine:
                 self._engine.cancel(command.request_id)
             case Request():
-                self._report(untouched(command, LinkLost("No model is loaded in this worker.").problem))
+                self._report(untouched(command, "error", LinkLost("No model is loaded in this worker.").problem))
 
     def _wait(self, phase: str, then: Callable[[], None] | None, after: float = DIAL_S) -> None:
         if self._patience:
@@ -294,8 +301,10 @@ class Worker:
             moves.end()
 
     def _restore(self, handle: int) -> None:
-        """What a session holds has come, for every layer of it that is here."""
-        tokens = self._network.restored[self._run, handle]
+        """What a session holds has come, for every layer of it that is here; a mirror's spans come later."""
+        tokens = self._network.restored.get((self._run, handle))
+        if tokens is None:
+            return
         for stage, cache in zip(self._ring.stages, caches_of(tokens, len(self._ring.stages)), strict=True):
             stage.arriving[handle] = cache
 

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from core.events import AnyEvent
-from core.node.answers import answer_record, answers, running_answer
+from core.models.files.cache_size import CacheSize
+from core.node.answers import answer_record, answers, mirror, running_answer
 from core.node.answers import sessions as saved_sessions
 from core.node.peers import own_mac, peer_table
 from core.node.recovery import recovery_driver
@@ -22,6 +23,7 @@ from core.node.ring import plan_leader
 from core.node.trust import roster_enforcement
 from core.trust import identity, trust_assessment
 from core.trust.roster import store as roster_files
+from core.worker import mirroring
 from tests.simulator import disk
 from tests.simulator.keys import NAMES
 from tests.simulator.kind import Kind
@@ -30,6 +32,7 @@ from tests.simulator.mac import Mac, Node
 from tests.simulator.network import Network
 from tests.simulator.program import Program
 from tests.simulator.sessions import FILES
+from tests.simulator.stand_ins import LAYERS, Layout
 
 
 class World:
@@ -38,7 +41,7 @@ class World:
     """
 
     def __init__(self, kind: Kind, watch: Callable[[Node, AnyEvent], None], trace: Callable[[str], None]) -> None:
-        seed = kind.seed
+        self.kind, seed = kind, kind.seed
         self.random = random = Random(seed)
         self._trace = trace
         self.kinds: Counter[str] = Counter()
@@ -55,7 +58,6 @@ class World:
                 self.macs.append(
                     Mac(number, size, self.network, kind, random, budget_gb=budget, note=note, watch=watch)
                 )
-        self.kind = kind
         self.heads = self.macs[: kind.heads]
 
     def later(self, seconds: float, heal: Callable[[], None]) -> None:
@@ -87,7 +89,11 @@ class World:
         self._trace(f"{self.loop.now:8.3f}  {text}")
 
     def _noting(self, name: str) -> Callable[[str], None]:
-        return lambda text: self.tell(f"  {name}: {text}")
+        def note(text: str) -> None:
+            self.tell(f"  {name}: {text}")
+            self.kinds["mirrored"] += "came back from the mirror" in text
+
+        return note
 
 
 @cache
@@ -113,6 +119,11 @@ def simulated(world: World) -> Iterator[None]:
             patch.setattr(module, "monotonic", world.loop.time)
         patch.setattr(recovery_driver, "TICK_S", 0.5)
         patch.setattr(saved_sessions, "files", FILES)
+        patch.setattr(mirroring, "EVERY", 6)
+        patch.setattr(mirroring, "WORTH", 4)
+        patch.setattr(mirroring, "SPAN_BYTES", 256)  # four tokens or so
+        patch.setattr(mirror, "GIVEN_BYTES", 200)
+        patch.setattr(Layout, "caches", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
         patch.setattr(own_mac, "used_bytes", lambda: 0)
         patch.setattr(own_mac, "rss_bytes", lambda pid: 0)
         patch.setattr(answers, "TokenLog", disk.Log)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from core.engine.lanes import named
 from core.engine.requests import Request
@@ -47,6 +47,15 @@ class Cache(NamedTuple):
     def fed(self, stage: int, value: int) -> Cache:
         return Cache(self.length + 1, hash((stage, self.digest, value)), self)
 
+    def digests(self, start: int, stop: int) -> tuple[int, ...]:
+        """Of each of the tokens [start, stop): what makes a cache that begins there what this one is."""
+        cache, held = self.trimmed(self.length - stop), []
+        while cache.length > start:
+            held.append(cache.digest)
+            assert cache.before is not None
+            cache = cache.before
+        return tuple(reversed(held))
+
     def trimmed(self, count: int) -> Cache:
         cache = self
         for _ in range(count):
@@ -77,6 +86,20 @@ def drawn(sampling: Sampling, number: int, token: int, value: int) -> int:
     return hash((sampling.seed, number, value)) % VOCABULARY
 
 
+class Span(NamedTuple):
+    """What a mirror asks of every stage of row `row` of a handle: to add what it holds of the tokens [start, stop), or
+    to take it of `held`, which has it by stage.
+    """
+
+    handle: int
+    row: int
+    start: int
+    stop: int
+    is_cut: bool
+    asked: Any
+    held: tuple[tuple[int, tuple[int, ...]], ...]
+
+
 class CannotCompute(Exception):
     """A stage ran out of memory, or was asked for what it could not compute before."""
 
@@ -92,8 +115,28 @@ class Stage:
         self.batched: set[int] = set()
         self.broken: set[int] = set()
         self.arriving: dict[int, Cache] = {}  # by handle, from elsewhere
+        self.awaited: dict[int, tuple[Cache, int]] = {}  # what came of it so far, and how many tokens it will have
         self._newest = 0
         self.fails = False
+
+    def span(self, work: Span, values: Sequence[Any]) -> list[Any]:
+        """What goes on to the next stage."""
+        own = [held for stage, held in values if stage == self.index]
+        if work.handle in self.broken or not (work.is_cut or own):
+            return [*values]
+        if work.is_cut:
+            row = self.handles[work.handle][work.row]
+            assert row.length >= work.stop, "more is cut out than there is"
+            return [*values, (self.index, row.digests(work.start, work.stop))]
+        cache, tokens = self.awaited.pop(work.handle)
+        assert (cache.length, len(own[0])) == (work.start, work.stop - work.start), "a span in the wrong place"
+        for digest in own[0]:
+            cache = Cache(cache.length + 1, digest, cache)
+        if cache.length == tokens:
+            self.handles[work.handle] = [cache]
+        else:
+            self.awaited[work.handle] = cache, tokens
+        return [each for each in values if each[0] != self.index]
 
     def run(self, work: Work, values: Sequence[int]) -> list[int]:
         """What goes on to the next stage for `values`: a prompt's, one of each row, or one row's and its drafts. Raises
@@ -149,6 +192,7 @@ class Stage:
         for op in ops:
             if isinstance(op, Drop):
                 self.handles.pop(op.handle, None)
+                self.awaited.pop(op.handle, None)
                 self.batched.discard(op.handle)
                 self.broken.discard(op.handle)
                 continue
@@ -160,6 +204,9 @@ class Stage:
         match op:
             case New(handle):
                 self._make(handle, [Cache()], batched=False)
+            case Restore(handle, tokens) if handle not in self.arriving:
+                self._begin(handle)
+                self.awaited[handle] = Cache(), tokens
             case Restore(handle, tokens):
                 assert self.arriving[handle].length == tokens
                 self._make(handle, [self.arriving[handle]], batched=False)
@@ -191,11 +238,14 @@ class Stage:
 
     def _make(self, handle: int, rows: list[Cache], *, batched: bool) -> None:
         assert rows
-        assert handle > self._newest, "a handle is never used again"
-        self._newest = handle
+        self._begin(handle)
         self.handles[handle] = rows
         if batched:
             self.batched.add(handle)
+
+    def _begin(self, handle: int) -> None:
+        assert handle > self._newest, "a handle is never used again"
+        self._newest = handle
 
 
 class Frame(NamedTuple):
@@ -203,15 +253,15 @@ class Frame(NamedTuple):
 
     step: int
     base: int
-    work: Work
-    values: list[int] | None
+    work: Work | Span
+    values: list[Any] | None
 
 
 class Sent(NamedTuple):
     """What the head has out."""
 
-    work: Work
-    values: list[int]
+    work: Work | Span
+    values: list[Any]
 
 
 class Ring:
@@ -221,12 +271,12 @@ class Ring:
         self.stages = [Stage(index, trim_limit) for index in range(size)]
         self.links: list[deque[Frame]] = [deque() for _ in range(size)]  # link n leads to stage n
         self.outstanding: Outstanding[Sent] = Outstanding(tries, try_s)
-        self._replies: list[Replies[list[int] | None]] = [Replies() for _ in range(size)]
+        self._replies: list[Replies[list[Any] | None]] = [Replies() for _ in range(size)]
         self.repeats = 0
 
-    def put(self, work: Work, now: float) -> None:
+    def put(self, work: Work | Span, now: float) -> None:
         """The head's own layers, then out. Raises CannotCompute; the others hear nothing of it then."""
-        sent = Sent(work, self.stages[0].run(work, tokens_in(work)))
+        sent = Sent(work, _done(self.stages[0], work, work.held if isinstance(work, Span) else tokens_in(work)))
         step = self.outstanding.put(sent, now)
         self.send([(step, sent)])
 
@@ -244,7 +294,7 @@ class Ring:
             values = replies.reply(frame.step)
         else:
             try:
-                values = None if frame.values is None else self.stages[link].run(frame.work, frame.values)
+                values = None if frame.values is None else _done(self.stages[link], frame.work, frame.values)
             except CannotCompute:
                 values = None
             replies.keep(frame.step, values, frame.base)
@@ -267,6 +317,10 @@ class Ring:
         self.stages = [Stage(stage.index, stage.trim_limit) for stage in self.stages]
         for replies in self._replies:
             replies.restart(self.outstanding.base)
+
+
+def _done(stage: Stage, work: Work | Span, values: Sequence[Any]) -> list[Any]:
+    return stage.span(work, values) if isinstance(work, Span) else stage.run(work, values)
 
 
 def tokens_in(work: Work) -> Sequence[int]:

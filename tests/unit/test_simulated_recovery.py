@@ -27,6 +27,8 @@ CAUGHT = {
     "a_wrong_token_index": (4, 9, 29),
     "no_back_off": (7, 8, 10),
     "a_plan_that_is_taken_in_silence": (49, 252, 301, 371),
+    "a_span_in_the_wrong_place": (87, 147, 159),
+    "spans_of_another_conversation": (43, 75, 87),
 }
 
 
@@ -70,7 +72,7 @@ def test_a_mistake_is_seen(name: str) -> None:
 def test_every_answer_is_what_it_would_be_alone_or_a_beginning_of_it(those: range) -> None:
     kinds = run(those)
     states = {"suspect", "hold", "resume", "rebuild", "wait", "running"}
-    ends = {"stop", "length", "cancelled", "error", "two heads", "again", "forward", "reverse"}
+    ends = {"stop", "length", "cancelled", "error", "two heads", "again", "forward", "reverse", "mirrored"}
     visits = {"save a session", "load a session"}
     assert min(kinds[kind] for kind in visits) >= EACH // 100, kinds
     assert min(kinds[kind] for kind in states | ends) >= EACH // 50, kinds

@@ -169,6 +169,7 @@ class PlanMember:
     def head_lost(self, device_id: str, reason: str) -> None:
         """A Mac is gone; if it led our plan, the layers are kept for a while, as it may be back at once."""
         self._released.pop(device_id, None)
+        self._orders.pop(device_id, None)  # nobody waits for that any more, nor would let go of it
         if self._worker.plan and device_id == self._head:
             self._journal.warn(f"The head of the plan is gone: {reason}")
             self._keep()

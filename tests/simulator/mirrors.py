@@ -1,0 +1,40 @@
+"""Mirrors: what `core.worker.mirroring` asks of a pipeline goes round a simulated ring, packed as the node keeps it."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+from core.link.frames import Buffer
+from core.worker.kv_spans import CachePart, KvSpan, SpanVerb
+from core.worker.mirroring import CutRequest, PasteRequest
+from core.worker.pipeline import StepAnswer
+from tests.support.simulated import Span
+
+Asked = CutRequest | PasteRequest
+
+
+class SpanPipeline:
+    """A pipeline of `layers` stages, of which a mirror knows no more than this; `put` sends a span round them."""
+
+    def __init__(self, layers: int, put: Callable[[Span], None]) -> None:
+        self.stage = SimpleNamespace(layers=SimpleNamespace(cache_count=layers))
+        self._put = put
+
+    def mirror(self, handle: int, span: KvSpan, asked: Asked) -> None:
+        """As `core.worker.pipeline.Pipeline.mirror`."""
+        held = tuple((stage, _unpacked(part.data)) for stage, part in span.caches.items())
+        self._put(Span(handle, span.row, span.start, span.stop, span.verb is SpanVerb.CUT, asked, held))
+
+
+def answer_of(span: Span, values: Sequence[Any]) -> StepAnswer:
+    """What came of it, when `values` are back."""
+    verb = SpanVerb.CUT if span.is_cut else SpanVerb.PASTE
+    caches = {stage: CachePart(span.start, None, struct.pack(f"{len(held)}q", *held)) for stage, held in values}
+    return StepAnswer(span.asked, span=KvSpan(verb, span.row, span.start, span.stop, caches))
+
+
+def _unpacked(data: Buffer) -> tuple[int, ...]:
+    return struct.unpack(f"{len(data) // 8}q", data)
