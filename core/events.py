@@ -307,6 +307,7 @@ class TokenEvent(Event, frozen=True, kw_only=True):
 class RequestDone(Event, frozen=True, kw_only=True):
     """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission.
     `reused_tokens` of the prompt were in memory already; of `drafted_tokens` guessed ones `accepted_tokens` were right.
+    `stop_text`: which of the request's ended it.
     """
 
     request_id: str
@@ -319,6 +320,7 @@ class RequestDone(Event, frozen=True, kw_only=True):
     text: str = ""
     ttft_s: float | None = None
     decode_tokens_per_s: float | None = None
+    stop_text: str = ""
     problem: Problem | None = None
 
 

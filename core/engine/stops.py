@@ -7,22 +7,24 @@ from collections.abc import Sequence
 
 class StopTexts:
     """Text in, text out up to the first occurrence of one of `texts`: of all that occur the one that ends first, and of
-    those that end there the one that begins first. What may be the beginning of one is held back.
+    those that end there the one that begins first, which is `found` then. What may be the beginning of one is held
+    back.
     """
 
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = texts
         self._held = ""
         self._stopped = False
+        self.found = ""
 
     def feed(self, text: str) -> tuple[str, bool]:
         """The text to show now, and whether a stop text ended the answer: nothing shows after that."""
         if self._stopped:
             return "", True
         text, self._held = self._held + text, ""
-        found = [(start + len(stop), start) for stop in self._texts if (start := text.find(stop)) >= 0]
+        found = [(start + len(stop), start, stop) for stop in self._texts if (start := text.find(stop)) >= 0]
         if found:
-            _, start = min(found)
+            _, start, self.found = min(found)
             self._stopped = True
             return text[:start], True
         shown = len(text) - self._beginning(text)

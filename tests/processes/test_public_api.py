@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator
 from typing import Any
 
+import anthropic
 import httpx2
 import openai
 import psutil
@@ -43,6 +44,9 @@ class Served:
     def __init__(self, demo: Demo, port: int) -> None:
         self.demo, self.url, self.model = demo, f"http://127.0.0.1:{port}/v1", demo.model.rpartition("/")[2]
         ApiKeys(demo.home.api_keys).add("tests", 1.0, KEY)
+        self.anthropic = anthropic.AsyncAnthropic(
+            base_url=self.url.removesuffix("/v1"), api_key=KEY, max_retries=0, _strict_response_validation=True
+        )
         self.client = openai.AsyncOpenAI(
             base_url=self.url, api_key=KEY, max_retries=0, _strict_response_validation=True
         )
@@ -60,6 +64,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         served = Served(demo, port)
         yield served
         await served.client.close()
+        await served.anthropic.close()
 
 
 async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
@@ -108,6 +113,41 @@ async def test_a_client_calls_tools_and_gives_back_what_they_came_to(served: Ser
     torn = await served.ask(tools=tools, messages=[{"role": "user", "content": "torn"}])
     assert torn.choices[0].message.content == "Well: <tool_call>{torn</tool_call> then."
     assert (torn.choices[0].message.tool_calls, torn.choices[0].finish_reason) == (None, "stop")
+
+
+async def test_anthropics_client_is_answered_in_its_form(served: Served) -> None:
+    tools: Any = [{"name": "look_up", "input_schema": {"type": "object"}}]
+    asked: Any = {"model": "claude-opus-9", "messages": ASKED, "tools": tools, "max_tokens": 100}
+    client: Any = served.anthropic
+    whole = await client.messages.create(**asked)
+    assert [block.type for block in whole.content] == ["thinking", "text", "tool_use", "tool_use"]
+    async with client.messages.stream(**asked) as stream:
+        kinds = [event.type async for event in stream]
+        last = await stream.get_final_message()
+    assert (kinds[0], kinds[-1], kinds.count("content_block_stop")) == ("message_start", "message_stop", 4)
+    for message in (whole, last):
+        thought, words, *calls = message.content
+        assert (thought.type, words.type, message.stop_reason) == ("thinking", "text", "tool_use")
+        assert (thought.thinking, words.text) == ("I look it up.", "Let me see.")
+        assert [(call.name, call.input) for call in calls] == CALLS
+    assert [model.id for model in (await client.models.list()).data] == [served.model, f"claude-{served.model}"]
+    read = last.usage.input_tokens + (last.usage.cache_read_input_tokens or 0)
+    assert (await client.messages.count_tokens(model="", messages=ASKED, tools=tools)).input_tokens == read
+    results = [{"type": "tool_result", "tool_use_id": block.id, "content": "a step"} for block in whole.content[2:]]
+    answer = {"role": "assistant", "content": [block.model_dump(exclude_none=True) for block in whole.content]}
+    history = [*ASKED, answer, {"role": "user", "content": results}]
+    after = await client.messages.create(**{**asked, "messages": history, "stop_sequences": [" ring"]})
+    assert [block.text for block in after.content if block.type == "text"] == ["It is a step of the"]
+    assert (after.stop_reason, after.stop_sequence) == ("stop_sequence", " ring")
+    for fields, status, kind in (
+        ({"model": "nonesuch"}, 404, "not_found_error"),
+        ({"extra_body": {"temperature": 9}}, 400, "invalid_request_error"),
+        ({"messages": [{"role": "user", "content": "one two " * 5000}]}, 400, "invalid_request_error"),
+        ({"tool_choice": {"type": "any"}}, 400, "invalid_request_error"),
+    ):
+        with pytest.raises(anthropic.APIStatusError) as refused:
+            await client.messages.create(**{**asked, **fields})
+        assert (refused.value.status_code, refused.value.type) == (status, kind)
 
 
 async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -> None:

@@ -137,6 +137,13 @@ class Answers:
             raise
         return running
 
+    async def count(self, request: ChatRequest) -> int:
+        """How many tokens its prompt has. Raises NotLoaded, BadModel, UsageError."""
+        _, reading = self._loaded()
+        tokens = await asyncio.shield(reading)
+        async with self._encoding:
+            return len(await tokens.encode(request.messages, False, request.tools, request.template_options))
+
     async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
         """Ask, and tell what comes of it to its end; `watch` times how. Who stops listening before does not want it any
         more. Raises as `ask`, BadModel, and NodeError where the node ends.
@@ -145,6 +152,7 @@ class Answers:
             await anext(events)
             running, is_over = await self._take(request, watch), False
             try:
+                yield running.accepted
                 async with aclosing(told(_of(running, events), running.reader())) as parts:
                     async for said in parts:
                         is_over = isinstance(said, RequestDone)
@@ -420,6 +428,7 @@ class Answers:
                 text=text,
                 ttft_s=done.ttft_s,
                 decode_tokens_per_s=running.rate(done),
+                stop_text=running.stop_text,
                 problem=done.problem,
             )
         )

@@ -70,6 +70,11 @@ class RunningAnswer:
         return self.record.request_id
 
     @property
+    def stop_text(self) -> str:
+        """Which stop text ended it."""
+        return self._stops.found
+
+    @property
     def accepted(self) -> RequestAccepted:
         """What whoever asked is told first."""
         return RequestAccepted(request_id=self.request_id, prompt_tokens=len(self.record.prompt))

@@ -7,8 +7,9 @@ from typing import Protocol
 
 from core.answer_parts import AnswerPart, TextPart
 from core.events import RequestDone, TokenEvent
+from core.requests import RequestAccepted
 
-Said = TokenEvent | AnswerPart | RequestDone
+Said = RequestAccepted | TokenEvent | AnswerPart | RequestDone
 
 
 class Reader(Protocol):

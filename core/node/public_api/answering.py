@@ -37,6 +37,10 @@ class Answering:
             raise NotLoaded(now.recovery.text, now.recovery.fix)
         raise NotLoaded("No model is loaded.")
 
+    async def count(self, wanted: ChatRequest) -> int:
+        """How many tokens its prompt has. Raises MaclusterError."""
+        return await self._answers.count(wanted)
+
     async def events(
         self, wanted: ChatRequest, choices: int, watch: Stopwatch | None = None
     ) -> AsyncGenerator[Came | None, None]:

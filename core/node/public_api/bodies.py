@@ -51,9 +51,9 @@ def json_reply(body: object, status: int = 200) -> web.Response:
 
 
 def refused(status: int, what: str, code: str | None = None) -> web.Response:
-    """An error of OpenAI's form that has no error of ours."""
+    """An error that is none of ours, in a form that OpenAI's and Anthropic's clients take."""
     kind = "authentication_error" if status == 401 else "invalid_request_error"
-    return json_reply({"error": {"message": what, "type": kind, "param": None, "code": code}}, status)
+    return json_reply({"type": "error", "error": {"message": what, "type": kind, "param": None, "code": code}}, status)
 
 
 class EventStream:

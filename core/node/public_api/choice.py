@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+from itertools import groupby
+
 import msgspec
 
-from core.answer_parts import ReasoningPart, TextPart, ToolCall
+from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.events import RequestDone, TokenEvent
 from core.node.answers.told import Said
+from core.requests import RequestAccepted
 
 
 class Choice(msgspec.Struct):
     """Its tokens, what they mean, and how it ended. `untold`: tokens of which no chunk has told yet."""
 
     index: int
+    prompt_tokens: int = 0
     tokens: list[TokenEvent] = []
-    text: str = ""
-    reasoning: str = ""
-    calls: list[ToolCall] = []
-    done: RequestDone | None = None
     untold: list[TokenEvent] = []
+    parts: list[AnswerPart] = []
+    done: RequestDone | None = None
 
     def take(self, said: Said) -> None:
         """The next of what is told."""
         match said:
+            case RequestAccepted(prompt_tokens=prompt_tokens):
+                self.prompt_tokens = prompt_tokens
             case TokenEvent():
                 self.tokens.append(said)
                 self.untold.append(said)
-            case TextPart(text):
-                self.text += text
-            case ReasoningPart(text):
-                self.reasoning += text
-            case ToolCall():
-                self.calls.append(said)
             case RequestDone():
                 self.done = said
+            case _:
+                self.parts.append(said)
+
+    @property
+    def text(self) -> str:
+        """All its words."""
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @property
+    def reasoning(self) -> str:
+        """All that was thought."""
+        return "".join(part.text for part in self.parts if isinstance(part, ReasoningPart))
+
+    @property
+    def calls(self) -> list[ToolCall]:
+        """All tools that it calls."""
+        return [part for part in self.parts if isinstance(part, ToolCall)]
+
+    def blocks(self) -> list[AnswerPart]:
+        """Its parts, each whole."""
+        whole: list[AnswerPart] = []
+        for kind, found in groupby(self.parts, type):
+            parts = list(found)
+            if kind is ToolCall:
+                whole += parts
+            else:
+                text = "".join(part.text for part in parts if not isinstance(part, ToolCall))
+                whole.append(TextPart(text) if kind is TextPart else ReasoningPart(text))
+        return whole

@@ -6,19 +6,19 @@ asked for is worse than none.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from core.answer_parts import ToolCall, ToolName
+from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
-from core.field_errors import plain
-from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message, TemplateOptions
-from core.sampling_options import MAX_LOGPROBS, Sampling
+from core.node.public_api.asked import Count, call_of, request_of
+from core.requests import ChatRequest, Message, TemplateOptions
+from core.sampling_options import MAX_LOGPROBS
 
 MOST_CHOICES: Final = 8
 
-_Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
 _ROLES: Final[dict[str, Literal["system", "user", "assistant", "tool"]]] = {
     "system": "system",
     "developer": "system",
@@ -91,7 +91,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What both kinds of completions say alike."""
 
     model: str = ""
-    max_tokens: _Count | None = None
+    max_tokens: Count | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
@@ -111,7 +111,7 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
     """Body of `POST /v1/chat/completions`."""
 
     messages: Annotated[tuple[ChatTurn, ...], msgspec.Meta(min_length=1)]
-    max_completion_tokens: _Count | None = None
+    max_completion_tokens: Count | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] = 0
     tools: tuple[AskedTool, ...] | None = None
@@ -130,9 +130,9 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
         wanted = self.top_logprobs if self.logprobs else None
         said = tuple(map(_message, self.messages))
         more = {"tools": self._tools(), "template_options": self._template_options()}
-        return _request(self, said, self.max_completion_tokens, logprobs=wanted, **more)
+        return _request(self, said, self.max_completion_tokens, wanted, **more)
 
-    def _tools(self) -> list[dict[str, Any]]:
+    def _tools(self) -> list[Tool]:
         """Those that the model may call: where it may call none, it is told of none."""
         if self.tool_choice not in (None, "auto", "none"):
             raise UsageError("tool_choice: only auto and none can be honoured yet.", "Leave it out.")
@@ -162,7 +162,7 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
             if is_asked:
                 raise UsageError(f"{name}: this API has none yet.", "Ask without it.")
         said = (Message(role="user", content=self.prompt),)
-        return _request(self, said, None, logprobs=self.logprobs, raw=True)
+        return _request(self, said, None, self.logprobs, raw=True)
 
 
 def _message(turn: ChatTurn) -> Message:
@@ -178,6 +178,10 @@ def _message(turn: ChatTurn) -> Message:
     )
 
 
+def _past_call(call: PastCall) -> ToolCall:
+    return call_of(call.id, call.function.name, call.function.arguments)
+
+
 def _text(content: str | tuple[Part, ...] | None) -> str:
     if isinstance(content, str) or content is None:
         return content or ""
@@ -187,30 +191,16 @@ def _text(content: str | tuple[Part, ...] | None) -> str:
     return "".join(part.text for part in content)
 
 
-def _past_call(call: PastCall) -> ToolCall:
-    arguments = call.function.arguments.strip() or "{}"
-    try:
-        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"messages: the arguments of the call {call.id!r} are no JSON object.") from error
-    return ToolCall(id=call.id, name=call.function.name, arguments=arguments)
-
-
-def _tool(tool: AskedTool) -> dict[str, Any]:
+def _tool(tool: AskedTool) -> Tool:
     if tool.type != "function" or tool.function is None:
         raise UsageError(f"tools: {tool.type} cannot be called by this model.", "Say functions alone.")
     function = tool.function
-    return {
-        "name": function.name,
-        "description": function.description or "",
-        "parameters": function.parameters or {},
-    }
+    return Tool(name=function.name, description=function.description or "", parameters=function.parameters or {})
 
 
 def _request(
-    asked: Asked, messages: tuple[Message, ...], most: int | None, *, logprobs: int | None, **more: Any
+    asked: Asked, messages: Sequence[Message], most: int | None, logprobs: int | None, **more: Any
 ) -> ChatRequest:
-    stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
     sampling = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,
@@ -223,26 +213,8 @@ def _request(
         "logit_bias": _bias(asked.logit_bias),
         "logprobs": logprobs,
     }
-    given = {name: value for name, value in sampling.items() if value is not None}
-    if given.get("top_p") == 1:
-        given["top_p"] = 0.0  # both cut nothing off
-    try:
-        chosen = msgspec.convert(given, Sampling)
-        return msgspec.convert(
-            {
-                "messages": msgspec.to_builtins(messages),
-                "sampling": msgspec.to_builtins(chosen),
-                "max_tokens": most or asked.max_tokens or DEFAULT_MAX_TOKENS,
-                "stop": stop,
-                "keep": False,
-                **more,
-            },
-            ChatRequest,
-            str_keys=True,
-        )
-    except msgspec.ValidationError as error:
-        told = plain(error)
-        raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
+    stop = (asked.stop,) if isinstance(asked.stop, str) else asked.stop or ()
+    return request_of(messages, sampling, max_tokens=most or asked.max_tokens, stop=stop, **more)
 
 
 def _bias(given: dict[str, float] | None) -> dict[int, float] | None:

@@ -16,6 +16,7 @@ from core.node.public_api.choice import Choice
 from core.node.public_api.models import Models
 from core.node.public_api.openai_chat import ChatCompletion, TextCompletion
 from core.node.public_api.openai_replies import Kind, Reply, error_body
+from core.requests import RequestAccepted
 
 KEEP_ALIVE = b": still there\n\n"
 
@@ -40,7 +41,7 @@ class OpenAiHandlers:
 
     async def _answer(self, request: web.Request, asked: _Completion, kind: Kind, prefix: str) -> web.StreamResponse:
         model = self._models.loaded()
-        if asked.model not in ("", model):
+        if not self._models.has(asked.model):
             return refused(404, f"The model {asked.model!r} is not loaded; {model} is.", "model_not_found")
         reply = Reply(id=prefix + secrets.token_hex(12), model=model, created=int(time.time()), kind=kind)
         choices = [Choice(index) for index in range(asked.n)]
@@ -63,7 +64,10 @@ async def _stream(
     choices: list[Choice],
     events: AsyncGenerator[Came | None, None],
 ) -> web.StreamResponse:
-    came = await anext(events)  # what is wrong with the request has a status of its own
+    came = await anext(events)
+    while came and isinstance(came[1], RequestAccepted):  # what is wrong with the request has a status of its own
+        choices[came[0]].take(came[1])
+        came = await anext(events)
     stream = EventStream(request)
     async with stream:
         if reply.kind == "chat":

@@ -151,7 +151,7 @@ def usage(choices: Sequence[Choice]) -> dict[str, Any]:
 
 
 def error_body(problem: Problem) -> dict[str, Any]:
-    """As OpenAI's clients read it."""
+    """As OpenAI's clients read it; the outer type is for those of Anthropic that were not let in."""
     error = error_from(problem)
     kind = "invalid_request_error" if isinstance(error, UsageError) else "server_error"
     code = None
@@ -159,7 +159,7 @@ def error_body(problem: Problem) -> dict[str, Any]:
         code = "context_length_exceeded"
     elif isinstance(error, Busy):
         kind = code = "rate_limit_exceeded"
-    return {"error": {"message": str(error), "type": kind, "param": None, "code": code}}
+    return {"type": "error", "error": {"message": str(error), "type": kind, "param": None, "code": code}}
 
 
 def status(error: MaclusterError) -> int:

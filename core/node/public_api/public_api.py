@@ -17,6 +17,7 @@ from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.public_api.admission import Admission
 from core.node.public_api.answering import Answering
+from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused
 from core.node.public_api.listener import Listener
@@ -82,10 +83,11 @@ class PublicApi:
             await self._runner.cleanup()
 
     def _routes(self) -> list[web.RouteDef]:
-        models = Models(self._answering)
+        models = Models(self._answering, self._options.is_loopback)
         openai = OpenAiHandlers(self._answering, models)
+        anthropic = AnthropicHandlers(self._answering, models)
         own = [web.get("/", _alive), web.get("/health", _alive), *self._metrics.routes()]
-        return [*own, *models.routes(), *openai.routes()]
+        return [*own, *models.routes(), *openai.routes(), *anthropic.routes()]
 
 
 async def _alive(request: web.Request) -> web.Response:

@@ -1,0 +1,103 @@
+"""Messages as Anthropic's clients send them: what is asked, run, and answered whole or as it comes."""
+
+from __future__ import annotations
+
+import functools
+import secrets
+from collections.abc import AsyncGenerator, Awaitable, Callable
+
+from aiohttp import web
+
+from core.errors import Busy, MaclusterError
+from core.node.public_api.answering import Answering, Came
+from core.node.public_api.anthropic_messages import Messages
+from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error, message_error_of
+from core.node.public_api.bodies import WATCH, EventStream, json_reply, read_body
+from core.node.public_api.choice import Choice
+from core.node.public_api.models import Models
+from core.node.public_api.openai_replies import RETRY_S, status
+from core.requests import RequestAccepted
+
+KEEP_ALIVE = b'event: ping\ndata: {"type":"ping"}\n\n'
+
+_Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class AnthropicHandlers:
+    """`POST /v1/messages` and `POST /v1/messages/count_tokens`."""
+
+    def __init__(self, answering: Answering, models: Models) -> None:
+        self._answering, self._models = answering, models
+
+    def routes(self) -> list[web.RouteDef]:
+        """What is answered here."""
+        return [
+            web.post("/v1/messages", _in_its_form(self._answer)),
+            web.post("/v1/messages/count_tokens", _in_its_form(self._count)),
+        ]
+
+    async def _count(self, request: web.Request) -> web.StreamResponse:
+        asked = await read_body(request, Messages)
+        return json_reply({"input_tokens": await self._answering.count(asked.request())})
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        asked = await read_body(request, Messages)
+        if not self._models.has(asked.model):
+            what = f"The model {asked.model!r} is not loaded; {self._models.loaded()} is."
+            return json_reply(message_error("not_found_error", what), 404)
+        reply, choice = MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model), Choice(0)
+        events = self._answering.events(asked.request(), 1, request[WATCH])
+        try:
+            if asked.stream:
+                return await _stream(request, reply, choice, events)
+            async for came in events:
+                if came:
+                    choice.take(came[1])
+            return json_reply(reply.whole(choice))
+        finally:
+            await events.aclose()
+
+
+def _in_its_form(handler: _Handler) -> _Handler:
+    """Errors as Anthropic's clients read them."""
+
+    @functools.wraps(handler)
+    async def answered(request: web.Request) -> web.StreamResponse:
+        try:
+            return await handler(request)
+        except MaclusterError as error:
+            reply = json_reply(message_error_of(error), status(error))
+            if isinstance(error, Busy):
+                reply.headers["Retry-After"] = str(RETRY_S)
+            return reply
+
+    return answered
+
+
+async def _stream(
+    request: web.Request, reply: MessageReply, choice: Choice, events: AsyncGenerator[Came | None, None]
+) -> web.StreamResponse:
+    came = await anext(events)
+    while came and isinstance(came[1], RequestAccepted):  # what is wrong with the request has a status of its own
+        choice.take(came[1])
+        came = await anext(events)
+    stream, blocks = EventStream(request), BlockEvents()
+    async with stream:
+        begin = reply.beginning(choice)
+        await stream.send(begin, begin["type"])
+        try:
+            while True:
+                if came:
+                    choice.take(came[1])
+                    for event in blocks.take(came[1]):
+                        await stream.send(event, event["type"])
+                await stream.keep_alive(KEEP_ALIVE)
+                came = await anext(events)
+        except StopAsyncIteration:
+            pass
+        except MaclusterError as error:
+            await stream.send(message_error_of(error), "error")
+            return stream.response
+        for event in blocks.end(choice):
+            await stream.send(event, event["type"])
+    return stream.response
