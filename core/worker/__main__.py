@@ -3,8 +3,11 @@
 The pipe is opened before mlx is imported, which takes a while: a node that goes meanwhile is noticed too.
 """
 
+import gc
+
 from core.worker.pipe import private_pipe
 
+gc.disable()  # nothing of what is imported is garbage
 inbox, outbox = private_pipe()
 
 from core.models.lean_imports import import_for_layers_only  # noqa: E402
@@ -12,5 +15,8 @@ from core.models.lean_imports import import_for_layers_only  # noqa: E402
 import_for_layers_only()
 
 from core.worker.main import main  # noqa: E402
+
+gc.freeze()
+gc.enable()
 
 main(inbox, outbox)

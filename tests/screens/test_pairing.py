@@ -77,11 +77,13 @@ def compare(atelier: Terminal, garage: Terminal) -> str:
         screen.shows("Which Mac?", f"○ {name}")
         choose(screen, name)
         screen.until(lambda s: "Which Mac?" not in s, "nothing was chosen")
-    found = [re.search(r"shows +(\d{3} \d{3})", screen.shows("◍ compare")) for screen in (atelier, garage)]
-    assert found[0]
-    assert found[1]
-    assert found[0][1] == found[1][1], "nobody is in between"
-    return found[0][1]
+    code = re.compile(r"shows +(\d{3} \d{3})")
+    one, other = (
+        code.findall(screen.until(lambda s: "◍ compare" in s and bool(code.search(s)), "no digits are shown"))
+        for screen in (atelier, garage)
+    )
+    assert one[0] == other[0], "nobody is in between"
+    return str(one[0])
 
 
 def choose(screen: Terminal, name: str) -> None:

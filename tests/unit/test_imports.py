@@ -18,7 +18,7 @@ from screenshots import architecture
             "tui.cli.main, tui.app",
             {"httpx2", "psutil", "tui.cli.parser", "tui.cli.output", "tui.cli.demo", "core.plan.fit"},
         ),
-        ("core.node.service, core.node.__main__", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
+        ("core.node.process", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
         ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),
     ],
     ids=["commands", "screen", "node", "worker"],

@@ -427,7 +427,7 @@ def test_every_task_of_the_node_is_started_here_and_every_loop_is_made_to_fail()
             word = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
             if word in ("create_task", "ensure_future", "call_later"):
                 name = path.relative_to(folder).as_posix()
-                assert name in MAY_CREATE or name == "__main__.py", f"{name} starts a task that nobody watches"
+                assert name in MAY_CREATE or name == "process.py", f"{name} starts a task that nobody watches"
             if (
                 word in ("essential", "spawn_essential", "restartable")
                 and call.args

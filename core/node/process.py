@@ -1,0 +1,136 @@
+"""The process of a node: its options, its signals, its end."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+
+from core.errors import MaclusterError, UsageError
+from core.events import ApiServed
+from core.mac.descriptors import raise_descriptor_limit
+from core.mac.memory import default_budget, physical_bytes
+from core.node.base.home_lock import home_lock
+from core.node.options import add_options
+from core.node.parts import NodeConfig
+from core.node.public_api.api_options import ApiOptions
+from core.node.service import Node
+from core.settings import GB, Home, default_home, hub_cache
+from core.text import clean_name
+
+STOP_S = 10.0
+
+
+def config_from(args: argparse.Namespace) -> NodeConfig:
+    """The node that the options describe."""
+    physical = int(args.budget * GB) if args.chip else physical_bytes()
+    return NodeConfig(
+        home=Home(args.home.expanduser().absolute()),
+        name=clean_name(args.name) or "mac",
+        host=args.host,
+        port=args.port,
+        budget_bytes=int(args.budget * GB) if args.budget else default_budget(physical),
+        memory_bytes=physical,
+        chip=args.chip,
+        model_roots=tuple(p.expanduser().absolute() for p in args.models) or (hub_cache(),),
+        multicast=not args.no_multicast,
+        has_spare=not args.no_spare_worker,
+        peers=tuple(args.peer),
+        api=_api_from(args) if args.serve else None,
+    )
+
+
+def _api_from(args: argparse.Namespace) -> ApiOptions:
+    options = ApiOptions(
+        host=args.api_host,
+        port=args.api_port,
+        queue=args.queue,
+        origins=frozenset(args.allow_origin),
+        plain_http=args.plain_http,
+        no_key=args.no_key,
+        port_option="--port" if args.tell else "--api-port",
+    )
+    options.check()
+    return options
+
+
+def _print_served(served: ApiServed, form: str | None) -> None:
+    """One line where `macluster serve` was asked for one."""
+    if form == "json":
+        print(msgspec.json.encode(msgspec.structs.asdict(served)).decode(), flush=True)
+    elif form == "text":
+        sealed = f", certificate SHA-256 {served.fingerprint}" if served.fingerprint else ""
+        print(f"Other programs are served at {served.url}{sealed}", flush=True)
+        if served.warning:
+            print(f"Warning: {served.warning}", flush=True)
+
+
+@contextlib.contextmanager
+def _discarded(folder: Path) -> Iterator[None]:
+    """Remove a simulated Mac at the end; the last one to go takes the folder of them all along."""
+    try:
+        yield
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            folder.parent.rmdir()
+
+
+async def _serve(config: NodeConfig, *, until_eof: bool, tell: str | None) -> None:
+    """Run a node, and in its place another one when this Mac has changed its key."""
+    loop = asyncio.get_running_loop()
+    on_served = partial(_print_served, form=tell)
+    node, stopped = Node(config, on_served), False
+
+    def stop() -> None:
+        nonlocal stopped
+        stopped = True
+        loop.call_later(STOP_S, os._exit, 1)
+        node.stop()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop)
+    if until_eof:
+        threading.Thread(target=_stop_at_eof, args=(loop, stop), daemon=True).start()
+    try:
+        while (again := await node.run()) and not stopped:
+            node = Node(again, on_served)
+    finally:
+        loop.call_later(STOP_S, os._exit, 1)  # a thread of the executor may hang, which asyncio waits for
+
+
+def _stop_at_eof(loop: asyncio.AbstractEventLoop, stop: Callable[[], None]) -> None:
+    try:
+        while os.read(0, 4096):
+            pass
+    finally:
+        loop.call_soon_threadsafe(stop)
+
+
+def main() -> None:
+    """Entry of `python -m core.node`."""
+    parser = argparse.ArgumentParser(prog="python -m core.node", description="The node of this Mac, without a screen.")
+    parser.set_defaults(home=default_home().root)
+    add_options(parser)
+    args = parser.parse_args()
+    raise_descriptor_limit()
+    status = 0
+    try:
+        config = config_from(args)
+        with home_lock(config.home), _discarded(config.home.root) if args.discard else contextlib.nullcontext():
+            asyncio.run(_serve(config, until_eof=args.until_eof, tell=args.tell))
+    except MaclusterError as error:
+        print(f"macluster: {error}", file=sys.stderr, flush=True)
+        status = 2 if isinstance(error, UsageError) else 1
+    sys.stdout.flush()
+    os._exit(status)  # a thread of the executor may hang, which the interpreter would wait for
