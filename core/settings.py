@@ -100,6 +100,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "api-certificate"
 
     @property
+    def typed(self) -> Path:
+        """What was typed in conversations of `macluster run`, JSON lines."""
+        return self.root / "typed.jsonl"
+
+    @property
     def seen(self) -> Path:
         """Which Macs were met before."""
         return self.root / "seen.json"

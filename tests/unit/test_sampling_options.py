@@ -20,8 +20,8 @@ from core.requests.conversations import ChatOptions
 from core.sampling_options import Sampling
 from core.worker.messages import unpack_command
 from core.worker.work_frames import decode_orders, encode_orders
+from tui.cli.answer_options import request_of
 from tui.cli.parser import parser
-from tui.cli.run import request_of
 from tui.state.sampling import options_of, texts_of
 
 API_ONLY = {"repetition_context", "presence_context", "frequency_context"}

@@ -27,11 +27,12 @@ from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import LOOPBACK_HOST, Home
 from core.text import clean_text
 from core.trust.api_keys import ApiKeys
+from tui.cli.answer_options import request_of
+from tui.cli.answering import answer
 from tui.cli.launch import home_of, preferences_of
 from tui.cli.load import loaded
 from tui.cli.output import print_progress
 from tui.cli.plan import plan_lines, plan_options, proof_lines
-from tui.cli.run import answer, request_of
 from tui.cli.status import trust_line
 from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of

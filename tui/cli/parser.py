@@ -12,10 +12,10 @@ from core.events import MirrorChoice, Topology
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
+from tui.cli import answer_options, keys, launch, models, pairing, serve, sessions, speed_test, status, transfers
 from tui.cli import bench as bench_command
 from tui.cli import demo as demo_command
 from tui.cli import doctor as doctor_command
-from tui.cli import keys, launch, models, pairing, serve, sessions, speed_test, status, transfers
 from tui.cli import load as load_command
 from tui.cli import plan as plan_command
 from tui.cli import run as run_command
@@ -59,14 +59,17 @@ def parser() -> argparse.ArgumentParser:
     _model(load, load_command.load)
     _verify(load)
     _fact(sub.add_parser("unload", help="free the memory on every Mac"), load_command.unload)
-    run = sub.add_parser("run", help="one answer to standard output")
+    run = sub.add_parser("run", help="a conversation in the terminal, or one answer to standard output")
     _model(run, run_command.run)
-    asked = run.add_mutually_exclusive_group(required=True)
-    asked.add_argument("-p", "--prompt", help="the prompt; - reads standard input")
+    asked = run.add_mutually_exclusive_group()
+    asked.add_argument("-p", "--prompt", help="one answer to this; - reads it from standard input")
     go_on = "go on with an answer that was cut off: the newest, or the one whose id begins so"
     asked.add_argument("--continue", dest="go_on", nargs="?", const="", metavar="ID", help=go_on)
     run.add_argument("--session", metavar="NAME", help="go on with this saved conversation")
-    run_command.add_options(run)
+    run.add_argument("--url", help="ask this API, of another Mac, in the place of this Mac's node")
+    run.add_argument("--key", help="with --url: the key that it needs")
+    run.add_argument("--private", action="store_true", help="keep nothing of it on this Mac")
+    answer_options.add_options(run)
     sessions.add_options(
         sub.add_parser("session", help="conversations kept on this Mac: list, save, load, delete"), _fact
     )
@@ -92,7 +95,7 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--key", help="with --serve: the key that they need")
     demo.add_argument("--no-multicast", action="store_true", help="do not use Bonjour: direct addresses")
     _verify(demo)
-    run_command.add_options(demo)
+    answer_options.add_options(demo)
     _fact(demo, demo_command.demo)
     demo.set_defaults(default_prompt=DEMO_PROMPT)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import secrets
 import time
 
-from core.requests import AnswerId, ChatRequest, Message, UnfinishedAnswer
+from core.requests import AnswerId, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, ConversationId
 from tui.control import confirm
 from tui.control.bridge import FAILURES, problem_of
@@ -155,7 +155,7 @@ class ChatController:
     async def _chat(self, number: int) -> None:
         app = self._app
         try:
-            reply = await app.client.chat(_request(app.state))
+            reply = await app.client.chat(conversation.request_of(app.state))
             if app.state.answer is None or app.state.next_number != number:
                 # stopped or cleared before the node had answered
                 await app.client.cancel(reply.request_id)
@@ -190,14 +190,3 @@ class ChatController:
     def _show(self, opened: UiState) -> None:
         self._conversations.knows(opened)
         self._app.set_state(opened)
-
-
-def _request(now: UiState) -> ChatRequest:
-    """What the node is asked."""
-    options = now.chat.options
-    return ChatRequest(
-        messages=conversation.messages(now),
-        stop=options.stop,
-        keep=not now.chat.is_private,
-        **options.answer_options,
-    )

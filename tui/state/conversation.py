@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import msgspec
 
 from core.errors import Problem
-from core.requests import Message, UnfinishedAnswer
+from core.requests import ChatRequest, Message, UnfinishedAnswer
 from core.requests.conversations import ChatOptions, Conversation
 from core.text import Clean, clean_text
 from tui.state.chats import Chat, branched, reopened, reseeded
@@ -160,6 +160,14 @@ def messages(state: UiState) -> tuple[Message, ...]:
         if turn.text:
             said.append(Message(role=turn.role, content=turn.text))
     return tuple(said)
+
+
+def request_of(state: UiState) -> ChatRequest:
+    """The question that was sent last, with all that was said before."""
+    options = state.chat.options
+    return ChatRequest(
+        messages=messages(state), stop=options.stop, keep=not state.chat.is_private, **options.answer_options
+    )
 
 
 def _with_unfinished(state: UiState, kept: UnfinishedAnswer, now: float) -> UiState:

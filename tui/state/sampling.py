@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -19,16 +19,22 @@ def _stops(text: str) -> tuple[str, ...]:
     return tuple(part.replace("\\n", "\n") for part in text.split(STOP_BETWEEN) if part)
 
 
-OF_SAMPLING: Final = tuple(field for field in option_fields(Sampling) if field.option.label)
-FIELDS: Final = OF_SAMPLING + tuple(field for field in option_fields(ChatOptions) if field.option.label)
-PRESET: Final = tuple(field.name for field in OF_SAMPLING if field.name != "seed")  # what a preset fills in
-
-_READ: Final[dict[type, Callable[[str], Any]]] = {float: float, int: int, tuple: _stops, str: str}
+def _bias(text: str) -> dict[int, float]:
+    return {int(token): float(value) for token, _, value in (part.partition("=") for part in text.split(","))}
 
 
-def texts_of(options: ChatOptions) -> dict[str, str]:
-    """What stands in each field."""
-    return {field.name: _text(_value(options, field)) for field in FIELDS}
+OF_SAMPLING: Final = tuple(field for field in option_fields(Sampling) if field.name != "logprobs")
+TYPED: Final = (*OF_SAMPLING, *option_fields(ChatOptions))
+FIELDS: Final = tuple(field for field in TYPED if field.option.label)
+# what a preset fills in
+PRESET: Final = tuple(field.name for field in FIELDS if field in OF_SAMPLING and field.name != "seed")
+
+_READ: Final[dict[type, Callable[[str], Any]]] = {float: float, int: int, tuple: _stops, str: str, dict: _bias}
+
+
+def texts_of(options: ChatOptions, fields: Iterable[OptionField] = FIELDS) -> dict[str, str]:
+    """What stands in each of `fields`."""
+    return {field.name: _text(_value(options, field)) for field in fields}
 
 
 def options_of(texts: Mapping[str, str], before: ChatOptions) -> tuple[ChatOptions, dict[str, str]]:
@@ -37,11 +43,20 @@ def options_of(texts: Mapping[str, str], before: ChatOptions) -> tuple[ChatOptio
     for field in FIELDS:
         try:
             options = _with(options, field, texts[field.name])
-        except ValueError:
-            wrong[field.name] = "this is not a whole number" if field.kind is int else "this is not a number"
-        except UsageError as error:
-            wrong[field.name] = _reason(error)
+        except (ValueError, UsageError) as error:
+            wrong[field.name] = _reason(field, error)
     return options, wrong
+
+
+def with_option(options: ChatOptions, name: str, text: str) -> ChatOptions:
+    """With what was typed for one of `TYPED`; nothing is its default. Raises UsageError."""
+    field = next((each for each in TYPED if each.name == name.replace("-", "_")), None)
+    if field is None:
+        raise UsageError(f"There is no option {name}.", f"These are: {', '.join(each.name for each in TYPED)}.")
+    try:
+        return _with(options, field, text)
+    except (ValueError, UsageError) as error:
+        raise UsageError(f"{field.name}: {_reason(field, error)}.", field.option.hint) from error
 
 
 def _with(options: ChatOptions, field: OptionField, text: str) -> ChatOptions:
@@ -64,13 +79,17 @@ def _value(options: ChatOptions, field: OptionField) -> object:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, dict):
+        return ",".join(f"{token}={bias:g}" for token, bias in value.items())
     if isinstance(value, tuple):
         return STOP_BETWEEN.join(part.replace("\n", "\\n") for part in value)
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _reason(error: UsageError) -> str:
-    """The limit that msgspec names: "at most 5"."""
+def _reason(field: OptionField, error: ValueError | UsageError) -> str:
+    """What is wrong with what was typed; the limit that msgspec names: "at most 5"."""
+    if isinstance(error, ValueError):
+        return "this is not a whole number" if field.kind is int else "this is not a number"
     said = str(error.__cause__).partition(" - at")[0].replace("`", "")
     for sign, words in (("<= ", "at most "), (">= ", "at least "), ("> ", "more than ")):
         if sign in said:

@@ -7,36 +7,31 @@ import json
 import os
 import signal
 import sys
-from asyncio.subprocess import PIPE, Process
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from asyncio.subprocess import PIPE
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 from msgspec.structs import replace
 
 from core.errors import LinkTimeout, Parked, UsageError
-from core.events import PlanLoaded, PlanProposed, Recovery
+from core.events import Recovery
 from core.models.text.tokenizer import Tokens
-from core.node.local_api import LocalApi
 from core.requests import ChatRequest, Message
 from core.sampling_options import Sampling
 from core.settings import Home
 from core.worker.messages import Token
 from tests.support.answers import TEXT, Desk, ids_of, model, tokens
-from tests.support.tasks import tasks_of
-from tui.cli import run
+from tests.support.run_command import DEADLINE_S, RUN, desk, running, served
+from tui.cli import answering
+from tui.cli.answer_options import request_of
+from tui.cli.answering import answer
 from tui.cli.main import main, tell_defects
 from tui.cli.parser import parser
-from tui.cli.run import answer, request_of
 from tui.cli.watch import Watch
 
-__all__ = ["model", "tokens"]  # fixtures
-
-RUN = ["run", "toy", "-p", "hello"]
-DEADLINE_S = 60.0
+__all__ = ["desk", "model", "tokens"]  # fixtures
 
 
 def request(*words: str) -> ChatRequest:
@@ -105,54 +100,6 @@ def test_bad_values_are_told_before_anything_is_asked_or_loaded(
         main()
     assert ended.value.code == 2
     assert said in capsys.readouterr().err
-
-
-@pytest.fixture
-async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
-    """A node's socket with a plan that is ready; the worker is played."""
-    async with served(Desk(tmp_path, model)) as desk:
-        yield desk
-
-
-@asynccontextmanager
-async def served(desk: Desk) -> AsyncIterator[Desk]:
-    """It answers, with the model loaded."""
-    await desk.load()
-    plan = desk.leader.plan
-    assert plan
-    desk.bus.publish(PlanProposed(plan=plan))
-    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
-    rest: Any = dict.fromkeys(("planning", "recovery", "sessions", "conversations", "transfers", "speed"), Mock())
-    more: Any = dict.fromkeys(("search", "check", "pairing", "trust"), Mock())
-    api = LocalApi(answers=desk.answers, bus=desk.bus, tasks=tasks_of(), **rest, **more)
-    await api.start(desk.folder / "node.sock")
-    yield desk
-    desk.ends_all()
-    await api.stop()
-
-
-@asynccontextmanager
-async def running(
-    desk: Desk,
-    *words: str,
-    run: Sequence[str] = (*RUN, "--ignore-chat-template"),
-    until: Callable[[], object] | None = None,
-    stderr: int = PIPE,
-) -> AsyncIterator[Process]:
-    """`macluster run`, once it has asked for something of the worker, or `until`."""
-    command = [sys.executable, "-m", "tui.cli.main", "--home", str(desk.folder), *run, *words]
-    before = len(desk.asked)
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=stderr)
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not (until() if until else len(desk.asked) > before):
-                assert process.returncode is None
-                await asyncio.sleep(0.02)
-            yield process
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
 
 
 async def test_the_answer_comes_as_text_without_what_stops_it(desk: Desk, tokens: Tokens) -> None:
@@ -293,7 +240,7 @@ async def test_an_answer_that_waits_for_a_mac_has_time(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(run, "ANSWER_S", 0.4)
+    monkeypatch.setattr(answering, "ANSWER_S", 0.4)
     async with Watch(Home(desk.folder)) as watch:
         await watch.attached(DEADLINE_S)
         with pytest.raises(LinkTimeout, match="The answer took longer"):

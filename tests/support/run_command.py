@@ -1,0 +1,71 @@
+"""`macluster run` in a process of its own, over the real socket of a node whose worker is played."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
+
+import pytest
+
+from core.events import PlanLoaded, PlanProposed
+from core.node.local_api import LocalApi
+from tests.support.answers import Desk
+from tests.support.tasks import tasks_of
+
+RUN = ["run", "toy", "-p", "hello"]
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
+    """A node's socket with a plan that is ready; the worker is played."""
+    async with served(Desk(tmp_path, model)) as desk:
+        yield desk
+
+
+@asynccontextmanager
+async def served(desk: Desk) -> AsyncIterator[Desk]:
+    """It answers, with the model loaded."""
+    await desk.load()
+    plan = desk.leader.plan
+    assert plan
+    desk.bus.publish(PlanProposed(plan=plan))
+    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    rest: Any = dict.fromkeys(("planning", "recovery", "sessions", "conversations", "transfers", "speed"), Mock())
+    more: Any = dict.fromkeys(("search", "check", "pairing", "trust"), Mock())
+    api = LocalApi(answers=desk.answers, bus=desk.bus, tasks=tasks_of(), **rest, **more)
+    await api.start(desk.folder / "node.sock")
+    yield desk
+    desk.ends_all()
+    await api.stop()
+
+
+@asynccontextmanager
+async def running(
+    desk: Desk,
+    *words: str,
+    run: Sequence[str] = (*RUN, "--ignore-chat-template"),
+    until: Callable[[], object] | None = None,
+    stderr: int = PIPE,
+    stdin: int | None = None,
+) -> AsyncIterator[Process]:
+    """`macluster run`, once it has asked for something of the worker, or `until`."""
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(desk.folder), *run, *words]
+    before = len(desk.asked)
+    process = await asyncio.create_subprocess_exec(*command, stdin=stdin, stdout=PIPE, stderr=stderr)
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            while not (until() if until else len(desk.asked) > before):
+                assert process.returncode is None
+                await asyncio.sleep(0.02)
+            yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()

@@ -1,0 +1,93 @@
+"""How an answer can be asked for: the options of `macluster run` and `macluster demo`."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from math import isfinite
+from typing import Any, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from core.errors import UsageError
+from core.requests import ChatRequest, Message
+from core.sampling_options import option_fields
+from tui.client import check
+
+PLAIN: Final = ChatRequest(messages=(), max_tokens=200)  # what is asked without an option
+
+_Struct = TypeVar("_Struct", bound=Struct)
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """How tokens are chosen, and where the answer ends."""
+    command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
+    _add(command.add_argument_group("where the answer ends"), PLAIN)
+    _add(command.add_argument_group("how each token is chosen"), PLAIN.sampling)
+
+
+def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
+    """Raises UsageError for what cannot be asked."""
+    if args.logprobs is not None and not args.json:
+        raise UsageError("Logprobs are shown in JSON only.", "Add --json.")
+    request = replace(
+        _asked(PLAIN, args),
+        messages=(Message(role="user", content=prompt),),
+        sampling=_asked(PLAIN.sampling, args),
+        raw=args.ignore_chat_template,
+    )
+    check(request)
+    return request
+
+
+def asks_for_more(args: argparse.Namespace) -> bool:
+    """Whether an option of `add_options` was given, or has another value than without a word."""
+    plain = argparse.ArgumentParser()
+    add_options(plain)
+    return any(getattr(args, name) != value for name, value in vars(plain.parse_args([])).items())
+
+
+def _add(group: argparse._ArgumentGroup, plain: Struct) -> None:
+    """An option for each field that people can set here."""
+    for name, kind, option in option_fields(type(plain)):
+        if option.help:
+            flag, usual, (read, metavar) = f"--{name.replace('_', '-')}", getattr(plain, name), _TYPED[kind]
+            often: dict[str, Any] = {"action": "append", "default": []} if kind in (dict, tuple) else {"default": usual}
+            group.add_argument(flag, type=read, metavar=metavar, help=option.help, **often)
+
+
+def _asked(plain: _Struct, args: argparse.Namespace) -> _Struct:
+    """`plain` with what its options say."""
+    changes = {}
+    for name, kind, option in option_fields(type(plain)):
+        if option.help:
+            value = getattr(args, name)
+            changes[name] = kind(value) if isinstance(value, list) else value
+    return replace(plain, **changes)
+
+
+def _number(text: str) -> float:
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if not isfinite(number):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number")
+    return number
+
+
+def _bias(text: str) -> tuple[int, float]:
+    token, _, value = text.partition("=")
+    if not token.isascii() or not token.isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is not a token id and a number, such as 42=-5")
+    return int(token), _number(value)
+
+
+# how a value of each kind is typed
+_TYPED: Final[dict[type, tuple[Callable[[str], Any], str]]] = {
+    float: (_number, "X"),
+    int: (int, "N"),
+    tuple: (str, "TEXT"),
+    dict: (_bias, "ID=VALUE"),
+}

@@ -1,0 +1,156 @@
+"""An answer of this Mac's node, printed while it comes."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from math import inf
+from typing import Final
+
+from core.errors import MaclusterError, error_from
+from core.events import Recovery, RequestDone, TokenEvent
+from core.requests import AnswerId, ChatRequest, UnfinishedAnswer
+from core.text import clean_text
+from tui.cli.answer import answer_facts, done_line, hop_lines, recovery_line
+from tui.cli.output import Facts, to_json
+from tui.cli.watch import Watch
+
+ANSWER_S: Final = 3600.0
+CANCEL_S: Final = 2.0
+
+
+async def answer(
+    watch: Watch,
+    asked: ChatRequest | UnfinishedAnswer,
+    *,
+    as_json: bool,
+    hops: bool = True,
+    more: Facts | None = None,
+    hear: Callable[[str], None] = lambda _: None,
+) -> RequestDone:
+    """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts. Each
+    piece of its text goes to `hear`, too. Who interrupts it cancels it, and gets what there is. Raises what the node
+    refuses, and what ended the answer.
+    """
+    begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
+    printed = _Answer(len(watch.seen), begun, hear, as_it_comes=not as_json)
+    asking = asyncio.create_task(
+        watch.client.chat(asked)
+        if isinstance(asked, ChatRequest)
+        else watch.client.go_on(AnswerId(request_id=asked.request_id))
+    )
+    try:
+        printed.begin((await asyncio.shield(asking)).request_id)
+        async with _attended(watch, printed.request_id):
+            await _until_done(watch, printed)
+    except asyncio.CancelledError:
+        with contextlib.suppress(MaclusterError, TimeoutError):  # a node that is gone has stopped, too
+            printed.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
+            await watch.client.cancel(printed.request_id)
+            await watch.until(printed.is_done, CANCEL_S, "Cancelling")
+            printed.print_end(watch, more or {}, hops=False)
+        raise
+    printed.print_end(watch, more or {}, hops=hops)
+    assert printed.done is not None
+    if printed.done.problem:
+        raise error_from(printed.done.problem)
+    return printed.done
+
+
+def print_piece(text: str) -> None:
+    """A piece of an answer."""
+    print(clean_text(text), end="", flush=True)
+
+
+@asynccontextmanager
+async def _attended(watch: Watch, request_id: str) -> AsyncIterator[None]:
+    """However this process ends inside, the answer is not written for nobody."""
+    attending = asyncio.create_task(watch.client.attend(request_id))
+    try:
+        yield
+    finally:
+        attending.cancel()
+        await asyncio.gather(attending, return_exceptions=True)
+
+
+async def _until_done(watch: Watch, printed: _Answer) -> None:
+    """An answer has an hour, in which the time does not count that it waits for a Mac."""
+
+    def waits(watch: Watch) -> bool:
+        return watch.now.recovery is not None and watch.now.recovery.state == "wait"
+
+    while not printed.is_done(watch):
+        await watch.until(lambda w: printed.is_done(w) or waits(w), ANSWER_S, "The answer")
+        await watch.until(lambda w: printed.is_done(w) or not waits(w), inf, "Waiting")
+
+
+class _Answer:
+    """What came of `request_id` since event `mark`; the text `begun` was there before."""
+
+    def __init__(self, mark: int, begun: str, hear: Callable[[str], None], *, as_it_comes: bool) -> None:
+        self.request_id = ""
+        self.done: RequestDone | None = None
+        self._mark, self._begun, self._hear, self._as_it_comes = mark, begun, hear, as_it_comes
+        self._tokens: list[TokenEvent] = []
+        self._recoveries: list[Recovery] = []
+        self._at_margin = True
+
+    def begin(self, request_id: str) -> None:
+        """The node has taken it."""
+        if not self.request_id:
+            self.request_id = request_id
+            self._show(self._begun)
+
+    def is_done(self, watch: Watch) -> bool:
+        """Whether its end is there; prints what is new."""
+        fresh, self._mark = watch.seen[self._mark :], len(watch.seen)
+        for event in fresh:
+            match event:
+                case TokenEvent(request_id=self.request_id):
+                    self._tokens.append(event)
+                    self._show(event.text)
+                case RequestDone(request_id=self.request_id):
+                    self.done = event
+                    self._show(event.text)
+                case Recovery(requests=requests) if not requests or self.request_id in requests:
+                    self._report(event)
+                case _:
+                    pass
+        return self.done is not None
+
+    def _show(self, text: str) -> None:
+        self._hear(text)
+        if self._as_it_comes and text:
+            print_piece(text)
+            self._at_margin = text.endswith("\n")
+
+    def _report(self, event: Recovery) -> None:
+        """One line each time that there is something else to say; on a terminal it leaves the answer's line."""
+        if self._recoveries and self._recoveries[-1].text == event.text:
+            return
+        self._recoveries.append(event)
+        if not self._as_it_comes:
+            return
+        if not self._at_margin and sys.stdout.isatty() and sys.stderr.isatty():
+            print(file=sys.stderr)
+            self._at_margin = True
+        is_dim = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
+        line = recovery_line(event)
+        print(f"\x1b[2m{line}\x1b[0m" if is_dim else line, file=sys.stderr, flush=True)
+
+    def print_end(self, watch: Watch, more: Facts, *, hops: bool) -> None:
+        """What is told when nothing more comes."""
+        assert self.done is not None
+        if not self._as_it_comes:
+            facts = answer_facts(watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries)
+            print(to_json(facts | more))
+            return
+        print("\n")
+        if hops and watch.now.hops:
+            print("\n".join(hop_lines(watch.now.hops, {p.device_id: p.name for p in watch.now.peers})))
+        if hops:
+            print(done_line(self.done))

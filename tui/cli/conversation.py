@@ -1,0 +1,128 @@
+"""`macluster run MODEL` without a prompt: a conversation in the terminal, or over a pipe, where each line is a turn."""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
+
+from msgspec.structs import replace
+
+from core.errors import MaclusterError, UsageError
+from core.requests import ChatRequest, Message
+from core.requests.conversations import ChatOptions
+from core.text import Clean, clean_text
+from tui.cli.output import table
+from tui.cli.typed_lines import Lines
+from tui.state.chats import Chat, kept
+from tui.state.conversation import refused, request_of, sent, stopped
+from tui.state.export import path_from, text_for, write
+from tui.state.sampling import TYPED, texts_of, with_option
+from tui.state.state import UiState, with_answer
+from tui.state.turns import Turn
+
+HELP: Final = """\
+/help              this
+/set               how the answers are asked for
+/set KEY VALUE     another value for one of these; without a value its default
+/save FILE         write the conversation there; Markdown, or JSON where the name ends in .json
+/quit              end (Ctrl+D)
+A line that ends in \\ goes on in the next one; one that begins with a space is no command.
+Ctrl+C stops the answer."""
+TOO_SHORT: Final = "It stopped at the token limit; /set max_tokens N allows more."
+
+
+class Answerer(Protocol):
+    """Who answers."""
+
+    async def answer(self, asked: ChatRequest, hear: Callable[[str], None]) -> str:
+        """Print the answer while it comes, tell `hear` its text, and return why it ended. Raises MaclusterError."""
+
+
+class Conversation:
+    """With `model`, asked for by `options`, behind what was `said` before. Of a private one nothing is kept."""
+
+    def __init__(
+        self, model: str, options: ChatOptions, said: Sequence[Message] = (), *, is_private: bool = False
+    ) -> None:
+        now = time.time()
+        system = next((one.content for one in said if one.role == "system"), options.system)
+        chat = Chat(
+            id=secrets.token_hex(16),
+            model=model,
+            created_at=now,
+            options=replace(options, system=system),
+            is_private=is_private,
+        )
+        turns = tuple(
+            Turn(number=number, role=one.role, text=clean_text(one.content), at=now)
+            for number, one in enumerate(said)
+            if one.role == "user" or one.role == "assistant"
+        )
+        self._state = UiState(chat=chat, turns=turns, next_number=len(said))
+
+    async def run(self, lines: Lines, answerer: Answerer) -> None:
+        """To its end. A person is told what fails, and goes on; a pipe's end with it. Raises MaclusterError."""
+        while (line := lines.read()) is not None and line.strip() != "/quit":
+            try:
+                if line.startswith("/"):
+                    print(self.command(line))
+                elif line.strip():
+                    await self._ask(line, lines, answerer)
+            except MaclusterError as error:
+                if not lines.is_person:
+                    raise
+                print(clean_text(str(error)), file=sys.stderr)
+
+    def command(self, line: str) -> str:
+        """Do what a line says that begins with "/"; what is to be told. Raises UsageError, NodeError."""
+        name, _, rest = line.strip().partition(" ")
+        rest = rest.strip()
+        if name == "/help":
+            return HELP
+        if name == "/set":
+            return self._set(*rest.split(None, 1))
+        if name == "/save":
+            return self._save(rest)
+        raise UsageError(f"There is no {name}.", "/help lists the commands.")
+
+    def _set(self, name: str = "", text: str = "") -> str:
+        chat = self._state.chat
+        if name:
+            chat = replace(chat, options=with_option(chat.options, name, text))
+            self._state = replace(self._state, chat=chat)
+        now = texts_of(chat.options, TYPED)
+        chosen = [field for field in TYPED if not name or field.name == name.replace("-", "_")]
+        rows = [(field.name, now[field.name] or "–", field.option.hint or field.option.help) for field in chosen]
+        return "\n".join(table(rows[0], rows[1:], left=(0, 1, 2)))
+
+    def _save(self, typed: str) -> str:
+        if not typed:
+            raise UsageError("/save needs the name of a file.", "Such as /save chat.md.")
+        path = path_from(typed)
+        if not write(path, text_for(path, kept(self._state.chat, self._state.turns, time.time()))):
+            raise UsageError(f"{path} is there already.", "Name another file.")
+        return f"Saved as {path}."
+
+    async def _ask(self, question: str, lines: Lines, answerer: Answerer) -> None:
+        self._state = sent(self._state, question, time.time())
+        pieces: list[str] = []
+        reasons: list[str] = []
+
+        async def ask() -> None:
+            reasons.append(await answerer.answer(request_of(self._state), pieces.append))
+
+        try:
+            is_whole = await lines.attend(ask())
+        except MaclusterError as error:
+            self._state = refused(self._hear(pieces), error.problem)
+            raise
+        heard = self._hear(pieces)
+        self._state = with_answer(heard, done=True) if is_whole else stopped(heard)
+        if lines.is_person and reasons == ["length"]:
+            print(TOO_SHORT, file=sys.stderr)
+
+    def _hear(self, pieces: list[str]) -> UiState:
+        return with_answer(self._state, text=Clean(clean_text("".join(pieces))))

@@ -1,0 +1,126 @@
+"""Answers of an API that another Mac serves, as OpenAI's clients ask for them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from core.errors import MaclusterError, NodeError, NodeUnreachable, NotPaired, UsageError
+from core.requests import ChatRequest
+from core.sampling_options import Sampling
+from tui.cli.answering import print_piece
+from tui.client import stream_of
+
+if TYPE_CHECKING:
+    import httpx2
+
+CONNECT_S: Final = 10.0
+SILENT_S: Final = 150.0  # an API of ours ends an answer that says nothing for two minutes
+
+
+class _Delta(msgspec.Struct):
+    content: str | None = None
+
+
+class _Choice(msgspec.Struct):
+    delta: _Delta = msgspec.field(default_factory=_Delta)
+    finish_reason: str | None = None
+
+
+class _Error(msgspec.Struct):
+    message: str = "The API failed."
+
+
+class _Chunk(msgspec.Struct):
+    choices: list[_Choice] = []
+    error: _Error | None = None
+
+
+class RemoteApi:
+    """The API at `url`, with or without the "/v1" at its end."""
+
+    def __init__(self, url: str, key: str, model: str) -> None:
+        self._url = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
+        self._key, self._model = key, model
+
+    async def answer(self, asked: ChatRequest, hear: Callable[[str], None]) -> str:
+        """Print the answer while it comes, tell `hear` its text, and return why it ended. Raises what the API refuses,
+        NodeUnreachable where nobody answers.
+        """
+        import httpx2
+
+        reason = "stop"
+        headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
+        timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
+        try:
+            async with (
+                httpx2.AsyncClient(timeout=timeout) as http,
+                http.stream("POST", self._url, json=body_of(asked, self._model), headers=headers) as reply,
+            ):
+                await _admit(reply)
+                try:
+                    async for choice in _choices(reply):
+                        if text := choice.delta.content:
+                            hear(text)
+                            print_piece(text)
+                        reason = choice.finish_reason or reason
+                finally:
+                    print("\n")
+        except httpx2.InvalidURL as error:
+            raise UsageError(f"{self._url} is no address.", "Such as --url http://127.0.0.1:4720") from error
+        except httpx2.TransportError as error:
+            what = f"Nobody answers at {self._url} ({type(error).__name__})."
+            raise NodeUnreachable(what, "Look there whether `macluster serve` runs.") from error
+        return reason
+
+
+def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:
+    """What is asked, as a chat completion; what is as without a word is left to the API, but for the temperature."""
+    plain = Sampling()
+    chosen = {
+        name: value
+        for name in Sampling.__struct_fields__
+        if not name.endswith("_context") and (value := getattr(asked.sampling, name)) != getattr(plain, name)
+    }
+    body = {
+        "model": model,
+        "messages": [{"role": said.role, "content": said.content} for said in asked.messages],
+        "max_tokens": asked.max_tokens,
+        "temperature": asked.sampling.temperature,
+        "stream": True,
+    }
+    return body | chosen | ({"stop": list(asked.stop)} if asked.stop else {})
+
+
+async def _admit(reply: httpx2.Response) -> None:
+    """Raises what the API says is wrong."""
+    if reply.status_code >= 400:
+        await reply.aread()
+        raise _refusal(reply.status_code, _decoded(reply.content).error or _Error())
+
+
+async def _choices(reply: httpx2.Response) -> AsyncIterator[_Choice]:
+    """Each piece. Raises what fails meanwhile."""
+    async for said in stream_of(reply):
+        if said.strip() == b"[DONE]":
+            return
+        chunk = _decoded(said)
+        if chunk.error:
+            raise NodeError(chunk.error.message)
+        for choice in chunk.choices:
+            yield choice
+
+
+def _decoded(said: bytes) -> _Chunk:
+    try:
+        return msgspec.json.decode(said, type=_Chunk)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise NodeError("What answers there is no API of OpenAI's kind.", "Check the address.") from error
+
+
+def _refusal(status: int, error: _Error) -> MaclusterError:
+    if status in (401, 403):
+        return NotPaired(error.message, "Give its key: --key KEY.")
+    return UsageError(error.message) if status < 500 and status != 429 else NodeError(error.message)

@@ -1,0 +1,170 @@
+"""What a person types, or a pipe brings, a line at a time, and what Ctrl+C does meanwhile.
+
+Waiting for a line holds up the event loop: readline can be interrupted in the main thread alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import sys
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from core.errors import NodeError
+from core.trust.files import MAX_PRIVATE_FILE, read_private, write_private
+
+PROMPT: Final = "> "
+CONTINUED: Final = ". "
+TERMINATED: Final = 143
+
+_decoder = msgspec.json.Decoder(str)
+_Handler = Callable[[int, FrameType | None], object]
+
+
+class Lines(Protocol):
+    """Where a conversation comes from."""
+
+    is_person: bool
+
+    def read(self) -> str | None:
+        """The next line, "" for one that was given up, None at the end."""
+
+    async def attend(self, work: Coroutine[Any, Any, object]) -> bool:
+        """Whether `work` came to its end before the person stopped it."""
+
+
+class Pipe:
+    """A line is a line; Ctrl+C ends the program."""
+
+    is_person = False
+
+    def read(self) -> str | None:
+        """A line, None at the end."""
+        with _on_signals({signal.SIGINT: signal.default_int_handler, signal.SIGTERM: _terminate}):
+            line = sys.stdin.readline()
+        return line.rstrip("\n") if line else None
+
+    async def attend(self, work: Coroutine[Any, Any, object]) -> bool:
+        """To its end."""
+        await work
+        return True
+
+
+class Keyboard:
+    """A terminal. What is pasted at once is one line, and so is what goes on after a "\\" at the end; Ctrl+C gives up
+    the line, or stops the answer. Use as a context manager; leaving it writes the newest lines to `history`, where
+    there is one. Raises NodeError, IdentityError.
+    """
+
+    is_person = True
+
+    def __init__(self, history: Path | None) -> None:
+        import readline  # reads the terminal's description, which a pipe has not
+
+        self._readline, self._history = readline, history
+        self._is_typing, self._stop = False, _nothing
+        readline.set_auto_history(False)
+        readline.parse_and_bind("set enable-bracketed-paste on")  # what is pasted is one line, whatever is in it
+        for line in _remembered(history) if history else ():
+            self._readline.add_history(line)
+
+    def __enter__(self) -> Keyboard:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+        if self._history is not None:
+            self._remember(self._history)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        """Between a line and its answer there is nothing to stop."""
+        if self._is_typing:
+            raise KeyboardInterrupt
+        self._stop()
+
+    def read(self) -> str | None:
+        """A line, "" for one that was given up, None at the end."""
+        parts: list[str] = []
+        try:
+            with _on_signals({signal.SIGTERM: _terminate}):
+                self._is_typing = True
+                line = input(PROMPT)
+                while line.endswith("\\"):
+                    parts.append(line[:-1])
+                    line = input(CONTINUED)
+                self._is_typing = False
+        except (EOFError, KeyboardInterrupt) as end:
+            self._is_typing = False
+            print()
+            return None if isinstance(end, EOFError) else ""
+        line = "\n".join([*parts, line])
+        if line.strip():
+            self._readline.add_history(line)
+        return line
+
+    async def attend(self, work: Coroutine[Any, Any, object]) -> bool:
+        """To its end, or to Ctrl+C: then false."""
+        loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+
+        def stop() -> None:
+            self._stop = _nothing  # what it does to end well is not to be stopped, too
+            loop.call_soon_threadsafe(task.cancel)
+
+        self._stop = stop
+        try:
+            await asyncio.wait({task})
+        finally:
+            self._stop = _nothing
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+        if task.cancelled():
+            return False
+        task.result()
+        return True
+
+    def _remember(self, history: Path) -> None:
+        """The newest lines, as many as there is room for."""
+        kept: list[bytes] = []
+        room = MAX_PRIVATE_FILE
+        for number in range(self._readline.get_current_history_length(), 0, -1):
+            line = msgspec.json.encode(self._readline.get_history_item(number)) + b"\n"
+            if (room := room - len(line)) < 0:
+                break
+            kept.append(line)
+        write_private(history, b"".join(reversed(kept)))
+
+
+def _remembered(history: Path) -> list[str]:
+    """Raises NodeError where the file is no history."""
+    if not history.exists():
+        return []
+    try:
+        return _decoder.decode_lines(read_private(history))
+    except msgspec.MsgspecError as error:
+        raise NodeError(f"{history} is damaged.", "Delete it, or talk with --private.") from error
+
+
+def _nothing() -> None:
+    pass
+
+
+def _terminate(number: int, frame: FrameType | None) -> object:
+    raise SystemExit(TERMINATED)
+
+
+@contextmanager
+def _on_signals(handlers: dict[signal.Signals, _Handler]) -> Iterator[None]:
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
