@@ -21,12 +21,12 @@ def main() -> None:
     if others:
         from core.node.options import api_arguments
         from tui.cli.parser import parser
-        from tui.cli.serve import is_about_keys
+        from tui.cli.serve import is_to_serve
 
         args = parser().parse_args()
         if args.command == "node":
             _become_node(args, *sys.argv[sys.argv.index("node") + 1 :])
-        if args.command == "serve" and not is_about_keys(args):
+        if args.command == "serve" and is_to_serve(args):
             _become_node(args, "--serve", "--tell", "json" if args.json else "text", *api_arguments(args))
     try:
         status = asyncio.run(_run(args))

@@ -7,10 +7,16 @@ import time
 
 import msgspec
 
+from core.events import Snapshot
 from core.node.options import add_api_options
+from core.text import clean_text
 from core.trust.api_keys import ApiKeys
 from core.trust.files import private_folder
 from tui.cli.launch import home_of
+from tui.cli.output import print_progress, to_json
+from tui.cli.watch import ATTACH_S, Watch
+from tui.client import is_listening
+from tui.state.snippets import SNIPPETS, text_of
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -20,17 +26,39 @@ def add_options(command: argparse.ArgumentParser) -> None:
     keys.add_argument("--new-key", metavar="NAME", help="make a key, and show it once")
     keys.add_argument("--revoke-key", metavar="NAME", help="whoever has that key is refused from now on")
     keys.add_argument("--keys", action="store_true", help="the names of the keys")
+    paste = "what to paste so that this program asks the cluster: %(choices)s"
+    keys.add_argument("--snippets", choices=SNIPPETS, metavar="CLIENT", help=paste)
     command.add_argument("--json", action="store_true", help="print one JSON value")
-    command.set_defaults(run=keys_of)
+    command.set_defaults(run=tell)
 
 
-def is_about_keys(args: argparse.Namespace) -> bool:
-    """Else it is to serve."""
-    return bool(args.keys or args.new_key is not None or args.revoke_key is not None)
+def is_to_serve(args: argparse.Namespace) -> bool:
+    """Else it is about keys and what to paste."""
+    return not args.keys and args.new_key is None and args.revoke_key is None and args.snippets is None
 
 
-async def keys_of(args: argparse.Namespace) -> int:
-    """Make, list and revoke keys; a node that runs follows at once."""
+async def tell(args: argparse.Namespace) -> int:
+    """Make, list and revoke keys, which a node that runs follows at once; or what to paste."""
+    return await _paste(args) if args.snippets else _keys(args)
+
+
+async def _paste(args: argparse.Namespace) -> int:
+    """With the address and the model of the node, if one runs."""
+    now, home = Snapshot(), home_of(args)
+    if await is_listening(home):
+        async with Watch(home) as watch:
+            await watch.attached(ATTACH_S)
+            now = watch.now
+    snippet, text = SNIPPETS[args.snippets], text_of(args.snippets, now)
+    if args.json:
+        print(to_json({"client": args.snippets, "where": snippet.where, "text": text}))
+        return 0
+    print_progress(f"# {snippet.where}")
+    print(clean_text(text))
+    return 0
+
+
+def _keys(args: argparse.Namespace) -> int:
     home = home_of(args)
     private_folder(home.root)
     keys = ApiKeys(home.api_keys)

@@ -1,0 +1,59 @@
+"""What is pasted into other programs: it reads as it should there, has no key, and is what the README shows."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from core.events import ApiServed, Snapshot
+from tests.support.plans import plan_of
+from tui.state.snippets import SNIPPETS, text_of
+
+README = Path(__file__).parents[3] / "README.md"
+URL = "http://127.0.0.1:4790"
+
+
+def now(model: str = "/models/toy-4bit") -> Snapshot:
+    return Snapshot(api=ApiServed(url=f"{URL}/v1"), plan=replace(plan_of(2), model=model))
+
+
+def in_shell(client: str, told: str) -> str:
+    """What `told` prints where the program itself is not started."""
+    stub = "claude() { :; }; opencode() { :; }; codex() { printf '%s\\n' \"$@\"; }; aider() { echo $2; }\n"
+    script = stub + text_of(client, now()) + "\n" + told
+    return subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True).stdout
+
+
+def test_each_reads_there_as_it_should() -> None:
+    told = in_shell("claude-code", "echo $ANTHROPIC_BASE_URL $ANTHROPIC_AUTH_TOKEN $ANTHROPIC_MODEL")
+    assert told.split() == [URL, "KEY", "toy-4bit"]
+    provider = json.loads(in_shell("opencode", 'echo "$OPENCODE_CONFIG_CONTENT"'))["provider"]["macluster"]
+    assert provider["options"] == {"baseURL": f"{URL}/v1", "apiKey": "KEY"}
+    assert provider["models"] == {"toy-4bit": {}}
+    words = in_shell("codex", "").splitlines()
+    assert words[:2] == ["-m", "toy-4bit"]
+    options: dict[str, Any] = tomllib.loads(words[-1])["model_providers"]["macluster"]
+    assert (options["base_url"], options["wire_api"]) == (f"{URL}/v1", "responses")
+    assert in_shell("aider", "echo $OPENAI_API_BASE").split() == ["openai/toy-4bit", f"{URL}/v1"]
+    (model,) = json.loads("{" + text_of("zed", now()) + "}")["openai_compatible"]["macluster"]["available_models"]
+    assert (model["name"], model["max_tokens"]) == ("toy-4bit", plan_of(2).context)
+    compile(text_of("openai", now()), "openai", "exec")
+
+
+@pytest.mark.parametrize("name", ["$(reboot)", "a b", "x'; rm -rf ~; '", "`id`", "-rf", ""])
+def test_the_name_of_a_model_is_no_command(name: str) -> None:
+    for client in SNIPPETS:
+        assert text_of(client, now(name)) == text_of(client, now("MODEL"))
+
+
+@pytest.mark.parametrize("client", SNIPPETS)
+def test_each_is_three_lines_which_the_readme_shows(client: str) -> None:
+    text = text_of(client, Snapshot())
+    assert len(text.splitlines()) == 3
+    assert text in README.read_text()

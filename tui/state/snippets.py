@@ -1,0 +1,112 @@
+"""What to paste so that another program asks this cluster. Three lines each, with a placeholder for the key."""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from core.events import Snapshot
+from core.settings import API_PORT, DEFAULT_CONTEXT, LOOPBACK_HOST
+
+KEY: Final = "KEY"  # nobody can show a key again, so this stands for it
+MODEL: Final = "MODEL"  # while none is loaded, and for one whose name a shell would read as more than a name
+
+
+class Snippet(NamedTuple):
+    """`title` is the name of the program, `where` a sentence. In `lines` stand, in double braces, url (without "/v1"),
+    key, model, and context, the tokens that the plan has room for.
+    """
+
+    title: str
+    where: str
+    lines: str
+
+
+_SHELL: Final = "In the shell, before you start it:"
+
+SNIPPETS: Final[dict[str, Snippet]] = {
+    "claude-code": Snippet(
+        "Claude Code",
+        _SHELL,
+        """\
+export ANTHROPIC_BASE_URL={{url}} ANTHROPIC_AUTH_TOKEN={{key}}
+export ANTHROPIC_MODEL={{model}} ANTHROPIC_DEFAULT_HAIKU_MODEL={{model}}
+claude""",
+    ),
+    "codex": Snippet(
+        "Codex",
+        _SHELL,
+        """\
+export MACLUSTER_API_KEY={{key}}
+p='{name="macluster", base_url="{{url}}/v1", env_key="MACLUSTER_API_KEY", wire_api="responses"}'
+codex -m {{model}} -c model_provider=macluster -c model_providers.macluster="$p\"""",
+    ),
+    "opencode": Snippet(
+        "opencode",
+        _SHELL,
+        """\
+o='"options": {"baseURL": "{{url}}/v1", "apiKey": "{{key}}"}, "models": {"{{model}}": {}}'
+export OPENCODE_CONFIG_CONTENT='{"provider": {"macluster": {"npm": "@ai-sdk/openai-compatible", '"$o"'}}}'
+opencode -m macluster/{{model}}""",
+    ),
+    "openai": Snippet(
+        "openai (Python)",
+        "In Python:",
+        """\
+client = openai.OpenAI(base_url="{{url}}/v1", api_key="{{key}}")
+said = [{"role": "user", "content": "Hello"}]
+print(client.chat.completions.create(model="{{model}}", messages=said).choices[0].message.content)""",
+    ),
+    "open-webui": Snippet(
+        "Open WebUI",
+        "In the shell, before its first start (later: Admin Panel, Settings, Connections):",
+        """\
+export OPENAI_API_BASE_URL={{url}}/v1 OPENAI_API_KEY={{key}}
+export ENABLE_OLLAMA_API=false
+open-webui serve""",
+    ),
+    "aider": Snippet(
+        "aider",
+        _SHELL,
+        """\
+export OPENAI_API_BASE={{url}}/v1
+export OPENAI_API_KEY={{key}}
+aider --model openai/{{model}}""",
+    ),
+    "zed": Snippet(
+        "Zed",
+        'In settings.json, below "language_models"; Zed asks for the key, or reads MACLUSTER_API_KEY:',
+        """\
+"openai_compatible": {"macluster": {"api_url": "{{url}}/v1", "available_models": [
+  {"name": "{{model}}", "max_tokens": {{context}}, "capabilities": {"tools": true, "images": false,
+  "parallel_tool_calls": true, "prompt_cache_key": false}}]}}""",
+    ),
+    "llm": Snippet(
+        "llm",
+        "In the shell, once:",
+        """\
+llm keys set macluster --value {{key}}
+echo '- {model_id: macluster, model_name: "{{model}}", api_base: "{{url}}/v1", api_key_name: macluster}' \\
+  >> "$(dirname "$(llm logs path)")/extra-openai-models.yaml"; llm -m macluster Hello""",
+    ),
+}
+
+
+def text_of(client: str, now: Snapshot) -> str:
+    """What is pasted for a client of `SNIPPETS`, for where the API is, or would be, and what is loaded."""
+    url = now.api.url.removesuffix("/v1") if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
+    values = {
+        "url": url,
+        "key": KEY,
+        "model": _model(now),
+        "context": str(now.plan.context if now.plan else DEFAULT_CONTEXT),
+    }
+    text = SNIPPETS[client].lines
+    for name, value in values.items():
+        text = text.replace("{{" + name + "}}", value)
+    return text
+
+
+def _model(now: Snapshot) -> str:
+    name = now.plan.model.rpartition("/")[2] if now.plan else ""
+    return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name) else MODEL
