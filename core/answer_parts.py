@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 
@@ -10,11 +10,11 @@ ToolName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model may call; `parameters` is the JSON schema of its arguments."""
+    """What the model may call; `parameters` is the schema of its arguments: a JSON object, as text."""
 
     name: ToolName
     description: str = ""
-    parameters: dict[str, Any] = {}
+    parameters: str = "{}"
 
 
 class TextPart(msgspec.Struct, frozen=True, tag=True):

@@ -9,7 +9,7 @@ import msgspec
 from core.answer_parts import Tool, ToolCall
 from core.errors import Problem
 from core.events import MirrorChoice, Plan, RecoveryChoice, Topology
-from core.numbers import Positive, Size
+from core.numbers import MOST, Positive, Size
 from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 
@@ -25,7 +25,8 @@ StopTexts = Annotated[
     msgspec.Meta(max_length=16),
     Option("before this text; can be repeated", "Stop texts", "the answer ends before; | between two"),
 ]
-TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | int | float | str]
+Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
+TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | Number | float | str | None]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

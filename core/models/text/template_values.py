@@ -12,7 +12,8 @@ from core.requests import Message
 
 def spec_of(tool: Tool) -> dict[str, Any]:
     """A tool."""
-    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    parameters = json.loads(tool.parameters)
+    function = {"name": tool.name, "description": tool.description, "parameters": parameters}
     return {"type": "function", "function": function}
 
 

@@ -12,7 +12,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, call_of, request_of
+from core.node.public_api.asked import Count, call_of, request_of, tool_of
 from core.requests import ChatRequest, Message, TemplateOptions
 
 # Claude Code leads its system prompt by one of these, another one each time: no prefix would ever be in memory
@@ -44,7 +44,7 @@ class ClientTool(msgspec.Struct, frozen=True):
 
     name: ToolName
     description: str | None = None
-    input_schema: dict[str, Any] | None = None
+    input_schema: msgspec.Raw = msgspec.Raw(b"null")
     type: str | None = None
 
 
@@ -186,4 +186,4 @@ def _text(block: Block) -> str:
 def _tool(tool: ClientTool) -> Tool:
     if tool.type not in (None, "custom"):
         raise UsageError(f"tools: {tool.type} is not run here.", "Say tools of your own, with an input_schema.")
-    return Tool(name=tool.name, description=tool.description or "", parameters=tool.input_schema or {})
+    return tool_of(tool.name, tool.description, tool.input_schema)

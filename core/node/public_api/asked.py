@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from typing import Annotated, Any
 
@@ -50,8 +51,21 @@ def request_of(
 def call_of(call_id: str, tool: str, arguments: str) -> ToolCall:
     """A call in the history; models write nothing for no arguments. Raises UsageError."""
     written = arguments.strip() or "{}"
-    try:
-        msgspec.json.decode(written, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, RecursionError) as error:
-        raise UsageError(f"messages: the arguments of the call {call_id!r} are no JSON object.") from error
+    if not _is_object(written):
+        raise UsageError(f"messages: the arguments of the call {call_id!r} are no JSON object.")
     return ToolCall(id=call_id, name=tool, arguments=written)
+
+
+def tool_of(name: str, description: str | None, schema: msgspec.Raw) -> Tool:
+    """A tool that may be called; `schema` may be null. Raises UsageError."""
+    written = bytes(schema).decode()
+    if written != "null" and not _is_object(written):
+        raise UsageError(f"tools: the schema of {name!r} is no JSON object.")
+    return Tool(name=name, description=description or "", parameters="{}" if written == "null" else written)
+
+
+def _is_object(written: str) -> bool:
+    try:
+        return isinstance(json.loads(written), dict)
+    except (ValueError, RecursionError):
+        return False

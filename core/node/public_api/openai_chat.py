@@ -13,7 +13,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, call_of, request_of
+from core.node.public_api.asked import Count, call_of, request_of, tool_of
 from core.requests import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS
 
@@ -47,7 +47,7 @@ class Function(msgspec.Struct, frozen=True):
 
     name: ToolName
     description: str | None = None
-    parameters: dict[str, Any] | None = None
+    parameters: msgspec.Raw = msgspec.Raw(b"null")
 
 
 class AskedTool(msgspec.Struct, frozen=True):
@@ -195,7 +195,7 @@ def _tool(tool: AskedTool) -> Tool:
     if tool.type != "function" or tool.function is None:
         raise UsageError(f"tools: {tool.type} cannot be called by this model.", "Say functions alone.")
     function = tool.function
-    return Tool(name=function.name, description=function.description or "", parameters=function.parameters or {})
+    return tool_of(function.name, function.description, function.parameters)
 
 
 def _request(

@@ -9,7 +9,7 @@ from core.models.text.tokenizer import Tokens
 from core.requests import Message
 from tests.support.scripted import make_scripted
 
-TOOL = Tool(name="look_up", description="A word.", parameters={"type": "object"})
+TOOL = Tool(name="look_up", description="A word.", parameters='{"type": "object"}')
 CALL = '<tool_call>{"name": "look_up", "arguments": {"word": "höp"}}</tool_call>'
 ASKED = [Message(role="user", content="hello")]
 

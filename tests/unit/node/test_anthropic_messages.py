@@ -93,7 +93,7 @@ def test_how_it_is_answered_goes_along() -> None:
         max_tokens=9,
         stop=("END",),
         keep=False,
-        tools=(Tool(name="look_up", description="A word.", parameters={"type": "object"}),),
+        tools=(Tool(name="look_up", description="A word.", parameters='{"type": "object"}'),),
         template_options={"enable_thinking": False, "reasoning_effort": "low"},
     )
     assert messages(tools=[tool], tool_choice={"type": "none"}).tools == ()
@@ -111,6 +111,7 @@ def test_how_it_is_answered_goes_along() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image cannot be read"),
         ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "cannot be gone on with"),  # type: ignore[misc]
         ({"messages": [{"role": "tool", "content": ""}]}, "the role 'tool' cannot be answered"),
+        ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f' is no JSON object"),
         ({"temperature": 9}, "Temperature must be at most 5"),
     ],
 )

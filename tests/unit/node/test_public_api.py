@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import msgspec
@@ -26,7 +27,7 @@ REPLY = Reply(id="chatcmpl-1", model="tiny", created=7, kind="chat")
 
 
 def chat(**fields: Any) -> ChatRequest:
-    return msgspec.convert({**HELLO, **fields}, ChatCompletion).request()
+    return msgspec.json.decode(json.dumps({**HELLO, **fields}), type=ChatCompletion).request()
 
 
 def test_a_conversation_is_asked_for_as_it_stands_and_nothing_of_it_is_kept() -> None:
@@ -91,6 +92,7 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
         ({"response_format": {"type": "json_object"}}, "response_format: only text"),
         ({"messages": [{"role": "function", "content": "3"}]}, "the role 'function' cannot be answered"),
         ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1' are no JSON object"),
+        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]}, "schema of 'f' is no JSON"),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url cannot be read"),
         ({"temperature": 9}, "Temperature must be at most 5"),
         ({"logit_bias": {"x": 1}}, "token ids, whole numbers"),
@@ -105,7 +107,7 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], 
 
 def test_tools_and_what_the_template_is_to_know_go_along_unless_none_may_be_called() -> None:
     asked = chat(tools=[TOOL], tool_choice="auto", reasoning_effort="low", chat_template_kwargs={"deep": True})
-    assert asked.tools == (Tool(name="look_up", parameters={"type": "object"}),)
+    assert asked.tools == (Tool(name="look_up", parameters='{"type": "object"}'),)
     assert asked.template_options == {"deep": True, "reasoning_effort": "low"}
     assert chat(reasoning_effort="none").template_options == {"enable_thinking": False}
     assert chat(tools=[TOOL], tool_choice="none").tools == ()
