@@ -26,8 +26,9 @@ settings.load_profile("macluster")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-# nothing here asks the web, whose certificates every process that imports aiohttp would read
-os.environ["SSL_CERT_FILE"] = os.environ["SSL_CERT_DIR"] = os.devnull
+# nothing here asks the web, whose certificates every process that imports aiohttp would read; httpx2 insists on one
+os.environ["SSL_CERT_DIR"] = os.devnull
+os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "nobody.pem")
 
 
 # they take minutes, and begin first: at the end none of them is to run alone

@@ -150,6 +150,43 @@ async def test_anthropics_client_is_answered_in_its_form(served: Served) -> None
         assert (refused.value.status_code, refused.value.type) == (status, kind)
 
 
+async def test_a_response_is_streamed_gone_on_with_and_forgotten(served: Served) -> None:
+    tools: Any = [
+        {"type": "function", "name": "look_up", "parameters": {"type": "object"}, "strict": False},
+        {"type": "web_search"},
+    ]
+    responses, asked = served.client.responses, {"model": served.model, "tools": tools, "max_output_tokens": 100}
+    whole = await responses.create(**asked, input=PROMPT, instructions="Be brief.")
+    assert [item.type for item in whole.output] == ["reasoning", "message", "function_call", "function_call"]
+    calls: Any = [item for item in whole.output if item.type == "function_call"]
+    assert (whole.status, whole.output_text) == ("completed", "Let me see.")
+    assert [(call.name, json.loads(call.arguments)) for call in calls] == CALLS
+    events = [event async for event in await responses.create(**asked, input=ASKED, store=False, stream=True)]
+    last: Any = events[-1]
+    assert (last.type, last.response.output_text) == ("response.completed", "Let me see.")
+    assert [json.loads(item.arguments) for item in last.response.output[2:]] == [given for _, given in CALLS]
+    results: Any = [{"type": "function_call_output", "call_id": call.call_id, "output": "a step"} for call in calls]
+    after: Any = await responses.create(**asked, input=results, instructions="Be brief.", previous_response_id=whole.id)
+    assert (after.output_text, after.previous_response_id) == ("It is a step of the ring.", whole.id)
+    assert after.usage.input_tokens_details.cached_tokens >= whole.usage.input_tokens - 1, "all but the mark"
+    cut: Any = await responses.create(model="gpt-5", input=PROMPT, max_output_tokens=3)
+    assert (cut.status, cut.incomplete_details.reason, cut.usage.output_tokens) == (
+        "incomplete",
+        "max_output_tokens",
+        3,
+    )
+    assert (await responses.retrieve(whole.id)).output == whole.output
+    await responses.delete(whole.id)
+    for name in (whole.id, last.response.id):
+        with pytest.raises(openai.NotFoundError):
+            await responses.retrieve(name)
+    with pytest.raises(openai.NotFoundError):
+        await responses.create(**asked, input="And?", previous_response_id=whole.id)
+    with pytest.raises(openai.BadRequestError) as refused:
+        await responses.create(**asked, input="one two " * 5000, stream=True)
+    assert refused.value.code == "context_length_exceeded"
+
+
 async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -> None:
     async def refused(**fields: Any) -> tuple[int, str | None]:
         with pytest.raises(openai.APIStatusError) as error:

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from core.errors import Busy
 from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.bodies import Handler, refused
+from core.node.public_api.bodies import OWNER, Handler, refused
 from core.trust.api_keys import ApiKeys
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -42,7 +42,8 @@ class Admission:
         owner = self._keys.owner(given) if given else None
         if owner is None and not self._options.no_key:
             return refused(401, "There is no such key. `macluster serve --new-key NAME` makes one.")
-        return await self._counted(owner or "", request, handler)
+        request[OWNER] = owner or ""
+        return await self._counted(request[OWNER], request, handler)
 
     async def add_headers(self, request: web.Request, reply: web.StreamResponse) -> None:
         """What a browser wants to hear before it gives a page what was answered."""

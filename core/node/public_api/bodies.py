@@ -23,6 +23,8 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
+OWNER: Final = web.RequestKey("owner", str)  # the name of the key that was shown, "" where none was needed
+
 _T = TypeVar("_T")
 
 
@@ -73,6 +75,11 @@ class EventStream:
     async def __aexit__(self, kind: type[BaseException] | None, _: object, trace: TracebackType | None) -> bool:
         return kind is not None and issubclass(kind, ConnectionError)
 
+    @property
+    def is_quiet(self) -> bool:
+        """Whether nothing was sent for a while."""
+        return monotonic() - self._sent_at > QUIET_S
+
     async def send(self, body: object, name: str = "") -> None:
         """An event, with its name where its clients want one."""
         head = f"event: {name}\n".encode() if name else b""
@@ -80,7 +87,7 @@ class EventStream:
 
     async def keep_alive(self, line: bytes) -> None:
         """The same, unless something was sent a moment ago: what a model writes is not always shown at once."""
-        if monotonic() - self._sent_at > QUIET_S:
+        if self.is_quiet:
             await self.write(line)
 
     async def write(self, line: bytes) -> None:

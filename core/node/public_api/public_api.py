@@ -25,6 +25,7 @@ from core.node.public_api.metrics import Metrics
 from core.node.public_api.models import Models
 from core.node.public_api.openai_handlers import OpenAiHandlers
 from core.node.public_api.openai_replies import RETRY_S, error_body, status
+from core.node.public_api.responses_handlers import ResponsesHandlers
 from core.trust.api_certificate import own_names, server_context
 from core.trust.api_keys import ApiKeys
 
@@ -86,8 +87,9 @@ class PublicApi:
         models = Models(self._answering, self._options.is_loopback)
         openai = OpenAiHandlers(self._answering, models)
         anthropic = AnthropicHandlers(self._answering, models)
+        responses = ResponsesHandlers(self._answering, models)
         own = [web.get("/", _alive), web.get("/health", _alive), *self._metrics.routes()]
-        return [*own, *models.routes(), *openai.routes(), *anthropic.routes()]
+        return [*own, *models.routes(), *openai.routes(), *anthropic.routes(), *responses.routes()]
 
 
 async def _alive(request: web.Request) -> web.Response:

@@ -141,6 +141,7 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
     tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(answering, "KEEP_ALIVE_S", 0.05)
+    monkeypatch.setattr(bodies, "QUIET_S", 0.01)
     async with served_desk(tmp_path, model) as desk:
         asking = asyncio.create_task(desk.chat())
         await until(lambda: bool(desk.asked))

@@ -1,0 +1,201 @@
+"""Responses as OpenAI's newer clients and Codex ask for them, as requests of ours; nothing here waits.
+
+Unknown fields are ignored, and tools that no client of ours can run are left out, for agents say many. What cannot be
+honoured otherwise is refused by the name of its field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+from core.answer_parts import Tool, ToolName
+from core.errors import UsageError
+from core.node.public_api.asked import Count, call_of, request_of, tool_of
+from core.requests import ChatRequest, Message, TemplateOptions
+
+_TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
+_FREE: Final = '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}'
+
+
+class ItemPart(msgspec.Struct, frozen=True):
+    """A part of an item; only text can be read."""
+
+    type: str
+    text: str = ""
+
+
+_Content = str | tuple[ItemPart, ...] | None
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One item of the input, also one of an earlier output; which fields count follows from its `type`."""
+
+    type: str = "message"
+    role: str = ""
+    content: _Content = None
+    call_id: str = ""
+    name: str = ""
+    arguments: str = ""
+    input: str = ""
+    output: _Content = None
+
+
+class ToolFormat(msgspec.Struct, frozen=True):
+    """In which form a tool wants its input; `definition`: its grammar."""
+
+    definition: str = ""
+
+
+class AskedTool(msgspec.Struct, frozen=True):
+    """A tool: a "function" with a JSON schema, or a "custom" one, which takes text."""
+
+    type: str
+    name: ToolName = "?"
+    description: str | None = None
+    parameters: msgspec.Raw = msgspec.Raw(b"null")
+    format: ToolFormat | None = None
+
+    def ours(self) -> Tool | None:
+        """As the model is told of it; None where nobody could run it."""
+        match self.type:
+            case "function":
+                return tool_of(self.name, self.description, self.parameters)
+            case "custom":
+                grammar = f"\n{self.format.definition}" if self.format and self.format.definition else ""
+                return Tool(name=self.name, description=f"{self.description or ''}{grammar}", parameters=_FREE)
+            case _:
+                return None
+
+
+class Reasoning(msgspec.Struct, frozen=True):
+    """How much thought is to go into the answer."""
+
+    effort: str | None = None
+
+
+class TextFormat(msgspec.Struct, frozen=True):
+    """Which shape the answer is to have."""
+
+    type: str = "text"
+
+
+class TextOptions(msgspec.Struct, frozen=True):
+    """The same."""
+
+    format: TextFormat = TextFormat()
+
+
+class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
+    """Body of `POST /v1/responses`."""
+
+    input: str | tuple[Item, ...]
+    model: str = ""
+    instructions: str | None = None
+    previous_response_id: str | None = None
+    store: bool | None = None
+    stream: bool = False
+    background: bool | None = None
+    conversation: Any = None
+    max_output_tokens: Count | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_logprobs: int | None = None
+    tools: tuple[AskedTool, ...] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    reasoning: Reasoning | None = None
+    text: TextOptions | None = None
+    metadata: dict[str, str] | None = None
+
+    @property
+    def custom(self) -> frozenset[str]:
+        """Names of the tools that take text."""
+        return frozenset(tool.name for tool in self.tools or () if tool.type == "custom")
+
+    def said(self) -> list[Message]:
+        """The input, as messages. Raises UsageError."""
+        if isinstance(self.input, str):
+            return [Message(role="user", content=self.input)]
+        return messages_of(self.input)
+
+    def request(self, said: Iterable[Message]) -> ChatRequest:
+        """What the cluster is asked for after all that was said. Raises UsageError."""
+        for name in ("background", "conversation", "top_logprobs"):
+            if getattr(self, name):
+                raise UsageError(f"{name}: this API has none.", "Ask without it.")
+        if self.text and self.text.format.type != "text":
+            raise UsageError("text: only text can be answered yet.", "Leave its format out.")
+        system = [Message(role="system", content=self.instructions)] if self.instructions else []
+        return request_of(
+            [*system, *said],
+            {"temperature": self.temperature, "top_p": self.top_p},
+            max_tokens=self.max_output_tokens,
+            tools=self._tools(),
+            template_options=self._template_options(),
+        )
+
+    def _tools(self) -> list[Tool]:
+        if self.tool_choice not in (None, "auto", "none"):
+            raise UsageError("tool_choice: only auto and none can be honoured yet.", "Leave it out.")
+        return [] if self.tool_choice == "none" else [ours for tool in self.tools or () if (ours := tool.ours())]
+
+    def _template_options(self) -> TemplateOptions:
+        effort = self.reasoning.effort if self.reasoning else None
+        if effort == "none":
+            return {"enable_thinking": False}
+        return {"reasoning_effort": effort} if effort else {}
+
+
+def messages_of(items: Iterable[Item]) -> list[Message]:
+    """What was thought, said and called in one go is one message of ours. Raises UsageError."""
+    said: list[Message] = []
+    for item in items:
+        message = _message(item)
+        before = said[-1] if said and said[-1].role == message.role == "assistant" else None
+        if before and not (message.content and before.content) and not message.reasoning:
+            said[-1] = msgspec.structs.replace(
+                before,
+                content=before.content or message.content,
+                tool_calls=(*before.tool_calls, *message.tool_calls),
+            )
+        else:
+            said.append(message)
+    return said
+
+
+def _message(item: Item) -> Message:
+    match item.type:
+        case "message":
+            return _turn(item)
+        case "reasoning":
+            return Message(role="assistant", content="", reasoning=_text(item.content))
+        case "function_call":
+            return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, item.arguments),))
+        case "custom_tool_call":
+            arguments = msgspec.json.encode({"input": item.input}).decode()
+            return Message(role="assistant", content="", tool_calls=(call_of(item.call_id, item.name, arguments),))
+        case "function_call_output" | "custom_tool_call_output":
+            return Message(role="tool", content=_text(item.output), tool_call_id=item.call_id)
+        case _:
+            raise UsageError(f"input: {item.type} cannot be read by this model.", "Send messages and calls.")
+
+
+def _turn(item: Item) -> Message:
+    match item.role:
+        case "user" | "assistant" | "system":
+            return Message(role=item.role, content=_text(item.content))
+        case "developer":
+            return Message(role="system", content=_text(item.content))
+        case _:
+            raise UsageError(f"input: the role {item.role!r} cannot be answered.", "Use user, assistant or system.")
+
+
+def _text(content: _Content) -> str:
+    if isinstance(content, str) or content is None:
+        return content or ""
+    for part in content:
+        if part.type not in _TEXTS:
+            raise UsageError(f"input: {part.type} cannot be read by this model.", "Send text.")
+    return "".join(part.text for part in content)

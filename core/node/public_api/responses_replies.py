@@ -1,0 +1,189 @@
+"""What clients of `responses` are answered: whole bodies, and the events of a stream; nothing here waits."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Literal
+
+import msgspec
+
+from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
+from core.errors import MaclusterError
+from core.events import RequestDone
+from core.node.answers.told import Said
+from core.node.public_api.choice import Choice
+from core.node.public_api.responses_asked import ResponseBody
+from core.requests import Message
+
+_Status = Literal["in_progress", "completed", "incomplete", "failed"]
+_Event = dict[str, Any]
+
+
+class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What all bodies of one response have in common; `created` in seconds since the epoch."""
+
+    id: str
+    model: str
+    created: int
+    asked: ResponseBody
+    tools: list[Any]
+
+    def body(
+        self, status: _Status, output: list[_Event], choice: Choice | None = None, error: MaclusterError | None = None
+    ) -> dict[str, Any]:
+        """The response, as far as it is."""
+        asked = self.asked
+        cut = {"reason": "max_output_tokens"} if status == "incomplete" else None
+        return {
+            "id": self.id,
+            "object": "response",
+            "created_at": self.created,
+            "status": status,
+            "background": False,
+            "error": error and {"code": "server_error", "message": str(error)},
+            "incomplete_details": cut,
+            "instructions": asked.instructions,
+            "max_output_tokens": asked.max_output_tokens,
+            "metadata": asked.metadata or {},
+            "model": self.model,
+            "output": output,
+            "parallel_tool_calls": True,
+            "previous_response_id": asked.previous_response_id,
+            "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
+            "store": asked.store is not False,
+            "temperature": asked.temperature,
+            "text": {"format": {"type": "text"}},
+            "tool_choice": asked.tool_choice or "auto",
+            "tools": self.tools,
+            "top_p": asked.top_p,
+            "truncation": "disabled",
+            "usage": _usage(choice.done) if choice and choice.done else None,
+        }
+
+
+def status_of(done: RequestDone) -> _Status:
+    """One that was broken off by its length is not whole."""
+    return "incomplete" if done.finish_reason == "length" else "completed"
+
+
+def answer_of(choice: Choice) -> Message:
+    """The answer as the next request has it in its history."""
+    return Message(role="assistant", content=choice.text, reasoning=choice.reasoning, tool_calls=tuple(choice.calls))
+
+
+class ItemEvents:
+    """The parts of one answer in, events out. `output`: the items that are whole. `custom`: names of the tools that
+    take text.
+    """
+
+    def __init__(self, custom: frozenset[str]) -> None:
+        self._custom = custom
+        self._numbers = count()
+        self._open: _Item | None = None
+        self.output: list[dict[str, Any]] = []
+
+    def event(self, kind: str, **fields: Any) -> _Event:
+        """The next event."""
+        return {"type": kind, "sequence_number": next(self._numbers), **fields}
+
+    def take(self, said: Said) -> Iterator[_Event]:
+        """What is told of the next that comes."""
+        match said:
+            case TextPart() | ReasoningPart():
+                if self._open is None or self._open.kind is not type(said):
+                    yield from self.close()
+                    yield from self._begin(_Item(type(said)))
+                assert self._open
+                self._open.text += said.text
+                yield self._of_part(f"{self._open.name}.delta", delta=said.text)
+            case ToolCall():
+                yield from self.close()
+                yield from self._call(said)
+
+    def close(self) -> Iterator[_Event]:
+        """The item that is open is whole."""
+        item, self._open = self._open, None
+        if item is None:
+            return
+        at = {"item_id": item.id, "output_index": len(self.output), "content_index": 0}
+        yield self.event(f"response.{item.name}.done", text=item.text, **at, **item.logprobs)
+        yield self.event("response.content_part.done", part=item.part(), **at)
+        yield from self._whole(item.body("completed"))
+
+    def _begin(self, item: _Item) -> Iterator[_Event]:
+        self._open = item
+        yield self.event("response.output_item.added", output_index=len(self.output), item=item.empty())
+        part = {**item.part(), "text": ""}
+        yield self._of_part("content_part.added", part=part)
+
+    def _of_part(self, name: str, **fields: Any) -> _Event:
+        assert self._open
+        at = {"item_id": self._open.id, "output_index": len(self.output), "content_index": 0}
+        more = self._open.logprobs if "delta" in fields else {}
+        return self.event(f"response.{name}", **at, **fields, **more)
+
+    def _call(self, call: ToolCall) -> Iterator[_Event]:
+        item, field = _call_item(call, call.name in self._custom)
+        name = "custom_tool_call_input" if field == "input" else "function_call_arguments"
+        at = {"item_id": item["id"], "output_index": len(self.output)}
+        begun = {**item, field: ""} | ({"status": "in_progress"} if "status" in item else {})
+        yield self.event("response.output_item.added", output_index=len(self.output), item=begun)
+        yield self.event(f"response.{name}.delta", delta=item[field], **at)
+        named = {} if field == "input" else {"name": call.name}
+        yield self.event(f"response.{name}.done", **{field: item[field]}, **at, **named)
+        yield from self._whole(item)
+
+    def _whole(self, item: dict[str, Any]) -> Iterator[_Event]:
+        yield self.event("response.output_item.done", output_index=len(self.output), item=item)
+        self.output.append(item)
+
+
+class _Item:
+    """A message, or what was thought, while it grows."""
+
+    def __init__(self, kind: type[AnswerPart]) -> None:
+        self.kind = kind
+        self.text = ""
+        self.id = ("msg_" if kind is TextPart else "rs_") + secrets.token_hex(12)
+        self.name = "output_text" if kind is TextPart else "reasoning_text"
+        self.logprobs: dict[str, Any] = {"logprobs": []} if kind is TextPart else {}
+
+    def part(self) -> dict[str, Any]:
+        """Its one part, so far."""
+        if self.kind is TextPart:
+            return {"type": "output_text", "text": self.text, "annotations": [], "logprobs": []}
+        return {"type": "reasoning_text", "text": self.text}
+
+    def empty(self) -> dict[str, Any]:
+        """As it begins."""
+        return {**self.body("in_progress"), "content": []}
+
+    def body(self, status: str) -> dict[str, Any]:
+        """All of it."""
+        common = {"id": self.id, "status": status, "content": [self.part()]}
+        if self.kind is TextPart:
+            return {**common, "type": "message", "role": "assistant"}
+        return {**common, "type": "reasoning", "summary": []}
+
+
+def _call_item(call: ToolCall, is_custom: bool) -> tuple[dict[str, Any], str]:
+    """The item of a call, and which of its fields says what was called with."""
+    if not is_custom:
+        item = {"id": f"fc_{secrets.token_hex(12)}", "type": "function_call", "status": "completed"}
+        return {**item, "call_id": call.id, "name": call.name, "arguments": call.arguments}, "arguments"
+    given = msgspec.json.decode(call.arguments)
+    text = given["input"] if isinstance(given.get("input"), str) else call.arguments
+    item = {"id": f"ctc_{secrets.token_hex(12)}", "type": "custom_tool_call"}
+    return {**item, "call_id": call.id, "name": call.name, "input": text}, "input"
+
+
+def _usage(done: RequestDone) -> dict[str, Any]:
+    return {
+        "input_tokens": done.prompt_tokens,
+        "input_tokens_details": {"cached_tokens": done.reused_tokens, "cache_write_tokens": 0},
+        "output_tokens": done.tokens,
+        "output_tokens_details": {"reasoning_tokens": 0},
+        "total_tokens": done.prompt_tokens + done.tokens,
+    }

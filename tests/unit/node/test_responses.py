@@ -1,0 +1,126 @@
+"""Responses: what is asked, as messages of ours, what is told of an answer, and what is kept of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
+from core.errors import UsageError
+from core.node.public_api.responses_asked import ResponseBody
+from core.node.public_api.responses_replies import ItemEvents
+from core.node.public_api.stored_responses import MOST, StoredResponses
+from core.requests import ChatRequest, Message
+
+CALL = ToolCall(id="call_1", name="look_up", arguments='{"word": "ring"}')
+PATCH = ToolCall(id="call_2", name="apply_patch", arguments='{"input": "*** Begin"}')
+TOOLS = [
+    {"type": "function", "name": "look_up", "parameters": {"type": "object"}, "strict": True},
+    {
+        "type": "custom",
+        "name": "apply_patch",
+        "format": {"type": "grammar", "syntax": "lark", "definition": "start: x"},
+    },
+    {"type": "web_search"},
+    {"type": "namespace", "name": "more", "tools": []},
+]
+
+
+def asked(**fields: Any) -> ResponseBody:
+    return msgspec.json.decode(msgspec.json.encode({"input": "hello", **fields}), type=ResponseBody)
+
+
+def request(**fields: Any) -> ChatRequest:
+    body = asked(**fields)
+    return body.request(body.said())
+
+
+def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
+    items = [
+        {"role": "developer", "content": "Be brief."},
+        {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "What?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "Wait."}]},
+        {"type": "function_call", "call_id": "call_1", "name": "look_up", "arguments": CALL.arguments},
+        {"type": "custom_tool_call", "call_id": "call_2", "name": "apply_patch", "input": "*** Begin"},
+        {"type": "function_call_output", "call_id": "call_1", "output": "a step"},
+        {"type": "custom_tool_call_output", "call_id": "call_2", "output": [{"type": "input_text", "text": "done"}]},
+        {"role": "assistant", "content": "It is."},
+        {"role": "assistant", "content": "Is it?"},
+    ]
+    patch = ToolCall(id="call_2", name="apply_patch", arguments='{"input":"*** Begin"}')
+    said = request(instructions="You help.", input=items, max_output_tokens=7, reasoning={"effort": "low"}, tools=TOOLS)
+    assert said.messages == (
+        Message(role="system", content="You help."),
+        Message(role="system", content="Be brief."),
+        Message(role="user", content="What?"),
+        Message(role="assistant", content="Wait.", reasoning="Hm.", tool_calls=(CALL, patch)),
+        Message(role="tool", content="a step", tool_call_id="call_1"),
+        Message(role="tool", content="done", tool_call_id="call_2"),
+        Message(role="assistant", content="It is."),
+        Message(role="assistant", content="Is it?"),
+    )
+    assert [(tool.name, tool.description) for tool in said.tools] == [("look_up", ""), ("apply_patch", "\nstart: x")]
+    assert (said.max_tokens, said.keep, said.template_options) == (7, False, {"reasoning_effort": "low"})
+    assert request(tools=TOOLS, tool_choice="none").tools == ()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"background": True}, "background: this API has none"),
+        ({"conversation": {"id": "c"}}, "conversation: this API has none"),
+        ({"text": {"format": {"type": "json_object"}}}, "text: only text"),
+        ({"tool_choice": "required"}, "tool_choice: only auto and none"),
+        ({"input": [{"type": "item_reference", "id": "x"}]}, "input: item_reference cannot be read"),
+        ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input: input_image cannot be read"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}, "are no JSON object"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        request(**fields)
+    assert said in refused.value.what
+
+
+def test_the_events_of_an_answer_come_to_its_items() -> None:
+    items = ItemEvents(asked(tools=TOOLS).custom)
+    parts: list[AnswerPart] = [
+        ReasoningPart("H"),
+        ReasoningPart("m."),
+        TextPart("Wait"),
+        TextPart("."),
+        CALL,
+        PATCH,
+        TextPart("So."),
+    ]
+    events = [event for part in parts for event in items.take(part)] + list(items.close())
+    assert [event["sequence_number"] for event in events] == list(range(len(events)))
+    added = [event["output_index"] for event in events if event["type"] == "response.output_item.added"]
+    done = [event["item"] for event in events if event["type"] == "response.output_item.done"]
+    assert (added, done) == ([0, 1, 2, 3, 4], items.output)
+    assert [item["type"] for item in done] == ["reasoning", "message", "function_call", "custom_tool_call", "message"]
+    texts = [item["content"][0]["text"] for item in done if "content" in item]
+    assert (texts, done[2]["arguments"], done[3]["input"]) == (["Hm.", "Wait.", "So."], CALL.arguments, "*** Begin")
+    for item in done:
+        own = [event for event in events if event.get("item_id") == item["id"]]
+        deltas = "".join(event["delta"] for event in own if event["type"].endswith(".delta"))
+        assert deltas == item.get("arguments", item.get("input")) or deltas == item["content"][0]["text"]
+
+
+def test_the_newest_are_kept_each_for_its_own_key() -> None:
+    kept = StoredResponses()
+    for number in range(MOST + 1):
+        kept.keep("laptop", {"id": f"resp_{number}"}, (Message(role="user", content="hello"),))
+    assert (kept.find("laptop", "resp_0"), kept.find("agent", "resp_1")) == (None, None)
+    found = kept.find("laptop", "resp_1")
+    assert found
+    assert found.said[0].content == "hello"
+    assert [kept.forget("laptop", "resp_1"), kept.forget("laptop", "resp_1")] == [True, False]
+    for number in range(5):
+        kept.keep("laptop", {"id": f"large_{number}", "text": "x" * (15 << 20)}, ())
+    kept.keep("laptop", {"id": "huge", "text": "x" * (17 << 20)}, ())
+    found_now = [name for name in ("large_0", "large_1", "large_4", "huge") if kept.find("laptop", name)]
+    assert found_now == ["large_1", "large_4"]
