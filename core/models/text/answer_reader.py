@@ -15,6 +15,16 @@ from core.models.text.template_values import spec_of
 
 _ID_LETTERS: Final = string.ascii_letters + string.digits
 _ID_LENGTH: Final = 9  # what templates of Mistral's want of an id in a history
+# what begins each call, by the parser of mlx-lm: these pass over a call that they do not understand
+_OPENERS: Final = {
+    "function_gemma": "call:",
+    "gemma4": "call:",
+    "kimi_k2": "<|tool_call_begin|>",
+    "kimi_k3": "<|open|>call",
+    "minimax_m2": "<invoke",
+    "muse_spark": "<atem:invoke",
+    "qwen3_coder": "<function=",
+}
 
 
 class AnswerReader:
@@ -77,9 +87,11 @@ class AnswerReader:
             return None
         try:
             found = self._wrapper.tool_parser(written, self._tools)
-            return [_call(each) for each in (found if isinstance(found, list) else [found])] or None
+            calls = [_call(each) for each in (found if isinstance(found, list) else [found])]
         except Exception:  # the parsers raise whatever their expressions run into
             return None
+        opener = _OPENERS.get(self._wrapper.tool_parser.__module__.rpartition(".")[2])
+        return None if not calls or (opener and written.count(opener) > len(calls)) else calls
 
     def _trimmed(self, said: str) -> str:
         """What is told now; white space behind it waits for what comes."""
