@@ -9,12 +9,11 @@ import msgspec
 from core.engine.ring_work import Count
 from core.events import FinishReason
 from core.numbers import Size
-from core.requests import AnswerOptions
+from core.requests import AnswerOptions, TokenId
 from core.sampling_options import Sampling
 
 ID_BYTES: Final = 16
 RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYTES)]
-TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 
 
 class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):

@@ -13,8 +13,9 @@ import mlx.core as mx
 import msgspec
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
-from core.engine.requests import Admit, TokenId
+from core.engine.requests import Admit
 from core.errors import UsageError
+from core.requests import TokenId
 from core.sampling_options import MAX_LOGPROBS, Sampling
 
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers

@@ -18,6 +18,7 @@ DEFAULT_MAX_TOKENS: Final = 512
 
 Name = Annotated[str, msgspec.Meta(max_length=256, pattern=r"\A[^\0]*\Z")]
 PathName = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"\A[^\0]*\Z")]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 FindingState = Literal["ok", "warn", "bad", "unknown"]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 StopTexts = Annotated[
@@ -100,7 +101,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
 class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     """One answer, which also ends before the first of the texts in `stop`, wherever the borders of its tokens lie.
     `raw` sends the last message without the chat template, which else is told of `tools` and `template_options`.
-    Without `keep` nothing of it is on disk once it has ended.
+    Without `keep` nothing of it is on disk once it has ended. `prompt_tokens`: what is read, in the place of messages.
     """
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
@@ -109,6 +110,7 @@ class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     keep: bool = True
     tools: tuple[Tool, ...] = ()
     template_options: TemplateOptions = {}
+    prompt_tokens: tuple[TokenId, ...] = ()
 
 
 class Done(Body, frozen=True, kw_only=True):

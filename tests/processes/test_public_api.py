@@ -7,6 +7,7 @@ import json
 import socket
 import sys
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import anthropic
@@ -16,6 +17,7 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from core.models.text.tokenizer import Tokens
 from core.requests import ChatRequest, Message
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, ask, finish, running_demo
@@ -84,8 +86,18 @@ async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
     assert chunk.usage.completion_tokens == 2 * TOKENS
     raw = ChatRequest(messages=(Message(role="user", content=PROMPT),), raw=True, max_tokens=TOKENS)
     expected = await finish(served.demo.head, (await served.demo.head.client.chat(raw)).request_id)
-    plain = await served.client.completions.create(model=served.model, prompt=PROMPT, max_tokens=TOKENS)
-    assert plain.choices[0].text == expected.text
+    completions: Any = served.client.completions
+    asked = {"model": served.model, "max_tokens": TOKENS, "logprobs": 1}
+    plain = (await completions.create(**asked, prompt=PROMPT)).choices[0]
+    assert plain.text == expected.text
+    ids = Tokens.load(Path(served.demo.model)).encode(raw.messages, raw=True)
+    both = await completions.create(**asked, prompt=[ids, ids[1:]], n=2)
+    assert [choice.text == expected.text for choice in both.choices] == [True, True, False, False]
+    assert both.usage.prompt_tokens == 2 * len(ids) - 1
+    echoed = (await completions.create(model=served.model, max_tokens=TOKENS, prompt=ids, echo=True)).choices[0].text
+    assert echoed == PROMPT + expected.text
+    with pytest.raises(openai.BadRequestError, match="names token 99999, which this model does not have"):
+        await completions.create(**asked, prompt=[99999])
 
 
 async def test_a_client_calls_tools_and_gives_back_what_they_came_to(served: Served) -> None:

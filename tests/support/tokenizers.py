@@ -50,7 +50,7 @@ class TokenizerHere:
     is_over = False
 
     def __init__(self, tokens: Tokens) -> None:
-        self._tokens, self.eos = tokens, tokens.eos
+        self._tokens, self.eos, self.vocab_size = tokens, tokens.eos, tokens.vocab_size
 
     async def encode(
         self, messages: Sequence[Message], raw: bool, tools: Sequence[Tool], options: TemplateOptions

@@ -72,9 +72,10 @@ class EndReading(TextMessage, frozen=True, kw_only=True):
 
 
 class TokenizerRead(TextMessage, frozen=True, kw_only=True):
-    """It is read; `eos`: token ids that end an answer."""
+    """It is read; `eos`: token ids that end an answer; `vocab_size` counts all ids that it can produce."""
 
     eos: frozenset[int]
+    vocab_size: int
 
 
 class Encoded(TextMessage, frozen=True, kw_only=True):

@@ -17,7 +17,7 @@ from core.sampling_options import Sampling
 def record_of(request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan) -> AnswerRecord:
     """A new answer. Raises UsageError where the context has no room for it."""
     most = _most(prompt, request.max_tokens, request.min_tokens, plan)
-    asked = replace(request, sampling=_seeded(request.sampling), max_tokens=most)
+    asked = replace(request, sampling=_seeded(request.sampling), max_tokens=most, prompt_tokens=())
     return AnswerRecord(
         **asdict(asked),
         request_id=secrets.token_hex(16),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack, aclosing, suppress
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from core.node.answers.answer_record import chosen, going_on, record_of, unfinis
 from core.node.answers.batch_view import batch_now
 from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer, Reading
+from core.node.answers.prompts import prompt_of, text_of
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.told import Said, told
@@ -115,7 +116,7 @@ class Answers:
         tokens = await asyncio.shield(reading)
         async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
             self._check(plan, reading)
-            prompt = await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
+            prompt = await prompt_of(request, tokens)
         if watch:
             watch.lap("encode")
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
@@ -142,7 +143,12 @@ class Answers:
         _, reading = self._loaded()
         tokens = await asyncio.shield(reading)
         async with self._encoding:
-            return len(await tokens.encode(request.messages, False, request.tools, request.template_options))
+            return len(await prompt_of(request, tokens))
+
+    async def text_of(self, ids: Sequence[int]) -> str:
+        """What token ids say. Raises NotLoaded, BadModel, UsageError."""
+        _, reading = self._loaded()
+        return await text_of(ids, await asyncio.shield(reading))
 
     async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
         """Ask, and tell what comes of it to its end; `watch` times how. Who stops listening before does not want it any

@@ -118,7 +118,9 @@ class TextStream:
 
 
 class TokenizerProcess:
-    """`eos`: token ids that end an answer. `is_over`: the process has ended, and answers no more."""
+    """`eos`: token ids that end an answer; all ids are below `vocab_size`. `is_over`: the process has ended,
+    and answers no more.
+    """
 
     def __init__(self, process: Process, name: str, tasks: Tasks) -> None:
         assert process.stdin
@@ -129,6 +131,7 @@ class TokenizerProcess:
         self._why = ""
         self.is_over = False
         self.eos: frozenset[int] = frozenset()
+        self.vocab_size = 0
         self._reader = tasks.spawn("The reader of the tokenizer", self._read(process.stdout))
         self._watcher = tasks.spawn("The watch over the tokenizer", self._watch())
 
@@ -224,7 +227,8 @@ async def start_tokenizer(directory: Path, tasks: Tasks) -> TokenizerProcess:
     )
     tokenizer = TokenizerProcess(process, directory.name, tasks)
     try:
-        tokenizer.eos = (await tokenizer.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)).eos
+        read = await tokenizer.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
+        tokenizer.eos, tokenizer.vocab_size = read.eos, read.vocab_size
     except BaseException:
         await tokenizer.end()
         raise

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from core.errors import MaclusterError, NodeError, NotLoaded, error_from
@@ -41,32 +42,40 @@ class Answering:
         """How many tokens its prompt has. Raises MaclusterError."""
         return await self._answers.count(wanted)
 
+    async def text_of(self, tokens: Sequence[int]) -> str:
+        """What they say. Raises MaclusterError."""
+        return await self._answers.text_of(tokens)
+
     async def events(
-        self, wanted: ChatRequest, choices: int, watch: Stopwatch | None = None
+        self, wanted: Sequence[ChatRequest], watch: Stopwatch | None = None
     ) -> AsyncGenerator[Came | None, None]:
-        """What comes of each choice, by its index, until all have ended; None where nothing came for a while. Who stops
-        listening before does not want them any more. Raises MaclusterError: Busy where too many wait, NodeError where
-        the ring says nothing any more.
+        """What comes of each, by its index, until all have ended; None where nothing came for a while. They run at the
+        same time, as far as there are rows. Who stops listening before does not want them any more. Raises
+        MaclusterError: Busy where too many wait, NodeError where the ring says nothing any more.
         """
         arrived: asyncio.Queue[Came | MaclusterError] = asyncio.Queue()
         clock = asyncio.get_running_loop().time
         heard: float | None = None  # None while it waits for its turn
 
+        together = min(len(wanted), max(1, self._rows()))
+        free = asyncio.Semaphore(together)
+
         async def follow(index: int, watch: Stopwatch | None) -> None:
             try:
-                async for event in self._answers.follow(wanted, watch):
-                    arrived.put_nowait((index, event))
+                async with free, aclosing(self._answers.follow(wanted[index], watch)) as events:
+                    async for event in events:
+                        arrived.put_nowait((index, event))
             except MaclusterError as error:
                 arrived.put_nowait(error)
 
         async def run() -> None:
             nonlocal heard
             try:
-                async with self.line.turn(choices):
+                async with self.line.turn(together):
                     heard = clock()
                     if watch:
                         watch.lap("queue")
-                    works = [follow(index, None if index else watch) for index in range(choices)]
+                    works = [follow(index, None if index else watch) for index in range(len(wanted))]
                     await self._all(works, fail)
             except MaclusterError as error:
                 arrived.put_nowait(error)
@@ -75,7 +84,7 @@ class Answering:
             arrived.put_nowait(NodeError("The node failed by a defect.", "Its log says where."))
 
         running = self._tasks.spawn("An answer for the API", run(), fail)
-        left = choices
+        left = len(wanted)
         try:
             while left:
                 try:

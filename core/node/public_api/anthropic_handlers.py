@@ -46,7 +46,7 @@ class AnthropicHandlers:
             what = f"The model {asked.model!r} is not loaded; {self._models.loaded()} is."
             return json_reply(message_error("not_found_error", what), 404)
         reply, choice = MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model), Choice(0)
-        events = self._answering.events(asked.request(), 1, request[WATCH])
+        events = self._answering.events([asked.request()], request[WATCH])
         try:
             if asked.stream:
                 return await _stream(request, reply, choice, events)

@@ -21,6 +21,8 @@ SLOW_S: Final = 60.0  # so long may a client read nothing
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
+KEEP_ALIVE: Final = b": still there\n\n"  # what clients of OpenAI's skip
+
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
 OWNER: Final = web.RequestKey("owner", str)  # the name of the key that was shown, "" where none was needed

@@ -1,4 +1,4 @@
-"""Chat completions and completions as OpenAI's clients ask for them, as requests of ours; nothing here waits.
+"""Chat completions as OpenAI's clients ask for them, as requests of ours; nothing here waits.
 
 Unknown fields are ignored. What cannot be honoured is refused by the name of its field: an answer that only looks as
 asked for is worse than none.
@@ -130,7 +130,7 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
         wanted = self.top_logprobs if self.logprobs else None
         said = tuple(map(_message, self.messages))
         more = {"tools": self._tools(), "template_options": self._template_options()}
-        return _request(self, said, self.max_completion_tokens, wanted, **more)
+        return request_by(self, said, self.max_completion_tokens, wanted, **more)
 
     def _tools(self) -> list[Tool]:
         """Those that the model may call: where it may call none, it is told of none."""
@@ -145,24 +145,6 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
         elif self.reasoning_effort:
             chosen.setdefault("reasoning_effort", self.reasoning_effort)
         return chosen
-
-
-class TextCompletion(Asked, frozen=True, kw_only=True):
-    """Body of `POST /v1/completions`."""
-
-    prompt: str
-    echo: bool = False
-    suffix: str | None = None
-    best_of: int | None = None
-    logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
-
-    def request(self) -> ChatRequest:
-        """What the cluster is asked for, for each choice. Raises UsageError."""
-        for name, is_asked in (("suffix", self.suffix), ("best_of", (self.best_of or 1) > 1), ("echo", self.echo)):
-            if is_asked:
-                raise UsageError(f"{name}: this API has none yet.", "Ask without it.")
-        said = (Message(role="user", content=self.prompt),)
-        return _request(self, said, None, self.logprobs, raw=True)
 
 
 def _message(turn: ChatTurn) -> Message:
@@ -198,9 +180,10 @@ def _tool(tool: AskedTool) -> Tool:
     return tool_of(function.name, function.description, function.parameters)
 
 
-def _request(
+def request_by(
     asked: Asked, messages: Sequence[Message], most: int | None, logprobs: int | None, **more: Any
 ) -> ChatRequest:
+    """What both kinds of completions are asked for by. Raises UsageError."""
     sampling = {
         "temperature": asked.temperature,
         "top_p": asked.top_p,

@@ -1,4 +1,4 @@
-"""Chat completions and completions: what is asked, run, and answered whole or as it comes."""
+"""Chat completions: what is asked, run, and answered whole or as it comes."""
 
 from __future__ import annotations
 
@@ -11,41 +11,32 @@ from aiohttp import web
 
 from core.errors import MaclusterError
 from core.node.public_api.answering import Answering, Came
-from core.node.public_api.bodies import WATCH, EventStream, json_reply, read_body, refused
+from core.node.public_api.bodies import KEEP_ALIVE, WATCH, EventStream, json_reply, read_body, refused
 from core.node.public_api.choice import Choice
 from core.node.public_api.models import Models
-from core.node.public_api.openai_chat import ChatCompletion, TextCompletion
-from core.node.public_api.openai_replies import Kind, Reply, error_body
+from core.node.public_api.openai_chat import ChatCompletion
+from core.node.public_api.openai_replies import Reply, error_body
 from core.requests import RequestAccepted
-
-KEEP_ALIVE = b": still there\n\n"
-
-_Completion = ChatCompletion | TextCompletion
 
 
 class OpenAiHandlers:
-    """`POST /v1/chat/completions` and `POST /v1/completions`."""
+    """`POST /v1/chat/completions`."""
 
     def __init__(self, answering: Answering, models: Models) -> None:
         self._answering, self._models = answering, models
 
     def routes(self) -> list[web.RouteDef]:
         """What is answered here."""
-        return [web.post("/v1/chat/completions", self._chat), web.post("/v1/completions", self._complete)]
+        return [web.post("/v1/chat/completions", self._answer)]
 
-    async def _chat(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, await read_body(request, ChatCompletion), "chat", "chatcmpl-")
-
-    async def _complete(self, request: web.Request) -> web.StreamResponse:
-        return await self._answer(request, await read_body(request, TextCompletion), "text", "cmpl-")
-
-    async def _answer(self, request: web.Request, asked: _Completion, kind: Kind, prefix: str) -> web.StreamResponse:
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        asked = await read_body(request, ChatCompletion)
         model = self._models.loaded()
         if not self._models.has(asked.model):
             return refused(404, f"The model {asked.model!r} is not loaded; {model} is.", "model_not_found")
-        reply = Reply(id=prefix + secrets.token_hex(12), model=model, created=int(time.time()), kind=kind)
+        reply = Reply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model, created=int(time.time()))
         choices = [Choice(index) for index in range(asked.n)]
-        events = self._answering.events(asked.request(), asked.n, request[WATCH])
+        events = self._answering.events([asked.request()] * asked.n, request[WATCH])
         try:
             if asked.stream:
                 return await _stream(request, asked, reply, choices, events)
@@ -59,7 +50,7 @@ class OpenAiHandlers:
 
 async def _stream(
     request: web.Request,
-    asked: _Completion,
+    asked: ChatCompletion,
     reply: Reply,
     choices: list[Choice],
     events: AsyncGenerator[Came | None, None],
@@ -70,9 +61,8 @@ async def _stream(
         came = await anext(events)
     stream = EventStream(request)
     async with stream:
-        if reply.kind == "chat":
-            for choice in choices:
-                await stream.send(reply.beginning(choice.index))
+        for choice in choices:
+            await stream.send(reply.beginning(choice.index))
         try:
             while True:
                 piece = _piece(reply, choices, came) if came else None

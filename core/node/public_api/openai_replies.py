@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -24,7 +24,6 @@ from core.events import RequestDone, TokenEvent
 from core.node.answers.told import Said
 from core.node.public_api.choice import Choice
 
-Kind = Literal["chat", "text"]
 RETRY_S: Final = 1
 
 
@@ -34,12 +33,14 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     model: str
     created: int
-    kind: Kind
 
     def whole(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """The body of a reply that does not stream."""
-        name = "chat.completion" if self.kind == "chat" else "text_completion"
-        return {**self._head(name), "choices": [self._whole(choice) for choice in choices], "usage": usage(choices)}
+        return {
+            **self._head("chat.completion"),
+            "choices": [self._whole(choice) for choice in choices],
+            "usage": usage(choices, len(choices)),
+        }
 
     def beginning(self, index: int) -> dict[str, Any]:
         """The first chunk of a choice: who speaks."""
@@ -61,57 +62,47 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             case _:
                 return None
         untold, choice.untold = choice.untold, []
-        return self._chunk([self._delta(choice.index, delta, self._logprobs(untold), finish(choice))])
+        return self._chunk([self._delta(choice.index, delta, _logprobs(untold), finish(choice))])
 
     def ending(self, choices: Sequence[Choice]) -> dict[str, Any]:
         """The chunk with the usage."""
-        return {**self._chunk([]), "usage": usage(choices)}
+        return {**self._chunk([]), "usage": usage(choices, len(choices))}
 
     def _head(self, name: str) -> dict[str, Any]:
         return {"id": self.id, "object": name, "created": self.created, "model": self.model}
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
-        return {**self._head("chat.completion.chunk" if self.kind == "chat" else "text_completion"), "choices": choices}
+        return {**self._head("chat.completion.chunk"), "choices": choices}
 
     def _delta(self, index: int, delta: dict[str, Any], logprobs: Any, reason: str | None) -> dict[str, Any]:
-        said = {"delta": delta} if self.kind == "chat" else {"text": delta.get("content", "")}
-        return {"index": index, **said, "logprobs": logprobs, "finish_reason": reason}
+        return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
 
     def _whole(self, choice: Choice) -> dict[str, Any]:
-        said = {"message": _message(choice)} if self.kind == "chat" else {"text": choice.text}
         return {
             "index": choice.index,
-            **said,
-            "logprobs": self._logprobs(choice.tokens),
+            "message": _message(choice),
+            "logprobs": _logprobs(choice.tokens),
             "finish_reason": finish(choice),
         }
 
-    def _logprobs(self, tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
-        """Of those that tell how likely they were. Tokens are known by their text and its bytes; the other likely ones
-        by their ids, for nobody turned them into text.
-        """
-        tokens = [token for token in tokens if token.logprob is not None]
-        if not tokens:
-            return None
-        if self.kind == "text":
-            return {
-                "tokens": [token.text for token in tokens],
-                "token_logprobs": [token.logprob for token in tokens],
-                "top_logprobs": [{f"token_id:{one}": value for one, value in token.top} for token in tokens],
-                "text_offset": [],
-            }
-        entries = [
-            {
-                "token": token.text,
-                "logprob": token.logprob,
-                "bytes": list(token.text.encode()),
-                "top_logprobs": [
-                    {"token": f"token_id:{one}", "logprob": value, "bytes": None} for one, value in token.top
-                ],
-            }
-            for token in tokens
-        ]
-        return {"content": entries, "refusal": None}
+
+def _logprobs(tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
+    """Of those that tell how likely they were. Tokens are known by their text and its bytes; the other likely ones
+    by their ids, for nobody turned them into text.
+    """
+    tokens = [token for token in tokens if token.logprob is not None]
+    if not tokens:
+        return None
+    entries = [
+        {
+            "token": token.text,
+            "logprob": token.logprob,
+            "bytes": list(token.text.encode()),
+            "top_logprobs": [{"token": f"token_id:{one}", "logprob": value, "bytes": None} for one, value in token.top],
+        }
+        for token in tokens
+    ]
+    return {"content": entries, "refusal": None}
 
 
 def _message(choice: Choice) -> dict[str, Any]:
@@ -136,12 +127,13 @@ def finish(choice: Choice) -> str | None:
     return "length" if choice.done.finish_reason == "length" else "stop"
 
 
-def usage(choices: Sequence[Choice]) -> dict[str, Any]:
-    """Tokens of the prompt, which all choices share, and of the answers."""
+def usage(choices: Sequence[Choice], n: int) -> dict[str, Any]:
+    """Tokens of the prompts, each of which `n` choices share, and of the answers."""
+    prompts = [choices[at : at + n] for at in range(0, len(choices), n)]
+    prompt = sum(each[0].done.prompt_tokens for each in prompts if each[0].done)
     ends = [choice.done for choice in choices if choice.done]
-    prompt = ends[0].prompt_tokens if ends else 0
     written = sum(done.tokens for done in ends)
-    reused = max((done.reused_tokens for done in ends), default=0)
+    reused = sum(max((choice.done.reused_tokens for choice in each if choice.done), default=0) for each in prompts)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": written,

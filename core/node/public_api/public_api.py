@@ -20,6 +20,7 @@ from core.node.public_api.answering import Answering
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused
+from core.node.public_api.completions_handlers import CompletionsHandlers
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
 from core.node.public_api.models import Models
@@ -88,8 +89,16 @@ class PublicApi:
         openai = OpenAiHandlers(self._answering, models)
         anthropic = AnthropicHandlers(self._answering, models)
         responses = ResponsesHandlers(self._answering, models)
+        completions = CompletionsHandlers(self._answering, models)
         own = [web.get("/", _alive), web.get("/health", _alive), *self._metrics.routes()]
-        return [*own, *models.routes(), *openai.routes(), *anthropic.routes(), *responses.routes()]
+        return [
+            *own,
+            *models.routes(),
+            *openai.routes(),
+            *completions.routes(),
+            *anthropic.routes(),
+            *responses.routes(),
+        ]
 
 
 async def _alive(request: web.Request) -> web.Response:

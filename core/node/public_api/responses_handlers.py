@@ -66,7 +66,7 @@ class ResponsesHandlers:
             asked=asked,
             tools=msgspec.json.decode(await request.read()).get("tools") or [],
         )
-        events = self._answering.events(asked.request(said), 1, request[WATCH])
+        events = self._answering.events([asked.request(said)], request[WATCH])
         run = _Run(reply, said, ItemEvents(asked.custom))
         try:
             if asked.stream:

@@ -13,7 +13,7 @@ from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, NotPaired, U
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.told import Said
 from core.node.public_api.choice import Choice
-from core.node.public_api.openai_chat import ChatCompletion, TextCompletion
+from core.node.public_api.openai_chat import ChatCompletion
 from core.node.public_api.openai_replies import Reply, error_body, status, usage
 from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message
 from core.sampling_options import Sampling
@@ -23,7 +23,7 @@ TOOL = {"type": "function", "function": {"name": "look_up", "parameters": {"type
 CALLED = {"id": "a1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "hop"}'}}
 TORN = {"id": "a1", "type": "function", "function": {"name": "look_up", "arguments": "{"}}
 CALL = ToolCall(id="a1", name="look_up", arguments='{"word": "hop"}')
-REPLY = Reply(id="chatcmpl-1", model="tiny", created=7, kind="chat")
+REPLY = Reply(id="chatcmpl-1", model="tiny", created=7)
 
 
 def chat(**fields: Any) -> ChatRequest:
@@ -52,8 +52,6 @@ def test_a_conversation_is_asked_for_as_it_stands_and_nothing_of_it_is_kept() ->
         keep=False,
     )
     assert chat().max_tokens == DEFAULT_MAX_TOKENS
-    raw = msgspec.convert({"prompt": "a hop", "logprobs": 2, "max_tokens": 4}, TextCompletion).request()
-    assert (raw.raw, raw.messages[0].content, raw.sampling.logprobs) == (True, "a hop", 2)
 
 
 def test_how_tokens_are_chosen_goes_all_the_way() -> None:
@@ -143,7 +141,7 @@ def test_a_stream_says_what_the_whole_body_says() -> None:
     assert deltas[0]["delta"]["role"] == "assistant"
     other = Choice(1)
     other.take(ended(tokens=3))
-    assert usage([choice, other]) == {
+    assert usage([choice, other], 2) == {
         "prompt_tokens": 5,
         "completion_tokens": 5,
         "total_tokens": 10,

@@ -1,0 +1,35 @@
+"""The prompt of a request, as token ids: by the model's template, or as they were given."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+
+from core.errors import UsageError
+from core.node.answers.tokenizer_process import TokenizerProcess
+from core.requests import ChatRequest
+
+
+async def prompt_of(request: ChatRequest, tokens: TokenizerProcess) -> list[int]:
+    """What is read. Raises UsageError, BadModel."""
+    if not request.prompt_tokens:
+        return await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
+    _check(request.prompt_tokens, tokens)
+    return [*request.prompt_tokens]
+
+
+async def text_of(ids: Sequence[int], tokens: TokenizerProcess) -> str:
+    """What token ids say. Raises UsageError, BadModel."""
+    _check(ids, tokens)
+    stream = tokens.stream(f"text {secrets.token_hex(8)}")
+    try:
+        decoded = await stream.add_all(ids)
+    finally:
+        stream.end()
+    return decoded.text + decoded.held
+
+
+def _check(ids: Sequence[int], tokens: TokenizerProcess) -> None:
+    if foreign := [each for each in ids if each >= tokens.vocab_size]:
+        what = f"The prompt names token {foreign[0]}, which this model does not have."
+        raise UsageError(what, f"Its token ids are 0 to {tokens.vocab_size - 1}.")

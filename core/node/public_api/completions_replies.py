@@ -1,0 +1,80 @@
+"""What clients of `completions` are answered: whole bodies, and the chunks of a stream; nothing here waits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from core.answer_parts import TextPart
+from core.events import RequestDone, TokenEvent
+from core.node.answers.told import Said
+from core.node.public_api.choice import Choice
+from core.node.public_api.openai_replies import finish, usage
+
+
+class TextChoice(Choice):
+    """One answer so far, behind what is `echoed` of its prompt."""
+
+    echoed: str = ""
+
+
+class CompletionReply(msgspec.Struct, frozen=True, kw_only=True):
+    """What all bodies and chunks of one reply have in common; `created` in seconds since the epoch. `n`: so many
+    choices share a prompt.
+    """
+
+    id: str
+    model: str
+    created: int
+    n: int
+
+    def whole(self, choices: Sequence[TextChoice]) -> dict[str, Any]:
+        """The body of a reply that does not stream."""
+        told = [self._told(choice, choice.echoed + choice.text, choice.tokens) for choice in choices]
+        return {**self._head(told), "usage": usage(choices, self.n)}
+
+    def beginning(self, choice: TextChoice) -> dict[str, Any] | None:
+        """The first chunk of a choice, where something is echoed."""
+        return self._head([self._told(choice, choice.echoed, [])]) if choice.echoed else None
+
+    def piece(self, choice: TextChoice, said: Said) -> dict[str, Any] | None:
+        """A chunk, after `choice` took what was said."""
+        if not isinstance(said, TextPart | RequestDone):
+            return None
+        untold, choice.untold = choice.untold, []
+        return self._head([self._told(choice, said.text if isinstance(said, TextPart) else "", untold)])
+
+    def ending(self, choices: Sequence[TextChoice]) -> dict[str, Any]:
+        """The chunk with the usage."""
+        return {**self._head([]), "usage": usage(choices, self.n)}
+
+    def _head(self, choices: list[dict[str, Any]]) -> dict[str, Any]:
+        head = {"id": self.id, "object": "text_completion", "created": self.created, "model": self.model}
+        return {**head, "choices": choices}
+
+    def _told(self, choice: TextChoice, text: str, tokens: Sequence[TokenEvent]) -> dict[str, Any]:
+        return {
+            "index": choice.index,
+            "text": text,
+            "logprobs": _logprobs(choice, tokens),
+            "finish_reason": finish(choice),
+        }
+
+
+def _logprobs(choice: TextChoice, tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
+    """Of those that tell how likely they were; the other likely ones are known by their ids, for nobody turned them
+    into text.
+    """
+    tokens = [token for token in tokens if token.logprob is not None]
+    if not tokens:
+        return None
+    start = len(choice.echoed) + sum(len(token.text) for token in choice.tokens[: tokens[0].index])
+    offsets = [start + sum(len(each.text) for each in tokens[:at]) for at in range(len(tokens))]
+    return {
+        "tokens": [token.text for token in tokens],
+        "token_logprobs": [token.logprob for token in tokens],
+        "top_logprobs": [{f"token_id:{one}": value for one, value in token.top} for token in tokens],
+        "text_offset": offsets,
+    }

@@ -1,0 +1,73 @@
+"""Completions: prompts in each of their forms, and what is told of the answers to them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from core.answer_parts import TextPart
+from core.errors import UsageError
+from core.events import RequestDone, TokenEvent
+from core.node.answers.told import Said
+from core.node.public_api.completions_asked import TextCompletion
+from core.node.public_api.completions_replies import CompletionReply, TextChoice
+from core.requests import ChatRequest
+
+REPLY = CompletionReply(id="cmpl-1", model="tiny", created=7, n=2)
+
+
+def asked(**fields: Any) -> list[ChatRequest]:
+    body = msgspec.json.decode(msgspec.json.encode(fields), type=TextCompletion)
+    return body.requests(body.prompts())
+
+
+def test_prompts_are_texts_or_token_ids_and_each_is_asked_for_n_times() -> None:
+    (plain,) = asked(prompt="a hop", logprobs=2, max_tokens=4)
+    assert (plain.raw, plain.messages[0].content, plain.prompt_tokens) == (True, "a hop", ())
+    assert (plain.sampling.logprobs, plain.max_tokens, plain.keep) == (2, 4, False)
+    assert [each.messages[0].content for each in asked(prompt=["a", "b"], n=2)] == ["a", "a", "b", "b"]
+    assert [each.prompt_tokens for each in asked(prompt=[1, 2])] == [(1, 2)]
+    assert [each.prompt_tokens for each in asked(prompt=[[1, 2], [3]])] == [(1, 2), (3,)]
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"prompt": 3}, "prompt: it must be text"),
+        ({"prompt": []}, "prompt: there can be 1 to 128"),
+        ({"prompt": [[1], []]}, "prompt: it must be text"),
+        ({"prompt": [-1]}, "prompt: it must be text"),
+        ({"prompt": ["a", 1]}, "prompt: it must be text"),
+        ({"prompt": ["a"] * 129}, "prompt: there can be 1 to 128"),
+        ({"prompt": "a", "suffix": "b"}, "suffix: this API has none"),
+        ({"prompt": "a", "best_of": 2}, "best_of: this API has none"),
+    ],
+)
+def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        asked(**fields)
+    assert said in refused.value.what
+
+
+def test_what_is_echoed_stands_before_the_answer_whole_and_streamed() -> None:
+    choices = [TextChoice(index, echoed="a hop") for index in range(4)]
+    told = [REPLY.beginning(choice) for choice in choices]
+    for choice in choices:
+        tokens = [TokenEvent(request_id="r", index=n, token=n, text=text, logprob=-0.5) for n, text in enumerate("!?")]
+        done = RequestDone(request_id="r", finish_reason="stop", prompt_tokens=5 + choice.index, tokens=2)
+        said: list[Said] = [tokens[0], TextPart("!"), tokens[1], TextPart("?"), done]
+        for each in said:
+            choice.take(each)
+            told.append(REPLY.piece(choice, each))
+    whole = REPLY.whole(choices)
+    assert [choice["text"] for choice in whole["choices"]] == ["a hop!?"] * 4
+    assert whole["choices"][0]["logprobs"]["text_offset"] == [5, 6]
+    assert whole["usage"]["prompt_tokens"] == 5 + 7, "two of them share a prompt"
+    streamed = [piece["choices"][0] for piece in told if piece]
+    for choice in choices:
+        own = [each for each in streamed if each["index"] == choice.index]
+        assert "".join(each["text"] for each in own) == "a hop!?"
+        assert [offset for each in own if each["logprobs"] for offset in each["logprobs"]["text_offset"]] == [5, 6]
+        assert [each["finish_reason"] for each in own][-1] == "stop"
