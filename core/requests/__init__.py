@@ -102,6 +102,7 @@ class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     """One answer, which also ends before the first of the texts in `stop`, wherever the borders of its tokens lie.
     `raw` sends the last message without the chat template, which else is told of `tools` and `template_options`.
     Without `keep` nothing of it is on disk once it has ended. `prompt_tokens`: what is read, in the place of messages.
+    A program is told `one_call` at most: behind it the answer ends.
     """
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
@@ -109,6 +110,7 @@ class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     raw: bool = False
     keep: bool = True
     tools: tuple[Tool, ...] = ()
+    one_call: bool = False
     template_options: TemplateOptions = {}
     prompt_tokens: tuple[TokenId, ...] = ()
 

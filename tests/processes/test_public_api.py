@@ -117,6 +117,9 @@ async def test_a_client_calls_tools_and_gives_back_what_they_came_to(served: Ser
         last = (await stream.get_final_completion()).choices[0]
     assert (last.finish_reason, last.message.content) == ("tool_calls", "Let me see.")
     assert [(c.function.name, json.loads(c.function.arguments)) for c in last.message.tool_calls or ()] == CALLS
+    alone = await served.ask(tools=tools, max_tokens=100, parallel_tool_calls=False, n=2)
+    for each in alone.choices:
+        assert (each.finish_reason, len(each.message.tool_calls)) == ("tool_calls", 1)
     results = [{"role": "tool", "tool_call_id": call.id, "content": "a step"} for call in said.tool_calls]
     history = [*ASKED, said.model_dump(exclude_none=True), *results]
     after = await served.ask(tools=tools, messages=history)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import ExitStack, aclosing, suppress
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -157,9 +158,11 @@ class Answers:
         async with aclosing(self._bus.follow()) as events:
             await anext(events)
             running, is_over = await self._take(request, watch), False
+            stop = partial(self.cancel, running.request_id)
             try:
                 yield running.accepted
-                async with aclosing(told(_of(running, events), running.reader())) as parts:
+                saying = told(_of(running, events), running.reader(), stop, one_call=request.one_call)
+                async with aclosing(saying) as parts:
                     async for said in parts:
                         is_over = isinstance(said, RequestDone)
                         yield said
@@ -167,7 +170,7 @@ class Answers:
                             return
             finally:
                 if not is_over:
-                    self.cancel(running.request_id)
+                    stop()
         raise NodeError("The node of this Mac ends.", "Ask again.")
 
     async def unfinished(self) -> list[UnfinishedAnswer]:

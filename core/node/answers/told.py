@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from typing import Protocol
 
-from core.answer_parts import AnswerPart, TextPart
+from core.answer_parts import AnswerPart, TextPart, ToolCall
+from core.errors import BadModel
 from core.events import RequestDone, TokenEvent
 from core.requests import RequestAccepted
 
@@ -40,18 +41,41 @@ class PlainReader:
         """There is nothing to end."""
 
 
-async def told(events: AsyncIterator[TokenEvent | RequestDone], reader: Reader) -> AsyncGenerator[Said, None]:
-    """Each token, behind it the parts that it completes, and last how the answer ended. Raises BadModel."""
+async def told(
+    events: AsyncIterator[TokenEvent | RequestDone], reader: Reader, stop: Callable[[], None], *, one_call: bool
+) -> AsyncGenerator[Said, None]:
+    """Each token, behind it the parts that it completes, and last how the answer ended; `stop` ends it early, behind
+    its first call where `one_call` is all that is wanted. Raises BadModel, unless the end has another problem.
+    """
+    is_enough, failure = False, None
     try:
         async for event in events:
             if isinstance(event, TokenEvent):
                 yield event
-                parts = await reader.read(event.text)
-            else:
-                parts = await reader.end(event.text, event.finish_reason == "stop")
+            parts: tuple[AnswerPart, ...] = ()
+            try:
+                parts = () if is_enough else await _parts(reader, event)
+            except BadModel as error:
+                failure = error
+                is_enough = True
+                stop()
             for part in parts:
                 yield part
+                if one_call and isinstance(part, ToolCall):
+                    is_enough = True
+                    stop()
+                    break
             if isinstance(event, RequestDone):
+                if failure and not event.problem:
+                    raise failure
                 yield event
     finally:
         reader.drop()
+
+
+async def _parts(reader: Reader, event: TokenEvent | RequestDone) -> tuple[AnswerPart, ...]:
+    if isinstance(event, TokenEvent):
+        return await reader.read(event.text)
+    if event.problem:  # the tokenizer may be gone with the plan
+        return ()
+    return await reader.end(event.text, event.finish_reason == "stop")

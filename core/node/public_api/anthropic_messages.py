@@ -49,9 +49,10 @@ class ClientTool(msgspec.Struct, frozen=True):
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
-    """Whether tools may be called."""
+    """Whether tools may be called, and whether several in one answer."""
 
     type: str = "auto"
+    disable_parallel_tool_use: bool | None = None
 
 
 class Thinking(msgspec.Struct, frozen=True):
@@ -96,6 +97,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or (),
             tools=self._tools(),
+            one_call=bool(self.tool_choice and self.tool_choice.disable_parallel_tool_use),
             template_options=self._template_options(),
         )
 

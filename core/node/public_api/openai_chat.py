@@ -117,6 +117,7 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
     tools: tuple[AskedTool, ...] | None = None
     functions: tuple[Any, ...] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     reasoning_effort: str | None = None
     chat_template_kwargs: TemplateOptions | None = None
     response_format: ResponseFormat = ResponseFormat()
@@ -129,8 +130,15 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
             raise UsageError("response_format: only text can be answered yet.", "Ask for text.")
         wanted = self.top_logprobs if self.logprobs else None
         said = tuple(map(_message, self.messages))
-        more = {"tools": self._tools(), "template_options": self._template_options()}
-        return request_by(self, said, self.max_completion_tokens, wanted, **more)
+        return request_by(
+            self,
+            said,
+            self.max_completion_tokens,
+            wanted,
+            tools=self._tools(),
+            one_call=self.parallel_tool_calls is False,
+            template_options=self._template_options(),
+        )
 
     def _tools(self) -> list[Tool]:
         """Those that the model may call: where it may call none, it is told of none."""

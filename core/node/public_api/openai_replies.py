@@ -122,9 +122,9 @@ def finish(choice: Choice) -> str | None:
     """Why an answer ended, in OpenAI's words; one that was broken off has no better one than "stop"."""
     if choice.done is None:
         return None
-    if choice.calls and choice.done.finish_reason == "stop":
-        return "tool_calls"
-    return "length" if choice.done.finish_reason == "length" else "stop"
+    if choice.done.finish_reason == "length":
+        return "length"
+    return "tool_calls" if choice.calls else "stop"
 
 
 def usage(choices: Sequence[Choice], n: int) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def test_how_it_is_answered_goes_along() -> None:
     tool = {"name": "look_up", "input_schema": {"type": "object"}, "description": "A word.", "eager": True}
     asked = messages(
         tools=[tool],
-        tool_choice={"type": "auto"},
+        tool_choice={"type": "auto", "disable_parallel_tool_use": True},
         temperature=1,
         top_p=1.0,
         top_k=4,
@@ -93,6 +93,7 @@ def test_how_it_is_answered_goes_along() -> None:
         max_tokens=9,
         stop=("END",),
         keep=False,
+        one_call=True,
         tools=(Tool(name="look_up", description="A word.", parameters='{"type": "object"}'),),
         template_options={"enable_thinking": False, "reasoning_effort": "low"},
     )

@@ -109,6 +109,7 @@ def test_tools_and_what_the_template_is_to_know_go_along_unless_none_may_be_call
     assert asked.template_options == {"deep": True, "reasoning_effort": "low"}
     assert chat(reasoning_effort="none").template_options == {"enable_thinking": False}
     assert chat(tools=[TOOL], tool_choice="none").tools == ()
+    assert (asked.one_call, chat(tools=[TOOL], parallel_tool_calls=False).one_call) == (False, True)
     assert chat(tools=None, functions=None) == chat()
 
 

@@ -1,0 +1,77 @@
+"""What a program is told of an answer, and how that ends where no parts can be told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+
+import pytest
+
+from core.answer_parts import AnswerPart, TextPart, ToolCall
+from core.errors import BadModel, NodeError, Problem
+from core.events import FinishReason, RequestDone, TokenEvent
+from core.node.answers.told import Said, told
+
+LOST = NodeError("A Mac is gone.").problem
+
+
+class Reader:
+    """A text is told as it is; "call" is a call, and "fail" cannot be read."""
+
+    def __init__(self) -> None:
+        self.dropped = 0
+
+    async def read(self, text: str) -> tuple[AnswerPart, ...]:
+        if text == "fail":
+            raise BadModel("It was ended.")
+        return (ToolCall(id="a", name="f", arguments="{}") if text == "call" else TextPart(text),)
+
+    async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
+        return await self.read(f"{text}, {is_whole}")
+
+    def drop(self) -> None:
+        self.dropped += 1
+
+
+class Answer:
+    """One that writes `texts`, and ends by itself, by a problem, or where it is stopped."""
+
+    def __init__(self, *texts: str, reason: FinishReason = "stop", problem: Problem | None = None) -> None:
+        self._texts, self._reason, self._problem = texts, reason, problem
+        self.reader, self.stops = Reader(), 0
+
+    async def _events(self) -> AsyncIterator[TokenEvent | RequestDone]:
+        for index, text in enumerate(self._texts):
+            if self.stops:
+                break
+            yield TokenEvent(request_id="r", index=index, token=index, text=text)
+        reason = "cancelled" if self.stops else self._reason
+        yield RequestDone(
+            request_id="r", finish_reason=reason, prompt_tokens=1, tokens=1, text="end", problem=self._problem
+        )
+
+    def stop(self) -> None:
+        self.stops += 1
+
+    async def told(self, one_call: bool = False) -> list[Said]:
+        said = [each async for each in told(self._events(), self.reader, self.stop, one_call=one_call)]
+        assert self.reader.dropped == 1
+        assert isinstance(said.pop(), RequestDone)
+        return [each for each in said if not isinstance(each, TokenEvent)]
+
+
+async def test_it_ends_with_what_was_held_back_and_behind_the_first_call_if_that_is_all_that_is_wanted() -> None:
+    assert await Answer("a").told() == [TextPart("a"), TextPart("end, True")]
+    assert await Answer("a", reason="length").told() == [TextPart("a"), TextPart("end, False")]
+    (call,) = await (answer := Answer("call", "call")).told(one_call=True)
+    assert isinstance(call, ToolCall)
+    assert answer.stops == 1
+    assert len(await Answer("call", "call").told()) == 3
+
+
+async def test_the_reason_of_the_end_is_told_before_that_of_a_reader_that_ended_with_it() -> None:
+    assert await Answer("a", problem=LOST).told() == [TextPart("a")]
+    assert await (answer := Answer("fail", problem=LOST)).told() == []
+    assert answer.stops == 1
+    with pytest.raises(BadModel, match="It was ended"):
+        await (answer := Answer("fail")).told()
+    assert (answer.stops, answer.reader.dropped) == (1, 1)
