@@ -22,7 +22,10 @@ from hypothesis import HealthCheck, settings
 
 from tests.fuzz.target import Target, bend
 
-NAMES: Final = ("hello", "header", "roster", "control", "work", "txt", "index", "folder", "tokenizer", "events")
+NAMES: Final = (
+    *("hello", "header", "roster", "control", "work", "txt", "index", "folder", "tokenizer", "events"),
+    *("asked", "answer"),
+)
 FAILURES: Final = Path("fuzz-failures")
 HANG_S: Final = 10.0
 MEMORY: Final = 4 << 30

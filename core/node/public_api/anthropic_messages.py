@@ -169,7 +169,7 @@ def _answer(blocks: tuple[Block, ...]) -> Message:
             case "redacted_thinking":
                 pass  # nobody but who wrote it can read it
             case "tool_use":
-                calls.append(call_of(block.id, block.name, bytes(block.input).decode()))
+                calls.append(call_of(block.id, block.name, block.input))
             case _:
                 words.append(_text(block))
     return Message(role="assistant", content="\n".join(words), reasoning="\n".join(thoughts), tool_calls=tuple(calls))

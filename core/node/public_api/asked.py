@@ -48,24 +48,24 @@ def request_of(
         raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
 
 
-def call_of(call_id: str, tool: str, arguments: str) -> ToolCall:
+def call_of(call_id: str, tool: str, arguments: str | msgspec.Raw) -> ToolCall:
     """A call in the history; models write nothing for no arguments. Raises UsageError."""
-    written = arguments.strip() or "{}"
-    if not _is_object(written):
-        raise UsageError(f"messages: the arguments of the call {call_id!r} are no JSON object.")
-    return ToolCall(id=call_id, name=tool, arguments=written)
+    written = arguments.encode() if isinstance(arguments, str) else bytes(arguments)
+    what = f"messages: the arguments of the call {call_id!r}"
+    return ToolCall(id=call_id, name=tool, arguments=_object(written.strip() or b"{}", what))
 
 
 def tool_of(name: str, description: str | None, schema: msgspec.Raw) -> Tool:
     """A tool that may be called; `schema` may be null. Raises UsageError."""
-    written = bytes(schema).decode()
-    if written != "null" and not _is_object(written):
-        raise UsageError(f"tools: the schema of {name!r} is no JSON object.")
-    return Tool(name=name, description=description or "", parameters="{}" if written == "null" else written)
+    written = b"{}" if bytes(schema) == b"null" else bytes(schema)
+    return Tool(name=name, description=description or "", parameters=_object(written, f"tools: the schema of {name!r}"))
 
 
-def _is_object(written: str) -> bool:
+def _object(written: bytes, what: str) -> str:
     try:
-        return isinstance(json.loads(written), dict)
+        text = written.decode()
+        if isinstance(json.loads(text), dict):
+            return text
     except (ValueError, RecursionError):
-        return False
+        pass
+    raise UsageError(f"{what}: it is no JSON object.")

@@ -38,15 +38,20 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
     except TimeoutError as error:
         raise UsageError(f"The body did not come within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
+    value = parse_body(raw, kind)
+    request[WATCH].lap("parse")
+    return value
+
+
+def parse_body(raw: bytes, kind: type[_T]) -> _T:
+    """What a body says. Raises UsageError."""
     try:
-        value = msgspec.json.decode(raw, type=kind)
+        return msgspec.json.decode(raw, type=kind)
     except (RecursionError, UnicodeDecodeError) as error:
         raise UsageError("The body is no JSON that can be read.") from error
     except msgspec.MsgspecError as error:
         told = plain(error)
         raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
-    request[WATCH].lap("parse")
-    return value
 
 
 def json_reply(body: object, status: int = 200) -> web.Response:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from importlib import import_module
 from pkgutil import iter_modules
-from typing import Any
 
 import mlx_lm.tool_parsers
 import pytest
@@ -14,6 +12,7 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCal
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
+from tests.support.families import FAMILIES, Family, written
 from tests.support.scripted import make_scripted
 
 TOOL = Tool(name="look_up", description="A word.", parameters='{"type": "object"}')
@@ -83,59 +82,6 @@ def test_what_does_not_parse_is_given_back_as_it_was_written(tokens: Tokens, tex
     assert told(tokens, text, size=7) == [TextPart(text)]
 
 
-class Family:
-    """As much of a wrapped tokenizer as the reader asks, of a family that has a parser of that name."""
-
-    def __init__(self, parser: str) -> None:
-        module = import_module(f"mlx_lm.tool_parsers.{parser}")
-        self.tool_parser: Any = module.parse_tool_call
-        self.tool_call_start: str = module.tool_call_start
-        self.tool_call_end: str = module.tool_call_end
-        self.has_thinking, self.has_tool_calling = False, True
-        self.structural_markers: tuple[str, ...] = ()
-        self.response_transitions: dict[str, Any] = {}
-
-
-WRITTEN = '{"name": "look_up", "arguments": {"word": "hop"}}'
-# of each family a call as it writes them, what is between two of them, and what is around all
-FAMILIES = {
-    "function_gemma": (
-        "call:look_up{word:<escape>hop<escape>}",
-        "<end_function_call><start_function_call>",
-        "",
-    ),
-    "gemma4": ('call:look_up{word:<|"|>hop<|"|>}', "", ""),
-    "glm47": ("look_up<arg_key>word</arg_key><arg_value>hop</arg_value>", "</tool_call>\n<tool_call>", ""),
-    "json_tools": (WRITTEN, "</tool_call><tool_call>", ""),
-    "kimi_k2": (
-        '<|tool_call_begin|>functions.look_up:0<|tool_call_argument_begin|>{"word": "hop"}<|tool_call_end|>',
-        "",
-        "",
-    ),
-    "kimi_k3": (
-        '<|open|>call tool="look_up"<|sep|><|open|>argument key="word"<|sep|>hop<|close|>argument<|sep|>'
-        "<|close|>call<|sep|>",
-        "",
-        "",
-    ),
-    "longcat": (WRITTEN, "</longcat_tool_call><longcat_tool_call>", ""),
-    "minicpm5": ('"look_up"><param name="word">hop</param>', "</function><function name=", ""),
-    "minimax_m2": ('<invoke name="look_up"><parameter name="word">hop</parameter></invoke>', "\n", ""),
-    "mistral": ('look_up[ARGS]{"word": "hop"}', "", ""),
-    "muse_spark": (
-        '<atem:invoke name="look_up"><atem:parameter name="word">hop</atem:parameter></atem:invoke>',
-        "",
-        "",
-    ),
-    "pythonic": ('look_up(word="hop")', ", ", "[]"),
-    "qwen3_coder": (
-        "<function=look_up>\n<parameter=word>\nhop\n</parameter>\n</function>",
-        "</tool_call>\n<tool_call>",
-        "",
-    ),
-}
-
-
 def test_every_parser_of_mlx_lm_is_known_here() -> None:
     parsers = {info.name for info in iter_modules(mlx_lm.tool_parsers.__path__)}
     assert parsers == {*FAMILIES, "laguna"}, "laguna is glm47's"
@@ -143,21 +89,18 @@ def test_every_parser_of_mlx_lm_is_known_here() -> None:
 
 @pytest.mark.parametrize("parser", FAMILIES)
 def test_the_calls_of_every_family_are_told_and_none_is_passed_over(parser: str) -> None:
-    family, (call, between, around) = Family(parser), FAMILIES[parser]
-
-    def said(*calls: str) -> tuple[list[ToolCall], str]:
-        inside = f"{around[:1]}{between.join(calls)}{around[1:]}"
-        reader = AnswerReader(family, "normal", (TOOL,))
-        text = f"So: {family.tool_call_start}{inside}{family.tool_call_end}"
-        parts = [part for letter in text for part in reader.read(letter)] + reader.end(True)
+    def read(*calls: str) -> tuple[list[ToolCall], str]:
+        reader = AnswerReader(Family(parser), "normal", (TOOL,))
+        parts = [part for letter in written(parser, *calls) for part in reader.read(letter)] + reader.end(True)
         words = "".join(part.text for part in parts if isinstance(part, TextPart))
         return [part for part in parts if isinstance(part, ToolCall)], words
 
-    calls, words = said(call, call)
+    call = FAMILIES[parser].call
+    calls, words = read(call, call)
     assert [(each.name, json.loads(each.arguments)) for each in calls] == [("look_up", {"word": "hop"})] * 2
     assert words == "So:"
     torn = call[: len(call) // 2]
-    calls, words = said(call, torn)
+    calls, words = read(call, torn)
     assert torn in words or len(calls) == 2, "it is told in one way or the other"
 
 

@@ -112,7 +112,7 @@ def test_how_it_is_answered_goes_along() -> None:
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image cannot be read"),
         ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "cannot be gone on with"),  # type: ignore[misc]
         ({"messages": [{"role": "tool", "content": ""}]}, "the role 'tool' cannot be answered"),
-        ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f' is no JSON object"),
+        ({"tools": [{"name": "f", "input_schema": "x"}]}, "the schema of 'f': it is no JSON"),
         ({"temperature": 9}, "Temperature must be at most 5"),
     ],
 )

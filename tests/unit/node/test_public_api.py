@@ -89,8 +89,11 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
         ({"functions": [{}]}, "functions: this API has none"),
         ({"response_format": {"type": "json_object"}}, "response_format: only text"),
         ({"messages": [{"role": "function", "content": "3"}]}, "the role 'function' cannot be answered"),
-        ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1' are no JSON object"),
-        ({"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]}, "schema of 'f' is no JSON"),
+        ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1': it is no JSON"),
+        (
+            {"tools": [{"type": "function", "function": {"name": "f", "parameters": [1]}}]},
+            "schema of 'f': it is no JSON",
+        ),
         ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "image_url cannot be read"),
         ({"temperature": 9}, "Temperature must be at most 5"),
         ({"logit_bias": {"x": 1}}, "token ids, whole numbers"),
@@ -101,6 +104,12 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], 
     with pytest.raises(UsageError) as refused:
         chat(**fields)
     assert said in refused.value.what
+
+
+def test_a_schema_that_is_no_text_is_refused_in_words() -> None:
+    said = json.dumps({**HELLO, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"a": "@"}}}]})
+    with pytest.raises(UsageError, match="schema of 'f': it is no JSON object"):
+        msgspec.json.decode(said.encode().replace(b"@", b"\xff"), type=ChatCompletion).request()
 
 
 def test_tools_and_what_the_template_is_to_know_go_along_unless_none_may_be_called() -> None:

@@ -1,0 +1,64 @@
+"""What a model writes, by the parsers of every family: in however many pieces it comes, it is told the same, and all of
+it that is no call.
+"""
+
+from __future__ import annotations
+
+import json
+
+from core.answer_parts import AnswerPart, Tool, ToolCall
+from core.models.text.answer_reader import AnswerReader
+from core.models.text.text_messages import Parts
+from core.pipe_messages import pack
+from tests.fuzz.target import Target
+from tests.support.families import FAMILIES, Family, written
+
+_NAMES = tuple(FAMILIES)
+_FAMILIES = tuple(map(Family, _NAMES))
+_SCHEMA = '{"type": "object", "properties": {"word": {"type": "string"}}}'
+_TOOLS = (Tool(name="look_up", parameters=_SCHEMA),)
+
+
+def attack(data: bytes) -> None:
+    """The first byte says which family, the second one how long the pieces are."""
+    family = _FAMILIES[data[0] % len(_FAMILIES)] if data else _FAMILIES[0]
+    size = 1 + (data[1] if len(data) > 1 else 0) % 16
+    text = data[2:].decode("utf-8", "replace")
+    for is_whole in (True, False):
+        at_once = _told(family, [text], is_whole)
+        assert at_once == _told(family, [text[at : at + size] for at in range(0, len(text), size)], is_whole)
+        if not any(kind == "ToolCall" for kind, _ in at_once):
+            assert _bare("".join(said for _, said in at_once)) == _bare(text), "but for marks and white space"
+
+
+def _bare(text: str) -> str:
+    for mark in (Family.think_start, Family.think_end):
+        text = text.replace(mark, "")
+    return "".join(text.split())
+
+
+def _told(family: Family, pieces: list[str], is_whole: bool) -> list[tuple[str, str]]:
+    """The parts, each whole."""
+    reader = AnswerReader(family, "normal", _TOOLS)
+    parts: list[AnswerPart] = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)
+    pack(Parts(parts=tuple(parts)))
+    told: list[tuple[str, str]] = []
+    for part in parts:
+        kind = type(part).__name__
+        if isinstance(part, ToolCall):
+            assert isinstance(json.loads(part.arguments), dict)
+            told.append((kind, f"{part.name} {part.arguments}"))
+        elif told and told[-1][0] == kind:
+            told[-1] = (kind, told[-1][1] + part.text)
+        else:
+            told.append((kind, part.text))
+    return told
+
+
+def target() -> Target:
+    """Two calls of each family, behind a thought."""
+    seeds = []
+    for number, name in enumerate(_NAMES):
+        call = FAMILIES[name].call
+        seeds.append(bytes([number, 3]) + f"<think>\nhm </think>\n\n{written(name, call, call)}\n".encode())
+    return Target("answer", attack, seeds)

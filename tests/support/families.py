@@ -1,0 +1,61 @@
+"""How the families of mlx-lm write calls of tools, as far as what reads them asks."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import Any, Final, NamedTuple
+
+
+class Family:
+    """As much of a wrapped tokenizer as the reader of answers asks, of a family that has the parser of that name."""
+
+    think_start, think_end = "<think>", "</think>"
+
+    def __init__(self, parser: str) -> None:
+        module = import_module(f"mlx_lm.tool_parsers.{parser}")
+        self.tool_parser: Any = module.parse_tool_call
+        self.tool_call_start: str = module.tool_call_start
+        self.tool_call_end: str = module.tool_call_end
+        self.has_thinking, self.has_tool_calling = True, True
+        self.structural_markers: tuple[str, ...] = ()
+        self.response_transitions: dict[str, Any] = {}
+
+
+class Written(NamedTuple):
+    """A call of look_up with the word "hop", what is between two calls, and what is around all of them."""
+
+    call: str
+    between: str = ""
+    around: str = ""
+
+
+_JSON: Final = '{"name": "look_up", "arguments": {"word": "hop"}}'
+FAMILIES: Final = {
+    "function_gemma": Written("call:look_up{word:<escape>hop<escape>}", "<end_function_call><start_function_call>"),
+    "gemma4": Written('call:look_up{word:<|"|>hop<|"|>}'),
+    "glm47": Written("look_up<arg_key>word</arg_key><arg_value>hop</arg_value>", "</tool_call>\n<tool_call>"),
+    "json_tools": Written(_JSON, "</tool_call><tool_call>"),
+    "kimi_k2": Written(
+        '<|tool_call_begin|>functions.look_up:0<|tool_call_argument_begin|>{"word": "hop"}<|tool_call_end|>'
+    ),
+    "kimi_k3": Written(
+        '<|open|>call tool="look_up"<|sep|><|open|>argument key="word"<|sep|>hop<|close|>argument<|sep|>'
+        "<|close|>call<|sep|>"
+    ),
+    "longcat": Written(_JSON, "</longcat_tool_call><longcat_tool_call>"),
+    "minicpm5": Written('"look_up"><param name="word">hop</param>', "</function><function name="),
+    "minimax_m2": Written('<invoke name="look_up"><parameter name="word">hop</parameter></invoke>', "\n"),
+    "mistral": Written('look_up[ARGS]{"word": "hop"}'),
+    "muse_spark": Written('<atem:invoke name="look_up"><atem:parameter name="word">hop</atem:parameter></atem:invoke>'),
+    "pythonic": Written('look_up(word="hop")', ", ", "[]"),
+    "qwen3_coder": Written(
+        "<function=look_up>\n<parameter=word>\nhop\n</parameter>\n</function>", "</tool_call>\n<tool_call>"
+    ),
+}
+
+
+def written(parser: str, *calls: str) -> str:
+    """An answer that calls tools so."""
+    family, (_, between, around) = Family(parser), FAMILIES[parser]
+    inside = f"{around[:1]}{between.join(calls)}{around[1:]}"
+    return f"So: {family.tool_call_start}{inside}{family.tool_call_end}"
