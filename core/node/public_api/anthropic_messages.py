@@ -5,7 +5,7 @@ Unknown fields are ignored, for agents send many. What cannot be honoured is ref
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -102,7 +102,7 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def _said(self) -> list[Message]:
-        said = [message for turn in self.messages for message in _messages(turn)]
+        said = _joined(message for turn in self.messages for message in _messages(turn))
         if not said or said[-1].role == "assistant":
             raise UsageError("messages: an answer that is begun cannot be gone on with.", "End with the user's words.")
         system = _system(self.system)
@@ -144,6 +144,17 @@ def _messages(turn: Turn) -> Iterator[Message]:
                 yield Message(role="system", content=text)
         case _:
             raise UsageError(f"messages: the role {turn.role!r} cannot be answered.", "Use user, assistant or system.")
+
+
+def _joined(messages: Iterable[Message]) -> list[Message]:
+    """What users say one after the other is one turn, as Anthropic has it: some templates want turns to alternate."""
+    said: list[Message] = []
+    for message in messages:
+        if said and said[-1].role == message.role == "user":
+            said[-1] = Message(role="user", content=f"{said[-1].content}\n{message.content}")
+        else:
+            said.append(message)
+    return said
 
 
 def _user(blocks: tuple[Block, ...]) -> Iterator[Message]:

@@ -50,6 +50,7 @@ def test_a_conversation_of_an_agent_is_asked_for_turn_by_turn() -> None:
         },
         {"role": "system", "content": "Be quick."},
         {"role": "user", "content": "Go on."},
+        {"role": "user", "content": "Please."},
     ]
     system = [
         BILLING,
@@ -65,7 +66,7 @@ def test_a_conversation_of_an_agent_is_asked_for_turn_by_turn() -> None:
         Message(role="tool", content="", tool_call_id="a2"),
         Message(role="user", content="And?"),
         Message(role="system", content="Be quick."),
-        Message(role="user", content="Go on."),
+        Message(role="user", content="Go on.\nPlease."),
     )
     assert not asked.keep
 
