@@ -304,6 +304,24 @@ class TokenEvent(Event, frozen=True, kw_only=True):
     top: tuple[tuple[int, float], ...] = ()
 
 
+class LikelyToken(Value, frozen=True, kw_only=True):
+    """A token, its logprob behind all that comes before it, and `top`, (token id, logprob) of the most likely ones."""
+
+    token: int
+    logprob: float
+    top: tuple[tuple[int, float], ...] = ()
+
+
+class PromptLikely(Event, frozen=True, kw_only=True):
+    """How likely the tokens of a prompt were, from the one with the index `start` on, which is never the first. After a
+    loss they may be told again.
+    """
+
+    request_id: str
+    start: int
+    tokens: tuple[LikelyToken, ...]
+
+
 class RequestDone(Event, frozen=True, kw_only=True):
     """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission.
     `reused_tokens` of the prompt were in memory already; of `drafted_tokens` guessed ones `accepted_tokens` were right.
@@ -489,6 +507,7 @@ AnyEvent = (
     | Transfer
     | RequestStarted
     | TokenEvent
+    | PromptLikely
     | RequestDone
     | Recovery
     | LogLine

@@ -84,7 +84,7 @@ class PrefixCache:
 
     def reusable(self, request: Request) -> int:
         """How many tokens of its beginning a row here holds."""
-        found = self._longest(tuple(request.beginning))
+        found = self._longest(request)
         return found.common if found else 0
 
     def open(self, request: Request, running: int) -> Opened:
@@ -94,7 +94,7 @@ class PrefixCache:
         ended; else it stays, and is copied, as is one of which only a beginning is of use. Where there is no room for
         both, it is taken over in any case.
         """
-        found = self._longest(tuple(request.beginning))
+        found = self._longest(request)
         if found:
             self._use(found.parked.handle)
         evicted = self._evict(self._context - running - tokens_of(request))
@@ -166,9 +166,11 @@ class PrefixCache:
         self._pins.clear()
         self._arriving.clear()
 
-    def _longest(self, prompt: tuple[int, ...]) -> _Found | None:
-        """The row to reuse, of which the prompt's last token is never a part: its step chooses the first answer."""
-        start = prompt[:-1]
+    def _longest(self, request: Request) -> _Found | None:
+        """The row to reuse, of which the prompt's last token is never a part: its step chooses the first answer. What
+        is in memory does not tell how likely it was.
+        """
+        start = () if request.tells_prompt else tuple(request.beginning[:-1])
         found = [self._found(parked, start) for parked in reversed(self.rows)]
         useful = [each for each in found if each.common >= LEAST_REUSED]
         return max(useful, key=lambda each: each[:2], default=None)

@@ -45,6 +45,11 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
     mirrored: Size = 0
 
     @property
+    def tells_prompt(self) -> bool:
+        """Whether it is to be told how likely the tokens of its prompt were; once something is written, that was."""
+        return self.prompt_logprobs and self.sampling.logprobs is not None and not self.written
+
+    @property
     def beginning(self) -> list[int]:
         """What is known before the next token is chosen: prompt and what is written of the answer."""
         return self.tokens + self.written

@@ -137,6 +137,14 @@ def pick_each(sampler: RowSampler, logits: mx.array) -> list[Picked]:
     return [_picked(token, likely) for token, likely in zip(_ints(tokens), told, strict=True)]
 
 
+def likely(logits: mx.array, tokens: Sequence[int], count: int) -> list[Picked]:
+    """How likely each of `tokens` was at its position of logits [positions, vocabulary], with the `count` likeliest."""
+    logprobs = _logprobs(logits)
+    told = [_likely(logprobs[i], mx.array([token]), count) for i, token in enumerate(tokens)]
+    mx.eval(told)
+    return [_picked(token, each) for token, each in zip(tokens, told, strict=True)]
+
+
 def confirmed(picked: Sequence[Picked], drafts: Sequence[int]) -> list[Picked]:
     """Of the tokens picked at 1 + `drafts` positions, those that count: up to the first that `drafts` missed."""
     right = next((n for n, draft in enumerate(drafts) if picked[n].token != draft), len(drafts))

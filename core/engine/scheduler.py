@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from itertools import count
 from math import inf
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from core.engine.batch import lane_views, row_views
 from core.engine.lanes import Lane, gather, join, leave, named, split
@@ -24,6 +24,8 @@ from core.engine.ring_work import Chunk, Compose, Copy, Drop, Extract, Op, Step,
 from core.engine.running import Row
 from core.errors import Busy
 from core.events import Batch, FinishReason
+
+MOST_TOLD: Final = 64  # tokens of a prompt whose logits, a whole vocabulary each, are in memory at a time
 
 
 class EndedRow(NamedTuple):
@@ -361,7 +363,8 @@ class Scheduler:
         alone = Lane(self._rows[first].handle, (first,))
         lane = next((lane for lane in self._shared if first in lane.rows), alone)
         rows = [self._rows[name] for name in lane.rows]
-        size = min(max(1, self.chunk // len(rows)), *(row.unread for row in rows))
+        most = min(self.chunk, MOST_TOLD) if rows[0].request.tells_prompt else self.chunk
+        size = min(max(1, most // len(rows)), *(row.unread for row in rows))
         positions = tuple(row.position for row in rows)
         return Chunk(lane.rows, lane.handle, positions, tuple(row.cut(size) for row in rows))
 

@@ -60,6 +60,7 @@ from core.worker.messages import (
     Loading,
     Mirrored,
     Prefilled,
+    PromptTold,
     Proved,
     Restored,
     Samples,
@@ -167,6 +168,8 @@ class MessageRouter:
 
     def _worker_reported(self, said: WorkerReported) -> None:
         match report := said.report:
+            case PromptTold():
+                self._answers.handle_report(report)
             case Token() | Prefilled() | AnswerDone():
                 self._answers.handle_report(report)
                 self._recovery.handle_report(report)

@@ -82,7 +82,8 @@ class Message(Body, frozen=True, kw_only=True, omit_defaults=True):
 
 class AnswerOptions(Body, frozen=True, kw_only=True):
     """An answer of at least `min_tokens` and at most `max_tokens` tokens: what a request says in each of its forms,
-    from the person to the process that runs it.
+    from the person to the process that runs it. `prompt_logprobs`: where `sampling` tells how likely tokens were, the
+    prompt's are told of, too; it is read anew then.
     """
 
     sampling: Sampling = Sampling()
@@ -91,6 +92,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
         Option("after N tokens (default %(default)s)", "Max tokens", "the answer ends after this many", short="max"),
     ] = DEFAULT_MAX_TOKENS
     min_tokens: Annotated[Size, Option("not by itself before there are N tokens")] = 0
+    prompt_logprobs: bool = False
 
     @property
     def answer_options(self) -> dict[str, Any]:

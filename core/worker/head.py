@@ -11,13 +11,13 @@ import mlx.core as mx
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
-from core.engine.sampling import Picked, RowSampler, confirmed, pick_all, pick_drafted
+from core.engine.sampling import Picked, RowSampler, confirmed, likely, pick_all, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.engine.speculation import MAX_DRAFT
-from core.errors import MaclusterError, Problem, StageFailed
-from core.events import Batch, FinishReason, Plan
+from core.errors import MaclusterError, Problem, StageFailed, UsageError
+from core.events import Batch, FinishReason, LikelyToken, Plan
 from core.settings import QUEUE_LIMIT
-from core.worker.messages import AnswerDone, Batching, Prefilled, Report, Samples, StageSample, Token
+from core.worker.messages import AnswerDone, Batching, Prefilled, PromptTold, Report, Samples, StageSample, Token
 from core.worker.mirroring import CutRequest, Mirroring, PasteRequest
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
@@ -111,6 +111,9 @@ class Head:
     def _admit(self, request: Request) -> None:
         try:
             _check_tokens(request, self._vocabulary)
+            if request.tells_prompt and not self._pipeline.chooses:
+                what = "How likely the tokens of a prompt were is known to another Mac in this topology."
+                raise UsageError(what, "Load the model as private.")
             admit = request.admit
             sampler = RowSampler(admit, self._vocabulary)
             words: list[Word] = []
@@ -185,7 +188,8 @@ class Head:
                 self._pipeline.compose(work.ops, work)
             case Chunk():
                 request = NO_REQUEST if len(work.requests) > 1 else bytes.fromhex(work.requests[0])
-                self._pipeline.forward(work.handle, mx.array(work.tokens), quiet=True, request=request, work=work)
+                tells, tokens = self._tells(work), mx.array(work.tokens)
+                self._pipeline.forward(work.handle, tokens, quiet=not tells, every=tells, request=request, work=work)
                 if self._pace and work.positions == (0,) and self._scheduler.running == 1 and self._look():
                     self._probing = len(work.tokens[0])  # the figures follow it round a ring that carries nothing else
             case Step():
@@ -214,8 +218,22 @@ class Head:
         elif isinstance(work, Step):
             self._take(work, self._chosen(work, answer))
         else:
+            if isinstance(work, Chunk) and answer.logits is not None and self._tells(work):
+                self._tell_prompt(work, answer.logits[0])
             for progress in self._scheduler.acked(work):
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
+
+    def _tells(self, work: Chunk) -> bool:
+        """Whether it is to be told how likely its tokens were."""
+        row = self._rows.get(work.requests[0])
+        return row is not None and row.request.tells_prompt
+
+    def _tell_prompt(self, work: Chunk, logits: mx.array) -> None:
+        """`logits` [positions, vocabulary] tell of the tokens behind each position."""
+        request, start = self._rows[work.requests[0]].request, work.positions[0] + 1
+        found = likely(logits, request.tokens[start : start + len(logits)], request.sampling.logprobs or 0)
+        tokens = tuple(LikelyToken(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
+        self._report(PromptTold(request_id=request.request_id, start=start, tokens=tokens))
 
     def _chosen(self, step: Step, answer: StepAnswer) -> list[list[Picked]]:
         """The tokens of each row of `step`: one, or those that the logits of its guesses confirm and the one behind."""

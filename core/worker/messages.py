@@ -13,7 +13,7 @@ from core.engine.requests import Request
 from core.engine.speculation import MAX_DRAFT
 from core.engine.steps import TRY_S
 from core.errors import Problem
-from core.events import Batch, FinishReason, Plan, Sight
+from core.events import Batch, FinishReason, LikelyToken, Plan, Sight
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.numbers import Seconds, Size
 from core.requests import Message as Turn
@@ -205,6 +205,14 @@ class Prefilled(PipeMessage, frozen=True, kw_only=True):
     total: int
 
 
+class PromptTold(PipeMessage, frozen=True, kw_only=True):
+    """How likely tokens of a prompt were, where asked for: from index `start` on."""
+
+    request_id: str
+    start: int
+    tokens: tuple[LikelyToken, ...]
+
+
 class Token(PipeMessage, frozen=True, kw_only=True):
     """One sampled token; `logprob` and `top`, (token id, logprob) of the most likely ones, where asked for."""
 
@@ -331,7 +339,8 @@ class Traced(PipeMessage, frozen=True, kw_only=True):
     seen: tuple[Sight, ...] = ()
 
 
-# a Request, to the head only, is answered by Prefilled, Token and AnswerDone, among others that run at the same time
+# a Request, to the head only, is answered by Prefilled, PromptTold, Token and AnswerDone, among others that run at the
+# same time
 Command = (
     Join
     | Load
@@ -356,6 +365,7 @@ Report = (
     | Proved
     | Unproved
     | Prefilled
+    | PromptTold
     | Token
     | AnswerDone
     | SessionSaved

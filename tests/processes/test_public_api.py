@@ -12,11 +12,14 @@ from typing import Any
 
 import anthropic
 import httpx2
+import mlx.core as mx
+import mlx_lm
 import openai
 import psutil
 import pytest
 import pytest_asyncio
 
+from core.engine.scheduler import MOST_TOLD
 from core.models.text.tokenizer import Tokens
 from core.requests import ChatRequest, Message
 from core.trust.api_keys import ApiKeys
@@ -98,6 +101,26 @@ async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
     assert echoed == PROMPT + expected.text
     with pytest.raises(openai.BadRequestError, match="names token 99999, which this model does not have"):
         await completions.create(**asked, prompt=[99999])
+
+
+async def test_how_likely_each_token_of_a_prompt_was_is_what_mlx_lm_says(served: Served) -> None:
+    model, tokenizer = mlx_lm.load(served.demo.model)[:2]
+    ids = tokenizer.encode(PROMPT) * 25
+    assert len(ids) > 2 * MOST_TOLD
+    completions: Any = served.client.completions
+    for _ in range(2):  # the second time it is in memory, which does not tell
+        scored = await completions.create(
+            model=served.model, prompt=[ids, ids[:9]], max_tokens=1, logprobs=1, echo=True, temperature=0
+        )
+        for choice, prompt in zip(scored.choices, (ids, ids[:9]), strict=True):
+            logits = model(mx.array([prompt]))[0]
+            logprobs = logits - mx.logsumexp(logits, axis=-1, keepdims=True)
+            expected: Any = [logprobs[at, token].item() for at, token in enumerate(prompt[1:])]
+            told = choice.logprobs
+            assert told.token_logprobs[:-1] == pytest.approx([0.0, *expected], abs=1e-4)
+            best: Any = mx.argmax(logprobs, axis=-1).tolist()
+            assert [next(iter(top)) for top in told.top_logprobs[1:]] == [f"token_id:{token}" for token in best]
+            assert [len(told.tokens), len(told.text_offset)] == [len(prompt) + 1] * 2
 
 
 async def test_a_client_calls_tools_and_gives_back_what_they_came_to(served: Served) -> None:

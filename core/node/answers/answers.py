@@ -22,7 +22,7 @@ from core.errors import (
     Problem,
     SealError,
 )
-from core.events import Batch, Plan, Progress, RequestDone, RequestStarted, TokenEvent
+from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
@@ -31,7 +31,7 @@ from core.node.answers.model_tokenizer import ModelTokenizer, Reading
 from core.node.answers.prompts import prompt_of, text_of
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
-from core.node.answers.told import Said, told
+from core.node.answers.told import Followed, Said, told
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.stopwatch import Stopwatch
@@ -48,6 +48,7 @@ from core.worker.messages import (
     Mirrored,
     MirrorSpans,
     Prefilled,
+    PromptTold,
     Restored,
     StopMirror,
     Token,
@@ -291,7 +292,7 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def handle_report(self, report: Token | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | PromptTold | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """
@@ -302,6 +303,9 @@ class Answers:
             case Prefilled(done=done, total=total):
                 task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
                 self._bus.publish(task)
+            case PromptTold():
+                told = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
+                self._bus.publish(told)
             case Token():
                 if running.is_next(report):
                     self._leader.served()
@@ -445,9 +449,9 @@ class Answers:
             self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
 
 
-async def _of(running: RunningAnswer, events: AsyncIterator[object]) -> AsyncIterator[TokenEvent | RequestDone]:
+async def _of(running: RunningAnswer, events: AsyncIterator[object]) -> AsyncIterator[Followed]:
     async for event in events:
-        if isinstance(event, TokenEvent | RequestDone) and event.request_id == running.request_id:
+        if isinstance(event, Followed) and event.request_id == running.request_id:
             yield event
 
 

@@ -99,7 +99,7 @@ class RunningAnswer:
         """What a worker is asked for now, of which so many tokens are mirrored."""
         self.is_handed_over = True
         self._lives += 1
-        return Request(
+        request = Request(
             request_id=self.request_id,
             tokens=self.record.prompt,
             eos=self.record.eos,
@@ -107,6 +107,7 @@ class RunningAnswer:
             mirrored=mirrored,
             **self.record.answer_options,
         )
+        return msgspec.structs.replace(request, mirrored=0) if request.tells_prompt else request
 
     def join(self, macs: frozenset[str]) -> None:
         """These are about to take part. Raises OSError."""

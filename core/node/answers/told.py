@@ -7,10 +7,11 @@ from typing import Protocol
 
 from core.answer_parts import AnswerPart, TextPart, ToolCall
 from core.errors import BadModel
-from core.events import RequestDone, TokenEvent
+from core.events import PromptLikely, RequestDone, TokenEvent
 from core.requests import RequestAccepted
 
-Said = RequestAccepted | TokenEvent | AnswerPart | RequestDone
+Followed = PromptLikely | TokenEvent | RequestDone
+Said = RequestAccepted | PromptLikely | TokenEvent | AnswerPart | RequestDone
 
 
 class Reader(Protocol):
@@ -42,7 +43,7 @@ class PlainReader:
 
 
 async def told(
-    events: AsyncIterator[TokenEvent | RequestDone], reader: Reader, stop: Callable[[], None], *, one_call: bool
+    events: AsyncIterator[Followed], reader: Reader, stop: Callable[[], None], *, one_call: bool
 ) -> AsyncGenerator[Said, None]:
     """Each token, behind it the parts that it completes, and last how the answer ended; `stop` ends it early, behind
     its first call where `one_call` is all that is wanted. Raises BadModel, unless the end has another problem.
@@ -50,6 +51,9 @@ async def told(
     is_enough, failure = False, None
     try:
         async for event in events:
+            if isinstance(event, PromptLikely):
+                yield event
+                continue
             if isinstance(event, TokenEvent):
                 yield event
             parts: tuple[AnswerPart, ...] = ()

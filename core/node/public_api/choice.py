@@ -7,16 +7,19 @@ from itertools import groupby
 import msgspec
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
-from core.events import RequestDone, TokenEvent
+from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent
 from core.node.answers.told import Said
 from core.requests import RequestAccepted
 
 
 class Choice(msgspec.Struct):
-    """Its tokens, what they mean, and how it ended. `untold`: tokens of which no chunk has told yet."""
+    """Its tokens, what they mean, and how it ended. `untold`: tokens of which no chunk has told yet; `prompt`:
+    where asked for, those of the prompt, behind the first.
+    """
 
     index: int
     prompt_tokens: int = 0
+    prompt: list[LikelyToken] = []
     tokens: list[TokenEvent] = []
     untold: list[TokenEvent] = []
     parts: list[AnswerPart] = []
@@ -27,6 +30,8 @@ class Choice(msgspec.Struct):
         match said:
             case RequestAccepted(prompt_tokens=prompt_tokens):
                 self.prompt_tokens = prompt_tokens
+            case PromptLikely(start=start):
+                self.prompt = [*self.prompt[: start - 1], *said.tokens]
             case TokenEvent():
                 self.tokens.append(said)
                 self.untold.append(said)

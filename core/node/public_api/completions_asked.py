@@ -27,6 +27,11 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
     best_of: int | None = None
     logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] | None = None
 
+    @property
+    def tells_prompt(self) -> bool:
+        """Whether it is to be told how likely the tokens of the prompt were."""
+        return self.echo and self.logprobs is not None
+
     def prompts(self) -> tuple[Prompt, ...]:
         """Each of them. Raises UsageError."""
         found = _prompts(self.prompt)
@@ -39,14 +44,16 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
         for name, is_asked in (("suffix", self.suffix), ("best_of", (self.best_of or 1) > 1)):
             if is_asked:
                 raise UsageError(f"{name}: this API has none.", "Ask without it.")
-        if self.echo and self.logprobs is not None:
-            raise UsageError("logprobs: with echo this API has none yet.", "Ask without one of them.")
+        if self.tells_prompt and self.stream:
+            raise UsageError("logprobs: with echo they cannot be streamed.", "Ask without one of them.")
         return [request for prompt in prompts for request in [self._request(prompt)] * self.n]
 
     def _request(self, prompt: Prompt) -> ChatRequest:
         text, tokens = (prompt, ()) if isinstance(prompt, str) else ("", prompt)
         said = (Message(role="user", content=text),)
-        return request_by(self, said, None, self.logprobs, raw=True, prompt_tokens=tokens)
+        return request_by(
+            self, said, None, self.logprobs, raw=True, prompt_tokens=tokens, prompt_logprobs=self.tells_prompt
+        )
 
 
 def _prompts(given: msgspec.Raw) -> tuple[Prompt, ...]:

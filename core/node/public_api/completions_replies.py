@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from core.answer_parts import TextPart
-from core.events import RequestDone, TokenEvent
+from core.events import LikelyToken, RequestDone, TokenEvent
 from core.node.answers.told import Said
 from core.node.public_api.choice import Choice
 from core.node.public_api.openai_replies import finish, usage
@@ -64,17 +64,25 @@ class CompletionReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _logprobs(choice: TextChoice, tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
-    """Of those that tell how likely they were; the other likely ones are known by their ids, for nobody turned them
-    into text.
+    """Of those that tell how likely they were; the other likely ones, and those of a prompt, are known by their ids,
+    for nobody turned them into text. The first token of a prompt is given, as if it were certain: OpenAI's own client
+    takes no null there.
     """
     tokens = [token for token in tokens if token.logprob is not None]
     if not tokens:
         return None
     start = len(choice.echoed) + sum(len(token.text) for token in choice.tokens[: tokens[0].index])
     offsets = [start + sum(len(each.text) for each in tokens[:at]) for at in range(len(tokens))]
+    prompt = choice.prompt
+    first = 1 if prompt else 0
+    told: list[LikelyToken | TokenEvent] = [*prompt, *tokens]
     return {
-        "tokens": [token.text for token in tokens],
-        "token_logprobs": [token.logprob for token in tokens],
-        "top_logprobs": [{f"token_id:{one}": value for one, value in token.top} for token in tokens],
-        "text_offset": offsets,
+        "tokens": [""] * first + [_name(each.token) for each in prompt] + [token.text for token in tokens],
+        "token_logprobs": [0.0] * first + [each.logprob for each in told],
+        "top_logprobs": [{}] * first + [{_name(one): value for one, value in each.top} for each in told],
+        "text_offset": [0] * (first + len(prompt)) + offsets,
     }
+
+
+def _name(token: int) -> str:
+    return f"token_id:{token}"

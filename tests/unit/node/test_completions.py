@@ -27,6 +27,7 @@ def test_prompts_are_texts_or_token_ids_and_each_is_asked_for_n_times() -> None:
     (plain,) = asked(prompt="a hop", logprobs=2, max_tokens=4)
     assert (plain.raw, plain.messages[0].content, plain.prompt_tokens) == (True, "a hop", ())
     assert (plain.sampling.logprobs, plain.max_tokens, plain.keep) == (2, 4, False)
+    assert (plain.prompt_logprobs, asked(prompt="a", logprobs=0, echo=True)[0].prompt_logprobs) == (False, True)
     assert [each.messages[0].content for each in asked(prompt=["a", "b"], n=2)] == ["a", "a", "b", "b"]
     assert [each.prompt_tokens for each in asked(prompt=[1, 2])] == [(1, 2)]
     assert [each.prompt_tokens for each in asked(prompt=[[1, 2], [3]])] == [(1, 2), (3,)]
@@ -41,6 +42,7 @@ def test_prompts_are_texts_or_token_ids_and_each_is_asked_for_n_times() -> None:
         ({"prompt": [-1]}, "prompt: it must be text"),
         ({"prompt": ["a", 1]}, "prompt: it must be text"),
         ({"prompt": ["a"] * 129}, "prompt: there can be 1 to 128"),
+        ({"prompt": "a", "echo": True, "logprobs": 1, "stream": True}, "logprobs: with echo they cannot be streamed"),
         ({"prompt": "a", "suffix": "b"}, "suffix: this API has none"),
         ({"prompt": "a", "best_of": 2}, "best_of: this API has none"),
     ],

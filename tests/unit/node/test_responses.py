@@ -76,7 +76,7 @@ def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
         ({"tool_choice": "required"}, "tool_choice: only auto and none"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input: item_reference cannot be read"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input: input_image cannot be read"),
-        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}, "are no JSON object"),
+        ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}, "no JSON object"),
     ],
 )
 def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], said: str) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from core.engine.requests import Request
 from core.errors import LinkLost
-from core.events import Batch, BatchLane, BatchRow
+from core.events import Batch, BatchLane, BatchRow, LikelyToken
 from core.pipe_messages import LENGTH, pack
 from core.requests import Message
 from core.sampling_options import Sampling
@@ -29,6 +29,7 @@ from core.worker.messages import (
     MirrorSpan,
     MirrorSpans,
     Prefilled,
+    PromptTold,
     Prove,
     Proved,
     Report,
@@ -97,6 +98,7 @@ REPORTS: list[Report] = [
     Proved(plan_gen=100, seconds=0.25, tokens=24, difference=1e-6),
     Unproved(plan_gen=100, problem=PROBLEM),
     Prefilled(request_id=ID, done=1, total=2),
+    PromptTold(request_id=ID, start=1, tokens=(LikelyToken(token=7, logprob=-0.5, top=((7, -0.5),)),)),
     Token(request_id=ID, index=0, token=2**31),
     Token(request_id=ID, index=1, token=7, logprob=-0.5, top=((7, -0.5), (9, -1.25))),
     AnswerDone(
