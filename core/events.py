@@ -285,10 +285,13 @@ class Transfer(Event, frozen=True, kw_only=True):
 
 
 class RequestStarted(Event, frozen=True, kw_only=True):
-    """A request was admitted; `prompt_tokens` includes the chat template."""
+    """A request was admitted; `prompt_tokens` includes the chat template. `client`: the name of the key by which
+    another program asked.
+    """
 
     request_id: str
     prompt_tokens: int
+    client: str = ""
 
 
 class TokenEvent(Event, frozen=True, kw_only=True):
@@ -403,7 +406,8 @@ class BatchRow(Value, frozen=True, kw_only=True):
 
     `read`: so many tokens of its beginning, which is its prompt and what was written of an answer that goes on, went
     round the ring, or were in memory already, as `reused` of them were. At most `max_tokens` are `written`; 0: nobody
-    has said so yet. `lane`: the number of its lane, from 1. `tokens_per_s` counts from its first token.
+    has said so yet. `lane`: the number of its lane, from 1. `tokens_per_s` counts from its first token. `client`: the
+    name of the key by which another program asked.
     """
 
     request_id: str
@@ -415,6 +419,7 @@ class BatchRow(Value, frozen=True, kw_only=True):
     max_tokens: int = 0
     lane: int | None = None
     tokens_per_s: float | None = None
+    client: str = ""
 
 
 class BatchLane(Value, frozen=True, kw_only=True):
@@ -422,6 +427,27 @@ class BatchLane(Value, frozen=True, kw_only=True):
 
     rows: int
     in_flight: bool = False
+
+
+class ApiStopped(Event, frozen=True, kw_only=True):
+    """Other programs are served no longer."""
+
+
+class ApiClient(Value, frozen=True, kw_only=True):
+    """A key of the API by its `name`; `hint` is how it ends, "" where nobody knows; `made` in seconds since the epoch.
+    So many requests with it are `asking` now.
+    """
+
+    name: str
+    hint: str = ""
+    made: float = 0.0
+    asking: int = 0
+
+
+class ApiClients(Event, frozen=True, kw_only=True):
+    """Who may use the API of this Mac, in the order in which their keys were made."""
+
+    clients: tuple[ApiClient, ...] = ()
 
 
 class ApiServed(Event, frozen=True, kw_only=True):
@@ -486,6 +512,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     transfers: tuple[Transfer, ...] = ()
     advice: str = ""
     api: ApiServed | None = None
+    clients: tuple[ApiClient, ...] = ()
 
 
 AnyEvent = (
@@ -514,6 +541,8 @@ AnyEvent = (
     | Counters
     | Batch
     | ApiServed
+    | ApiStopped
+    | ApiClients
 )
 
 LOG_LINES_KEPT = 200
@@ -573,8 +602,8 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, stages=_put(now.stages, event, lambda s: s.device_id))
         case HopSample():
             return change(now, hops=_put(now.hops, event, lambda h: (h.source, h.target)))
-        case RequestStarted(request_id=started, prompt_tokens=prompt_tokens):
-            row = BatchRow(request_id=started, prompt_tokens=prompt_tokens)
+        case RequestStarted(request_id=started, prompt_tokens=prompt_tokens, client=client):
+            row = BatchRow(request_id=started, prompt_tokens=prompt_tokens, client=client)
             batch = change(now.batch, rows=_put(now.batch.rows, row, lambda r: r.request_id))
             return change(now, running=(*now.running, started), batch=batch)
         case RequestDone(request_id=done):
@@ -589,6 +618,10 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, transfers=others if event.is_over else (*others, event))
         case Batch():
             return change(now, batch=event)
+        case ApiStopped():
+            return change(now, api=None)
+        case ApiClients(clients=clients):
+            return change(now, clients=clients)
         case ApiServed():
             return change(now, api=event)
         case _:

@@ -17,7 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from core.errors import NodeUnreachable, Problem, UsageError, error_from
-from core.events import AnyEvent, decode_event
+from core.events import AnyEvent, ApiServed, decode_event
 from core.field_errors import plain
 from core.requests import (
     AnswerId,
@@ -39,6 +39,7 @@ from core.requests import (
     SpeedResult,
     UnfinishedAnswer,
 )
+from core.requests.api import ApiKeyName, NewApiKey
 from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
 from core.requests.trust import (
     Address,
@@ -284,6 +285,22 @@ class NodeClient:
         """Decide which side of a fork is right."""
         return await self._call("POST", "/v1/trust/resolve", choice, TrustView)
 
+    async def start_api(self) -> ApiServed:
+        """Serve other programs, if that is not so already."""
+        return await self._call("POST", "/v1/api/start", None, ApiServed)
+
+    async def stop_api(self) -> None:
+        """Serve them no longer; what they are being answered ends."""
+        await self._call("POST", "/v1/api/stop", None, Done)
+
+    async def new_api_key(self, wanted: ApiKeyName) -> NewApiKey:
+        """Make a key for another program; ApiClients events tell of it, but never again what it is."""
+        return await self._call("POST", "/v1/api/keys", wanted, NewApiKey)
+
+    async def revoke_api_key(self, wanted: ApiKeyName) -> None:
+        """Refuse whoever has it from now on."""
+        await self._call("DELETE", f"/v1/api/keys/{_segment(wanted.name)}", None, Done)
+
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S
     ) -> _T:
@@ -335,8 +352,12 @@ def _session(wanted: SessionName) -> str:
     """Its path. Raises UsageError for a name that is none."""
     if not wanted.name:
         raise UsageError("A session has a name.", "Take at most 32 letters, digits and signs.")
-    name = quote(wanted.name, safe="").replace(".", "%2E")  # "..", too, is a name as far as the path goes
-    return f"/v1/sessions/{name}"
+    return f"/v1/sessions/{_segment(wanted.name)}"
+
+
+def _segment(name: str) -> str:
+    """A name as one part of a path: "..", too."""
+    return quote(name, safe="").replace(".", "%2E")
 
 
 def _problem_of(reply: httpx2.Response) -> Problem:

@@ -36,6 +36,7 @@ from core.node.pairing.pairing_flow import PairingFlow
 from core.node.peers.check import Check
 from core.node.peers.search import Search
 from core.node.peers.speed_test import SpeedTests
+from core.node.public_api.api_control import ApiControl
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.planning import Planning
 from core.node.trust.trust_commands import TrustCommands
@@ -53,6 +54,7 @@ from core.requests import (
     SessionName,
     SpeedRequest,
 )
+from core.requests.api import ApiKeyName
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 
@@ -81,13 +83,14 @@ class LocalApi:
         check: Check,
         pairing: PairingFlow,
         trust: TrustCommands,
+        api: ApiControl,
         bus: Bus,
         tasks: Tasks,
     ) -> None:
         self._planning, self._recovery, self._answers = planning, recovery, answers
         self._sessions, self._conversations, self._transfers = sessions, conversations, transfers
         self._speed, self._search, self._check = speed, search, check
-        self._pairing, self._trust = pairing, trust
+        self._pairing, self._trust, self._api = pairing, trust, api
         self._bus, self._tasks = bus, tasks
         self._runner: web.AppRunner | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -119,7 +122,7 @@ class LocalApi:
     def _routes(self) -> list[web.RouteDef]:
         planning, recovery, answers, transfers = self._planning, self._recovery, self._answers, self._transfers
         sessions, conversations, speed, search = self._sessions, self._conversations, self._speed, self._search
-        pairing, trust = self._pairing, self._trust
+        pairing, trust, api = self._pairing, self._trust, self._api
         return [
             web.get("/v1/events", self._events),
             _plain("GET", "/v1/models", planning.choices),
@@ -171,6 +174,10 @@ class LocalApi:
             _plain("POST", "/v1/trust/recovery", trust.new_recovery),
             _taking("POST", "/v1/trust/recover", RecoveryPhrase, trust.recover),
             _taking("POST", "/v1/trust/resolve", ForkChoice, trust.resolve),
+            _plain("POST", "/v1/api/start", api.start),
+            _plain("POST", "/v1/api/stop", api.stop),
+            _taking("POST", "/v1/api/keys", ApiKeyName, api.new_key),
+            _taking("DELETE", "/v1/api/keys/{name:[^/]+}", ApiKeyName, api.revoke_key),
         ]
 
     async def _events(self, request: web.Request) -> web.StreamResponse:

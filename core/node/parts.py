@@ -41,7 +41,9 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
+from core.node.public_api.api_control import ApiControl
 from core.node.public_api.api_options import ApiOptions
+from core.node.public_api.clients import Clients
 from core.node.public_api.public_api import PublicApi
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.plan_advisor import PlanAdvisor
@@ -187,7 +189,12 @@ class Parts:
             planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks
         )
 
-        # what comes in: from a person, from other Macs and from the worker
+        # what comes in: from other programs, from a person, from other Macs and from the worker
+        keys = ApiKeys(home.api_keys)
+        clients, options = Clients(keys, bus), config.api or ApiOptions()
+        certificate = home.api_certificate, identity.secret("api certificate")
+        make_api = partial(PublicApi, options, answers, keys, clients, bus, tasks, *certificate)
+        self.api = api = ApiControl(make_api, keys, clients, bus, journal)
         self.local_api = LocalApi(
             planning=planning,
             recovery=recovery,
@@ -200,17 +207,9 @@ class Parts:
             check=check,
             pairing=pairing,
             trust=trust,
+            api=api,
             bus=bus,
             tasks=tasks,
-        )
-        self.public_api = config.api and PublicApi(
-            config.api,
-            answers,
-            ApiKeys(home.api_keys),
-            bus,
-            tasks,
-            home.api_certificate,
-            identity.secret("api certificate"),
         )
         MessageRouter(
             signals,

@@ -43,8 +43,8 @@ class Node:
         parts.peers.refresh_own()
         parts.supervisor.start()
         await parts.local_api.start(self._config.home.socket)
-        if parts.public_api:
-            self._tell_served(await parts.public_api.start())
+        if self._config.api:
+            self._on_served(await parts.api.start())
         parts.tasks.spawn("Advertising this Mac", parts.search.advertise())
         parts.tasks.essential("The watch over trust", self._watch)
         parts.tasks.essential("The watch over answers", parts.recovery.watch)
@@ -73,19 +73,11 @@ class Node:
         self._again = msgspec.structs.replace(self._config, port=self.parts.mesh.port)
         self._stopping.set()
 
-    def _tell_served(self, served: ApiServed) -> None:
-        self.parts.journal.info(f"Other programs are served at {served.url}.")
-        if served.warning:
-            self.parts.journal.warn(served.warning)
-        self.parts.bus.publish(served)
-        self._on_served(served)
-
     async def _take_down(self) -> None:
         parts = self.parts
         problem = Problem(kind="NodeError", what="The node of this Mac was ended.")
         parts.answers.stop_all(problem)
-        if parts.public_api:
-            await parts.public_api.stop()
+        await parts.api.stop()
         parts.sessions.stop(problem)
         parts.speed.close()
         await parts.transfers.close()
@@ -106,6 +98,7 @@ class Node:
             parts.peers.refresh_own()
             parts.enforcement.enforce()
             parts.peers.sweep()
+            parts.api.clients.look()
             if number % SAVE_EVERY == 0:
                 self._remember()
             if (counters := self._counters()) != parts.bus.now.counters:

@@ -12,21 +12,25 @@ import msgspec
 
 from core.errors import TrustError, UsageError
 from core.numbers import Moment
+from core.requests.api import KeyName
 from core.trust.files import read_private, write_private
 
 PREFIX: Final = "mck-"
 MOST: Final = 64
+HINT: Final = 4  # of 43 characters
 
-KeyName = Annotated[str, msgspec.Meta(min_length=1, max_length=64, pattern=r"\A[^\x00-\x1f]*\Z")]
 _Hash = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 
 class ApiKey(msgspec.Struct, frozen=True, kw_only=True):
-    """A key, without the key: `sha256` of it, hex; `made` in seconds since the epoch."""
+    """A key, without the key: `sha256` of it, hex; `made` in seconds since the epoch. `hint`: how one that was made
+    here ends, by which people know it again.
+    """
 
     name: KeyName
     sha256: _Hash
     made: Moment
+    hint: Annotated[str, msgspec.Meta(max_length=HINT)] = ""
 
 
 _decoder = msgspec.json.Decoder(Annotated[tuple[ApiKey, ...], msgspec.Meta(max_length=MOST)])
@@ -56,8 +60,9 @@ class ApiKeys:
         if len(kept) >= MOST:
             raise UsageError(f"There are {MOST} keys already.", "Revoke one first.")
         made = key or PREFIX + secrets.token_urlsafe(32)
+        hint = "" if key else made[-HINT:]
         try:
-            fresh = msgspec.convert({"name": name, "sha256": _hash(made), "made": now}, ApiKey)
+            fresh = msgspec.convert({"name": name, "sha256": _hash(made), "made": now, "hint": hint}, ApiKey)
         except msgspec.ValidationError as error:
             raise UsageError(f"{name!r} cannot be the name of a key.", "Use up to 64 letters.") from error
         self._write((*kept, fresh))

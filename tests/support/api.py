@@ -11,6 +11,7 @@ import httpx2
 
 from core.events import ApiServed, PlanLoaded, PlanProposed
 from core.node.public_api.api_options import ApiOptions
+from core.node.public_api.clients import Clients
 from core.node.public_api.public_api import PublicApi
 from core.node.public_api.waiting_line import WaitingLine
 from core.trust.api_keys import ApiKeys
@@ -49,7 +50,8 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     keys.add("tests", 1.0, KEY)
     options, tasks = options or ApiOptions(port=0), tasks_of()
     secret = b"s" * 32
-    desk.api = PublicApi(options, desk.answers, keys, desk.bus, tasks, folder / "certificate", secret)
+    clients = Clients(keys, desk.bus)
+    desk.api = PublicApi(options, desk.answers, keys, clients, desk.bus, tasks, folder / "certificate", secret)
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}

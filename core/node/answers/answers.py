@@ -209,7 +209,9 @@ class Answers:
     def _begin(self, running: RunningAnswer) -> None:
         record = running.record
         self._running[record.request_id] = running
-        self._bus.publish(RequestStarted(request_id=record.request_id, prompt_tokens=len(record.prompt)))
+        self._bus.publish(
+            RequestStarted(request_id=record.request_id, prompt_tokens=len(record.prompt), client=running.client)
+        )
         if running.stopped:
             self._break_off(running, running.so_far("stop"))
         self.send()

@@ -22,7 +22,7 @@ def batch_now(reported: Batch, running: Mapping[str, RunningAnswer]) -> Batch:
 
 
 def _measured(row: BatchRow, running: RunningAnswer) -> BatchRow:
-    return replace(row, tokens_per_s=running.rate(running.so_far("stop")))
+    return replace(row, tokens_per_s=running.rate(running.so_far("stop")), client=running.client)
 
 
 def _waiting(running: RunningAnswer) -> BatchRow:
@@ -32,4 +32,5 @@ def _waiting(running: RunningAnswer) -> BatchRow:
         prompt_tokens=len(record.prompt),
         written=len(running.tokens),
         max_tokens=record.max_tokens,
+        client=running.client,
     )

@@ -19,6 +19,7 @@ from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer_process import TextStream
 from core.node.answers.told import PlainReader, Reader
+from core.node.base.client_name import CLIENT
 from core.requests import Message, RequestAccepted
 from core.worker.messages import AnswerDone, Token
 
@@ -47,6 +48,7 @@ class RunningAnswer:
         shown: str = "",
     ) -> None:
         self.record, self.log = record, log
+        self.client = CLIENT.get()
         self.tokens = list(written)
         self.macs = frozenset(record.macs)
         self.is_handed_over = False

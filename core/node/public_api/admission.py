@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from ipaddress import ip_address
 from typing import Final
 
@@ -11,6 +10,7 @@ from aiohttp import web
 from core.errors import Busy
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.bodies import OWNER, Handler, refused
+from core.node.public_api.clients import Clients
 from core.trust.api_keys import ApiKeys
 
 LOOPBACK: Final = frozenset({"127.0.0.1", "localhost", "::1"})
@@ -21,10 +21,10 @@ MOST_OF_A_KEY: Final = 64
 class Admission:
     """`names`: those of this Mac that count where other machines may ask."""
 
-    def __init__(self, keys: ApiKeys, options: ApiOptions, names: frozenset[str]) -> None:
+    def __init__(self, keys: ApiKeys, clients: Clients, options: ApiOptions, names: frozenset[str]) -> None:
         self._keys, self._options = keys, options
         self._names = LOOPBACK if options.is_loopback else LOOPBACK | names | {options.host}
-        self._asking: Counter[str] = Counter()
+        self._clients = clients
 
     @web.middleware
     async def admit(self, request: web.Request, handler: Handler) -> web.StreamResponse:
@@ -57,14 +57,11 @@ class Admission:
                 reply.headers["Access-Control-Allow-Headers"] = wanted
 
     async def _counted(self, owner: str, request: web.Request, handler: Handler) -> web.StreamResponse:
-        if self._asking[owner] >= MOST_OF_A_KEY:
+        if self._clients.asking(owner) >= MOST_OF_A_KEY:
             what = f"{MOST_OF_A_KEY} requests with this key are under way, which is as many as may."
             raise Busy(what, "Ask again when one of them is done.")
-        self._asking[owner] += 1
-        try:
+        with self._clients.counted(owner):
             return await handler(request)
-        finally:
-            self._asking[owner] -= 1
 
     def _is_ours(self, host: str) -> bool:
         """A page that has its own name point to this Mac (DNS rebinding) says that name; it cannot say an address."""

@@ -20,6 +20,7 @@ from core.node.public_api.answering import Answering
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused
+from core.node.public_api.clients import Clients
 from core.node.public_api.completions_handlers import CompletionsHandlers
 from core.node.public_api.listener import Listener
 from core.node.public_api.metrics import Metrics
@@ -41,6 +42,7 @@ class PublicApi:
         options: ApiOptions,
         answers: Answers,
         keys: ApiKeys,
+        clients: Clients,
         bus: Bus,
         tasks: Tasks,
         folder: Path,
@@ -49,9 +51,10 @@ class PublicApi:
         self._options, self._folder, self._secret, self._tasks = options, folder, secret, tasks
         self._answering = Answering(answers, lambda: bus.now, tasks, options.queue)
         self._metrics = Metrics(bus, self._answering.line)
-        self._admission = Admission(keys, options, own_names())
+        self._admission = Admission(keys, clients, options, own_names())
         self._listener = Listener(tasks)
         self._runner: web.AppRunner | None = None
+        self._counting: asyncio.Task[None] | None = None
 
     async def start(self) -> ApiServed:
         """Listen. Raises NodeError where that is not possible, TrustError where the certificate cannot be used."""
@@ -75,12 +78,14 @@ class PublicApi:
         except MaclusterError:
             await self._runner.cleanup()
             raise
-        self._tasks.restartable("Counting for those who watch", self._metrics.watch)
+        self._counting = self._tasks.restartable("Counting for those who watch", self._metrics.watch)
         return self._options.served_at(port, fingerprint)
 
     async def stop(self) -> None:
         """Let nobody in, and end every stream."""
         self._listener.stop()
+        if self._counting:
+            self._counting.cancel()
         if self._runner:
             await self._runner.cleanup()
 

@@ -15,6 +15,7 @@ def test_a_key_opens_until_it_is_revoked_and_lies_nowhere(tmp_path: Path) -> Non
     assert (keys.all(), keys.owner("")) == ((), None)
     one, two = keys.add("laptop", 1.0), keys.add("agent", 2.0)
     assert (keys.owner(one), keys.owner(two), keys.owner(one[:-1])) == ("laptop", "agent", None)
+    assert [(key.name, key.hint) for key in keys.all()] == [("laptop", one[-4:]), ("agent", two[-4:])]
     assert one not in (tmp_path / "keys.json").read_text()
     assert (tmp_path / "keys.json").stat().st_mode & 0o777 == 0o600
     keys.revoke("laptop")

@@ -1,0 +1,54 @@
+"""Who may use the API, by their keys, and how much each asks now: counted, and told to everyone who looks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+from core.errors import TrustError
+from core.events import ApiClient, ApiClients
+from core.node.base.bus import Bus
+from core.node.base.client_name import CLIENT
+from core.trust.api_keys import ApiKey, ApiKeys
+
+NOBODY = "no key"  # what those are called who need none
+
+
+class Clients:
+    """Keys are read anew by `look`, for a command may have changed them."""
+
+    def __init__(self, keys: ApiKeys, bus: Bus) -> None:
+        self._keys, self._bus = keys, bus
+        self._known: tuple[ApiKey, ...] = ()
+        self._asking: Counter[str] = Counter()
+
+    def asking(self, name: str) -> int:
+        """How many requests of that key are under way."""
+        return self._asking[name]
+
+    @contextmanager
+    def counted(self, name: str) -> Iterator[None]:
+        """What is done inside is done for that key."""
+        before = CLIENT.set(name or NOBODY)
+        self._asking[name] += 1
+        self._tell()
+        try:
+            yield
+        finally:
+            self._asking[name] -= 1
+            CLIENT.reset(before)
+            self._tell()
+
+    def look(self) -> None:
+        """Which keys there are; a file that cannot be read is told to whoever needs it."""
+        with suppress(TrustError):
+            self._known = self._keys.all()
+            self._tell()
+
+    def _tell(self) -> None:
+        known = [ApiClient(name=k.name, hint=k.hint, made=k.made, asking=self._asking[k.name]) for k in self._known]
+        others = [ApiClient(name=NOBODY, asking=self._asking[""])] if self._asking[""] else []
+        told = (*known, *others)
+        if told != self._bus.now.clients:
+            self._bus.publish(ApiClients(clients=told))
