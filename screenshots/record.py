@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -9,12 +10,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final
 
+import httpx2
+import msgspec
 import psutil
 from textual.pilot import Pilot
 
 from core.events import Peer
 from core.requests import ChatRequest, LoadRequest, Message, SessionName
+from core.requests.api import ApiKeyName
 from core.requests.trust import PairWith
+from core.settings import API_PORT
 from screenshots import recording
 from screenshots.recording import Recording, RecordingClient
 from screenshots.scenes import NOTE, SCENES, lead, settled, until
@@ -37,6 +42,7 @@ async def everything() -> None:
     await alone()
     await together()
     await losing()
+    await serving()
 
 
 async def alone() -> None:
@@ -111,6 +117,39 @@ async def losing() -> None:
             finally:
                 for process in frozen:
                     process.resume()
+
+
+async def serving() -> None:
+    """Two Macs, and other programs that ask them."""
+    async with running(Demo(DemoConfig(budgets_gb=(64, 32), api_port=API_PORT), print)) as demo:
+        await demo.start()
+        await demo.join()
+        await demo.load()
+        async with app_over(demo) as (app, pilot):
+            await until(lambda: app.state.snapshot.plan_status == "ready", pilot)
+            new_key = demo.head.client.new_api_key
+            laptop, editor, _ = [(await new_key(ApiKeyName(name=name))).key for name in ("laptop", "editor", "evals")]
+            asking = [asyncio.create_task(_ask_api(demo, key)) for key in (laptop, laptop, editor)]
+            await until(lambda: len(_written(app)) == len(asking) and min(_written(app)) > 40, pilot, every_s=0.05)
+            await keep("serving", demo, app, pilot)
+            for each in asking:
+                each.cancel()
+            await until(lambda: not app.state.snapshot.running, pilot)
+
+
+async def _ask_api(demo: Demo, key: str) -> None:
+    """A story without an end."""
+    eos = msgspec.json.decode((DEMO_MODEL / "config.json").read_bytes())["eos_token_id"]
+    messages = [{"role": "user", "content": LONG_PROMPT}]
+    asked = {"messages": messages, "max_tokens": 900, "logit_bias": {eos: -100}}
+    api = demo.head.now.api
+    assert api
+    async with httpx2.AsyncClient(headers={"x-api-key": key}, timeout=60, verify=False) as http:
+        await http.post(f"{api.url}/chat/completions", json=asked)
+
+
+def _written(app: MaclusterApp) -> list[int]:
+    return [row.written for row in app.state.snapshot.batch.rows]
 
 
 @asynccontextmanager

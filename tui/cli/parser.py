@@ -68,6 +68,8 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--session", metavar="NAME", help="go on with this saved conversation")
     run.add_argument("--url", help="ask this API, of another Mac, in the place of this Mac's node")
     run.add_argument("--key", help="with --url: the key that it needs")
+    its = "with --url https://…: its certificate (that Mac's ~/.macluster/api-certificate/api.crt)"
+    run.add_argument("--certificate", type=Path, metavar="FILE", help=its)
     run.add_argument("--private", action="store_true", help="keep nothing of it on this Mac")
     answer_options.add_options(run)
     sessions.add_options(

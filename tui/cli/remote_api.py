@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -41,9 +43,10 @@ class _Chunk(msgspec.Struct):
 class RemoteApi:
     """The API at `url`, with or without the "/v1" at its end."""
 
-    def __init__(self, url: str, key: str, model: str) -> None:
+    def __init__(self, url: str, key: str, model: str, certificate: Path | None = None) -> None:
+        """`certificate`: that of the API, in the place of those that this Mac trusts."""
         self._url = url.rstrip("/").removesuffix("/v1") + "/v1/chat/completions"
-        self._key, self._model = key, model
+        self._key, self._model, self._certificate = key, model, certificate
 
     async def answer(self, asked: ChatRequest, hear: Callable[[str], None]) -> str:
         """Print the answer while it comes, tell `hear` its text, and return why it ended. Raises what the API refuses,
@@ -54,9 +57,10 @@ class RemoteApi:
         reason = "stop"
         headers = {"Authorization": f"Bearer {self._key}"} if self._key else {}
         timeout = httpx2.Timeout(CONNECT_S, read=SILENT_S)
+        verify = _context(self._url, self._certificate)
         try:
             async with (
-                httpx2.AsyncClient(timeout=timeout) as http,
+                httpx2.AsyncClient(timeout=timeout, verify=verify) as http,
                 http.stream("POST", self._url, json=body_of(asked, self._model), headers=headers) as reply,
             ):
                 await _admit(reply)
@@ -92,6 +96,16 @@ def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:
         "stream": True,
     }
     return body | chosen | ({"stop": list(asked.stop)} if asked.stop else {})
+
+
+def _context(url: str, certificate: Path | None) -> ssl.SSLContext:
+    """Raises UsageError for what is no certificate."""
+    if not url.startswith("https"):  # without a context of its own the library would load all authorities there are
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        return ssl.create_default_context(cafile=certificate)
+    except OSError as error:
+        raise UsageError(f"{certificate} is no certificate.", "Copy api.crt of the Mac that serves.") from error
 
 
 async def _admit(reply: httpx2.Response) -> None:

@@ -80,7 +80,7 @@ class _OwnNode:
 
 
 def _answerer(args: argparse.Namespace) -> Answerer:
-    return RemoteApi(args.url, args.key or "", args.model) if args.url else _OwnNode(args)
+    return RemoteApi(args.url, args.key or "", args.model, args.certificate) if args.url else _OwnNode(args)
 
 
 def _check_remote(args: argparse.Namespace) -> None:

@@ -55,6 +55,7 @@ APP = (
     Action("mc.trust", "t", "open('trust')", "Trust", "Trust: who is trusted how far, and why", footer=True),
     Action("mc.ring", "T", "open('topology')", "Ring", "Choose who embeds and samples: the topology"),
     Action("mc.batch", "B", "open('batch')", "Rows", "Rows, lanes and queue: who is answered now"),
+    Action("mc.api", "A", "open('api')", "API", "Other programs: address, keys, requests, what to paste"),
     Action("mc.new", "ctrl+n", "new_chat", "New", "New chat"),
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
     Action("mc.conversations", "f3", "open('conversations')", "Chats", "Conversations: open, rename, delete, export"),
@@ -218,6 +219,20 @@ BATCH = (
     Action("mc.batch-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
 
+KEY_LIST = _cursor("key", "key")
+
+API = (
+    Action("mc.api-serve", "o", "serve", "On/off", "Serve other programs, or serve them no longer", footer=True),
+    Action("mc.api-new", "n", "new_key", "New key", "Make a key for a program; it is shown once", footer=True),
+    Action("mc.api-end", "x", "end", "Revoke", "Revoke the key, or stop the request, under the cursor", footer=True),
+    Action("mc.api-copy", "y", "copy", "Copy", "Copy what to paste into the program", footer=True),
+    Action("mc.api-next", "right", "program(1)", "Program", "The next program", footer=True, priority=True),
+    Action("mc.api-before", "left", "program(-1)", "Before", "The program before", priority=True),
+    Action("mc.api-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    *_parts("api"),
+    Action("mc.api-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
+)
+
 TRUST = (
     Action("mc.trust-key", "f", "fingerprint", "Key", "The whole fingerprint of the key, or its ends", footer=True),
     Action("mc.trust-revoke", "x", "revoke", "Revoke", "Revoke the Mac for good", footer=True),
@@ -333,7 +348,7 @@ TABLES = (
     *(PEERS, PEER, WELCOME, CHECK, SPLIT),
     *(HOPS, HOP, TOPOLOGY_LIST, TOPOLOGY),
     *(APP, DASHBOARD, PANE, CHAT, PROMPT, RECOVERY, LOGS, LOG_PANE, LOGS_SCREEN, SESSION_LIST, SESSIONS),
-    *(MODEL_LIST, MODELS, PAIRING, MAC_LIST, TRUST, ROW_LIST, BATCH, ASKING, HELP),
+    *(MODEL_LIST, MODELS, PAIRING, MAC_LIST, TRUST, ROW_LIST, BATCH, KEY_LIST, API, ASKING, HELP),
 )
 
 EVERYTHING = tuple(action for table in TABLES for action in table)

@@ -35,6 +35,7 @@ WITH: Final[dict[str, Callable[[Sources], tuple[Any, ...]]]] = {
     "sampling": lambda app: (app.state.chat.options, app.chat.ask_with),
     "hop": lambda app: (app.client, app.state),
     "models": lambda app: (app.client, app.catalog, app.state),
+    "api": lambda app: (app.client, app.state),
     "batch": lambda app: (app.client, app.state),
     "logs": lambda app: (app.state, app.client.home.log),
     "sessions": lambda app: (app.client, app.state),

@@ -75,7 +75,7 @@ def _row_content(row: BatchRow, queue: list[str], is_ours: bool, width: int) -> 
     texts = (
         mark.word,
         row.request_id[:8],
-        "this chat" if is_ours else "other client",
+        "this chat" if is_ours else row.client or "other client",
         doing,
         rate,
         str(row.lane or "–"),

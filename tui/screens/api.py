@@ -1,0 +1,216 @@
+"""The API screen: where other programs ask this Mac, by which keys, what they ask now, and what to paste into them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, ClassVar
+
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.containers import Container, Vertical, VerticalScroll
+from textual.content import Content
+
+from core.events import ApiClient, BatchRow
+from core.requests.api import ApiKeyName, NewApiKey
+from tui.control.actions import bindings
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.keymap import API
+from tui.control.messages import Copied, Failed
+from tui.screens.asking import AskScreen, ChoiceScreen
+from tui.screens.base import SizedScreen
+from tui.state.snippets import SNIPPETS, text_of
+from tui.state.state import UiState, washed
+from tui.widgets import key_list, row_list
+from tui.widgets.api_text import (
+    NO_KEYS,
+    NO_REQUESTS,
+    address_content,
+    paste_content,
+    paste_title,
+    requests_of,
+    title_content,
+)
+from tui.widgets.key_bar import KeyBar
+from tui.widgets.key_list import KeyList
+from tui.widgets.row_list import RowList
+from tui.widgets.text_view import TextView
+from tui.widgets.too_small import TooSmall
+
+if TYPE_CHECKING:
+    from tui.client import NodeClient
+
+_CLIENTS = tuple(SNIPPETS)
+_KEY_ANSWERS = ("Not yet", "Copy it", "It is kept")
+_NO_NODE = "the node of this Mac does not run"
+
+
+class ApiScreen(SizedScreen):
+    """The address above, keys and requests below it, then what to paste."""
+
+    CSS_PATH = "api.tcss"
+    AUTO_FOCUS = "KeyList"
+    ACTIONS = API
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(API)]
+
+    HELP = """Other programs that ask this cluster: where, by which keys, what they ask now, and how they get there.
+
+`macluster serve --help` says how to serve other machines, too."""
+
+    def __init__(self, client: NodeClient, state: UiState) -> None:
+        super().__init__()
+        self._client, self._state = client, state
+        self._program = _CLIENTS[0]
+        self._title = TextView(id="title")
+        self._address = TextView(id="address", classes="pane")
+        self._keys_head, self._rows_head = TextView(id="keys-head"), TextView(id="rows-head")
+        self.keys, self.rows = KeyList(), RowList()
+        self._keys_box = Vertical(self._keys_head, self.keys, id="keys-box", classes="pane")
+        self._rows_box = Vertical(self._rows_head, self.rows, id="rows-box", classes="pane")
+        self._text = TextView()
+        self._paste = VerticalScroll(self._text, id="paste", classes="pane")
+
+    def compose(self) -> ComposeResult:
+        """Title, address, keys beside requests, what to paste, keys."""
+        yield from (self._title, self._address)
+        yield Container(self._keys_box, self._rows_box, id="parts")
+        yield self._paste
+        yield KeyBar()
+        yield TooSmall()
+
+    def on_mount(self) -> None:
+        """Name the parts."""
+        self._address.border_title = Content("Address")
+        self._keys_box.border_title = Content("Keys")
+        self._rows_box.border_title = Content("Requests")
+
+    def on_descendant_focus(self) -> None:
+        """The frame stands for its list."""
+        self._keys_box.set_class(self.focused is self.keys, "lit")
+        self._rows_box.set_class(self.focused is self.rows, "lit")
+        self.refresh_bindings()
+
+    def laid_out(self) -> None:
+        """Draw for the new sizes."""
+        self.show(self._state)
+
+    def show(self, state: UiState) -> None:
+        """Draw what changed."""
+        self._state = state
+        now, width = state.snapshot, self._title.size.width
+        if width <= 0:
+            return
+        rows, inner = requests_of(now), self.rows.scrollable_content_region.width
+        self._title.draw(title_content(now, width))
+        self._address.draw(address_content(now, attached=state.attached))
+        keys_width = self.keys.scrollable_content_region.width
+        self._keys_head.draw(key_list.head_content(keys_width) if now.clients else NO_KEYS)
+        self._rows_head.draw(row_list.head_content(inner) if rows else NO_REQUESTS)
+        self.keys.show(now.clients)
+        self.rows.show(rows, "")
+        self._paste.border_title = Content(paste_title(self._program))
+        self._text.draw(paste_content(self._program, now, self._paste.scrollable_content_region.width))
+
+    def why_not(self, run: str) -> str:
+        """Why something cannot be done now; "" if it can."""
+        if run in ("serve", "new_key", "end") and not self._state.attached:
+            return _NO_NODE
+        if run != "end":
+            return ""
+        if self._is_about_rows:
+            return "" if self.rows.pointed else "nothing is asked"
+        return "" if self.keys.pointed and self.keys.pointed.made else "there is no key to revoke"
+
+    def word_of(self, run: str) -> str:
+        """What a key does here now."""
+        if run == "end":
+            return "Stop" if self._is_about_rows else "Revoke"
+        return ("Off" if self._state.snapshot.api else "On") if run == "serve" else ""
+
+    @property
+    def _is_about_rows(self) -> bool:
+        return self.focused is self.rows
+
+    def action_serve(self) -> None:
+        """On, or off; asks first where that ends answers."""
+        now = self._state.snapshot
+        if now.api is None:
+            self._do(self._client.start_api())
+        elif not requests_of(now):
+            self._do(self._client.stop_api())
+        else:
+            effect = "What other programs are being answered ends with what is written so far."
+            self._choose("Serve no longer?", effect, ("Go on serving", "Serve no longer"), self._client.stop_api)
+
+    def action_new_key(self) -> None:
+        """Ask for its name, make it, and show it once."""
+        words = "What it is for, such as the name of a program or of a person:"
+        screen = AskScreen("New key", words)
+        self.app.push_screen(screen, lambda name: self._make(name) if name else None)
+
+    def action_end(self) -> None:
+        """Stop the request under the cursor, or revoke the key under it."""
+        row, key = self.rows.pointed, self.keys.pointed
+        if self._is_about_rows and row is not None:
+            self._stop(row)
+        elif not self._is_about_rows and key is not None:
+            self._revoke(key)
+
+    def action_program(self, step: int) -> None:
+        """What to paste into the next program."""
+        self._program = _CLIENTS[(_CLIENTS.index(self._program) + step) % len(_CLIENTS)]
+        self._paste.scroll_home(animate=False)
+        self.show(self._state)
+
+    def action_copy(self) -> None:
+        """What to paste."""
+        self.post_message(Copied(text_of(self._program, self._state.snapshot)))
+
+    def action_back(self) -> None:
+        """To the dashboard."""
+        self.dismiss()
+
+    def _stop(self, row: BatchRow) -> None:
+        effect = "It ends with what is written so far. The program gets that."
+        title = f"Stop what {row.client} asked for?"
+        self._choose(title, effect, ("Let it go on", "Stop it"), lambda: self._client.cancel(row.request_id))
+
+    def _revoke(self, key: ApiClient) -> None:
+        effect = "Whoever has this key is refused from now on. What it asked for already is still answered."
+        wanted = ApiKeyName(name=key.name)
+        answers = ("Keep it", "Revoke it")
+        self._choose(f"Revoke the key {key.name}?", effect, answers, lambda: self._client.revoke_api_key(wanted))
+
+    def _choose(self, title: str, effect: str, answers: tuple[str, str], work: Callable[[], Awaitable[object]]) -> None:
+        screen = ChoiceScreen(title, Content(effect), answers)
+        self.app.push_screen(screen, lambda chosen: self._do(work()) if chosen else None)
+
+    def _make(self, name: str) -> None:
+        self.run_worker(self._making(name), group="key", exit_on_error=False)
+
+    async def _making(self, name: str) -> None:
+        try:
+            made = await self._client.new_api_key(ApiKeyName(name=name))
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))
+            return
+        self._show_key(washed(made))
+
+    def _show_key(self, made: NewApiKey) -> None:
+        body = Content.assemble((made.key, "bold"), "\n\nIt is shown this once: this Mac keeps its hash alone.")
+        screen = ChoiceScreen(f"The key {made.name}", body, _KEY_ANSWERS, must=True)
+        copy = _KEY_ANSWERS.index("Copy it")
+
+        def close(chosen: int | None) -> None:
+            if chosen == copy:
+                self.post_message(Copied(made.key))
+
+        self.app.push_screen(screen, close)
+
+    def _do(self, work: Awaitable[object]) -> None:
+        self.run_worker(self._done(work), group="api", exit_on_error=False)
+
+    async def _done(self, work: Awaitable[object]) -> None:
+        try:
+            await work
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))

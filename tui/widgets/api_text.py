@@ -1,0 +1,71 @@
+"""What the API screen says of the address, and of what to paste into other programs. Pure."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from textual.content import Content
+
+from core.events import BatchRow, Snapshot
+from tui.state.format import BAD, DIM, GOOD, WARN, between, fingerprint_short, fit, plural
+from tui.state.snippets import KEY, SNIPPETS, text_of
+
+_TITLE = " Other programs"
+
+
+def requests_of(now: Snapshot) -> tuple[BatchRow, ...]:
+    """What other programs ask."""
+    return tuple(row for row in now.batch.rows if row.client)
+
+
+def title_content(now: Snapshot, width: int) -> Content:
+    """Whether they are served, and how much they ask, in `width` cells."""
+    asking = sum(client.asking for client in now.clients)
+    asked = f"{plural(asking, 'request')} under way" if asking else "nobody asks now"
+    state = f"● on · {asked} " if now.api else "○ off "
+    line = between(_TITLE, state, width)
+    style = GOOD if now.api else DIM
+    return Content(line).stylize("bold", 0, len(_TITLE)).stylize(style, max(0, len(line) - len(state)), len(line))
+
+
+def address_content(now: Snapshot, *, attached: bool) -> Content:
+    """Where they ask, what answers, and what a person should know of it."""
+    if not attached:
+        return Content.styled("✗ The node of this Mac does not answer; it is tried again every second.", BAD)
+    api = now.api
+    if api is None:
+        return Content.assemble(
+            ("○ off  ", DIM), "o serves the programs of this Mac, and of no other.", "\n", _answers(now)
+        )
+    lines = [Content.assemble(("● on   ", GOOD), api.url, "  ", _answers(now))]
+    if api.fingerprint:
+        lines.append(Content.assemble(("certificate SHA-256  ", DIM), fingerprint_short(api.fingerprint)))
+    if api.warning:
+        lines.append(Content.styled(f"▲ {api.warning}", WARN))
+    return Content("\n").join(lines)
+
+
+NO_KEYS: Final = Content("There is none yet: n makes one.")
+NO_REQUESTS: Final = Content("Nothing is asked now; what is can be stopped here.")
+
+
+def paste_content(client: str, now: Snapshot, width: int) -> Content:
+    """What to paste into that program."""
+    snippet = SNIPPETS[client]
+    lines = [Content.styled(snippet.where, DIM), Content(text_of(client, now)), Content("")]
+    note = f"{KEY} stands for a key: n makes one, and shows it once."
+    return Content("\n").join([*lines, Content.styled(fit(note, max(width, 1)).rstrip(), DIM)])
+
+
+def paste_title(client: str) -> str:
+    """Which program, of how many."""
+    names = list(SNIPPETS)
+    return f"‹ {SNIPPETS[client].title} › {names.index(client) + 1} of {len(names)}"
+
+
+def _answers(now: Snapshot) -> Content:
+    if now.plan is None:
+        return Content.styled("No model is loaded: Ctrl+O chooses one.", WARN)
+    if now.plan_status != "ready":
+        return Content.styled(f"{now.plan.model} is not ready.", WARN)
+    return Content.styled(f"{now.plan.model.rpartition('/')[2]} answers.", DIM)

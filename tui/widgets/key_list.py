@@ -1,0 +1,71 @@
+"""The list of keys in the API screen: who may ask, and how much each asks now."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from textual.binding import BindingType
+from textual.content import Content
+
+from core.events import ApiClient
+from core.trust.api_keys import PREFIX
+from tui.control.actions import bindings
+from tui.control.keymap import KEY_LIST
+from tui.state.format import DIM, GOOD, Mark, fit, moment, plural
+from tui.widgets.pointed_list import PointedList
+
+_ASKS, _RESTS = Mark("●", "asks", GOOD), Mark("○", "rests", DIM)
+
+
+class KeyList(PointedList[ApiClient]):
+    """A line a key; the cursor decides which one is revoked."""
+
+    HELP = """Who may ask this Mac: a key for each program, or for each person. ● asks now, ○ rests.
+
+This Mac keeps the hash of a key alone, and its last four characters: what is lost cannot be shown again, so make \
+another one and revoke the old one."""
+
+    ACTIONS = KEY_LIST
+    BINDINGS: ClassVar[list[BindingType]] = [*bindings(KEY_LIST)]
+
+    def __init__(self) -> None:
+        super().__init__(id="api-keys")
+
+    def show(self, clients: tuple[ApiClient, ...]) -> None:
+        """List `clients`."""
+        self.list_items(clients)
+
+    def key_of(self, item: ApiClient) -> str:
+        """Its name."""
+        return item.name
+
+    def rows_of(self, items: tuple[ApiClient, ...], width: int) -> list[Content]:
+        """A row a key."""
+        return [_row_content(client, width) for client in items]
+
+
+def head_content(width: int) -> Content:
+    """The head line above the rows."""
+    return Content.styled("  " + "".join(_cells(("name", "key", "now", "made"), width)), DIM)
+
+
+def masked(client: ApiClient) -> str:
+    """As much of a key as is known."""
+    if not client.made:
+        return "–"
+    return f"{PREFIX}…{client.hint}" if client.hint else "…"
+
+
+def _row_content(client: ApiClient, width: int) -> Content:
+    mark = _ASKS if client.asking else _RESTS
+    now = plural(client.asking, "request") if client.asking else mark.word
+    made = moment(client.made)[:10] if client.made else "–"
+    name, key, asking, since = _cells((client.name, masked(client), now, made), width)
+    return Content.assemble((mark.glyph + " ", mark.style), name, key, (asking, mark.style), since)
+
+
+def _cells(texts: tuple[str, ...], width: int) -> tuple[str, ...]:
+    """What it is called, and whether it asks, stay longest."""
+    name, key, now, made = texts
+    left = max(8, width - 2 - 11 - 12 - 10)
+    return fit(name, left - 1) + " ", fit(key, 11), fit(now, 12), fit(made, width - 2 - left - 11 - 12)
