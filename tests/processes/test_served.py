@@ -1,4 +1,4 @@
-"""What a person has of a Mac that serves: a conversation in a terminal, by its node and by its API."""
+"""What a person has of a Mac that serves: a conversation in a terminal, by its node and by its API; the screen."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import httpx2
 import pytest
 import pytest_asyncio
+from textual.pilot import Pilot
 
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, running_demo
 from tests.support.terminals import Terminal
 from tests.support.waiting import until
+from tui.app import MaclusterApp
 from tui.cli.demo import Demo
+from tui.client import NodeClient
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -95,3 +99,66 @@ async def test_in_a_terminal_ctrl_c_stops_the_answer_and_what_was_asked_is_remem
     assert head.now.last_done is not None
     assert head.now.last_done.finish_reason == "cancelled"
     assert home.typed.read_text() == '"a hop is"\n"/set max_tokens 9"\n'
+
+
+async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_ends_and_begins(
+    served: Served, tmp_path: Path
+) -> None:
+    head, asked = served.demo.head, {"messages": [{"role": "user", "content": "a hop is"}], "max_tokens": 3000}
+    copied: list[str] = []
+    async with NodeClient(served.demo.home) as client:
+        app = MaclusterApp(client, folder=tmp_path)
+        app.copy_to_clipboard = copied.append  # type: ignore[method-assign,assignment]
+        async with app.run_test(size=(120, 36)) as pilot:
+            await sees(pilot, "5 Chat")
+            app.dashboard.action_pane(1)
+            await pilot.press("A")
+            await sees(pilot, f"● on   {served.url}/v1", "tests", "Nothing is asked now")
+            await pilot.press("n")
+            await sees(pilot, "New key")
+            await pilot.press(*"laptop", "enter")
+            await sees(pilot, "The key laptop", "mck-")
+            (key,) = [word for word in text_of(app).split() if word.startswith("mck-") and "…" not in word]
+            await pilot.press("down", "enter")
+            await until(lambda: copied == [key])
+            await pilot.press("right", "right", "right", "y")
+            await until(lambda: len(copied) == 2)
+            assert f'base_url="{served.url}/v1"' in copied[1]
+            async with httpx2.AsyncClient(headers={"x-api-key": key}, verify=False, timeout=60) as http:
+                asking = asyncio.create_task(http.post(f"{served.url}/v1/chat/completions", json=asked))
+                await sees(pilot, "1 request under way", "written", f"mck-…{key[-4:]}")
+                (row,) = head.now.batch.rows
+                assert row.client == "laptop"
+                await pilot.press("tab", "x")
+                await sees(pilot, "Stop what laptop asked for?")
+                await pilot.press("down", "enter")
+                assert (await asking).status_code == 200
+                await sees(pilot, "Nothing is asked now", "nobody asks now")
+                await pilot.press("shift+tab", "down", "x")
+                await sees(pilot, "Revoke the key laptop?")
+                await pilot.press("down", "enter")
+                await until(lambda: [each.name for each in app.state.snapshot.clients] == ["tests"])
+                assert (await http.get(f"{served.url}/v1/models")).status_code == 401
+                await pilot.press("o")
+                await sees(pilot, "○ off  o serves")
+                with pytest.raises(httpx2.ConnectError):
+                    await http.get(f"{served.url}/health")
+                await pilot.press("o")
+                await sees(pilot, "● on   ")
+                assert (await http.get(f"{served.url}/health")).status_code == 200
+    assert key not in served.demo.home.log.read_text()
+
+
+def text_of(app: MaclusterApp) -> str:
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+
+
+async def sees(pilot: Pilot[None], *words: str) -> None:
+    app = pilot.app
+    assert isinstance(app, MaclusterApp)
+    try:
+        async with asyncio.timeout(60):
+            while not all(word in text_of(app) for word in words):
+                await pilot.pause(0.05)
+    except TimeoutError:
+        pytest.fail(f"{words} not on the screen:\n{text_of(app)}")

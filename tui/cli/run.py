@@ -108,7 +108,7 @@ async def _load(watch: Watch, args: argparse.Namespace) -> None:
 
 async def _continue(args: argparse.Namespace) -> int:
     """What is written of an answer that was cut off, then the rest of it."""
-    if args.session or asks_for_more(args):
+    if args.session or args.private or asks_for_more(args):
         raise UsageError("A continued answer keeps its settings.", "Give --continue without a session or options.")
     async with Watch(home_of(args)) as watch:
         await watch.attached(ATTACH_S)

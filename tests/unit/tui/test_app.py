@@ -17,6 +17,7 @@ from tests.support.app import app_with
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.control import keymap, themes
+from tui.screens.api import ApiScreen
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.batch import BatchScreen
 from tui.screens.check import CheckScreen
@@ -36,6 +37,7 @@ from tui.widgets.chat_log import ChatLog
 from tui.widgets.conversation_list import ConversationList
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.hop_table import HopPane
+from tui.widgets.key_list import KeyList
 from tui.widgets.log_view import LogPane, LogView
 from tui.widgets.mac_list import MacList
 from tui.widgets.model_list import ModelList
@@ -123,6 +125,8 @@ def test_ids_are_unique_and_actions_exist() -> None:
     assert len({a.id for a in keymap.EVERYTHING}) == len(keymap.EVERYTHING)
     owners: dict[tuple[keymap.Action, ...], type[object]] = {
         keymap.APP: MaclusterApp,
+        keymap.API: ApiScreen,
+        keymap.KEY_LIST: KeyList,
         keymap.DASHBOARD: Dashboard,
         keymap.PANE: SplitPane,
         keymap.PEERS: PeerPane,
