@@ -12,6 +12,7 @@ from core.models.text.text_messages import Encode
 from core.node.public_api.anthropic_messages import Messages
 from core.node.public_api.bodies import parse_body
 from core.node.public_api.openai_chat import ChatCompletion
+from core.node.public_api.responses_asked import ResponseBody
 from core.pipe_messages import pack
 from core.requests import ChatRequest
 from tests.fuzz.target import Target
@@ -23,7 +24,10 @@ def attack(data: bytes) -> None:
     """The first byte says by which API."""
     body = data[1:]
     try:
-        if data.startswith(b"m"):
+        if data.startswith(b"r"):
+            response = parse_body(body, ResponseBody)
+            request = response.request(response.said())
+        elif data.startswith(b"m"):
             request = parse_body(body, Messages).request()
         else:
             request = parse_body(body, ChatCompletion).request()
@@ -35,7 +39,7 @@ def attack(data: bytes) -> None:
 
 
 def target() -> Target:
-    """A turn of an agent in both forms."""
+    """A turn of an agent in each form."""
     function = {"name": "look_up", "description": "A word.", "parameters": _SCHEMA}
     call = {"id": "a1", "type": "function", "function": {"name": "look_up", "arguments": '{"word": "hop"}'}}
     chat = {
@@ -65,4 +69,16 @@ def target() -> Target:
         "thinking": {"type": "adaptive"},
         "output_config": {"effort": "low"},
     }
-    return Target("asked", attack, [b"c" + json.dumps(chat).encode(), b"m" + json.dumps(messages).encode()])
+    response = {
+        "input": [
+            {"role": "user", "content": [{"type": "input_text", "text": "Who?"}]},
+            {"type": "function_call", "call_id": "a1", "name": "look_up", "arguments": '{"word": "hop"}'},
+            {"type": "function_call_output", "call_id": "a1", "output": "a step"},
+            {"type": "custom_tool_call", "call_id": "a2", "name": "patch", "input": "* a"},
+        ],
+        "tools": [{"type": "function", **function}, {"type": "custom", "name": "patch", "format": {"definition": "x"}}],
+        "reasoning": {"effort": "low"},
+        "parallel_tool_calls": False,
+    }
+    seeds = {b"c": chat, b"m": messages, b"r": response}
+    return Target("asked", attack, [api + json.dumps(seed).encode() for api, seed in seeds.items()])

@@ -12,7 +12,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, call_of, request_of, tool_of
+from core.node.public_api.asked import Count, allowed, call_of, request_of, tool_of
 from core.requests import ChatRequest, Message, TemplateOptions
 
 # Claude Code leads its system prompt by one of these, another one each time: no prefix would ever be in memory
@@ -90,14 +90,15 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         """What the cluster is asked for. Raises UsageError."""
         if self.mcp_servers:
             raise UsageError("mcp_servers: this API has none.", "Ask without them.")
+        choice = self.tool_choice or ToolChoice()
         sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         return request_of(
             self._said(),
             sampling,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or (),
-            tools=self._tools(),
-            one_call=bool(self.tool_choice and self.tool_choice.disable_parallel_tool_use),
+            tools=allowed(map(_tool, self.tools or ()), choice.type),
+            one_call=bool(choice.disable_parallel_tool_use),
             template_options=self._template_options(),
         )
 
@@ -107,12 +108,6 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
             raise UsageError("messages: an answer that is begun cannot be gone on with.", "End with the user's words.")
         system = _system(self.system)
         return [Message(role="system", content=system), *said] if system else said
-
-    def _tools(self) -> list[Tool]:
-        choice = self.tool_choice.type if self.tool_choice else "auto"
-        if choice not in ("auto", "none"):
-            raise UsageError("tool_choice: only auto and none can be honoured yet.", "Leave it out.")
-        return [] if choice == "none" else [_tool(tool) for tool in self.tools or ()]
 
     def _template_options(self) -> TemplateOptions:
         chosen: TemplateOptions = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -11,7 +11,7 @@ import msgspec
 from core.answer_parts import Tool, ToolCall
 from core.errors import UsageError
 from core.field_errors import plain
-from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message
+from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message, TemplateOptions
 from core.sampling_options import Sampling
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1 << 31)]
@@ -46,6 +46,20 @@ def request_of(
     except msgspec.ValidationError as error:
         told = plain(error)
         raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
+
+
+def allowed(tools: Iterable[Tool], choice: object) -> list[Tool]:
+    """Those that the model may call: where it may call none, it is told of none. Raises UsageError."""
+    if choice not in (None, "auto", "none"):
+        raise UsageError("tool_choice: only auto and none can be honoured yet.", "Leave it out.")
+    return [] if choice == "none" else list(tools)
+
+
+def effort_of(effort: str | None) -> TemplateOptions:
+    """How much thought is to go into an answer, as templates know it."""
+    if effort == "none":
+        return {"enable_thinking": False}
+    return {"reasoning_effort": effort} if effort else {}
 
 
 def call_of(call_id: str, tool: str, arguments: str | msgspec.Raw) -> ToolCall:

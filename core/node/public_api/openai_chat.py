@@ -13,7 +13,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, call_of, request_of, tool_of
+from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, tool_of
 from core.requests import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS
 
@@ -135,24 +135,10 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
             said,
             self.max_completion_tokens,
             wanted,
-            tools=self._tools(),
+            tools=allowed(map(_tool, self.tools or ()), self.tool_choice),
             one_call=self.parallel_tool_calls is False,
-            template_options=self._template_options(),
+            template_options={**effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
-
-    def _tools(self) -> list[Tool]:
-        """Those that the model may call: where it may call none, it is told of none."""
-        if self.tool_choice not in (None, "auto", "none"):
-            raise UsageError("tool_choice: only auto and none can be honoured yet.", "Leave it out.")
-        return [] if self.tool_choice == "none" else [_tool(tool) for tool in self.tools or ()]
-
-    def _template_options(self) -> TemplateOptions:
-        chosen = dict(self.chat_template_kwargs or {})
-        if self.reasoning_effort == "none":
-            chosen.setdefault("enable_thinking", False)
-        elif self.reasoning_effort:
-            chosen.setdefault("reasoning_effort", self.reasoning_effort)
-        return chosen
 
 
 def _message(turn: ChatTurn) -> Message:

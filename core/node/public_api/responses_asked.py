@@ -13,8 +13,8 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, call_of, request_of, tool_of
-from core.requests import ChatRequest, Message, TemplateOptions
+from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, tool_of
+from core.requests import ChatRequest, Message
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
 _FREE: Final = '{"type":"object","properties":{"input":{"type":"string"}},"required":["input"]}'
@@ -105,6 +105,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     top_logprobs: int | None = None
     tools: tuple[AskedTool, ...] | None = None
     tool_choice: str | dict[str, Any] | None = None
+    parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
     text: TextOptions | None = None
     metadata: dict[str, str] | None = None
@@ -132,20 +133,10 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
             [*system, *said],
             {"temperature": self.temperature, "top_p": self.top_p},
             max_tokens=self.max_output_tokens,
-            tools=self._tools(),
-            template_options=self._template_options(),
+            tools=allowed((ours for tool in self.tools or () if (ours := tool.ours())), self.tool_choice),
+            one_call=self.parallel_tool_calls is False,
+            template_options=effort_of(self.reasoning.effort if self.reasoning else None),
         )
-
-    def _tools(self) -> list[Tool]:
-        if self.tool_choice not in (None, "auto", "none"):
-            raise UsageError("tool_choice: only auto and none can be honoured yet.", "Leave it out.")
-        return [] if self.tool_choice == "none" else [ours for tool in self.tools or () if (ours := tool.ours())]
-
-    def _template_options(self) -> TemplateOptions:
-        effort = self.reasoning.effort if self.reasoning else None
-        if effort == "none":
-            return {"enable_thinking": False}
-        return {"reasoning_effort": effort} if effort else {}
 
 
 def messages_of(items: Iterable[Item]) -> list[Message]:

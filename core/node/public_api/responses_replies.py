@@ -49,7 +49,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "metadata": asked.metadata or {},
             "model": self.model,
             "output": output,
-            "parallel_tool_calls": True,
+            "parallel_tool_calls": asked.parallel_tool_calls is not False,
             "previous_response_id": asked.previous_response_id,
             "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
             "store": asked.store is not False,

@@ -85,6 +85,10 @@ def test_what_cannot_be_honoured_is_refused_by_its_name(fields: dict[str, Any], 
     assert said in refused.value.what
 
 
+def test_one_call_at_a_time_goes_along() -> None:
+    assert [request(parallel_tool_calls=each).one_call for each in (None, True, False)] == [False, False, True]
+
+
 def test_the_events_of_an_answer_come_to_its_items() -> None:
     items = ItemEvents(asked(tools=TOOLS).custom)
     parts: list[AnswerPart] = [
