@@ -66,6 +66,7 @@ class Settings(TypedDict, total=False):
     rows: int
     kv_bits: int | None
     batched: bool
+    mirror_bytes: int
 
 
 class RingAnswer(NamedTuple):

@@ -15,7 +15,15 @@ import msgspec
 from core.events import MirrorChoice, Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import at_least_a_tenth, missing_bytes
+from core.settings import MIB
 
+# tokens that a row may be behind: less would cost more frames, and more would be read again
+EVERY: Final = 32
+# the same where states are large, of which each time all travels
+EVERY_OF_LARGE: Final = 48
+LARGE: Final = MIB
+# of one layer, since it travels in one frame
+MOST_STATE: Final = 8 * MIB
 # of the time that a token takes
 MOST_SHARE: Final = 0.1
 # where nothing was measured
@@ -32,10 +40,12 @@ def with_mirror(
     """
     if choice == "off" or (choice == "auto" and len(plan.stages) == 1):
         return plan
-    if profile and not _is_cuttable(profile):
-        note = f"Nothing is mirrored: what {plan.model} keeps of a conversation cannot be cut at a token."
+    states = [cache.fixed_bytes for cache in profile.caches] if profile else []
+    if max(states, default=0) > MOST_STATE:
+        note = f"Nothing is mirrored: the state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB."
         return plan if choice == "auto" else _noted(plan, note)
-    needed, free = sum(stage.kv_bytes for stage in plan.stages), -missing_bytes(plan.head)
+    # while newer states come, the older ones are kept
+    needed, free = sum(stage.kv_bytes for stage in plan.stages) + sum(states), -missing_bytes(plan.head)
     share = wire_share(plan, profile, token_s or TOKEN_S, hop_s)
     if choice == "auto" and (needed > free or share > MOST_SHARE or profile is None):
         return plan
@@ -43,29 +53,35 @@ def with_mirror(
         return _noted(plan, f"Nothing is mirrored: {plan.head.peer} has no memory left for it.")
     kept = min(needed, free)
     part = "" if kept == needed else f" of {at_least_a_tenth(needed)}"
+    often = f" {max(0.1, sum(states) / 1e6):,.1f} MB of states travel every {cut_distance(sum(states))} tokens."
     note = f"Mirrored to {plan.head.peer}: {_percent(share)} of the wire, {at_least_a_tenth(kept)}{part} GB there."
+    note += often if any(states) else ""
     return _noted(msgspec.structs.replace(plan, mirror_bytes=kept), note)
+
+
+def cut_distance(state_bytes: int) -> int:
+    """How many tokens a row may be behind before what it holds, with states of so many bytes, is mirrored."""
+    return EVERY if state_bytes <= LARGE else EVERY_OF_LARGE
 
 
 def wire_share(plan: Plan, profile: SplitProfile | None, token_s: float, hop_s: SecondsOfHop) -> float:
     """Of the time that a token takes, for how much of it the busiest link carries what is mirrored of it."""
-    carried, longest = 0, 0.0
+    carried, longest = 0.0, 0.0
+    every = cut_distance(sum(cache.fixed_bytes for cache in profile.caches) if profile else 0)
     for stage, after in pairwise([*plan.stages[1:], plan.head]):
-        carried += _token_bytes(plan, stage, profile)
+        carried += _token_bytes(plan, stage, profile, every)
         ends = (stage.device_id, after.device_id)
-        longest = max(longest, hop_s(carried + 1, *ends) - hop_s(1, *ends))
+        longest = max(longest, hop_s(int(carried) + 1, *ends) - hop_s(1, *ends))
     return longest / token_s
 
 
-def _token_bytes(plan: Plan, stage: Stage, profile: SplitProfile | None) -> int:
-    """What a token adds to the caches of a stage, also to windows."""
+def _token_bytes(plan: Plan, stage: Stage, profile: SplitProfile | None, every: int) -> float:
+    """What is mirrored of a stage for a token: what it adds to the caches, also to windows, and its part of a state."""
     if profile is None:
         return stage.kv_bytes // max(1, plan.context)
-    return sum(cache.bytes_for(1, plan.kv_bits) for cache in profile.caches[stage.start : stage.stop])
-
-
-def _is_cuttable(profile: SplitProfile) -> bool:
-    return not any(cache.fixed_bytes for cache in profile.caches)
+    caches = profile.caches[stage.start : stage.stop]
+    states = sum(cache.fixed_bytes for cache in caches)
+    return sum(cache.bytes_for(1, plan.kv_bits) for cache in caches) - states + states / every
 
 
 def _percent(share: float) -> str:

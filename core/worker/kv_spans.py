@@ -4,6 +4,9 @@ payload = verb u8 | row u32 | start u64 | stop u64 | parts, each cache u32 | fir
 `first` and `needs` are those of `CachePart`, the last one 2^64 - 1 where there is none. The head sends a CUT round, to
 which every stage adds what its caches hold of the tokens [start, stop); it sends them back as a PASTE, of which every
 stage takes what belongs to its caches. A stage that cannot do its part passes on what came, and the head sees it.
+
+A state stands behind its last token as a whole: to a CUT a stage adds only how large its states are. One of no tokens,
+at once behind that, has the numbers of states, and no bytes yet: whose they are adds them. So all are of one point.
 """
 
 from __future__ import annotations
@@ -27,6 +30,7 @@ SPAN: Final = struct.Struct("<BIQQ")
 ENTRY: Final = struct.Struct("<IQQI")
 # in the place of what a window needs
 ALL_TOKENS: Final = (1 << 64) - 1
+STATE: Final = ALL_TOKENS - 1
 
 
 class SpanVerb(IntEnum):
@@ -38,7 +42,7 @@ class SpanVerb(IntEnum):
 
 class CachePart(NamedTuple):
     """What a cache holds of a span, from its token `first` on. `needs`: of a window, the first token that it needs to
-    go on behind the span; None: it keeps all tokens.
+    go on behind the span; None: it keeps all tokens; STATE: it is one, of `first` bytes.
     """
 
     first: int
@@ -102,8 +106,11 @@ def decode_caches(data: Buffer) -> dict[int, CachePart]:
 def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
     """What goes on round the ring. Raises ProtocolError for what no honest head asks."""
     try:
+        if span.verb is SpanVerb.CUT and span.start == span.stop:
+            return _with_states(span, stage.pack_states(handle, span.row, span.stop, [*span.caches]))
         if span.verb is SpanVerb.CUT:
-            return _with_own(span, stage.cut(handle, span.row, span.start, span.stop))
+            sizes = stage.states(handle, span.row)
+            return _with_own(span, stage.cut(handle, span.row, span.start, span.stop), sizes)
         own = {cache: span.caches[cache].data for cache in stage.layers.cache_indices if cache in span.caches}
         stage.paste(handle, span.start, span.stop, own)
     except (SessionError, StageFailed):
@@ -111,7 +118,18 @@ def serve_span(stage: LoadedStage, handle: int, span: KvSpan) -> KvSpan:
     return span._replace(caches={cache: part for cache, part in span.caches.items() if cache not in own})
 
 
-def _with_own(span: KvSpan, own: Mapping[int, Piece]) -> KvSpan:
+def is_filled(caches: Mapping[int, CachePart]) -> bool:
+    """Whether every state that a CUT of no tokens asks for came."""
+    return all(part.data for part in caches.values())
+
+
+def _with_states(span: KvSpan, own: Mapping[int, bytes]) -> KvSpan:
+    if sum(len(part.data) for part in span.caches.values()) + sum(map(len, own.values())) > MOST_BYTES:
+        return span
+    return span._replace(caches={**span.caches, **{n: CachePart(len(data), STATE, data) for n, data in own.items()}})
+
+
+def _with_own(span: KvSpan, own: Mapping[int, Piece], states: Mapping[int, int]) -> KvSpan:
     held = sum(len(part.data) for part in span.caches.values())
     if held + sum(array.nbytes for piece in own.values() for array in piece.arrays) > MOST_BYTES:
         return span
@@ -119,4 +137,5 @@ def _with_own(span: KvSpan, own: Mapping[int, Piece]) -> KvSpan:
         cache: CachePart(piece.first, piece.needs, b"".join(encode_arrays(piece.arrays)))
         for cache, piece in own.items()
     }
-    return span._replace(caches={**span.caches, **packed})
+    sizes = {cache: CachePart(size, STATE, b"") for cache, size in states.items()}
+    return span._replace(caches={**span.caches, **packed, **sizes})

@@ -102,7 +102,7 @@ class StopSession(PipeMessage, frozen=True, kw_only=True):
 class MirrorSpan(msgspec.Struct, frozen=True, array_like=True):
     """What all caches of a row hold of the tokens [start, stop): `core.worker.kv_spans` packs it. `window`: what those
     hold that keep the last tokens only. `needs`: a row can go on behind this with the windows from that token on;
-    None: it cannot go on here.
+    None: it cannot go on here. Of no tokens: a part of the states behind them; the last one says what a row needs.
     """
 
     start: Size
@@ -116,6 +116,7 @@ class MirrorSpans(PipeMessage, frozen=True, kw_only=True):
     """Head only: the next spans of what was mirrored of a request's beginning, as `WantSpans` asked for them."""
 
     request_id: str
+    behind: Size
     spans: tuple[MirrorSpan, ...]
 
 
@@ -275,12 +276,12 @@ class Mirrored(PipeMessage, frozen=True, kw_only=True):
 
 
 class WantSpans(PipeMessage, frozen=True, kw_only=True):
-    """The spans of this request from token `start` on are wanted, as many as fit one message; answered by
+    """The spans of this request behind the first `behind` ones are wanted, as many as fit one message; answered by
     `MirrorSpans`.
     """
 
     request_id: str
-    start: Size
+    behind: Size
 
 
 class Restored(PipeMessage, frozen=True, kw_only=True):

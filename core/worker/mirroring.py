@@ -3,6 +3,9 @@
 A span of tokens is cut out of all caches at once by one frame that goes round the ring, behind the work that is there,
 and few at a time, so that no work waits long for them; the node keeps it. A worker that begins where another one ended
 takes it back span by span, into a row that is parked, which the request then continues like any other.
+
+States are cut by further frames at once behind the span that reaches the end of the row, so that all are of that point;
+a row goes on behind the newest of them.
 """
 
 from __future__ import annotations
@@ -15,40 +18,56 @@ from core.engine.requests import Request
 from core.engine.scheduler import HeldRow, Scheduler
 from core.errors import Busy
 from core.events import Plan
-from core.worker.kv_spans import SPAN_BYTES, CachePart, KvSpan, SpanVerb, decode_caches, encode_caches
+from core.plan.mirror import MOST_STATE, cut_distance
+from core.worker.kv_spans import (
+    SPAN_BYTES,
+    STATE,
+    CachePart,
+    KvSpan,
+    SpanVerb,
+    decode_caches,
+    encode_caches,
+    is_filled,
+)
 from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Prefilled, Report, Restored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 
-# tokens that a row may be behind: less would cost more frames, and more would be read again
-EVERY: Final = 32
 # so many fewer tokens to read are worth a restoration
 WORTH: Final = 32
 # spans under way while prompts are read; one while tokens are written, behind which nobody waits long
 MOST_OUT: Final = 4
+WANTED: Final = CachePart(0, STATE, b"")
 
 
 class CutRequest(NamedTuple):
-    """The tokens [start, stop) of a row are on their way round the ring, to the node."""
+    """The tokens [start, stop) of a row are on their way round the ring, to the node; where those are none, the states
+    of that numbers behind them. `is_last`: none of these follow.
+    """
 
     request_id: str
     start: int
     stop: int
+    states: tuple[int, ...] = ()
+    is_last: bool = True
 
 
 class PasteRequest(NamedTuple):
-    """The tokens [start, stop) of a row are on their way round the ring, to the stages."""
+    """The span of that number of a row is on its way round the ring, to the stages; with the last one it is whole."""
 
     request_id: str
-    start: int
-    stop: int
+    number: int
+    is_last: bool
 
 
 class _Restoration(NamedTuple):
-    """A request that waits for its beginning, of which `handle` is to hold `tokens` tokens."""
+    """A request that waits for its beginning, of which `handle` is to hold `tokens` tokens. `due`: spans that the node
+    gave, and that are still to be sent.
+    """
 
     request: Request
     handle: int
     tokens: int
+    due: deque[tuple[PasteRequest, KvSpan]]
 
 
 class Mirroring:
@@ -68,20 +87,23 @@ class Mirroring:
         self._is_on = plan.mirror_bytes > 0
         self._token_bytes = max(1, sum(stage.kv_bytes for stage in plan.stages) // max(1, plan.context))
         self._cut: dict[str, int] = {}  # so many tokens of a row were asked for
+        self._stands: dict[str, int] = {}  # and the states behind so many
         self._covered: dict[str, dict[int, int]] = {}  # of a row's windows: the token from which on none is missing
         self._stopped: set[str] = set()
         self._out: set[CutRequest | PasteRequest] = set()
+        self._states: dict[int, int] = {}  # bytes of each cache that is one, as the last span told
+        self._grows = False  # they do, with the tokens
+        self._needs: dict[str, int | None] = {}  # what a row needs to go on behind its last span, besides its states
         self._restoring: dict[str, _Restoration] = {}
-        self._due: deque[tuple[_Restoration, KvSpan]] = deque()
 
     @property
     def is_busy(self) -> bool:
         """Whether a span is on its way round the ring, or waits for that."""
-        return bool(self._due or self._out)
+        return bool(self._out) or any(each.due for each in self._restoring.values())
 
     def begin(self, request: Request) -> bool:
         """Restore what is mirrored of a request, which `go_on` then takes; False where it may go on at once."""
-        self._cut[request.request_id] = request.mirrored
+        self._cut[request.request_id] = self._stands[request.request_id] = request.mirrored
         self._stopped.discard(request.request_id)
         self._covered.pop(request.request_id, None)
         tokens = min(request.mirrored, len(request.beginning) - 1)
@@ -91,8 +113,8 @@ class Mirroring:
             handle = self._scheduler.hold(request.beginning[:tokens]).handle
         except Busy:
             return False
-        self._restoring[request.request_id] = _Restoration(request, handle, tokens)
-        self._report(WantSpans(request_id=request.request_id, start=0))
+        self._restoring[request.request_id] = _Restoration(request, handle, tokens, deque())
+        self._report(WantSpans(request_id=request.request_id, behind=0))
         return True
 
     def take(self, message: MirrorSpans) -> None:
@@ -101,9 +123,11 @@ class Mirroring:
         if restoration and not message.spans:
             self._end(restoration, is_whole=False)
         elif restoration:
-            for span in message.spans:
+            for number, span in enumerate(message.spans, message.behind):
+                is_last = span.stop == restoration.tokens and span.needs is not None
                 caches = decode_caches(span.data + span.window)
-                self._due.append((restoration, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches)))
+                asked = PasteRequest(message.request_id, number, is_last)
+                restoration.due.append((asked, KvSpan(SpanVerb.PASTE, 0, span.start, span.stop, caches)))
 
     def stop(self, request_id: str) -> None:
         """Nobody keeps more of this row."""
@@ -120,26 +144,39 @@ class Mirroring:
     def give_up(self) -> list[Request]:
         """No row is what it was: the requests that wait for their beginning."""
         waiting = [restoration.request for restoration in self._restoring.values()]
-        for state in (self._cut, self._covered, self._stopped, self._out, self._restoring, self._due):
+        rows = (self._cut, self._stands, self._covered, self._needs, self._stopped, self._out, self._restoring)
+        for state in rows:
             state.clear()
         return waiting
 
     def put(self) -> bool:
         """A span goes on the ring, if one is due: behind what the scheduler has put there. Raises LinkError."""
-        if self._due:
-            self._paste(*self._due.popleft())
+        if restoration := next((each for each in self._restoring.values() if each.due), None):
+            pasted, span = restoration.due.popleft()
+            self._out.add(pasted)
+            self._pipeline.mirror(restoration.handle, span, pasted)
             return True
         if not self._is_on or len(self._out) >= (1 if self._scheduler.in_flight else MOST_OUT):
             return False
         row = max(self._rows(), key=self._behind, default=None)
-        if row is None or self._behind(row) < EVERY:
+        if row is None or self._behind(row) < cut_distance(sum(self._states.values())):
             return False
-        start = self._cut.get(row.request_id, 0)
-        asked = CutRequest(row.request_id, start, min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes)))
-        self._cut[row.request_id] = asked.stop
-        self._out.add(asked)
-        self._pipeline.mirror(row.handle, KvSpan(SpanVerb.CUT, row.row, asked.start, asked.stop, {}), asked)
+        for asked in self._cuts(row):
+            span = KvSpan(SpanVerb.CUT, row.row, asked.start, asked.stop, dict.fromkeys(asked.states, WANTED))
+            self._out.add(asked)
+            self._pipeline.mirror(row.handle, span, asked)
         return True
+
+    def _cuts(self, row: HeldRow) -> list[CutRequest]:
+        """What goes on the ring at once: the next tokens, and where those are the row's last, its states."""
+        name, start = row.request_id, self._cut.get(row.request_id, 0)
+        stop = self._cut[name] = min(row.tokens, start + max(1, SPAN_BYTES // self._token_bytes))
+        cuts = [CutRequest(name, start, stop)] if start < stop else []
+        if stop == row.tokens and self._states:
+            self._stands[name] = stop
+            parts = _in_parts(self._states)
+            cuts += [CutRequest(name, stop, stop, part, is_last=part is parts[-1]) for part in parts]
+        return cuts
 
     def handle_answer(self, asked: CutRequest | PasteRequest, answer: StepAnswer) -> None:
         """What came of a span; of one that was given up nothing counts any more."""
@@ -152,50 +189,68 @@ class Mirroring:
         elif restoration := self._restoring.get(asked.request_id):
             if caches is None or caches:  # a stage did not take what is its own
                 self._end(restoration, is_whole=False)
-            elif asked.stop == restoration.tokens:
+            elif asked.is_last:
                 self._end(restoration, is_whole=True)
             elif not self._is_under_way(restoration):
-                self._report(WantSpans(request_id=asked.request_id, start=asked.stop))
+                self._report(WantSpans(request_id=asked.request_id, behind=asked.number + 1))
 
     def _is_under_way(self, restoration: _Restoration) -> bool:
         """Whether spans that the node gave for it are not with the stages yet."""
         name = restoration.request.request_id
-        return any(out.request_id == name for out in self._out) or any(each is restoration for each, _ in self._due)
+        return bool(restoration.due) or any(out.request_id == name for out in self._out)
 
     def _keep(self, asked: CutRequest, caches: Mapping[int, CachePart] | None) -> None:
-        if caches is None or len(caches) < self._pipeline.stage.layers.cache_count:
-            self._stopped.add(asked.request_id)  # a cache of another kind: it is read again
+        name = asked.request_id
+        count = len(asked.states) or self._pipeline.stage.layers.cache_count
+        if name in self._stopped:
             return
-        plain, windows = (
-            {n: part for n, part in caches.items() if (part.needs is None) is kind} for kind in (True, False)
-        )
-        covered = self._covered.setdefault(asked.request_id, {})
+        if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):
+            self._stopped.add(name)  # a stage could not do it: it is read again
+        elif asked.states:
+            needs = self._needs.get(name) if asked.is_last else None
+            self._mirror(name, MirrorSpan(asked.start, asked.stop, b"".join(encode_caches(caches)), needs=needs))
+        else:
+            self._keep_tokens(asked, caches)
+
+    def _keep_tokens(self, asked: CutRequest, caches: Mapping[int, CachePart]) -> None:
+        name = asked.request_id
+        states = {n: part.first for n, part in caches.items() if part.needs == STATE}
+        self._grows |= any(self._states.get(n, size) != size for n, size in states.items())
+        self._states = states
+        if max(states.values(), default=0) > MOST_STATE or (self._grows and sum(states.values()) > MOST_STATE):
+            self._stopped.add(name)  # all of it travels each time: it is read again
+            return
+        plain = {n: part for n, part in caches.items() if part.needs is None}
+        windows = {n: part for n, part in caches.items() if part.needs is not None and n not in states}
+        covered = self._covered.setdefault(name, {})
         covered.update({n: part.first for n, part in windows.items() if part.first > asked.start})
         is_whole = all(covered.get(n, 0) <= (part.needs or 0) for n, part in windows.items())
-        needs = min((part.needs or 0 for part in windows.values()), default=0)
+        needs = min((part.needs or 0 for part in windows.values()), default=0) if is_whole else None
+        self._needs[name] = needs
         data, window = (b"".join(encode_caches(each)) for each in (plain, windows))
         self._token_bytes = max(self._token_bytes, (len(data) + len(window)) // (asked.stop - asked.start))
-        span = MirrorSpan(asked.start, asked.stop, data, window, needs if is_whole else None)
-        self._report(Mirrored(request_id=asked.request_id, span=span))
+        self._mirror(name, MirrorSpan(asked.start, asked.stop, data, window, None if states else needs))
+
+    def _mirror(self, name: str, span: MirrorSpan) -> None:
+        self._report(Mirrored(request_id=name, span=span))
 
     def _rows(self) -> list[HeldRow]:
         """Those that run; what is known of others is forgotten."""
         rows = self._scheduler.held_rows
         names = {row.request_id for row in rows}
         self._stopped &= names
-        self._covered = {name: each for name, each in self._covered.items() if name in names}
-        self._cut = {name: at for name, at in self._cut.items() if name in names or name in self._restoring}
+        for known in (self._covered, self._needs):
+            for name in known.keys() - names:
+                del known[name]
+        for places in (self._cut, self._stands):
+            for name in places.keys() - names - self._restoring.keys():
+                del places[name]
         return rows
 
     def _behind(self, row: HeldRow) -> int:
-        return 0 if row.request_id in self._stopped else row.tokens - self._cut.get(row.request_id, 0)
-
-    def _paste(self, restoration: _Restoration, span: KvSpan) -> None:
-        name = restoration.request.request_id
-        if self._restoring.get(name) is restoration:
-            asked = PasteRequest(name, span.start, span.stop)
-            self._out.add(asked)
-            self._pipeline.mirror(restoration.handle, span, asked)
+        """By how many tokens, or their states, the mirror is behind."""
+        mirrored = self._stands if self._states else self._cut
+        return 0 if row.request_id in self._stopped else row.tokens - mirrored.get(row.request_id, 0)
 
     def _end(self, restoration: _Restoration, *, is_whole: bool) -> None:
         request = restoration.request
@@ -212,3 +267,17 @@ class Mirroring:
     def _drop(self, restoration: _Restoration) -> None:
         self._scheduler.gone(restoration.handle)
         self._scheduler.unpin(restoration.handle)
+
+
+def _in_parts(states: Mapping[int, int]) -> list[tuple[int, ...]]:
+    """Their numbers, as many as travel together."""
+    parts: list[tuple[int, ...]] = []
+    size = 0
+    for number, held in states.items():
+        if parts and size + held <= SPAN_BYTES:
+            parts[-1] += (number,)
+            size += held
+        else:
+            parts.append((number,))
+            size = held
+    return parts

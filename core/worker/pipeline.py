@@ -225,7 +225,8 @@ class Pipeline:
         if self._departing.runs:
             span = self._execution.mirror(handle, span)
             if span.verb is SpanVerb.CUT:
-                own, span = span, span._replace(caches={})  # it need not go round
+                # what is here need not go round
+                own, span = span, span._replace(caches={n: part for n, part in span.caches.items() if not part.data})
         if not self._peers:
             self._ready.append(StepAnswer(work, span=own or span))
             return
@@ -320,7 +321,7 @@ class Pipeline:
                     if self._arriving.runs:
                         span = self._execution.mirror(asked.handle, span)
                     if sent.own:
-                        span = span._replace(caches={**span.caches, **sent.own.caches})
+                        span = span._replace(caches={**sent.own.caches, **span.caches})
                     return StepAnswer(sent.work, span=span)
                 case FrameType.KV:
                     part = decode_part(came.payload[0])

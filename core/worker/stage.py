@@ -145,31 +145,60 @@ class LoadedStage:
         self._held[handle] = held._replace(awaited=held.awaited - {index})
 
     def cut(self, handle: int, row: int, start: int, stop: int) -> dict[int, cache_state.Piece]:
-        """What each of this stage's caches holds of the tokens [start, stop) of a row. Raises SessionError where that
-        cannot be cut out.
+        """What each of this stage's caches but its states holds of the tokens [start, stop) of a row. Raises
+        SessionError where it does not hold these.
         """
-        held = self._get(handle)
-        if not row < len(held.rows.tokens):
-            raise ProtocolError(f"Handle {handle} has no row {row}.")
         with self._computing():
-            caches = self.layers.extract(held.caches, row) if held.rows.is_batch else held.caches
-            spans = {index: cache_state.cut(caches[index], start, stop) for index in self.layers.cache_indices}
+            caches = self._row(handle, row)
+            spans = {index: cache_state.cut(caches[index], start, stop) for index in self._others(caches)}
             mx.eval([piece.arrays for piece in spans.values()])
         return spans
 
+    def states(self, handle: int, row: int) -> dict[int, int]:
+        """Which of this stage's caches are states, and how many bytes they have of that row."""
+        caches = self._row(handle, row)
+        numbers = set(self.layers.cache_indices) - set(self._others(caches))
+        return {index: cache_state.packed_bytes(cache_state.settled(caches[index])) for index in sorted(numbers)}
+
+    def pack_states(self, handle: int, row: int, position: int, wanted: Sequence[int]) -> dict[int, bytes]:
+        """Those of the `wanted` states that are here, behind `position` tokens of that row. Raises SessionError where
+        the row is elsewhere.
+        """
+        caches = self._row(handle, row)
+        if self._get(handle).rows.tokens[row] != position:
+            raise SessionError(f"A state behind {position} tokens was asked of a row that has more or fewer.")
+        own = [index for index in wanted if index in self.layers.cache_indices]
+        with self._computing():
+            return {index: b"".join(cache_state.pack(caches[index])) for index in own}
+
     def paste(self, handle: int, start: int, stop: int, data: Mapping[int, Buffer]) -> None:
-        """The tokens [start, stop) of this stage's caches, which wait for them next; windows may do without. Raises
-        SessionError where that is not what they hold.
+        """The tokens [start, stop) of this stage's caches, which wait for them next; windows may do without. Behind all
+        tokens, where `start` is `stop`, they are states. Raises SessionError where that is not what they hold.
         """
         held = self._held.get(handle)
+        if held is not None and start == stop == held.rows.position == held.pasted:
+            for index, state in data.items():
+                self.check_awaited(handle, index, len(state))
+                self.fill(handle, index, bytes(state))
+            return
         if held is None or not held.awaited or held.pasted != start or not start < stop <= held.rows.position:
             raise ProtocolError(f"Tokens {start} to {stop} came for handle {handle}, which does not wait for them.")
         with self._computing():
-            for index in self.layers.cache_indices:
+            others = self._others(held.caches)
+            for index in others:
                 cache_state.paste(held.caches[index], start, stop, data.get(index))
-            mx.eval([cache_state.arrays(held.caches[index]) for index in self.layers.cache_indices])
-        is_whole = stop == held.rows.position
-        self._held[handle] = held._replace(pasted=stop, awaited=frozenset() if is_whole else held.awaited)
+            mx.eval([cache_state.arrays(held.caches[index]) for index in others])
+        there = frozenset(others if stop == held.rows.position else ())
+        self._held[handle] = held._replace(pasted=stop, awaited=held.awaited - there)
+
+    def _row(self, handle: int, row: int) -> list[Any]:
+        held = self._get(handle)
+        if not row < len(held.rows.tokens):
+            raise ProtocolError(f"Handle {handle} has no row {row}.")
+        return self.layers.extract(held.caches, row) if held.rows.is_batch else held.caches
+
+    def _others(self, caches: Sequence[Any]) -> list[int]:
+        return [index for index in self.layers.cache_indices if not cache_state.is_state(caches[index])]
 
     @contextmanager
     def _computing(self) -> Iterator[None]:

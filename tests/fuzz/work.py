@@ -30,7 +30,7 @@ from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType
 from core.sampling_options import Sampling
 from core.worker.kv_parts import Exchange, KvPart, Verb, decode_part, encode_part
-from core.worker.kv_spans import CachePart, KvSpan, SpanVerb, decode_span, encode_span, serve_span
+from core.worker.kv_spans import STATE, CachePart, KvSpan, SpanVerb, decode_span, encode_span, serve_span
 from core.worker.stage import LoadedStage
 from core.worker.work_frames import (
     WORK,
@@ -225,7 +225,9 @@ def target() -> Target:
     held = _held()
     parts = [KvPart(Verb.FILL, 3, 0, len(held), held), KvPart(Verb.FETCH, 4), KvPart(Verb.FILLED, 3, 0, len(held))]
     cut = _cut()
-    spans = [cut, cut._replace(row=1), cut._replace(verb=SpanVerb.CUT, caches={})]
+    state = KvSpan(SpanVerb.CUT, 1, 2, 2, {3: CachePart(0, STATE, b"")})
+    spans = [cut, cut._replace(row=1), cut._replace(verb=SpanVerb.CUT, caches={}), state]
+    spans.append(state._replace(verb=SpanVerb.PASTE, caches={3: CachePart(0, STATE, cut.caches[3].data)}))
     mirrored = [WorkFrame(FrameType.KV, 9, 1, payload=encode_span(span)).parts(9) for span in spans]
     moved = [WorkFrame(FrameType.KV, 9, 1, payload=encode_part(part)).parts(9) for part in parts]
     return Target(

@@ -21,6 +21,7 @@ from core.node.peers import own_mac, peer_table
 from core.node.recovery import recovery_driver
 from core.node.ring import plan_leader
 from core.node.trust import roster_enforcement
+from core.plan import mirror as plan_mirror
 from core.trust import identity, trust_assessment
 from core.trust.roster import store as roster_files
 from core.worker import mirroring
@@ -119,7 +120,7 @@ def simulated(world: World) -> Iterator[None]:
             patch.setattr(module, "monotonic", world.loop.time)
         patch.setattr(recovery_driver, "TICK_S", 0.5)
         patch.setattr(saved_sessions, "files", FILES)
-        patch.setattr(mirroring, "EVERY", 6)
+        patch.setattr(plan_mirror, "EVERY", 6)
         patch.setattr(mirroring, "WORTH", 4)
         patch.setattr(mirroring, "SPAN_BYTES", 256)  # four tokens or so
         patch.setattr(mirror, "GIVEN_BYTES", 200)

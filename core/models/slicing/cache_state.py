@@ -32,7 +32,7 @@ from core.models.slicing.boundary import leaves
 FEW: Final = 64
 KEYS: Final = (KVCache, QuantizedKVCache, RotatingKVCache, ChunkedKVCache)
 KNOWN: Final = (*KEYS, ArraysCache)
-# what they hold of a token stays as it is, in the place of that token; of every other kind a part is of no use
+# what they hold of a token stays as it is, in the place of that token; all others but windows are states
 CUTTABLE: Final = (KVCache, QuantizedKVCache)
 
 
@@ -96,7 +96,7 @@ def cut(cache: Any, start: int, stop: int) -> Piece:
         first = min(max(start, base), stop)
         pieces = [mx.contiguous(array[..., first - base : max(stop - base, 0), :]) for array in held if stop > base]
         return Piece(first, max(0, stop - window), pieces)
-    if any(type(part) not in CUTTABLE for part in parts(cache)):
+    if is_state(cache):
         raise SessionError(f"A {type(cache).__name__} cannot be cut at a token.")
     return Piece(start, None, [mx.contiguous(array[..., start:stop, :]) for array in arrays(cache)])
 
@@ -115,11 +115,16 @@ def paste(cache: Any, start: int, stop: int, data: Buffer | None) -> None:
         return
     count = pieces[0].shape[-2] if pieces and pieces[0].ndim > 1 else 0
     like = [(hole.dtype, (*hole.shape[:-2], count, hole.shape[-1])) for hole in holes]
-    fits = (window or all(type(part) in CUTTABLE for part in parts(cache))) and stop - count <= low
+    fits = not is_state(cache) and stop - count <= low
     if not fits or (holes and count > stop - start) or [(piece.dtype, piece.shape) for piece in pieces] != like:
         raise SessionError(f"Tokens {start} to {stop} of a layer came as {_in_words(pieces)}.")
     for hole, piece in zip(holes, pieces, strict=True):
         hole[..., low - base : stop - base, :] = piece[..., low - (stop - count) :, :]
+
+
+def is_state(cache: Any) -> bool:
+    """Whether a part of what a cache holds is of no use: it stands behind its last token, as a whole."""
+    return not _window(cache) and any(type(part) not in CUTTABLE for part in parts(cache))
 
 
 def _window(cache: Any) -> int:
@@ -148,7 +153,7 @@ def _decoded(data: Buffer | None) -> list[mx.array]:
 
 
 def packed_bytes(cache: Any) -> int:
-    """How many bytes `fill` takes for `cache`, an `outline`."""
+    """How many bytes `fill` takes for `cache`, which is settled."""
     holes = [_as_sent(array) for array in arrays(cache)]
     return 1 + sum(2 + 4 * hole.ndim + hole.nbytes for hole in holes)
 

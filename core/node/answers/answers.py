@@ -329,8 +329,9 @@ class Answers:
             case Mirrored(request_id=request_id, span=span):
                 if not self._mirror.keep(request_id, span, running.known):
                     self._supervisor.send(StopMirror(request_id=request_id))
-            case WantSpans(request_id=request_id, start=start):
-                self._supervisor.send(MirrorSpans(request_id=request_id, spans=self._mirror.spans(request_id, start)))
+            case WantSpans(request_id=request_id, behind=behind):
+                spans = self._mirror.spans(request_id, behind)
+                self._supervisor.send(MirrorSpans(request_id=request_id, behind=behind, spans=spans))
             case Restored(tokens=tokens):
                 rest = len(running.known) - tokens
                 if not self._mirror.limit:  # the plan that runs now has no memory for it

@@ -33,19 +33,23 @@ class _Kept(NamedTuple):
 
 
 class Mirror:
-    """Rows by request id, each a run of spans from its first token on; together `limit` bytes at most."""
+    """Rows by request id, each a run of spans from its first token on; together `limit` bytes at most. Of states only
+    the newest that are whole are kept, and those that come.
+    """
 
     def __init__(self) -> None:
         self.limit = 0
         self._rows: dict[str, list[_Kept]] = {}
         self._last: str | None = None  # the row of the answer that ended last
+        self._full: set[str] = set()
 
     def begin(self, request_id: str, beginning: Sequence[int]) -> int:
         """A request is handed over that begins with these tokens, the last of which every worker reads: how many of
         them are mirrored, of whichever row.
         """
         found = [_common(row, beginning) for row in self._rows.values()]
-        best = max(found, key=len, default=[])
+        best = max(found, key=lambda row: row[-1].span.stop if row else 0, default=[])
+        self._full.discard(request_id)
         if self.limit or best:
             self._rows[request_id] = best
         return best[-1].span.stop if best else 0
@@ -55,31 +59,36 @@ class Mirror:
         What ended gives way to what runs.
         """
         row = self._rows.get(request_id)
-        if row is None or span.start != (row[-1].span.stop if row else 0) or span.stop > len(tokens):
+        if row is None or request_id in self._full:
             return False
+        if span.start != (row[-1].span.stop if row else 0) or span.stop > len(tokens) or not self._has_room(row, span):
+            self._full.add(request_id)  # or a state would be kept of which a part is missing
+            return False
+        row.append(_Kept(tuple(tokens[span.start : span.stop]), span))
+        if span.start == span.stop and span.needs is not None:
+            row[:] = [kept for kept in row if kept.tokens or kept.span.stop == span.stop]
+        return True
+
+    def _has_room(self, row: list[_Kept], span: MirrorSpan) -> bool:
+        """Once what no row needs any more has left for it."""
         needs = span.needs
         if needs is not None:
             row[:] = [k.without_windows() if k.span.stop <= needs and not k.is_bare else k for k in row]
         size = len(span.data) + len(span.window)
         if self.nbytes + size > self.limit and self._last:
             self._rows.pop(self._last, None)
-        if self.nbytes + size > self.limit:
-            return False
-        row.append(_Kept(tuple(tokens[span.start : span.stop]), span))
-        return True
+        return self.nbytes + size <= self.limit
 
-    def spans(self, request_id: str, start: int) -> tuple[MirrorSpan, ...]:
-        """Those of a row from token `start` on, as many as travel together; none where it has no such span."""
+    def spans(self, request_id: str, behind: int) -> tuple[MirrorSpan, ...]:
+        """Those of a row behind the first `behind` ones, as many as travel together."""
         chosen: list[MirrorSpan] = []
         size = 0
-        for _, span, _ in self._rows.get(request_id, []):
-            held = len(span.data) + len(span.window)
-            if span.start >= start and (not chosen or size + held <= GIVEN_BYTES):
-                chosen.append(span)
-                size += held
-            elif chosen:
+        for _, span, _ in self._rows.get(request_id, [])[behind:]:
+            size += len(span.data) + len(span.window)
+            if chosen and size > GIVEN_BYTES:
                 break
-        return tuple(chosen) if chosen and chosen[0].start == start else ()
+            chosen.append(span)
+        return tuple(chosen)
 
     def end(self, request_id: str) -> None:
         """An answer has ended: its conversation may go on, and the one before it does not."""
@@ -91,6 +100,7 @@ class Mirror:
     def forget(self) -> None:
         """Nothing is mirrored any more."""
         self._rows.clear()
+        self._full.clear()
         self._last = None
 
     @property

@@ -412,8 +412,9 @@ async def test_what_is_mirrored_of_an_answer_comes_back_to_the_next_worker(desk:
     desk.answers.send()
     again = desk.handed(request.request_id)
     assert (again.written, again.mirrored) == ([65, 66, 67], known)
-    desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, start=4))
-    assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, spans=(MirrorSpan(4, known, bytes(10)),))
+    desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, behind=1))
+    given = (MirrorSpan(4, known, bytes(10)),)
+    assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, behind=1, spans=given)
 
 
 @pytest.mark.parametrize("end", ["revoked", "unloaded"])
@@ -423,8 +424,8 @@ async def test_nothing_is_mirrored_any_more(desk: Desk, end: str) -> None:
     mirrors(desk, request, 0, 4, 10)
     if end == "revoked":
         await desk.answers.forget_shared({mac_id(1)})
-        desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, start=0))
-        assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, spans=())
+        desk.answers.handle_mirror_report(WantSpans(request_id=request.request_id, behind=0))
+        assert desk.pipe.sent[-1] == MirrorSpans(request_id=request.request_id, behind=0, spans=())
     else:
         desk.answers.stop_all(LOST)
     assert desk.answers._mirror.nbytes == 0

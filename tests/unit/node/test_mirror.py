@@ -28,8 +28,8 @@ def mirror() -> Mirror:
 def test_a_row_is_handed_over_again_with_what_is_there(mirror: Mirror) -> None:
     assert mirror.begin("a", TOKENS) == 40
     assert [(span.start, span.stop) for span in mirror.spans("a", 0)] == [(0, 30), (30, 40)]
-    assert [(span.start, span.stop) for span in mirror.spans("a", 30)] == [(30, 40)]
-    assert mirror.spans("a", 40) == mirror.spans("a", 5) == mirror.spans("b", 0) == ()
+    assert [(span.start, span.stop) for span in mirror.spans("a", 1)] == [(30, 40)]
+    assert mirror.spans("a", 2) == mirror.spans("b", 0) == ()
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_spans_are_given_in_messages_of_some_size() -> None:
     mirror.begin("a", TOKENS)
     for start in range(0, 50, 10):
         mirror.keep("a", a_span(start, start + 10, GIVEN_BYTES // 2), TOKENS)
-    assert [len(mirror.spans("a", start)) for start in (0, 20, 40)] == [2, 2, 1]
+    assert [len(mirror.spans("a", behind)) for behind in (0, 2, 4)] == [2, 2, 1]
 
 
 def test_windows_are_dropped_where_no_row_goes_on_that_needs_them() -> None:
@@ -106,6 +106,29 @@ def test_windows_are_dropped_where_no_row_goes_on_that_needs_them() -> None:
     assert mirror.begin("a", TOKENS) == 30, "the last span is of no use alone"
     assert mirror.begin("b", TOKENS[:25]) == 0, "behind the second one a row would need the first"
     assert mirror.begin("c", TOKENS[:35]) == 30
+
+
+def test_only_the_newest_states_are_kept_and_all_parts_of_them() -> None:
+    mirror = Mirror()
+    mirror.limit = 1000
+    mirror.begin("a", TOKENS)
+
+    def kept(start: int, stop: int, size: int, needs: int | None = None) -> bool:
+        return mirror.keep("a", MirrorSpan(start, stop, bytes(size), needs=needs), TOKENS)
+
+    assert kept(0, 30, 1)
+    assert mirror.begin("b", TOKENS) == 0, "no row can go on without its states"
+    assert kept(30, 30, 100)
+    assert kept(30, 30, 100, needs=0)
+    assert kept(30, 60, 1)
+    assert kept(60, 60, 100)
+    assert mirror.begin("b", TOKENS) == 30, "a part of the states behind 60 is missing"
+    assert [len(span.data) for span in mirror.spans("b", 0)] == [1, 100, 100]
+    assert kept(60, 60, 100, needs=0)
+    assert mirror.begin("b", TOKENS) == 60
+    assert [(span.stop, len(span.data)) for span in mirror.spans("b", 0)] == [(30, 1), (60, 1), (60, 100), (60, 100)]
+    assert not kept(60, 60, 10_000)
+    assert not kept(60, 60, 1, needs=0), "behind one that had no room nothing is kept"
 
 
 def test_a_plan_without_a_mirror_keeps_nothing() -> None:

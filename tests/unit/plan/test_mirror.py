@@ -12,7 +12,8 @@ from core.settings import GB
 
 KEYS = CacheSize(bytes_per_token=250_000)
 WINDOW = CacheSize(window_bytes_per_token=250_000, window=1024)
-STATE = CacheSize(fixed_bytes=4000)
+STATE = CacheSize(fixed_bytes=8_000_000)
+LARGE = CacheSize(fixed_bytes=9_000_000)
 
 
 def a_plan(free_gb: float, macs: int = 3) -> Plan:
@@ -65,7 +66,9 @@ def hop_s(size: int, source: str, target: str) -> float:
         pytest.param("auto", 9, 1, 4.0, [KEYS], 0, "", id="nobody to lose"),
         pytest.param("on", 9, 1, 4.0, [KEYS], 1, "less than 1 % of the wire, 1.0 GB there", id="a worker to lose"),
         pytest.param("auto", 9, 3, 4.0, [KEYS, WINDOW], 3, "5 % of the wire, 3.0 GB there", id="windows"),
-        pytest.param("on", 9, 3, 4.0, [KEYS, STATE], 0, "cannot be cut at a token", id="states"),
+        pytest.param("auto", 9, 3, 4.0, [KEYS, STATE], 3.048, "4 % of the wire, 3.0 GB there. 48.0 MB of", id="states"),
+        pytest.param("on", 9, 3, 4.0, [LARGE], 0, "state of a layer of tiny has more than 8 MiB", id="a large state"),
+        pytest.param("auto", 9, 3, 4.0, [LARGE], 0, "", id="a large state is not asked for"),
     ],
 )
 def test_where_a_mirror_is_kept(
@@ -74,11 +77,11 @@ def test_where_a_mirror_is_kept(
     macs: int,
     token_s: float | None,
     caches: list[CacheSize],
-    gigabytes: int,
+    gigabytes: float,
     said: str,
 ) -> None:
     plan = with_mirror(a_plan(free_gb, macs), choice, a_profile(*caches), token_s, hop_s)
-    assert plan.mirror_bytes == gigabytes * GB
+    assert plan.mirror_bytes == round(gigabytes * GB)
     assert said in " ".join(plan.notes)
     assert bool(said) == bool(plan.notes)
 

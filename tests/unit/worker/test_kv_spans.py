@@ -15,7 +15,7 @@ from core.errors import ProtocolError
 from core.models.made.maker import random_model
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import KV_GROUP, Slice
-from core.worker.kv_spans import KvSpan, SpanVerb, decode_span, encode_span, is_span, serve_span
+from core.worker.kv_spans import STATE, CachePart, KvSpan, SpanVerb, decode_span, encode_span, is_span, serve_span
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.support.atlas import config_of
@@ -78,8 +78,13 @@ def test_a_row_is_the_sum_of_its_spans_or_it_is_known_that_it_is_not(
 
 
 @pytest.mark.parametrize("kind", ["qwen3_next", "deepseek_v41"])
-def test_what_cannot_be_cut_is_left_out(kind: str) -> None:
-    assert not cut(kind, 3, 9).caches
+def test_states_say_how_large_they_are_and_come_where_the_row_is(kind: str) -> None:
+    sizes = {n: part.first for n, part in cut(kind, 3, 9).caches.items() if part.needs == STATE}
+    wanted = dict.fromkeys(sizes, CachePart(0, STATE, b""))
+    asked = KvSpan(SpanVerb.CUT, 0, 41, 41, wanted)
+    assert sizes
+    assert {n: len(part.data) for n, part in serve_span(stage(kind), 1, asked).caches.items()} == sizes
+    assert serve_span(stage(kind), 1, asked._replace(start=40, stop=40)).caches == wanted
 
 
 @pytest.mark.parametrize(("start", "stop"), [(0, 42), (41, 42), (7, 7), (9, 3)])

@@ -83,7 +83,7 @@ COMMANDS: list[Command] = [
     SaveSession(path="/ö.mcs", secret=b"\x00", tokens=[2**31], messages=SAID, created_at=1.5),
     LoadSession(path="/ö.mcs", secret=b"\x00"),
     StopSession(),
-    MirrorSpans(request_id=ID, spans=(MirrorSpan(0, 2**40, b"\x00\xff"),)),
+    MirrorSpans(request_id=ID, behind=2**40, spans=(MirrorSpan(0, 2**40, b"\x00\xff"),)),
     StopMirror(request_id=ID),
     Trace(),
 ]
@@ -108,7 +108,7 @@ REPORTS: list[Report] = [
     SessionLoaded(),
     SessionFailed(problem=PROBLEM),
     Mirrored(request_id=ID, span=MirrorSpan(0, 2**40, b"\x00\xff")),
-    WantSpans(request_id=ID, start=2**40),
+    WantSpans(request_id=ID, behind=2**40),
     Restored(request_id=ID, tokens=2**40),
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[TraceSpan(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),

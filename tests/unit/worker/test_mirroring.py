@@ -8,17 +8,19 @@ from typing import Any
 
 import mlx.core as mx
 import pytest
+from msgspec.structs import replace
 
 from core.engine.requests import Request
 from core.events import Plan, Stage
 from core.models.made.maker import random_model
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import KV_GROUP, Slice
+from core.node.answers.mirror import Mirror
+from core.plan import mirror as plan_mirror
 from core.worker import mirroring
 from core.worker.head import Head
 from core.worker.messages import (
     Mirrored,
-    MirrorSpan,
     MirrorSpans,
     Prefilled,
     Report,
@@ -36,6 +38,7 @@ PROMPT = [5 + (7 * n) % 60 for n in range(60)]
 REQUEST = "ab" * 16
 TOKENS = 40
 BITS = "qwen3 in 8 bits"
+STATES = ("qwen3_next", "mamba2", "recurrent_gemma", "falcon_h1", "deepseek_v41")
 
 
 @cache
@@ -53,9 +56,9 @@ def another(variant: str) -> Any:
 
 
 class Desk:
-    """A head that owns the whole model, and a node that keeps what it mirrors: `spans` by request."""
+    """A head that owns the whole model, and a node that keeps what it mirrors, as long as it is: `kept` by request."""
 
-    def __init__(self, variant: str = "llama", rows: int = 2) -> None:
+    def __init__(self, variant: str = "llama", rows: int = 2, mirror: Mirror | None = None) -> None:
         kv_bits = 8 if variant == BITS else None
         alone = Stage(device_id="a", peer="mac", start=0, stop=8, weight_bytes=0, kv_bytes=4000, budget_bytes=0)
         plan = Plan(
@@ -76,14 +79,18 @@ class Desk:
         probe = ModelProbe(whole(variant))
         layers = Slice(another(variant), probe, 0, probe.layers, embed=True, output=True)
         self.reports: list[Report] = []
-        self.spans: dict[str, list[MirrorSpan]] = {}
+        self.mirror = mirror or Mirror()
+        self.mirror.limit = 1 << 30
+        self.requests: dict[str, Request] = {}
         self.head = Head(plan, Pipeline(LoadedStage(layers, StageMeter(0), kv_bits), plan, 5.0), self.reports.append)
 
     def run(self, *requests: Request, until: int | None = None) -> None:
         """Ask, and let it turn until nothing is left to do, or `until` tokens were written."""
         inbox: Any = None
         for request in requests:
-            self.head.submit(request)
+            mirrored = self.mirror.begin(request.request_id, request.beginning)
+            self.requests[request.request_id] = replace(request, mirrored=mirrored)
+            self.head.submit(self.requests[request.request_id])
         at = 0
         while self.head.is_busy or at < len(self.reports):
             while at < len(self.reports):
@@ -102,68 +109,68 @@ class Desk:
 
     def _answer(self, report: Report) -> None:
         if isinstance(report, Mirrored):
-            kept = self.spans.setdefault(report.request_id, [])
-            assert report.span.start == (kept[-1].stop if kept else 0)
-            kept.append(report.span)
+            known = [*self.requests[report.request_id].beginning, *self.tokens(report.request_id)]
+            assert self.mirror.keep(report.request_id, report.span, known)
         elif isinstance(report, WantSpans):
-            found = [span for span in self.spans[report.request_id] if span.start >= report.start]
-            self.head.mirroring.take(MirrorSpans(request_id=report.request_id, spans=tuple(found[:1])))
+            spans = self.mirror.spans(report.request_id, report.behind)[:1]
+            self.head.mirroring.take(MirrorSpans(request_id=report.request_id, behind=report.behind, spans=spans))
 
 
 def a_request(tokens: Sequence[int] = PROMPT, request_id: str = REQUEST, **more: Any) -> Request:
     return Request(request_id=request_id, tokens=list(tokens), max_tokens=TOKENS, **more)
 
 
-def gone_on_with(lost: Desk, variant: str) -> Desk:
+def gone_on_with(lost: Desk, variant: str, *requests: Request) -> Desk:
     """Another worker, which goes on where `lost` was."""
-    desk = Desk(variant)
-    desk.spans = {REQUEST: list(lost.spans[REQUEST])}
-    desk.run(a_request(written=lost.tokens(), mirrored=lost.spans[REQUEST][-1].stop))
+    desk = Desk(variant, mirror=lost.mirror)
+    desk.run(*(replace(request, written=lost.tokens(request.request_id)) for request in requests))
     return desk
 
 
-@pytest.mark.parametrize(("variant", "until"), [("llama", 1), ("llama", 35), ("llama sliding", 35), (BITS, 1)])
+@pytest.mark.parametrize(
+    ("variant", "until"),
+    [("llama", 1), ("llama", 35), ("llama sliding", 35), (BITS, 1), *((variant, 39) for variant in STATES)],
+)
 def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> None:
     undisturbed, lost = Desk(variant), Desk(variant)
     undisturbed.run(a_request())
     lost.run(a_request(), until=until)
-    desk = gone_on_with(lost, variant)
+    desk = gone_on_with(lost, variant, a_request())
     (restored,) = desk.said(Restored)
-    assert len(PROMPT) + until - restored.tokens <= mirroring.EVERY + 1
+    assert len(PROMPT) + until - restored.tokens <= plan_mirror.EVERY + 1
     assert [*lost.tokens(), *desk.tokens()] == undisturbed.tokens()
     assert desk.said(Prefilled)[0].done == restored.tokens
 
 
-@pytest.mark.parametrize("variant", ["llama", "llama sliding"])
+@pytest.mark.parametrize("variant", ["llama", "llama sliding", "qwen3_next"])
 def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
     other = "cd" * 16
     undisturbed, lost = Desk(variant), Desk(variant)
     requests = (a_request(), a_request(PROMPT[3:], other))
     undisturbed.run(*requests)
     lost.run(*requests, until=70)
-    desk = Desk(variant)
-    desk.spans = {name: list(spans) for name, spans in lost.spans.items()}
-    desk.run(
-        *(
-            Request(
-                request_id=name,
-                tokens=tokens,
-                max_tokens=TOKENS,
-                written=lost.tokens(name),
-                mirrored=lost.spans[name][-1].stop,
-            )
-            for name, tokens in ((REQUEST, PROMPT), (other, PROMPT[3:]))
-        )
-    )
+    desk = gone_on_with(lost, variant, *requests)
     assert len(desk.said(Restored)) == 2
-    for name in (REQUEST, other):
+    for request in requests:
+        name = request.request_id
         assert [*lost.tokens(name), *desk.tokens(name)] == undisturbed.tokens(name)
-        assert lost.spans[name][-1].stop > len(PROMPT)
+        assert desk.requests[name].mirrored > len(PROMPT)
 
 
-@pytest.mark.parametrize("variant", ["qwen3_next"])
-def test_what_cannot_be_cut_is_read_again(variant: str) -> None:
-    desk = Desk(variant)
+def test_states_travel_in_parts_that_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirroring, "SPAN_BYTES", 20_000)
+    undisturbed, lost = Desk("qwen3_next"), Desk("qwen3_next")
+    undisturbed.run(a_request())
+    lost.run(a_request(), until=39)
+    desk = gone_on_with(lost, "qwen3_next", a_request())
+    assert len(desk.said(WantSpans)) > 6
+    assert desk.said(Restored)
+    assert [*lost.tokens(), *desk.tokens()] == undisturbed.tokens()
+
+
+def test_a_state_that_is_too_large_is_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mirroring, "MOST_STATE", 100)
+    desk = Desk("qwen3_next")
     desk.run(a_request())
     assert len(desk.tokens()) == TOKENS
-    assert not desk.spans
+    assert not desk.said(Mirrored)
