@@ -75,6 +75,9 @@ class RemoteApi:
         except httpx2.InvalidURL as error:
             raise UsageError(f"{self._url} is no address.", "Such as --url http://127.0.0.1:4720") from error
         except httpx2.TransportError as error:
+            if "CERTIFICATE_VERIFY_FAILED" in str(error):
+                what = f"What answers at {self._url} shows a certificate that this Mac does not trust."
+                raise UsageError(what, "Give the api.crt of the Mac that serves: --certificate FILE.") from error
             what = f"Nobody answers at {self._url} ({type(error).__name__})."
             raise NodeUnreachable(what, "Look there whether `macluster serve` runs.") from error
         return reason

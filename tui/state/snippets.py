@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import socket
 from typing import Final, NamedTuple
 
 from core.events import Snapshot
@@ -21,8 +22,15 @@ class Snippet(NamedTuple):
     where: str
     lines: str
 
+    @property
+    def is_shell(self) -> bool:
+        """Whether it is a shell that reads them."""
+        return self.where.startswith("In the shell")
+
 
 _SHELL: Final = "In the shell, before you start it:"
+# what Python's, Rust's and Node's libraries take for the certificate of an API over TLS
+_TRUST: Final = "export SSL_CERT_FILE=api.crt NODE_EXTRA_CA_CERTS=api.crt  # of this Mac: ~/.macluster/api-certificate"
 
 SNIPPETS: Final[dict[str, Snippet]] = {
     "claude-code": Snippet(
@@ -94,17 +102,24 @@ echo '- {model_id: macluster, model_name: "{{model}}", api_base: "{{url}}/v1", a
 
 def text_of(client: str, now: Snapshot) -> str:
     """What is pasted for a client of `SNIPPETS`, for where the API is, or would be, and what is loaded."""
-    url = now.api.url.removesuffix("/v1") if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
+    url = _reachable(now.api.url.removesuffix("/v1")) if now.api else f"http://{LOOPBACK_HOST}:{API_PORT}"
     values = {
         "url": url,
         "key": KEY,
         "model": _model(now),
         "context": str(now.plan.context if now.plan else DEFAULT_CONTEXT),
     }
-    text = SNIPPETS[client].lines
+    snippet = SNIPPETS[client]
+    text = f"{_TRUST}\n{snippet.lines}" if url.startswith("https") and snippet.is_shell else snippet.lines
     for name, value in values.items():
         text = text.replace("{{" + name + "}}", value)
     return text
+
+
+def _reachable(url: str) -> str:
+    """Where all addresses are served: by the name that other Macs find this one by."""
+    name = socket.gethostname().lower().removesuffix(".local")
+    return re.sub(r"//(0\.0\.0\.0|\[::\]):", f"//{name}.local:", url)
 
 
 def _model(now: Snapshot) -> str:

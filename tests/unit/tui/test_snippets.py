@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import tomllib
 from pathlib import Path
@@ -44,6 +45,13 @@ def test_each_reads_there_as_it_should() -> None:
     (model,) = json.loads("{" + text_of("zed", now()) + "}")["openai_compatible"]["macluster"]["available_models"]
     assert (model["name"], model["max_tokens"]) == ("toy-4bit", plan_of(2).context)
     compile(text_of("openai", now()), "openai", "exec")
+
+
+def test_over_tls_the_certificate_is_named_and_so_is_this_mac() -> None:
+    text = text_of("aider", Snapshot(api=ApiServed(url="https://0.0.0.0:4720/v1")))
+    trust, base, *_ = text.splitlines()
+    assert trust.startswith("export SSL_CERT_FILE=api.crt NODE_EXTRA_CA_CERTS=api.crt")
+    assert re.fullmatch(r"export OPENAI_API_BASE=https://[^/]+\.local:4720/v1", base)
 
 
 @pytest.mark.parametrize("name", ["$(reboot)", "a b", "x'; rm -rf ~; '", "`id`", "-rf", ""])
