@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
 from typing import Final
@@ -23,6 +24,7 @@ from tests.chaos.trial import (
     SHORT,
     TOKENS,
     Ask,
+    DoesNotWander,
     Point,
     Tried,
     answer_of,
@@ -77,8 +79,7 @@ async def kill_at_load_of_session(bed: Bed, dice: random.Random) -> Tried:
     cluster, asked = bed.cluster, Ask(dice.choice(SHORT), 16)
     said = await bed.undisturbed.of(cluster, asked)
     before = (Message(role="user", content=asked.prompt), Message(role="assistant", content=said.text))
-    ask = Ask(dice.choice(SHORT), TOKENS, dice.choice(SEEDS), before)
-    await bed.undisturbed.of(cluster, ask)
+    ask = await _wandering(bed, [Ask(prompt, TOKENS, dice.choice(SEEDS), before) for prompt in dice.sample(SHORT, 5)])
     await ended(cluster.head, await begin(cluster.head, asked))
     await cluster.head.client.save_session(SESSION)
     for prompt in LONG[:2]:  # what is in memory of it goes
@@ -106,6 +107,15 @@ async def kill_at_load_of_session(bed: Bed, dice: random.Random) -> Tried:
             await asyncio.sleep(AGAIN_S)
     tried = await bed.disturb(Point("decode", (ask,), 0.0, 0.0), nothing)
     return tried._replace(point=f"{late_s:.2f} s behind the beginning of the load", times=tried.times)
+
+
+async def _wandering(bed: Bed, asks: Sequence[Ask]) -> Ask:
+    """The first of them whose answer wanders: what is said to a short conversation may not."""
+    for ask in asks:
+        with suppress(DoesNotWander):
+            await bed.undisturbed.of(bed.cluster, ask)
+            return ask
+    raise DoesNotWander(", ".join(ask.prompt for ask in asks))
 
 
 def _watch(mac: Mac) -> Watch:

@@ -77,3 +77,5 @@ def test_what_came_back_from_a_mirror_was_not_read_again() -> None:
     assert read_again(heard, ["r"]) == 70 - 64
     assert read_again(heard, ["r", "s"]) == 64
     assert read_again(heard[:4], ["r", "s"]) is None
+    ended = RequestDone(request_id="s", finish_reason="length", prompt_tokens=1, tokens=64)
+    assert read_again([Heard(0.0, ended), *heard], ["r", "s"]) == 70 - 64
