@@ -193,7 +193,7 @@ class Parts:
         keys = ApiKeys(home.api_keys)
         clients, options = Clients(keys, bus), config.api or ApiOptions()
         certificate = home.api_certificate, identity.secret("api certificate")
-        make_api = partial(PublicApi, options, answers, keys, clients, bus, tasks, *certificate)
+        make_api = partial(PublicApi, options, answers, keys, clients, bus, worker, tasks, *certificate)
         self.api = api = ApiControl(make_api, keys, clients, bus, journal)
         self.local_api = LocalApi(
             planning=planning,

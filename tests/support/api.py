@@ -10,6 +10,7 @@ from typing import Any
 import httpx2
 
 from core.events import ApiServed, PlanLoaded, PlanProposed
+from core.node.base.own_worker import OwnWorker
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.clients import Clients
 from core.node.public_api.public_api import PublicApi
@@ -28,6 +29,7 @@ class ServedDesk(Desk):
     served: ApiServed
     asker: httpx2.AsyncClient
     api: PublicApi
+    worker: OwnWorker
 
     def waiting(self) -> WaitingLine:
         return self.api._answering.line
@@ -51,7 +53,10 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     options, tasks = options or ApiOptions(port=0), tasks_of()
     secret = b"s" * 32
     clients = Clients(keys, desk.bus)
-    desk.api = PublicApi(options, desk.answers, keys, clients, desk.bus, tasks, folder / "certificate", secret)
+    desk.worker = OwnWorker()
+    desk.api = PublicApi(
+        options, desk.answers, keys, clients, desk.bus, desk.worker, tasks, folder / "certificate", secret
+    )
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}

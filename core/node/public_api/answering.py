@@ -11,10 +11,12 @@ from core.errors import MaclusterError, NodeError, NotLoaded, error_from
 from core.events import Plan, RequestDone, Snapshot
 from core.node.answers.answers import Answers
 from core.node.answers.told import Said
+from core.node.base.own_worker import OwnWorker
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks, Work
 from core.node.public_api.waiting_line import WaitingLine
 from core.requests import ChatRequest
+from core.text import clean_text
 
 KEEP_ALIVE_S: Final = 10.0
 SILENT_S: Final = 120.0  # so long may an answer say nothing, once it has its turn
@@ -23,10 +25,12 @@ Came = tuple[int, Said]
 
 
 class Answering:
-    """`now` tells which model is loaded; `queue` requests may wait."""
+    """`now` tells which model is loaded, `worker` whether this Mac serves another's; `queue` requests may wait."""
 
-    def __init__(self, answers: Answers, now: Callable[[], Snapshot], tasks: Tasks, queue: int) -> None:
-        self._answers, self._now, self._tasks = answers, now, tasks
+    def __init__(
+        self, answers: Answers, now: Callable[[], Snapshot], worker: OwnWorker, tasks: Tasks, queue: int
+    ) -> None:
+        self._answers, self._now, self._worker, self._tasks = answers, now, worker, tasks
         self.line = WaitingLine(queue, self._rows)
 
     def plan(self) -> Plan:
@@ -36,6 +40,9 @@ class Answering:
             return now.plan
         if now.recovery:
             raise NotLoaded(now.recovery.text, now.recovery.fix)
+        if self._worker.plan:
+            head = clean_text(self._worker.plan.head.peer)
+            raise NotLoaded(f"This Mac has layers of a model that {head} leads.", f"Ask the API of {head}.")
         raise NotLoaded("No model is loaded.")
 
     async def count(self, wanted: ChatRequest) -> int:

@@ -13,6 +13,7 @@ from core.events import ApiServed
 from core.node.answers.answers import Answers
 from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
+from core.node.base.own_worker import OwnWorker
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.public_api.admission import Admission
@@ -44,12 +45,13 @@ class PublicApi:
         keys: ApiKeys,
         clients: Clients,
         bus: Bus,
+        worker: OwnWorker,
         tasks: Tasks,
         folder: Path,
         secret: bytes,
     ) -> None:
         self._options, self._folder, self._secret, self._tasks = options, folder, secret, tasks
-        self._answering = Answering(answers, lambda: bus.now, tasks, options.queue)
+        self._answering = Answering(answers, lambda: bus.now, worker, tasks, options.queue)
         self._metrics = Metrics(bus, self._answering.line)
         self._admission = Admission(keys, clients, options, own_names())
         self._listener = Listener(tasks)

@@ -12,6 +12,7 @@ import httpx2
 import pytest
 
 from core.errors import NodeError, UsageError
+from core.events import PlanUnloaded
 from core.node.public_api import answering, bodies, listener
 from core.node.public_api.admission import MOST_OF_A_KEY
 from core.node.public_api.api_options import ApiOptions
@@ -169,6 +170,16 @@ async def test_a_defect_leaves_nobody_waiting(tmp_path: Path, model: Path, monke
         failed = await desk.chat()
         assert (failed.status_code, "by a defect" in failed.text) == (503, True)
         await until(lambda: not desk.answers.under_way)
+
+
+async def test_a_mac_that_does_not_lead_says_who_does(tmp_path: Path, model: Path) -> None:
+    async with served_desk(tmp_path, model) as desk:
+        plan = desk.leader.plan
+        assert plan
+        desk.bus.publish(PlanUnloaded(plan_gen=plan.plan_gen))
+        desk.worker.plan = plan
+        told = await desk.chat()
+        assert (told.status_code, f"Ask the API of {plan.head.peer}." in told.text) == (503, True)
 
 
 async def test_a_port_that_is_taken_is_told_by_the_option_that_said_it(tmp_path: Path, model: Path) -> None:

@@ -65,6 +65,7 @@ def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
     assert [(tool.name, tool.description) for tool in said.tools] == [("look_up", ""), ("apply_patch", "\nstart: x")]
     assert (said.max_tokens, said.keep, said.template_options) == (7, False, {"reasoning_effort": "low"})
     assert request(tools=TOOLS, tool_choice="none").tools == ()
+    assert (said.one_call, request(parallel_tool_calls=False).one_call) == (False, True)
 
 
 @pytest.mark.parametrize(
