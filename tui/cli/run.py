@@ -18,6 +18,7 @@ from tui.cli.answering import answer
 from tui.cli.conversation import Answerer, Conversation
 from tui.cli.launch import home_of
 from tui.cli.load import is_loaded, load_model
+from tui.cli.output import print_progress
 from tui.cli.remote_api import RemoteApi
 from tui.cli.typed_lines import Keyboard, Pipe
 from tui.cli.watch import ATTACH_S, Watch
@@ -48,20 +49,22 @@ async def _converse(args: argparse.Namespace) -> int:
     """Turn by turn: what a person types, or the lines of a pipe."""
     if args.json or args.ignore_chat_template:
         raise UsageError("A conversation is text, by the chat template.", "Give a prompt (-p) with that.")
-    asked = request_of("", args)
+    asked, is_person = request_of("", args), sys.stdin.isatty() and sys.stdout.isatty()
     said: tuple[Message, ...] = ()
     options = ChatOptions(stop=asked.stop, **asked.answer_options)
     if not args.url:
         async with Watch(home_of(args)) as watch:
             await watch.attached(ATTACH_S)
             said = await _said(watch, args)
+            if is_person and not await is_loaded(watch, args):
+                print_progress(f"Loading {Path(args.model).name} …")
             await _load(watch, args)
     conversation = Conversation(args.model, options, said, is_private=args.private)
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not is_person:
         await conversation.run(Pipe(), _answerer(args))
         return 0
     with Keyboard(None if args.private else home_of(args).typed) as keyboard:
-        print(f"{Path(args.model).name}: /help lists the commands, Ctrl+D ends.", file=sys.stderr)
+        print_progress(f"{Path(args.model).name}: /help lists the commands, Ctrl+D ends.")
         await conversation.run(keyboard, _answerer(args))
     return 0
 
