@@ -13,7 +13,8 @@ from core.worker.head import untouched
 from core.worker.messages import AnswerDone, Load, PipeMessage, Prefilled, Token
 from core.worker.mirroring import Mirroring
 from tests.simulator.mirrors import SpanPipeline, answer_of
-from tests.support.simulated import Span
+from tests.support import simulated
+from tests.support.simulated import Held, Span
 from tests.support.simulated_head import Head
 
 
@@ -22,7 +23,10 @@ class Engine(Head):
 
     def __init__(self, load: Load, report: Callable[[PipeMessage], None]) -> None:
         plan = load.plan
-        super().__init__(plan.layers, rows=plan.rows, chunk=3, tries=TRIES, try_s=load.try_s, draft=2)
+        draft, trim_limit = (0, 0) if simulated.STATES else (2, None)
+        super().__init__(
+            plan.layers, rows=plan.rows, chunk=3, tries=TRIES, try_s=load.try_s, draft=draft, trim_limit=trim_limit
+        )
         self._report, self._told = report, dict[str, int]()
         self._asked: dict[str, Request] = {}
         self.problem = LinkLost("")
@@ -48,7 +52,7 @@ class Engine(Head):
         work = super().turn(now)
         return self.mirroring.put() or work
 
-    def span_came(self, span: Span, values: Sequence[Any]) -> None:
+    def span_came(self, span: Span, values: Sequence[Held]) -> None:
         self.mirroring.handle_answer(span.asked, answer_of(span, values))
 
     def collect(self, now: float, fails: bool = False) -> None:

@@ -14,7 +14,8 @@ class Kind(NamedTuple):
     """`heads`: so many Macs lead a plan each, where there are as many. `is_fickle`: whoever is told that a Mac is lost
     would rather wait, and then would not. `stutters`: workers say some words twice. `draws`: tokens are drawn, with a
     seed that the person gave or did not. `topology`: of the plans. `saves`: conversations are saved and loaded.
-    `mirrors`: the head keeps what all hold, and answers are longer. `whims`: dice for what others do not have.
+    `mirrors`: the head keeps what all hold, and answers are longer; `states`: some layers
+    keep only those. `whims`: dice for what others do not have.
     """
 
     seed: int
@@ -26,6 +27,7 @@ class Kind(NamedTuple):
     topology: Topology | None = None
     saves: bool = False
     mirrors: bool = False
+    states: bool = False
 
 
 def kind_of(seed: int) -> Kind:
@@ -40,4 +42,5 @@ def kind_of(seed: int) -> Kind:
         topology=TOPOLOGIES.get(seed % 7),
         saves=seed % 5 == 0,
         mirrors=seed % 4 == 3,
+        states=seed % 8 == 7,
     )

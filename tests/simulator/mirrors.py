@@ -5,14 +5,14 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
 
 from core.link.frames import Buffer
-from core.worker.kv_spans import CachePart, KvSpan, SpanVerb
+from core.worker.kv_spans import STATE, CachePart, KvSpan, SpanVerb
 from core.worker.mirroring import CutRequest, PasteRequest
 from core.worker.pipeline import StepAnswer
-from tests.support.simulated import Span
+from tests.support.simulated import Held, Span
 
+STATE_BYTES = 200  # as it is told: each travels by itself
 Asked = CutRequest | PasteRequest
 
 
@@ -25,15 +25,20 @@ class SpanPipeline:
 
     def mirror(self, handle: int, span: KvSpan, asked: Asked) -> None:
         """As `core.worker.pipeline.Pipeline.mirror`."""
-        held = tuple((stage, _unpacked(part.data)) for stage, part in span.caches.items())
+        held = tuple(Held(stage, part.needs == STATE, _unpacked(part.data)) for stage, part in span.caches.items())
         self._put(Span(handle, span.row, span.start, span.stop, span.verb is SpanVerb.CUT, asked, held))
 
 
-def answer_of(span: Span, values: Sequence[Any]) -> StepAnswer:
+def answer_of(span: Span, values: Sequence[Held]) -> StepAnswer:
     """What came of it, when `values` are back."""
     verb = SpanVerb.CUT if span.is_cut else SpanVerb.PASTE
-    caches = {stage: CachePart(span.start, None, struct.pack(f"{len(held)}q", *held)) for stage, held in values}
+    caches = {held.stage: _part(span, held) for held in values}
     return StepAnswer(span.asked, span=KvSpan(verb, span.row, span.start, span.stop, caches))
+
+
+def _part(span: Span, held: Held) -> CachePart:
+    data = struct.pack(f"{len(held.numbers)}q", *held.numbers)
+    return CachePart(STATE_BYTES, STATE, data) if held.is_state else CachePart(span.start, None, data)
 
 
 def _unpacked(data: Buffer) -> tuple[int, ...]:

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 from core.link.frames import Buffer
 from core.node.answers import mirror
 from core.node.answers.answers import Answers
+from core.node.answers.mirror import Mirror
 from core.node.recovery import recovery_states
 from core.node.recovery.recovery_states import RecoveryStates
 from core.node.ring.plan_member import PlanMember
 from core.worker import mirroring
 from core.worker.kv_spans import CachePart, decode_caches
-from core.worker.messages import Token
+from core.worker.messages import MirrorSpan, Token
 
 Patch = pytest.MonkeyPatch
 
@@ -81,6 +82,16 @@ def spans_of_another_conversation(patch: Patch) -> None:
     patch.setattr(mirror, "_common", common)
 
 
+def states_that_are_not_whole(patch: Patch) -> None:
+    """The first part of them that comes counts as all of them."""
+    keep = Mirror.keep
+
+    def kept(own: Mirror, request_id: str, span: MirrorSpan, tokens: Sequence[int]) -> bool:
+        return keep(own, request_id, replace(span, needs=0) if span.start == span.stop else span, tokens)
+
+    patch.setattr(Mirror, "keep", kept)
+
+
 MUTANTS: dict[str, Callable[[Patch], None]] = {
     each.__name__: each
     for each in (
@@ -90,6 +101,7 @@ MUTANTS: dict[str, Callable[[Patch], None]] = {
         a_plan_that_is_taken_in_silence,
         a_span_in_the_wrong_place,
         spans_of_another_conversation,
+        states_that_are_not_whole,
     )
 }
 

@@ -34,6 +34,7 @@ from tests.simulator.network import Network
 from tests.simulator.program import Program
 from tests.simulator.sessions import FILES
 from tests.simulator.stand_ins import LAYERS, Layout
+from tests.support import simulated as simulated_ring
 
 
 class World:
@@ -124,6 +125,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(mirroring, "WORTH", 4)
         patch.setattr(mirroring, "SPAN_BYTES", 256)  # four tokens or so
         patch.setattr(mirror, "GIVEN_BYTES", 200)
+        patch.setattr(simulated_ring, "STATES", frozenset({1, 3} if world.kind.states else ()))
         patch.setattr(Layout, "caches", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
         patch.setattr(own_mac, "used_bytes", lambda: 0)
         patch.setattr(own_mac, "rss_bytes", lambda pid: 0)

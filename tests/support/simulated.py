@@ -33,6 +33,8 @@ from core.engine.steps import Outstanding, Replies
 from core.sampling_options import Sampling
 
 VOCABULARY = 40
+# stages whose caches are states: they remember no token, but what they are behind the last one
+STATES: frozenset[int] = frozenset()
 
 
 class Cache(NamedTuple):
@@ -86,9 +88,17 @@ def drawn(sampling: Sampling, number: int, token: int, value: int) -> int:
     return hash((sampling.seed, number, value)) % VOCABULARY
 
 
+class Held(NamedTuple):
+    """What a stage holds: of each token what it made of it, or of a state how long it is, and what; or nothing yet."""
+
+    stage: int
+    is_state: bool
+    numbers: tuple[int, ...] = ()
+
+
 class Span(NamedTuple):
     """What a mirror asks of every stage of row `row` of a handle: to add what it holds of the tokens [start, stop), or
-    to take it of `held`, which has it by stage.
+    to take it of `held`. Where those are none, it is about states.
     """
 
     handle: int
@@ -97,7 +107,7 @@ class Span(NamedTuple):
     stop: int
     is_cut: bool
     asked: Any
-    held: tuple[tuple[int, tuple[int, ...]], ...]
+    held: tuple[Held, ...]
 
 
 class CannotCompute(Exception):
@@ -119,24 +129,37 @@ class Stage:
         self._newest = 0
         self.fails = False
 
-    def span(self, work: Span, values: Sequence[Any]) -> list[Any]:
+    def span(self, work: Span, values: Sequence[Held]) -> list[Held]:
         """What goes on to the next stage."""
-        own = [held for stage, held in values if stage == self.index]
-        if work.handle in self.broken or not (work.is_cut or own):
+        if work.handle in self.broken:
             return [*values]
-        if work.is_cut:
-            row = self.handles[work.handle][work.row]
-            assert row.length >= work.stop, "more is cut out than there is"
-            return [*values, (self.index, row.digests(work.start, work.stop))]
-        cache, tokens = self.awaited.pop(work.handle)
-        assert (cache.length, len(own[0])) == (work.start, work.stop - work.start), "a span in the wrong place"
-        for digest in own[0]:
-            cache = Cache(cache.length + 1, digest, cache)
-        if cache.length == tokens:
-            self.handles[work.handle] = [cache]
-        else:
-            self.awaited[work.handle] = cache, tokens
-        return [each for each in values if each[0] != self.index]
+        return self._cut(work, values) if work.is_cut else self._paste(work, values)
+
+    def _cut(self, work: Span, values: Sequence[Held]) -> list[Held]:
+        row, is_state = self.handles[work.handle][work.row], self.index in STATES
+        assert row.length >= work.stop, "more is cut out than there is"
+        if work.start < work.stop:
+            return [*values, Held(self.index, is_state, () if is_state else row.digests(work.start, work.stop))]
+        assert row.length == work.stop, "the states are not of one point"
+        wanted = Held(self.index, is_state)
+        return [each._replace(numbers=(row.length, row.digest)) if each == wanted else each for each in values]
+
+    def _paste(self, work: Span, values: Sequence[Held]) -> list[Held]:
+        for own in (each for each in values if each.stage == self.index):
+            cache, tokens = self.awaited.pop(work.handle)
+            if own.is_state:
+                length, digest = own.numbers
+                cache = Cache(length, digest)
+                assert length == tokens, "a state of another point"
+            else:
+                assert (cache.length, len(own.numbers)) == (work.start, work.stop - work.start), "in the wrong place"
+                for digest in own.numbers:
+                    cache = Cache(cache.length + 1, digest, cache)
+            if cache.length == tokens:
+                self.handles[work.handle] = [cache]
+            else:
+                self.awaited[work.handle] = cache, tokens
+        return [each for each in values if each.stage != self.index]
 
     def run(self, work: Work, values: Sequence[int]) -> list[int]:
         """What goes on to the next stage for `values`: a prompt's, one of each row, or one row's and its drafts. Raises

@@ -27,8 +27,9 @@ CAUGHT = {
     "a_wrong_token_index": (4, 9, 29),
     "no_back_off": (7, 8, 10),
     "a_plan_that_is_taken_in_silence": (49, 252, 301, 371),
-    "a_span_in_the_wrong_place": (87, 147, 159),
-    "spans_of_another_conversation": (43, 75, 87),
+    "a_span_in_the_wrong_place": (87, 147, 163),
+    "spans_of_another_conversation": (43, 75, 147),
+    "states_that_are_not_whole": (87, 351, 479),
 }
 
 
