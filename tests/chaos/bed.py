@@ -22,6 +22,7 @@ SKEW: Final = Path(__file__).parent / "skew"
 CLOCKS_S: Final = (0.0, TEN_YEARS_S, -TEN_YEARS_S)
 HALF_GB: Final = 0.009  # the demo model with its context needs 0.011
 AGAIN_S: Final = 40.0
+SPARES_S: Final = 10.0
 MOST_AGAIN: Final = 64
 HELD: Final[frozenset[RecoveryState]] = frozenset({"hold", "replan", "rebuild", "wait", "parked"})
 NEEDS_ROOT: Final = frozenset[Where]({"lan", "pair", "skewed"})
@@ -81,6 +82,7 @@ class Bed(NamedTuple):
         is_ready = cluster.head.now.plan_status == "ready"
         if not is_ready or len(cluster.stages) < (len(cluster.macs) if whole else 2):
             await cluster.load()
+        await cluster.with_spares(SPARES_S)
 
 
 @asynccontextmanager

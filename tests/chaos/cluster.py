@@ -85,6 +85,14 @@ class Cluster:
 
         await mac.watch.until(sees_all, within_s, f"Linking {mac.name}")
 
+    async def with_spares(self, within_s: float) -> None:
+        """Until every Mac of the plan has a second worker, as where faults are minutes apart; or for so long."""
+        macs = [self.mac(name) for name in self.stages]
+        with suppress(TimeoutError):
+            async with asyncio.timeout(within_s):
+                while any(len(workers_of(mac.node)) < 2 for mac in macs):  # noqa: ASYNC110 - this tells nobody
+                    await asyncio.sleep(0.1)
+
     async def load(self, head: Mac | None = None, without: Sequence[Mac] = ()) -> None:
         """Load the model over all Macs that are up but for those, as often as it takes; the first Mac leads, or that
         `head`. Raises MaclusterError.
