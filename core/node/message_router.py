@@ -69,6 +69,7 @@ from core.worker.messages import (
     SessionSaved,
     Token,
     Traced,
+    Unmirrored,
     Unproved,
     WantSpans,
 )
@@ -173,7 +174,7 @@ class MessageRouter:
             case Token() | Prefilled() | AnswerDone():
                 self._answers.handle_report(report)
                 self._recovery.handle_report(report)
-            case Mirrored() | WantSpans() | Restored():
+            case Mirrored() | Unmirrored() | WantSpans() | Restored():
                 self._answers.handle_mirror_report(report)
             case Batching(batch=batch):
                 self._answers.counted(batch)

@@ -284,6 +284,12 @@ class WantSpans(PipeMessage, frozen=True, kw_only=True):
     behind: Size
 
 
+class Unmirrored(PipeMessage, frozen=True, kw_only=True):
+    """Nothing more of this request's row is mirrored: its states are too large, or a stage could not cut them."""
+
+    request_id: str
+
+
 class Restored(PipeMessage, frozen=True, kw_only=True):
     """The first `tokens` tokens of a request's beginning came back from the mirror; the rest is read again."""
 
@@ -375,6 +381,7 @@ Report = (
     | Mirrored
     | WantSpans
     | Restored
+    | Unmirrored
     | Samples
     | Traced
     | Worked

@@ -29,7 +29,7 @@ from core.worker.kv_spans import (
     encode_caches,
     is_filled,
 )
-from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Prefilled, Report, Restored, WantSpans
+from core.worker.messages import Mirrored, MirrorSpan, MirrorSpans, Prefilled, Report, Restored, Unmirrored, WantSpans
 from core.worker.pipeline import Pipeline, StepAnswer
 
 # so many fewer tokens to read are worth a restoration
@@ -205,7 +205,7 @@ class Mirroring:
         if name in self._stopped:
             return
         if caches is None or len(caches) < count or not (asked.start < asked.stop or is_filled(caches)):
-            self._stopped.add(name)  # a stage could not do it: it is read again
+            self._give_up_on(name)  # a stage could not do it
         elif asked.states:
             needs = self._needs.get(name) if asked.is_last else None
             self._mirror(name, MirrorSpan(asked.start, asked.stop, b"".join(encode_caches(caches)), needs=needs))
@@ -218,7 +218,7 @@ class Mirroring:
         self._grows |= any(self._states.get(n, size) != size for n, size in states.items())
         self._states = states
         if max(states.values(), default=0) > MOST_STATE or (self._grows and sum(states.values()) > MOST_STATE):
-            self._stopped.add(name)  # all of it travels each time: it is read again
+            self._give_up_on(name)  # all of it would travel each time
             return
         plain = {n: part for n, part in caches.items() if part.needs is None}
         windows = {n: part for n, part in caches.items() if part.needs is not None and n not in states}
@@ -230,6 +230,10 @@ class Mirroring:
         data, window = (b"".join(encode_caches(each)) for each in (plain, windows))
         self._token_bytes = max(self._token_bytes, (len(data) + len(window)) // (asked.stop - asked.start))
         self._mirror(name, MirrorSpan(asked.start, asked.stop, data, window, None if states else needs))
+
+    def _give_up_on(self, name: str) -> None:
+        self._stopped.add(name)
+        self._report(Unmirrored(request_id=name))
 
     def _mirror(self, name: str, span: MirrorSpan) -> None:
         self._report(Mirrored(request_id=name, span=span))

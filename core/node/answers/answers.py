@@ -52,6 +52,7 @@ from core.worker.messages import (
     Restored,
     StopMirror,
     Token,
+    Unmirrored,
     WantSpans,
 )
 
@@ -320,7 +321,7 @@ class Answers:
                 running.end = report
                 self._end_if_read(running)
 
-    def handle_mirror_report(self, report: Mirrored | WantSpans | Restored) -> None:
+    def handle_mirror_report(self, report: Mirrored | Unmirrored | WantSpans | Restored) -> None:
         """The head's worker brings what is to be mirrored, or wants it back."""
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
@@ -332,6 +333,8 @@ class Answers:
             case WantSpans(request_id=request_id, behind=behind):
                 spans = self._mirror.spans(request_id, behind)
                 self._supervisor.send(MirrorSpans(request_id=request_id, behind=behind, spans=spans))
+            case Unmirrored():
+                self._journal.warn("No more of an answer is mirrored: its states are too large, or could not be cut.")
             case Restored(tokens=tokens):
                 rest = len(running.known) - tokens
                 if not self._mirror.limit:  # the plan that runs now has no memory for it

@@ -26,6 +26,7 @@ from core.worker.messages import (
     Report,
     Restored,
     Token,
+    Unmirrored,
     WantSpans,
 )
 from core.worker.pipeline import Pipeline
@@ -174,3 +175,4 @@ def test_a_state_that_is_too_large_is_read_again(monkeypatch: pytest.MonkeyPatch
     desk.run(a_request())
     assert len(desk.tokens()) == TOKENS
     assert not desk.said(Mirrored)
+    assert len(desk.said(Unmirrored)) == 1
