@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import IO, Final, NamedTuple
 
 import msgspec
 import psutil
@@ -31,7 +31,7 @@ _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
 _READ_BYTES: Final = 64 * 1024
 _KEPT: Final = ("PATH", "PYTHONPATH", "TZ")
 # by this a child knows a parent that died before the child could look
-_PARENT: Final = "MACLUSTER_PARENT"
+PARENT: Final = "MACLUSTER_PARENT"
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}
 
 
@@ -50,6 +50,14 @@ class Job(Value, frozen=True, kw_only=True):
     answer_bytes: int = MIB
 
 
+class Running(NamedTuple):
+    """A process that works on a job, and its pipes."""
+
+    pid: int
+    stdin: IO[bytes]
+    stdout: IO[bytes]
+
+
 def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = None) -> tuple[int, bytes]:
     """Exit status and output of `job` with `request` on its standard input; blocks until the child is gone.
 
@@ -61,15 +69,23 @@ def run_child(job: Job, request: bytes = b"", stop: threading.Event | None = Non
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment()
     ) as child:
         try:
-            answer = _exchange(child, job, request, deadline, stop or threading.Event())
+            assert child.stdin
+            assert child.stdout
+            running = Running(child.pid, child.stdin, child.stdout)
+            answer = exchange(running, job, request, deadline, stop)
             status = child.wait(max(0.1, deadline - time.monotonic()))
         except subprocess.TimeoutExpired as error:
             raise BadModel(f"{job.subject} does not end.", job.fix) from error
         finally:
             child.kill()
+    return finished(job, status), answer
+
+
+def finished(job: Job, status: int) -> int:
+    """The exit status of one that was not ended by the system. Raises BadModel."""
     if status in _OUT_OF_TIME:
         raise BadModel(f"{job.subject} does not end in time.", job.fix)
-    return status, answer
+    return status
 
 
 def command_of(module: str, *arguments: str) -> list[str]:
@@ -80,7 +96,7 @@ def command_of(module: str, *arguments: str) -> list[str]:
 def environment() -> dict[str, str]:
     """All that a child finds in its environment: nothing of the person's."""
     kept = {name: os.environ[name] for name in _KEPT if name in os.environ}
-    return {**kept, _PARENT: str(os.getpid()), **_OFFLINE}
+    return {**kept, PARENT: str(os.getpid()), **_OFFLINE}
 
 
 def confine(seconds: int) -> None:
@@ -92,7 +108,7 @@ def confine(seconds: int) -> None:
 def end_with_parent() -> None:
     """The child's own side: nobody would end it any more where its parent is gone. Its memory is written nowhere."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    threading.Thread(target=_end_with, args=(int(os.environ.get(_PARENT, os.getppid())),), daemon=True).start()
+    threading.Thread(target=_end_with, args=(int(os.environ.get(PARENT, os.getppid())),), daemon=True).start()
 
 
 def _end_with(parent: int) -> None:
@@ -101,12 +117,8 @@ def _end_with(parent: int) -> None:
     os._exit(1)
 
 
-def _exchange(
-    child: subprocess.Popen[bytes], job: Job, request: bytes, deadline: float, stop: threading.Event
-) -> bytes:
-    """Writes the request and reads the answer to its end, both within the limits; raises BadModel at the first hit."""
-    assert child.stdin
-    assert child.stdout
+def exchange(child: Running, job: Job, request: bytes, deadline: float, stop: threading.Event | None = None) -> bytes:
+    """Write the request and read the answer to its end, both within the limits. Raises BadModel at the first hit."""
     process = psutil.Process(child.pid)
     answer = bytearray()
     unsent = memoryview(request)
@@ -126,18 +138,18 @@ def _exchange(
                 if not part:
                     return bytes(answer)
                 answer += part
-            _check(process, job, len(answer), deadline, stop)
+            _check(process, job, len(answer), deadline)
+            if stop and stop.is_set():
+                raise BadModel(f"{job.subject} was stopped.", job.fix)
 
 
-def _check(process: psutil.Process, job: Job, answered: int, deadline: float, stop: threading.Event) -> None:
+def _check(process: psutil.Process, job: Job, answered: int, deadline: float) -> None:
     if answered > job.answer_bytes:
         raise BadModel(f"{job.subject} writes more than {job.answer_bytes // MIB} MiB.", job.fix)
     if time.monotonic() > deadline:
         raise BadModel(f"{job.subject} does not end in time.", job.fix)
     if _rss(process) > job.rss_bytes:
         raise BadModel(f"{job.subject} takes more than {job.rss_bytes // MIB} MiB of memory.", job.fix)
-    if stop.is_set():
-        raise BadModel(f"{job.subject} was stopped.", job.fix)
 
 
 def _write_some(fd: int, data: memoryview) -> int:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from typing import Any, Final
 
 import jinja2
@@ -18,40 +20,53 @@ import jinja2.nodes
 import jinja2.sandbox
 
 from core.errors import BadModel, UsageError
+from core.models.files.ready_child import READY, serve_copies
 from core.models.files.sandbox import Job, confine, run_child
 from core.settings import MIB
 from core.text import clean_text
 
+MODULE: Final = "core.models.text.chat_template"
 MAX_TEMPLATE_BYTES: Final = 64 * 1024
 MAX_TEXT_BYTES: Final = MIB
 MAX_RSS_BYTES: Final = 512 * MIB
 CPU_SECONDS: Final = 2
 MAX_SECONDS: Final = 20.0  # of wall time: a Mac that computes has little time for a template
 
+_USUAL: Final = "{% for m in messages %}{% if loop.first %}{{ m['role'] + (m.content | trim) }}{% endif %}{% endfor %}"
 _REFUSED: Final = 3
 _BROKEN: Final = 4
 _FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
 
 
-def render(template: str, variables: dict[str, Any], *, seconds: float = MAX_SECONDS, rss: int = MAX_RSS_BYTES) -> str:
+Run = Callable[[Job, bytes], tuple[int, bytes]]
+
+
+def render(
+    template: str,
+    variables: dict[str, Any],
+    run: Run = run_child,
+    *,
+    seconds: float = MAX_SECONDS,
+    rss: int = MAX_RSS_BYTES,
+) -> str:
     """The text of `template` with JSON-like `variables`, as transformers' apply_chat_template renders it.
 
-    Takes at most `seconds` of wall time, `CPU_SECONDS` of processor time and `rss` bytes of memory, in a child process.
-    Raises UsageError with the template's own words if it refuses the conversation, BadModel if it is too large, broken,
-    or hits a limit.
+    Takes at most `seconds` of wall time, `CPU_SECONDS` of processor time and `rss` bytes of memory, in a child process
+    that `run` has. Raises UsageError with the template's own words if it refuses the conversation, BadModel if it is
+    too large, broken, or hits a limit.
     """
     if len(template.encode()) > MAX_TEMPLATE_BYTES:
         raise BadModel(f"The chat template is larger than {MAX_TEMPLATE_BYTES // 1024} KiB.", _FIX)
     request = json.dumps({"template": template, "variables": variables}).encode()
     job = Job(
-        module="core.models.text.chat_template",
+        module=MODULE,
         subject="The chat template",
         fix=_FIX,
         seconds=seconds,
         rss_bytes=rss,
         answer_bytes=MAX_TEXT_BYTES,
     )
-    status, answer = run_child(job, request)
+    status, answer = run(job, request)
     text = answer.decode("utf-8", "replace")
     if status == _REFUSED:
         raise UsageError(f"The model's chat template refuses this conversation: {clean_text(text[:300])}")
@@ -109,6 +124,7 @@ def _strftime_now(pattern: str) -> str:
     return datetime.now().strftime(pattern)
 
 
+@cache
 def _environment() -> jinja2.Environment:
     """The environment that transformers 5 gives chat templates."""
     environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
@@ -144,4 +160,8 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if READY in sys.argv:
+        _environment().from_string(_USUAL).render(messages=[{"role": "user", "content": ""}])  # jinja gets ready, too
+        serve_copies(main)
+    else:
+        sys.exit(main())

@@ -86,6 +86,7 @@ class Tokenizing:
         number = request.number
         if isinstance(request, ReadTokenizer):
             self._tokens = Tokens.load(Path(request.directory))
+            self._tokens.stand_ready()
             return TokenizerRead(number=number, eos=self._tokens.eos, vocab_size=self._tokens.vocab_size)
         assert self._tokens, "reading it is the first request"
         match request:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
+import psutil
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from core.errors import BadModel, UsageError
-from core.models.text.chat_template import MAX_TEMPLATE_BYTES, render
+from core.models.files.ready_child import READY, ReadyChild
+from core.models.text.chat_template import MAX_TEMPLATE_BYTES, MODULE, render
 from core.settings import MIB
 
 MESSAGES = [{"role": "user", "content": "  <b> ü\n"}, {"role": "assistant", "content": "yes"}]
@@ -64,6 +67,21 @@ def test_a_bomb_ends_in_a_sentence(name: str) -> None:
         render(BOMBS[name], variables(), seconds=1.0, rss=192 * MIB)
     assert caught.value.fix
     assert time.monotonic() - begun < 3
+
+
+def test_a_child_that_stands_ready_bears_every_bomb_and_goes_on() -> None:
+    ready = ReadyChild(MODULE)
+    for name in ("loops without end", "doubling", "output", "internals", "syntax"):
+        with pytest.raises(BadModel, match="chat template"):
+            render(BOMBS[name], variables(), ready.run, seconds=1.0, rss=192 * MIB)
+        assert render("{{ messages[0].role }}", variables(), ready.run) == "user"
+    with pytest.raises(UsageError, match="roles must alternate"):
+        render("{{ raise_exception('roles must alternate') }}", variables(), ready.run)
+    children = [each for each in psutil.Process().children() if READY in each.cmdline()]
+    assert children, "it is still the first one"
+    del ready
+    gc.collect()
+    assert not any(child.is_running() for child in children)
 
 
 def test_a_large_answer_within_the_limit_arrives_whole() -> None:
