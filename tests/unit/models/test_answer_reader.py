@@ -10,6 +10,7 @@ import pytest
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
 from core.models.text.answer_reader import AnswerReader
+from core.models.text.template_values import said_before
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
 from tests.support.families import FAMILIES, Family, written
@@ -119,6 +120,9 @@ def test_a_history_with_reasoning_calls_and_results_goes_through_the_template(to
         Message(role="assistant", content="Well.", reasoning="hm", tool_calls=(call,)),
         Message(role="tool", content="a step", tool_call_id="a1"),
     ]
+    called, result = said_before(said, parsed=False)[1:]
+    assert called["tool_calls"][0]["function"] == {"name": "look_up", "arguments": call.arguments}
+    assert result == {"role": "tool", "content": "a step", "tool_call_id": "a1", "name": "look_up"}
     prompt = tokens._wrapper.decode(tokens.encode(said, False, [TOOL]))
     assert '"function": {"name": "look_up", "description": "A word.", "parameters": {"type": "object"}}' in prompt
     assert f"assistant\n<think>hm</think>Well.{CALL}<|end|>" in prompt
