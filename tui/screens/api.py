@@ -82,6 +82,7 @@ class ApiScreen(SizedScreen):
         self._address.border_title = Content("Address")
         self._keys_box.border_title = Content("Keys")
         self._rows_box.border_title = Content("Requests")
+        self.keys.border_title, self.rows.border_title = "Keys", "Requests"  # what the help calls them
 
     def on_descendant_focus(self) -> None:
         """The frame stands for its list."""
