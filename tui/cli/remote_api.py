@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import ssl
+import sys
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -12,6 +14,7 @@ import msgspec
 from core.errors import MaclusterError, NodeError, NodeUnreachable, NotPaired, UsageError
 from core.requests import ChatRequest
 from core.sampling_options import Sampling
+from core.text import clean_text
 from tui.cli.answering import print_piece
 from tui.client import stream_of
 
@@ -24,6 +27,7 @@ SILENT_S: Final = 150.0  # an API of ours ends an answer that says nothing for t
 
 class _Delta(msgspec.Struct):
     content: str | None = None
+    reasoning_content: str | None = None
 
 
 class _Choice(msgspec.Struct):
@@ -64,9 +68,16 @@ class RemoteApi:
                 http.stream("POST", self._url, json=body_of(asked, self._model), headers=headers) as reply,
             ):
                 await _admit(reply)
+                thinks = False
                 try:
                     async for choice in _choices(reply):
+                        if (thought := choice.delta.reasoning_content) and sys.stdout.isatty():
+                            thinks = True
+                            _print_thought(thought)
                         if text := choice.delta.content:
+                            if thinks:
+                                print("\n")
+                            thinks = False
                             hear(text)
                             print_piece(text)
                         reason = choice.finish_reason or reason
@@ -109,6 +120,12 @@ def _context(url: str, certificate: Path | None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=certificate)
     except OSError as error:
         raise UsageError(f"{certificate} is no certificate.", "Copy api.crt of the Mac that serves.") from error
+
+
+def _print_thought(text: str) -> None:
+    """What the model thinks before it answers is for the person alone, and is no part of the conversation."""
+    clean = clean_text(text)
+    print(clean if os.environ.get("NO_COLOR") else f"\x1b[2m{clean}\x1b[0m", end="", flush=True)
 
 
 async def _admit(reply: httpx2.Response) -> None:
