@@ -39,7 +39,7 @@ PROMPT = [5 + (7 * n) % 60 for n in range(60)]
 REQUEST = "ab" * 16
 TOKENS = 40
 BITS = "qwen3 in 8 bits"
-STATES = ("qwen3_next", "mamba2", "recurrent_gemma", "falcon_h1", "deepseek_v41")
+STATES = ("mamba2", "recurrent_gemma", "falcon_h1")
 
 
 @cache
