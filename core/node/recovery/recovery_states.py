@@ -32,7 +32,7 @@ BACK_OFF_S: Final = (0.0, 0.0, 0.5, 1.0, 2.0)
 WAIT_S: Final = 3600.0
 SEEK_EVERY_S: Final = 5.0
 SHOW_EVERY_S: Final = 0.25
-BACK_S: Final = 1.0  # a link that ended may be there again at once, and with it all that the Mac holds
+BACK_S: Final = 0.5  # a link that ended may be there again at once, and with it all that the Mac holds
 LOAD_S: Final = 600.0
 RELINK_S: Final = 60.0
 # the Mac can serve again: a new worker, or a new link, may be all that it needs
