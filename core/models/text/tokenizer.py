@@ -17,8 +17,9 @@ from core.errors import BadModel, ModelNotFound, UsageError
 from core.models.files.folder import inside, name_of, read_bytes, read_config, read_json
 from core.models.files.ready_child import ReadyChild
 from core.models.files.safetensors import DECIDING_FILES
+from core.models.files.sandbox import run_child
 from core.models.text.answer_reader import AnswerReader
-from core.models.text.chat_template import MODULE, render
+from core.models.text.chat_template import MODULE, Run, render
 from core.models.text.template_values import said_before, spec_of
 from core.requests import Message, TemplateOptions
 
@@ -54,7 +55,7 @@ class Tokens:
         self._wrapper = wrapper
         self.eos: frozenset[int] = frozenset(int(token) for token in wrapper.eos_token_ids)
         self.vocab_size = len(wrapper)
-        self._templates = ReadyChild(MODULE)
+        self._run: Run = run_child
 
     @classmethod
     def load(cls, directory: Path) -> Tokens:
@@ -97,9 +98,11 @@ class Tokens:
         return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})
 
     def stand_ready(self) -> None:
-        """So that the first template does not wait for its process."""
+        """From now on templates run in copies of a process that lives as long as this object."""
         if self.has_chat_template:
-            self._templates.start()
+            ready = ReadyChild(MODULE)
+            ready.start()
+            self._run = ready.run
 
     def stream(self) -> TextStream:
         """A fresh detokenizer for one answer."""
@@ -138,5 +141,5 @@ class Tokens:
             "messages": said_before(messages, parsed=True),
             "add_generation_prompt": True,
         }
-        text = render(hugging_face.get_chat_template(tools=tools), variables, self._templates.run)
+        text = render(hugging_face.get_chat_template(tools=tools), variables, self._run)
         return list(self._wrapper.encode(text, add_special_tokens=False))
