@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection,
 from contextlib import ExitStack, aclosing, suppress
 from functools import partial
 from pathlib import Path
+from time import monotonic
 from typing import Final
 
 import msgspec
@@ -65,7 +66,8 @@ LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, Lin
 class Answers:
     """The answers that run at the same time. The worker queues and batches them; here they are counted, written down
     and turned into text. A worker that is lost loses none: they are handed over again, to go on behind what is written.
-    `conversation`: the one whose answer ended last, or that was loaded.
+    `conversation`: the one whose answer ended last, or that was loaded. `heard_at`: when the ring last did something
+    for one of them, by the machine's clock.
     """
 
     def __init__(
@@ -92,6 +94,7 @@ class Answers:
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
         self._sync: asyncio.Task[None] | None = None
         self.conversation: EndedConversation | None = None
+        self.heard_at = 0.0
         self._mirror = Mirror()
 
     @property
@@ -299,6 +302,7 @@ class Answers:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """
+        self.heard_at = monotonic()
         running = self._running.get(report.request_id)
         if running is None or not running.is_handed_over:
             return

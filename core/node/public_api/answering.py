@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from time import monotonic
 from typing import Final
 
 from core.errors import MaclusterError, NodeError, NotLoaded, error_from
@@ -19,7 +20,7 @@ from core.requests import ChatRequest
 from core.text import clean_text
 
 KEEP_ALIVE_S: Final = 10.0
-SILENT_S: Final = 120.0  # so long may an answer say nothing, once it has its turn
+SILENT_S: Final = 120.0  # so long may the ring do nothing for anybody, once an answer has its turn
 
 Came = tuple[int, Said]
 
@@ -61,7 +62,6 @@ class Answering:
         MaclusterError: Busy where too many wait, NodeError where the ring says nothing any more.
         """
         arrived: asyncio.Queue[Came | MaclusterError] = asyncio.Queue()
-        clock = asyncio.get_running_loop().time
         heard: float | None = None  # None while it waits for its turn
 
         together = min(len(wanted), max(1, self._rows()))
@@ -79,7 +79,7 @@ class Answering:
             nonlocal heard
             try:
                 async with self.line.turn(together):
-                    heard = clock()
+                    heard = monotonic()
                     if watch:
                         watch.lap("queue")
                     works = [follow(index, None if index else watch) for index in range(len(wanted))]
@@ -98,11 +98,11 @@ class Answering:
                     async with asyncio.timeout(KEEP_ALIVE_S):
                         came = await arrived.get()
                 except TimeoutError:
-                    if heard is not None and clock() - heard > SILENT_S:
+                    if heard is not None and monotonic() - max(heard, self._answers.heard_at) > SILENT_S:
                         raise self._silent() from None
                     yield None
                     continue
-                heard = clock()
+                heard = monotonic()
                 if isinstance(came, MaclusterError):
                     raise came
                 if isinstance(done := came[1], RequestDone):

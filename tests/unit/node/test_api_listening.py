@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import ssl
 from pathlib import Path
+from time import monotonic
 from urllib.parse import urlsplit
 
 import httpx2
@@ -17,6 +18,7 @@ from core.node.public_api import answering, bodies, listener
 from core.node.public_api.admission import MOST_OF_A_KEY
 from core.node.public_api.api_options import ApiOptions
 from core.trust.api_certificate import server_context
+from core.worker.messages import Prefilled
 from tests.support.answers import LOST, ROWS, model
 from tests.support.api import ServedDesk, served_desk
 from tests.support.tokenizers import StreamHere
@@ -153,11 +155,19 @@ async def test_a_ring_that_says_nothing_and_one_that_is_lost(
         assert (none.status_code, "No model is loaded" in none.text) == (503, True)
     async with served_desk(tmp_path / "silent", model) as desk:
         body = {"messages": [{"role": "user", "content": "hello"}], "stream": True}
+        began = monotonic()
         async with desk.asker.stream("POST", "/chat/completions", json=body) as streamed:
             lines = aiter(streamed.aiter_lines())
             while await anext(lines) != ": still there":
                 pass
+            desk.answers.handle_report(Prefilled(request_id=desk.asked[0].request_id, done=1, total=9))
+            assert desk.answers.heard_at > began
+            desk.answers.heard_at += 1000.0  # it reads on and on
             monkeypatch.setattr(answering, "SILENT_S", 0.0)
+            for _ in range(2):
+                while await anext(lines) != ": still there":
+                    pass
+            desk.answers.heard_at = began
             assert "Nothing came for" in "".join([line async for line in lines])
         silent = await desk.chat()
         assert (silent.status_code, silent.json()["error"]["type"]) == (503, "server_error")
