@@ -31,6 +31,8 @@ os.environ["SSL_CERT_DIR"] = os.devnull
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "nobody.pem")
 
 
+gc.disable()  # until everything is collected: nothing of what is imported is garbage
+
 # they take minutes, and begin first: at the end none of them is to run alone
 LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.py", "test_chaos.py")
 
@@ -46,8 +48,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """What was imported stays: the collector need not look at it again and again."""
-    gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
