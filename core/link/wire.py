@@ -93,7 +93,7 @@ async def wired(connect: Connect, where: str, host: str) -> AsyncIterator[Wire]:
     try:
         transport, _ = await connect(lambda: protocol)
         yield Wire(reader, asyncio.StreamWriter(transport, protocol, reader, asyncio.get_running_loop()), where, host)
-    except BaseException:
+    except BaseException:  # also where nobody waits for it any more
         if protocol.transport:
             protocol.transport.abort()
         raise

@@ -43,7 +43,7 @@ class ReadyChild:
                     answer = exchange(copy, job, request, deadline)
                     line.settimeout(max(0.1, deadline - time.monotonic()))
                     status = _read(line)
-                except BaseException as error:
+                except BaseException as error:  # whatever it was, the copy does not stay
                     with suppress(ProcessLookupError):
                         os.kill(copy.pid, SIGKILL)
                     line.settimeout(_START_S)
@@ -82,7 +82,7 @@ def _copied(line: socket.socket) -> Running:
         line.settimeout(_START_S)
         socket.send_fds(line, [b"."], [its_input, its_output])
         return Running(_read(line), *ours)
-    except BaseException:
+    except BaseException:  # whatever it was, no pipe stays open
         for pipe in ours:
             pipe.close()
         raise

@@ -75,7 +75,7 @@ class Tokenizing:
             answer = Refused(number=request.number, problem=error.problem)
         except (KeyboardInterrupt, SystemExit):
             raise
-        except BaseException as error:
+        except BaseException as error:  # the library's PanicException is one
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             answer = Refused(number=request.number, problem=BadModel(f"The tokenizer fails: {reason}").problem)
         with self._turn:

@@ -229,7 +229,7 @@ async def start_tokenizer(directory: Path, tasks: Tasks) -> TokenizerProcess:
     try:
         read = await tokenizer.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
         tokenizer.eos, tokenizer.vocab_size = read.eos, read.vocab_size
-    except BaseException:
+    except BaseException:  # also where nobody waits for it any more
         await tokenizer.end()
         raise
     return tokenizer

@@ -241,7 +241,7 @@ class ModelCopies:
         coming = self._parts[source, number] = asyncio.get_running_loop().create_future()
         try:
             await self._send(source, PartAsk(number=number, fingerprint=wanted, name=name, offset=offset))
-        except BaseException:
+        except BaseException:  # also where nobody waits for it any more
             del self._parts[source, number]
             raise
         return number, coming
