@@ -27,7 +27,8 @@ StopTexts = Annotated[
     Option("before this text; can be repeated", "Stop texts", "the answer ends before; | between two"),
 ]
 Number = Annotated[int, msgspec.Meta(ge=-MOST, le=MOST)]
-TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | Number | float | str | None]
+Fraction = Annotated[float, msgspec.Meta(ge=-MOST, le=MOST)]
+TemplateOptions = dict[Annotated[str, msgspec.Meta(max_length=64)], bool | Number | Fraction | str | None]
 
 
 class Body(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

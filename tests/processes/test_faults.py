@@ -158,7 +158,7 @@ async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signa
         await asyncio.to_thread(read_until, demo.stdout.readline, b"> go on")
         await asyncio.to_thread(demo.stdout.read, 20)
         below = [c.pid for c in psutil.Process(demo.pid).children(recursive=True)]
-        assert len(below) == 7, "three nodes, their workers, and the tokenizer of the head"
+        assert len(below) == 8, "three nodes, their workers, the tokenizer of the head, and what its templates run in"
         demo.send_signal(number)
         await asyncio.to_thread(gone, below)
         assert await asyncio.to_thread(demo.wait, GONE_S) in (-number, 128 + number)

@@ -47,6 +47,6 @@ def test_a_narrow_terminal_and_kill_9_of_the_ui(terminal: Open) -> None:
     window.shows("Choose a model", "Fit preview")
     window.type("Escape")
     processes = window.processes()
-    assert len(processes) == 8
+    assert len(processes) == 9
     psutil.Process(window.pid).kill()
     assert_gone(processes, 5.0)
