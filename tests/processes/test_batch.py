@@ -65,7 +65,9 @@ async def stop_all(head: Watch) -> None:
 async def test_four_write_and_six_wait_until_all_are_done(head: Watch) -> None:
     started, before = monotonic(), len(head.seen)
     ids = [await begin(head, f"hop {number}") for number in range(ASKED)]
-    assert [row.request_id for row in head.now.batch.rows] == ids, "those that start are told at once"
+    await head.until(
+        lambda w: [row.request_id for row in w.now.batch.rows] == ids, ANSWER_S, "Being told of all of them"
+    )
 
     def is_full(w: Watch) -> bool:
         batch = w.now.batch
