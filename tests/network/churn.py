@@ -144,7 +144,8 @@ class Run:
         """Ask again and again, and load wherever nothing is loaded."""
         while True:
             try:
-                if watch.now.plan_status != "ready" and watch.now.recovery is None:
+                recovery = watch.now.recovery
+                if watch.now.plan_status != "ready" and (recovery is None or recovery.state == "parked"):
                     await watch.client.load(LoadRequest(model=model))
                     await watch.until(lambda w: w.now.plan_status in ("ready", "broken"), START_S, "Loading")
                 self.stages[len(watch.now.plan.stages) if watch.now.plan else 0] += 1
