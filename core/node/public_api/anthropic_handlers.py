@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import functools
 import secrets
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import Awaitable, Callable
 
 from aiohttp import web
 
 from core.errors import Busy, MaclusterError
-from core.node.public_api.answering import Answering, Came
+from core.node.public_api.answering import Answering
 from core.node.public_api.anthropic_messages import Messages
-from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error, message_error_of
-from core.node.public_api.bodies import WATCH, EventStream, json_reply, read_body
-from core.node.public_api.choice import Choice
+from core.node.public_api.anthropic_replies import MessageForm, MessageReply, message_error, message_error_of
+from core.node.public_api.bodies import WATCH, json_reply, read_body
 from core.node.public_api.models import Models
 from core.node.public_api.openai_replies import RETRY_S, status
-from core.requests import RequestAccepted
-
-KEEP_ALIVE = b'event: ping\ndata: {"type":"ping"}\n\n'
+from core.node.public_api.replying import replied
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -45,17 +42,9 @@ class AnthropicHandlers:
         if not self._models.has(asked.model):
             what = f"The model {asked.model!r} is not loaded; {self._models.loaded()} is."
             return json_reply(message_error("not_found_error", what), 404)
-        reply, choice = MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model), Choice(0)
+        form = MessageForm(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
         events = self._answering.events([asked.request()], request[WATCH])
-        try:
-            if asked.stream:
-                return await _stream(request, reply, choice, events)
-            async for came in events:
-                if came:
-                    choice.take(came[1])
-            return json_reply(reply.whole(choice))
-        finally:
-            await events.aclose()
+        return await replied(request, form, events, streams=asked.stream)
 
 
 def _in_its_form(handler: _Handler) -> _Handler:
@@ -72,32 +61,3 @@ def _in_its_form(handler: _Handler) -> _Handler:
             return reply
 
     return answered
-
-
-async def _stream(
-    request: web.Request, reply: MessageReply, choice: Choice, events: AsyncGenerator[Came | None, None]
-) -> web.StreamResponse:
-    came = await anext(events)
-    while came and isinstance(came[1], RequestAccepted):  # what is wrong with the request has a status of its own
-        choice.take(came[1])
-        came = await anext(events)
-    stream, blocks = EventStream(request), BlockEvents()
-    async with stream:
-        begin = reply.beginning(choice)
-        await stream.send(begin, begin["type"])
-        try:
-            while True:
-                if came:
-                    choice.take(came[1])
-                    for event in blocks.take(came[1]):
-                        await stream.send(event, event["type"])
-                await stream.keep_alive(KEEP_ALIVE)
-                came = await anext(events)
-        except StopAsyncIteration:
-            pass
-        except MaclusterError as error:
-            await stream.send(message_error_of(error), "error")
-            return stream.response
-        for event in blocks.end(choice):
-            await stream.send(event, event["type"])
-    return stream.response

@@ -9,9 +9,11 @@ import msgspec
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import Busy, ContextExceeded, MaclusterError, NodeError, NotPaired, UsageError
 from core.node.answers.told import Said
+from core.node.public_api.bodies import event
 from core.node.public_api.choice import Choice
 
 Event = dict[str, Any]
+_PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
 _SIGNATURE: Final = "unsigned"  # clients want one, and give back only what has one
 
 
@@ -33,6 +35,38 @@ class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
 
     def _message(self, content: list[Any]) -> dict[str, Any]:
         return {"id": self.id, "type": "message", "role": "assistant", "model": self.model, "content": content}
+
+
+class MessageForm:
+    """A `Form` of `core.node.public_api.replying`; there is one answer."""
+
+    def __init__(self, reply: MessageReply) -> None:
+        self._reply, self._choice, self._blocks = reply, Choice(0), BlockEvents()
+
+    def take(self, _: int, said: Said) -> list[bytes]:
+        """What came of it."""
+        self._choice.take(said)
+        return [_line(each) for each in self._blocks.take(said)]
+
+    def beginning(self) -> list[bytes]:
+        """The message, which is empty."""
+        return [_line(self._reply.beginning(self._choice))]
+
+    def still_there(self) -> bytes:
+        """An event that says no more than that."""
+        return _PING
+
+    def failed(self, error: MaclusterError) -> bytes:
+        """The body that the error has elsewhere."""
+        return _line(message_error_of(error))
+
+    def ending(self) -> list[bytes]:
+        """The end of the last block, and of the message."""
+        return [_line(each) for each in self._blocks.end(self._choice)]
+
+    def whole(self) -> dict[str, Any]:
+        """The message."""
+        return self._reply.whole(self._choice)
 
 
 class BlockEvents:
@@ -87,6 +121,10 @@ class BlockEvents:
 
     def _delta(self, delta: dict[str, Any]) -> Event:
         return {"type": "content_block_delta", "index": self._index, "delta": delta}
+
+
+def _line(told: Event) -> bytes:
+    return event(told, told["type"])
 
 
 def _block(part: AnswerPart) -> dict[str, Any]:

@@ -21,8 +21,6 @@ SLOW_S: Final = 60.0  # so long may a client read nothing
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-KEEP_ALIVE: Final = b": still there\n\n"  # what clients of OpenAI's skip
-
 WATCH: Final = web.RequestKey("watch", Stopwatch)
 
 OWNER: Final = web.RequestKey("owner", str)  # the name of the key that was shown, "" where none was needed
@@ -65,6 +63,12 @@ def refused(status: int, what: str, code: str | None = None) -> web.Response:
     return json_reply({"type": "error", "error": {"message": what, "type": kind, "param": None, "code": code}}, status)
 
 
+def event(body: object, name: str = "") -> bytes:
+    """A server-sent event, with its name where its clients want one."""
+    head = f"event: {name}\n".encode() if name else b""
+    return head + b"data: " + msgspec.json.encode(body) + b"\n\n"
+
+
 class EventStream:
     """Server-sent events, from the first that is sent to the end of the block; who is gone, or reads nothing for
     `SLOW_S`, ends it by ConnectionError, which the block lets pass.
@@ -87,21 +91,13 @@ class EventStream:
         """Whether nothing was sent for a while."""
         return monotonic() - self._sent_at > QUIET_S
 
-    async def send(self, body: object, name: str = "") -> None:
-        """An event, with its name where its clients want one."""
-        head = f"event: {name}\n".encode() if name else b""
-        await self.write(head + b"data: " + msgspec.json.encode(body) + b"\n\n")
-
-    async def keep_alive(self, line: bytes) -> None:
-        """The same, unless something was sent a moment ago: what a model writes is not always shown at once."""
-        if self.is_quiet:
-            await self.write(line)
-
-    async def write(self, line: bytes) -> None:
-        """Bytes as they stand, such as a comment."""
+    async def write(self, *lines: bytes) -> None:
+        """Send them together."""
+        if not lines:
+            return
         try:
             async with asyncio.timeout(SLOW_S):
-                await self.response.write(line)
+                await self.response.write(b"".join(lines))
             self._sent_at = monotonic()
         except TimeoutError as error:
             if self._request.transport:

@@ -42,9 +42,9 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             "usage": usage(choices, len(choices)),
         }
 
-    def beginning(self, index: int) -> dict[str, Any]:
+    def beginning(self, choice: Choice) -> dict[str, Any]:
         """The first chunk of a choice: who speaks."""
-        return self._chunk([self._delta(index, {"role": "assistant", "content": ""}, None, None)])
+        return self._chunk([self._delta(choice.index, {"role": "assistant", "content": ""}, None, None)])
 
     def piece(self, choice: Choice, said: Said) -> dict[str, Any] | None:
         """A chunk, after `choice` took what was said: a part of the answer, or its end. A token has none of its own:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Any, Literal
 
@@ -13,6 +13,7 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import MaclusterError
 from core.events import RequestDone
 from core.node.answers.told import Said
+from core.node.public_api.bodies import event
 from core.node.public_api.choice import Choice
 from core.node.public_api.responses_asked import ResponseBody
 from core.requests import Message
@@ -63,14 +64,62 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
         }
 
 
-def status_of(done: RequestDone) -> _Status:
+def _status_of(done: RequestDone) -> _Status:
     """One that was broken off by its length is not whole."""
     return "incomplete" if done.finish_reason == "length" else "completed"
 
 
-def answer_of(choice: Choice) -> Message:
+def _answer_of(choice: Choice) -> Message:
     """The answer as the next request has it in its history."""
     return Message(role="assistant", content=choice.text, reasoning=choice.reasoning, tool_calls=tuple(choice.calls))
+
+
+class ResponseForm:
+    """A `Form` of `core.node.public_api.replying` for the one answer; `keep` is told the whole body and the message."""
+
+    def __init__(self, reply: ResponseReply, keep: Callable[[dict[str, Any], Message], None]) -> None:
+        self._reply, self._keep = reply, keep
+        self._choice, self._items = Choice(0), ItemEvents(reply.asked.custom)
+
+    def take(self, _: int, said: Said) -> list[bytes]:
+        """What came of it."""
+        self._choice.take(said)
+        return [_line(each) for each in self._items.take(said)]
+
+    def beginning(self) -> list[bytes]:
+        """The response, which is empty."""
+        return [self._so_far("response.created"), self.still_there()]
+
+    def still_there(self) -> bytes:
+        """The items that are whole."""
+        return self._so_far("response.in_progress")
+
+    def failed(self, error: MaclusterError) -> bytes:
+        """What there is, and why there is no more."""
+        body = self._reply.body("failed", list(self._items.output), error=error)
+        return _line(self._items.event("response.failed", response=body))
+
+    def ending(self) -> list[bytes]:
+        """The end of the last item, and all of it."""
+        lines = [_line(each) for each in self._items.close()]
+        body = self.whole()
+        return [*lines, _line(self._items.event(f"response.{body['status']}", response=body))]
+
+    def whole(self) -> dict[str, Any]:
+        """All of it, which is kept."""
+        list(self._items.close())
+        assert self._choice.done
+        body = self._reply.body(_status_of(self._choice.done), self._items.output, self._choice)
+        self._keep(body, _answer_of(self._choice))
+        return body
+
+    def _so_far(self, name: str) -> bytes:
+        body = self._reply.body("in_progress", list(self._items.output))
+        return _line(self._items.event(name, response=body))
+
+
+def _line(told: _Event) -> bytes:
+    return event(told, told["type"])
 
 
 class ItemEvents:

@@ -132,7 +132,8 @@ def ended(reason: FinishReason = "length", **figures: Any) -> RequestDone:
 
 def chunks(said: list[Said]) -> tuple[Choice, list[dict[str, Any]]]:
     """What a stream tells of them, and all of it."""
-    choice, pieces = Choice(0), [REPLY.beginning(0)]
+    choice = Choice(0)
+    pieces = [REPLY.beginning(choice)]
     for each in said:
         choice.take(each)
         if piece := REPLY.piece(choice, each):

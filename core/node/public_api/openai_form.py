@@ -1,0 +1,68 @@
+"""How the answers to a request of OpenAI's clients are told: chunks of choices, then the usage."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from core.errors import MaclusterError
+from core.node.answers.told import Said
+from core.node.public_api.bodies import event
+from core.node.public_api.choice import Choice
+from core.node.public_api.openai_replies import error_body
+
+_STILL_THERE: Final = b": still there\n\n"  # a comment, which clients skip
+_DONE: Final = b"data: [DONE]\n\n"
+
+_C = TypeVar("_C", bound=Choice)
+_Of = TypeVar("_Of", bound=Choice, contravariant=True)
+
+
+class Chunks(Protocol[_Of]):
+    """The bodies of chat completions, or of completions."""
+
+    def whole(self, choices: Sequence[_Of]) -> dict[str, Any]:
+        """The body of a reply that does not stream."""
+
+    def beginning(self, choice: _Of) -> dict[str, Any] | None:
+        """The first chunk of a choice, where it has one."""
+
+    def piece(self, choice: _Of, said: Said) -> dict[str, Any] | None:
+        """A chunk, after `choice` took what was said."""
+
+    def ending(self, choices: Sequence[_Of]) -> dict[str, Any]:
+        """The chunk with the usage."""
+
+
+class OpenAiForm(Generic[_C]):
+    """A `Form` of `core.node.public_api.replying`."""
+
+    def __init__(self, chunks: Chunks[_C], choices: Sequence[_C], *, tells_usage: bool) -> None:
+        self._chunks, self._choices, self._tells_usage = chunks, choices, tells_usage
+
+    def take(self, index: int, said: Said) -> list[bytes]:
+        """What came of the choice of that index."""
+        choice = self._choices[index]
+        choice.take(said)
+        piece = self._chunks.piece(choice, said)
+        return [event(piece)] if piece else []
+
+    def beginning(self) -> list[bytes]:
+        """The first chunk of each choice."""
+        return [event(begun) for choice in self._choices if (begun := self._chunks.beginning(choice))]
+
+    def still_there(self) -> bytes:
+        """A comment."""
+        return _STILL_THERE
+
+    def failed(self, error: MaclusterError) -> bytes:
+        """The body that the error has elsewhere."""
+        return event(error_body(error.problem))
+
+    def ending(self) -> list[bytes]:
+        """The usage, where it was asked for, and the mark."""
+        return [*([event(self._chunks.ending(self._choices))] if self._tells_usage else []), _DONE]
+
+    def whole(self) -> dict[str, Any]:
+        """All choices."""
+        return self._chunks.whole(self._choices)
