@@ -17,7 +17,7 @@ from core.node.disks.leftovers import sweep
 from core.node.parts import NodeConfig, Parts
 from core.node.trust.roster_enforcement import KeyReplaced
 
-TAKE_DOWN_S = 10.0
+TAKE_DOWN_S = 8.0  # less than `core.node.process.STOP_S`
 SAVE_EVERY = 60  # rounds of `_watch`
 
 

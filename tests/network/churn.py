@@ -52,15 +52,19 @@ class Mac:
             *("--budget", "8", "--chip", "M1", "--models", str(model), "--until-eof", "--no-spare-worker"),
         )
         self._process: subprocess.Popen[bytes] | None = None
-        self.died = 0
+        self.ended = list[str]()
 
     @property
     def is_up(self) -> bool:
-        """Whether its node runs; one that ended by itself is counted."""
+        """Whether its node runs; it is told how one ended by itself."""
         if self._process and self._process.poll() is not None:
-            self.died += 1
+            self._tell("ended by itself", self._process.returncode)
             self._process = None
         return self._process is not None
+
+    def _tell(self, how: str, status: int) -> None:
+        said = self.home.log.read_text("utf-8").splitlines()[-5:] if self.home.log.exists() else []
+        self.ended.append(f"{how}, status {status}: {said}")
 
     @property
     def rss_bytes(self) -> int:
@@ -91,11 +95,12 @@ class Mac:
         assert process.stdin
         process.stdin.close()
         try:
-            process.wait(20)
+            status = process.wait(20)
         except subprocess.TimeoutExpired:
-            self.died += 1
             process.kill()
-            process.wait()
+            status = process.wait()
+        if status:
+            self._tell("did not end well", status)
 
     def kill(self) -> None:
         """Node and worker at once, as without power."""
@@ -202,7 +207,7 @@ async def churn(macs: list[Mac], minutes: float, seed: int, model: str) -> dict[
             "problems": run.problems,
             "all_linked_after_s": round(time.monotonic() - back, 1),
             "apart": apart,
-            "ended_by_themselves": {mac.number: mac.died for mac in macs if mac.died},
+            "ended": {mac.number: mac.ended for mac in macs if mac.ended},
             "complaints": {mac.number: mac.complaints[-2000:] for mac in macs if mac.complaints},
             "defects": {mac.number: mac.defects[-5:] for mac in macs if mac.defects},
             "head_grew_by_mib": round((macs[0].rss_bytes - before) / (1 << 20), 1),
@@ -230,7 +235,7 @@ def main() -> None:
                 if mac.is_up:
                     mac.quit()
     print(json.dumps(told, indent=1))
-    bad = ("apart", "ended_by_themselves", "complaints", "defects")
+    bad = ("apart", "ended", "complaints", "defects")
     answers = told["answers"]
     assert isinstance(answers, Counter)
     sys.exit(bool(answers["WRONG"] or not answers["right"] or any(told[name] for name in bad)))
