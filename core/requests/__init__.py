@@ -104,7 +104,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
 class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     """One answer, which also ends before the first of the texts in `stop`, wherever the borders of its tokens lie.
     `raw` sends the last message without the chat template, which else is told of `tools` and `template_options`.
-    Without `keep` nothing of it is on disk once it has ended. `prompt_tokens`: what is read, in the place of messages.
+    Without `keep` nothing of it is ever on disk. `prompt_tokens`: what is read, in the place of messages.
     A program is told `one_call` at most: behind it the answer ends.
     """
 

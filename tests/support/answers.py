@@ -21,7 +21,7 @@ from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
-from core.node.answers.token_log import AnswerRecord, Written, read_token_log
+from core.node.answers.token_log import AnswerRecord, TokenLog, Written, read_token_log
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
@@ -162,7 +162,8 @@ class Desk:
         self.again = Desk(self.folder, self.model)
         self.again.before = {name: written for name, (_, written) in self.answers.under_way.items()}
         for running in self.answers._running.values():
-            running.log._file.close()
+            if isinstance(running.log, TokenLog):
+                running.log._file.close()
         self.answers._running.clear()
         return self.again
 

@@ -1,5 +1,5 @@
-"""A child that stands ready: each piece of work runs in a copy of it, which is watched, confined and ended as one that
-is started anew, but need not import anything first.
+"""A child that stands ready: it does one piece of work after the other, each watched and bounded as that of a child
+that is started anew, but need not import anything first. A piece of work that hits a limit is its last one.
 """
 
 from __future__ import annotations
@@ -11,55 +11,68 @@ import subprocess
 import time
 import weakref
 from collections.abc import Callable
-from contextlib import suppress
-from signal import SIGKILL
-from typing import Final
+from typing import Final, NamedTuple, NoReturn
+
+import psutil
 
 from core.errors import BadModel
-from core.models.files.sandbox import PARENT, Job, Running, command_of, end_with_parent, environment, exchange, finished
+from core.models.files.sandbox import (
+    POLL_S,
+    READ_BYTES,
+    Job,
+    check,
+    command_of,
+    end_with_parent,
+    environment,
+    finished,
+    rss_of,
+)
 
 READY: Final = "--ready"
-_NUMBER: Final = struct.Struct("<i")
-_START_S: Final = 60.0  # a busy machine takes a while to start one
+_REQUEST: Final = struct.Struct("<I")  # length
+_ANSWER: Final = struct.Struct("<iI")  # exit status, length
+
+
+class _Child(NamedTuple):
+    process: subprocess.Popen[bytes]
+    watched: psutil.Process
+    line: socket.socket
 
 
 class ReadyChild:
-    """Runs one job at a time of `module`, which calls `serve_copies` where it is started with `READY`. It starts with
-    the first job, unless it was started before, and ends with this object, or with this process.
+    """Runs one job at a time of `module`, which calls `serve` where it is started with `READY`. It starts with the
+    first job, unless it was started before, and ends with this object, or with this process.
     """
 
     def __init__(self, module: str) -> None:
         self._module = module
-        self._line: socket.socket | None = None
+        self._child: _Child | None = None
+        self._end: Callable[[], object] = lambda: None
 
     def run(self, job: Job, request: bytes) -> tuple[int, bytes]:
         """As `sandbox.run_child`. Raises BadModel at the first limit that is hit."""
-        deadline = time.monotonic() + job.seconds
-        line = self.start()
+        self.start()
+        child, self._child = self._child, None
+        assert child
         try:
-            copy = _copied(line)
-            with copy.stdin, copy.stdout:
-                try:
-                    answer = exchange(copy, job, request, deadline)
-                    line.settimeout(max(0.1, deadline - time.monotonic()))
-                    status = _read(line)
-                except BaseException as error:  # whatever it was, the copy does not stay
-                    with suppress(ProcessLookupError):
-                        os.kill(copy.pid, SIGKILL)
-                    line.settimeout(_START_S)
-                    _read(line)
-                    if isinstance(error, TimeoutError):
-                        raise BadModel(f"{job.subject} does not end.", job.fix) from error
-                    raise
+            status, answer = _exchanged(child, job, request)
+            if rss_of(child.watched) < job.rss_bytes // 2:  # else the next job would have little left
+                self._child = child
+        except TimeoutError as error:
+            raise BadModel(f"{job.subject} does not end in time.", job.fix) from error
         except (OSError, EOFError) as error:
-            self._line = None
+            child.process.kill()
+            finished(job, child.process.wait())
             raise BadModel(f"{job.subject} cannot be run: its process is gone.", job.fix) from error
-        return finished(job, status), answer
+        finally:
+            if self._child is None:
+                self._end()
+        return status, answer
 
-    def start(self) -> socket.socket:
-        """Have it ready, and the line to it."""
-        if self._line:
-            return self._line
+    def start(self) -> None:
+        """Have it ready."""
+        if self._child:
+            return
         ours, theirs = socket.socketpair()
         process = subprocess.Popen(
             command_of(self._module, READY),
@@ -69,65 +82,38 @@ class ReadyChild:
             env=environment(),
         )
         theirs.close()
-        weakref.finalize(self, _end, ours, process)
-        self._line = ours
-        return ours
+        self._end = weakref.finalize(self, _end, ours, process)
+        self._child = _Child(process, psutil.Process(process.pid), ours)
 
 
-def _copied(line: socket.socket) -> Running:
-    its_input, stdin = os.pipe()
-    stdout, its_output = os.pipe()
-    ours = os.fdopen(stdin, "wb", 0), os.fdopen(stdout, "rb", 0)
-    try:
-        line.settimeout(_START_S)
-        socket.send_fds(line, [b"."], [its_input, its_output])
-        return Running(_read(line), *ours)
-    except BaseException:  # whatever it was, no pipe stays open
-        for pipe in ours:
-            pipe.close()
-        raise
-    finally:
-        os.close(its_input)
-        os.close(its_output)
+def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:
+    """Exit status and answer. Raises BadModel, TimeoutError, OSError, EOFError."""
+    deadline = time.monotonic() + job.seconds
+    child.line.settimeout(job.seconds)
+    child.line.sendall(_REQUEST.pack(len(request)) + request)
+    child.line.settimeout(POLL_S)
+    read = bytearray()
+    while len(read) < _ANSWER.size or len(read) < _ANSWER.size + _ANSWER.unpack_from(read)[1]:
+        try:
+            part = child.line.recv(READ_BYTES)
+        except TimeoutError:
+            part = None
+        if part == b"":
+            raise EOFError
+        read += part or b""
+        check(child.watched, job, len(read) - _ANSWER.size, deadline)
+    status, _ = _ANSWER.unpack_from(read)
+    return int(status), bytes(read[_ANSWER.size :])
 
 
-def serve_copies(work: Callable[[], int]) -> None:
-    """The child's side: run `work` in a copy for each pair of pipes that comes, its standard input and output."""
+def serve(work: Callable[[bytes], tuple[int, bytes]]) -> NoReturn:
+    """The child's side: answer each request with the exit status and the output of `work`."""
     end_with_parent()
-    line = socket.socket(fileno=os.dup(0))
-    while True:
-        _, pipes, _, _ = socket.recv_fds(line, 1, 2)
-        if len(pipes) != 2:
-            return
-        pid = os.fork()
-        if pid == 0:
-            _become(pipes, line, work)
-        for pipe in pipes:
-            os.close(pipe)
-        line.sendall(_NUMBER.pack(pid))
-        _, status = os.waitpid(pid, 0)
-        line.sendall(_NUMBER.pack(os.waitstatus_to_exitcode(status)))
-
-
-def _become(pipes: list[int], line: socket.socket, work: Callable[[], int]) -> None:
-    status = 1
-    try:
-        line.close()
-        for own, pipe in enumerate(pipes):
-            os.dup2(pipe, own)
-            os.close(pipe)
-        os.environ[PARENT] = str(os.getppid())
-        status = work()
-    finally:
-        os._exit(status)
-
-
-def _read(line: socket.socket) -> int:
-    data = line.recv(_NUMBER.size, socket.MSG_WAITALL)
-    if len(data) != _NUMBER.size:
-        raise EOFError
-    (number,) = _NUMBER.unpack(data)
-    return int(number)
+    with socket.socket(fileno=os.dup(0)) as line, line.makefile("rb") as inbox:
+        while len(head := inbox.read(_REQUEST.size)) == _REQUEST.size:
+            status, answer = work(inbox.read(*_REQUEST.unpack(head)))
+            line.sendall(_ANSWER.pack(status, len(answer)) + answer)
+    os._exit(0)
 
 
 def _end(line: socket.socket, process: subprocess.Popen[bytes]) -> None:

@@ -24,11 +24,11 @@ from core.errors import BadModel, MaclusterError
 from core.events import Value
 from core.settings import MIB
 
-_POLL_S: Final = 0.01
+POLL_S: Final = 0.01
 _PARENT_POLL_S: Final = 0.2
 # what the system ends a child with that has used up its processor time
 _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
-_READ_BYTES: Final = 64 * 1024
+READ_BYTES: Final = 64 * 1024
 _KEPT: Final = ("PATH", "PYTHONPATH", "TZ")
 # by this a child knows a parent that died before the child could look
 PARENT: Final = "MACLUSTER_PARENT"
@@ -105,6 +105,14 @@ def confine(seconds: int) -> None:
     end_with_parent()
 
 
+def allow(seconds: int) -> None:
+    """The child's own side, where it does one job after the other: the system ends it where it has computed for so long
+    from now on.
+    """
+    _, most = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + seconds + 1, most))
+
+
 def end_with_parent() -> None:
     """The child's own side: nobody would end it any more where its parent is gone. Its memory is written nowhere."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -127,40 +135,42 @@ def exchange(child: Running, job: Job, request: bytes, deadline: float, stop: th
         ready.register(child.stdin, selectors.EVENT_WRITE)
         ready.register(child.stdout, selectors.EVENT_READ)
         while True:
-            for key, _ in ready.select(_POLL_S):
+            for key, _ in ready.select(POLL_S):
                 if key.fileobj is child.stdin:
                     unsent = unsent[_write_some(child.stdin.fileno(), unsent) :]
                     if not unsent:
                         ready.unregister(child.stdin)
                         child.stdin.close()
                     continue
-                part = os.read(child.stdout.fileno(), _READ_BYTES)
+                part = os.read(child.stdout.fileno(), READ_BYTES)
                 if not part:
                     return bytes(answer)
                 answer += part
-            _check(process, job, len(answer), deadline)
+            check(process, job, len(answer), deadline)
             if stop and stop.is_set():
                 raise BadModel(f"{job.subject} was stopped.", job.fix)
 
 
-def _check(process: psutil.Process, job: Job, answered: int, deadline: float) -> None:
+def check(process: psutil.Process, job: Job, answered: int, deadline: float) -> None:
+    """What a job has taken so far. Raises BadModel at the first limit that is hit."""
     if answered > job.answer_bytes:
         raise BadModel(f"{job.subject} writes more than {job.answer_bytes // MIB} MiB.", job.fix)
     if time.monotonic() > deadline:
         raise BadModel(f"{job.subject} does not end in time.", job.fix)
-    if _rss(process) > job.rss_bytes:
+    if rss_of(process) > job.rss_bytes:
         raise BadModel(f"{job.subject} takes more than {job.rss_bytes // MIB} MiB of memory.", job.fix)
 
 
 def _write_some(fd: int, data: memoryview) -> int:
     """Bytes written; all of them if the child has closed its end, as nobody will read the rest."""
     try:
-        return os.write(fd, data[:_READ_BYTES])
+        return os.write(fd, data[:READ_BYTES])
     except BrokenPipeError:
         return len(data)
 
 
-def _rss(process: psutil.Process) -> int:
+def rss_of(process: psutil.Process) -> int:
+    """Bytes of memory that it has; 0 where it has ended."""
     try:
         return int(process.memory_info().rss)
     except psutil.Error:

@@ -11,7 +11,7 @@ import json
 import sys
 from collections.abc import Callable
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final
 
 import jinja2
@@ -20,8 +20,8 @@ import jinja2.nodes
 import jinja2.sandbox
 
 from core.errors import BadModel, UsageError
-from core.models.files.ready_child import READY, serve_copies
-from core.models.files.sandbox import Job, confine, run_child
+from core.models.files.ready_child import READY, serve
+from core.models.files.sandbox import Job, allow, confine, run_child
 from core.settings import MIB
 from core.text import clean_text
 
@@ -135,13 +135,16 @@ def _environment() -> jinja2.Environment:
     return environment
 
 
-def main() -> int:
-    """The child: reads the request, writes the text or the complaint, returns the exit status."""
-    confine(CPU_SECONDS)
-    request = json.load(sys.stdin.buffer)
+@lru_cache(maxsize=4)
+def _compiled(template: str) -> jinja2.Template:
+    return _environment().from_string(template)
+
+
+def _rendered(request: bytes) -> tuple[int, bytes]:
+    """The child's work: the exit status, and the text or the complaint."""
     try:
-        text = _environment().from_string(request["template"]).render(request["variables"])
-        status = 0
+        wanted = json.loads(request)
+        text, status = _compiled(wanted["template"]).render(wanted["variables"]), 0
     except _Refused as refusal:
         text, status = str(refusal), _REFUSED
     except (
@@ -154,14 +157,26 @@ def main() -> int:
         ValueError,
     ) as e:
         text, status = f"{type(e).__name__}: {e}", _BROKEN
-    sys.stdout.buffer.write(text.encode("utf-8", "replace"))
+    return status, text.encode("utf-8", "replace")
+
+
+def main() -> int:
+    """The child of one job: reads the request, writes the text or the complaint, returns the exit status."""
+    confine(CPU_SECONDS)
+    status, answer = _rendered(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(answer)
     sys.stdout.buffer.flush()
     return status
+
+
+def _rendered_in_time(request: bytes) -> tuple[int, bytes]:
+    allow(CPU_SECONDS)
+    return _rendered(request)
 
 
 if __name__ == "__main__":
     if READY in sys.argv:
         _environment().from_string(_USUAL).render(messages=[{"role": "user", "content": ""}])  # jinja gets ready, too
-        serve_copies(main)
+        serve(_rendered_in_time)
     else:
         sys.exit(main())

@@ -98,7 +98,7 @@ class Tokens:
         return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})
 
     def stand_ready(self) -> None:
-        """From now on templates run in copies of a process that lives as long as this object."""
+        """From now on templates run in a process that lives as long as this object."""
         if self.has_chat_template:
             ready = ReadyChild(MODULE)
             ready.start()

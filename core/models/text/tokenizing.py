@@ -7,16 +7,14 @@ tests/attacks/test_tokenizers.py). Prompts are encoded in a thread, so that the 
 from __future__ import annotations
 
 import os
-import resource
 import sys
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from core.errors import BadModel, MaclusterError
-from core.models.files.sandbox import end_with_parent
+from core.models.files.sandbox import allow, end_with_parent
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.text_messages import (
     BeginReading,
@@ -62,7 +60,7 @@ class Tokenizing:
 
     def take(self, request: TextRequest) -> None:
         """Answer it, now or a little later."""
-        _allow(CPU_SECONDS[type(request)])
+        allow(CPU_SECONDS[type(request)])
         if isinstance(request, Encode):
             self._prompts.submit(self._say, request)
         else:
@@ -106,12 +104,6 @@ class Tokenizing:
                 return Parts(number=number, parts=tuple(self._readers[name].read(text)))
             case EndReading(stream=name, is_whole=is_whole):
                 return Parts(number=number, parts=tuple(self._readers.pop(name).end(is_whole)))
-
-
-def _allow(seconds: int) -> None:
-    """The system ends this process where it has computed for so long from now on."""
-    _, most = resource.getrlimit(resource.RLIMIT_CPU)
-    resource.setrlimit(resource.RLIMIT_CPU, (int(time.process_time()) + seconds + 1, most))
 
 
 def main() -> None:

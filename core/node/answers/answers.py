@@ -29,6 +29,7 @@ from core.node.answers.answer_record import chosen, going_on, record_of, unfinis
 from core.node.answers.batch_view import batch_now
 from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer, Reading
+from core.node.answers.no_log import NoLog
 from core.node.answers.prompts import prompt_of, text_of
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
@@ -128,20 +129,15 @@ class Answers:
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
         record = record_of(request, prompt, tokens.eos, plan)
         try:
-            log = TokenLog(self._folder, self._secret, record)
+            log = TokenLog(self._folder, self._secret, record) if record.keep else NoLog()
         except OSError as error:
             raise _unwritable(error) from error
         running = RunningAnswer(record, log, tokens.stream(record.request_id))
         self._begin(running)
         if watch:
             watch.lap("dispatch")
-        try:
-            await self._forget_old()
-        except SealError as error:
-            self._journal.warn(str(error))
-        except asyncio.CancelledError:  # whoever asked is gone, and does not know its name
-            self.cancel(running.request_id)
-            raise
+        if record.keep:
+            await self._make_room(running)
         return running
 
     async def count(self, request: ChatRequest) -> int:
@@ -252,11 +248,7 @@ class Answers:
     async def _unfinished(self) -> list[Written]:
         before = set(self._running)
         found = await asyncio.to_thread(unfinished, self._folder, self._secret)
-        ended = [one for one in found if one.record.request_id not in before | self._running.keys()]
-        for one in ended:
-            if not one.record.keep:  # the node was killed before it could forget it
-                await asyncio.to_thread(forget, self._folder / f"{one.record.request_id}.mct")
-        return [one for one in ended if one.record.keep]
+        return [one for one in found if one.record.request_id not in before | self._running.keys()]
 
     def _loaded(self) -> tuple[Plan, Reading]:
         plan, reading = self._leader.plan, self._tokenizer.now()
@@ -405,6 +397,15 @@ class Answers:
             self._finish(running, running.so_far("error", problem), running.rest())
         self.conversation = None
         self._mirror.forget()
+
+    async def _make_room(self, running: RunningAnswer) -> None:
+        try:
+            await self._forget_old()
+        except SealError as error:
+            self._journal.warn(str(error))
+        except asyncio.CancelledError:  # whoever asked is gone, and does not know its name
+            self.cancel(running.request_id)
+            raise
 
     async def _forget_old(self) -> None:
         """Raises SealError. Whether an answer runs is asked when its log was seen already, and where its log is opened:

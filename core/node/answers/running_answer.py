@@ -16,6 +16,7 @@ from core.engine.stops import StopTexts
 from core.errors import Problem
 from core.events import FinishReason
 from core.models.text.text_messages import Decoded, Refused
+from core.node.answers.no_log import NoLog
 from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer_process import TextStream
 from core.node.answers.told import PlainReader, Reader
@@ -41,7 +42,7 @@ class RunningAnswer:
     def __init__(
         self,
         record: AnswerRecord,
-        log: TokenLog,
+        log: TokenLog | NoLog,
         stream: TextStream,
         written: Sequence[int] = (),
         decoded: Decoded = Decoded(),  # noqa: B008 - it is frozen

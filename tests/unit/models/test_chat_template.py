@@ -77,11 +77,17 @@ def test_a_child_that_stands_ready_bears_every_bomb_and_goes_on() -> None:
         assert render("{{ messages[0].role }}", variables(), ready.run) == "user"
     with pytest.raises(UsageError, match="roles must alternate"):
         render("{{ raise_exception('roles must alternate') }}", variables(), ready.run)
-    children = [each for each in psutil.Process().children() if READY in each.cmdline()]
-    assert children, "it is still the first one"
+    children = standing_ready()
+    for _ in range(2):
+        assert render("[{{ mark }}]{% set mark = messages %}", variables(), ready.run) == "[]"
+    assert standing_ready() == children, "what ended well left nothing behind, and ended nobody"
     del ready
     gc.collect()
     assert not any(child.is_running() for child in children)
+
+
+def standing_ready() -> list[psutil.Process]:
+    return [each for each in psutil.Process().children() if READY in each.cmdline()]
 
 
 def test_a_large_answer_within_the_limit_arrives_whole() -> None:
