@@ -24,7 +24,7 @@ from tests.fuzz.target import Target, bend
 
 NAMES: Final = (
     *("hello", "header", "roster", "control", "work", "txt", "index", "folder", "tokenizer", "events"),
-    *("asked", "answer"),
+    *("asked", "heads", "answer"),
 )
 FAILURES: Final = Path("fuzz-failures")
 HANG_S: Final = 10.0

@@ -6,7 +6,8 @@ It is used in a process of its own (`python -m core.models.text`), for a tokeniz
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+import inspect
+from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
@@ -126,6 +127,8 @@ class Tokens:
         hugging_face = self._wrapper._tokenizer
         if self._wrapper._chat_template is not None or hugging_face.chat_template is None:
             # a renderer that is code of mlx-lm or transformers, not of the model: it wants arguments as text
+            if own := options.keys() & _arguments():
+                raise UsageError(f"The option {min(own)!r} is not the chat template's.", "Ask without it.")
             chosen = {**options, "tools": tools} if tools else options
             said = said_before(messages, parsed=False)
             try:
@@ -143,3 +146,10 @@ class Tokens:
         }
         text = render(hugging_face.get_chat_template(tools=tools), variables, self._run)
         return list(self._wrapper.encode(text, add_special_tokens=False))
+
+
+def _arguments() -> Set[str]:
+    """What a renderer is told by whoever calls it: a client would say by them what becomes of the text."""
+    from transformers import PreTrainedTokenizerBase
+
+    return inspect.signature(PreTrainedTokenizerBase.apply_chat_template).parameters.keys()

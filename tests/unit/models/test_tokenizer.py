@@ -10,7 +10,7 @@ import mlx_lm
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
-from core.errors import BadModel, ModelNotFound
+from core.errors import BadModel, ModelNotFound, UsageError
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
@@ -58,6 +58,19 @@ def test_without_a_template_a_conversation_is_sent_raw(tmp_path: Path) -> None:
     plain = Tokens.load(tmp_path)
     assert not plain.has_chat_template
     assert plain.encode(CHAT, raw=False) == plain.encode(CHAT, raw=True)
+
+
+def test_no_option_of_a_client_says_what_becomes_of_the_text_that_code_of_mlx_lm_renders(
+    directory: Path, tmp_path: Path
+) -> None:
+    copy = Path(shutil.copytree(directory, tmp_path / "copy"))
+    config = json.loads((copy / "tokenizer_config.json").read_text())
+    (copy / "tokenizer_config.json").write_text(json.dumps({**config, "chat_template_type": "deepseek_v32"}))
+    rendered = Tokens.load(copy)
+    assert rendered.encode(CHAT, raw=False, options={"enable_thinking": False})
+    for name in ("tokenize", "chat_template", "return_tensors"):
+        with pytest.raises(UsageError, match=f"The option '{name}'"):
+            rendered.encode(CHAT, raw=False, options={name: False})
 
 
 def test_the_end_and_the_size_are_known(tokens: Tokens, theirs: TokenizerWrapper) -> None:

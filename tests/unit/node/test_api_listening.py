@@ -7,7 +7,9 @@ import hashlib
 import ssl
 from pathlib import Path
 from time import monotonic
-from urllib.parse import urlsplit
+from typing import Any
+from unittest.mock import ANY
+from urllib.parse import quote, urlsplit
 
 import httpx2
 import pytest
@@ -199,3 +201,31 @@ async def test_a_port_that_is_taken_is_told_by_the_option_that_said_it(tmp_path:
             async with served_desk(tmp_path / "second", model, taken):
                 pass
         assert "Take another one: --port." in str(refused.value)
+
+
+NAMES = ("../toy", "/etc/passwd", "file:///etc/passwd", "http://127.0.0.1:9/model", "toy.pkl")
+
+
+@pytest.mark.parametrize("path", ["/chat/completions", "/completions", "/messages", "/responses"])
+async def test_a_request_names_no_file_no_address_and_no_image(tmp_path: Path, model: Path, path: str) -> None:
+    url: Any = {"url": "file:///etc/passwd"}
+    parts: Any = (
+        *({"type": kind, "image_url": url, "text": ""} for kind in ("image_url", "input_image", "image")),
+        *({"type": kind, "file": url, "file_url": url["url"], "text": ""} for kind in ("file", "input_file")),
+        {"type": "document", "source": {"type": "url", **url}},
+        {"type": "input_audio", "input_audio": {"data": "", "format": "wav"}},
+    )
+    async with served_desk(tmp_path, model) as desk:
+
+        async def refused(content: object, name: str = "") -> tuple[int, str]:
+            turns = [{"role": "user", "content": content}]
+            said = {"messages": turns, "input": turns, "prompt": content}
+            told = await desk.asker.post(path, json={"model": name, "max_tokens": 1, **said})
+            return told.status_code, told.text
+
+        for part in parts:
+            assert (await refused([part]))[0] == 400, part["type"]
+        for name in NAMES:
+            assert await refused("hello", name) == (404, ANY)
+            assert (await desk.asker.get(f"/models/{quote(name, safe='')}")).status_code == 404
+        assert not desk.asked
