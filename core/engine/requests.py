@@ -6,10 +6,11 @@ from typing import Annotated, Final
 
 import msgspec
 
+from core.constraint import Constraint
 from core.engine.ring_work import Count
 from core.events import FinishReason
-from core.numbers import Size
-from core.requests import AnswerOptions, TokenId
+from core.numbers import Size, TokenId
+from core.requests import AnswerOptions
 from core.sampling_options import Sampling
 
 ID_BYTES: Final = 16
@@ -19,7 +20,8 @@ RequestId = Annotated[bytes, msgspec.Meta(min_length=ID_BYTES, max_length=ID_BYT
 class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """What whoever chooses the tokens of row `request` has to know; it travels where that is another Mac than the head.
     `written`: so many tokens of its answer are there already. `prompt`: as much of the end of prompt and answer as
-    penalties look at. None of `eos` is chosen before there are `min_tokens` tokens.
+    penalties look at. None of `eos` is chosen before there are `min_tokens` tokens. Where there is a `constraint`, the
+    tokens that are written have to follow.
     """
 
     request: RequestId
@@ -28,6 +30,7 @@ class Admit(msgspec.Struct, frozen=True, array_like=True, tag=True):
     eos: tuple[TokenId, ...] = ()
     min_tokens: Size = 0
     written: Count = 0
+    constraint: Constraint | None = None
 
 
 class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
@@ -75,6 +78,7 @@ class Request(AnswerOptions, frozen=True, kw_only=True, tag=True):
             eos=tuple(self.eos),
             min_tokens=self.min_tokens,
             written=len(self.written),
+            constraint=self.constraint,
         )
 
     @property

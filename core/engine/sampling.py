@@ -13,9 +13,10 @@ import mlx.core as mx
 import msgspec
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
+from core.engine.constraints import RowGrammar
 from core.engine.requests import Admit
-from core.errors import UsageError
-from core.requests import TokenId
+from core.errors import Problem, UsageError
+from core.numbers import TokenId
 from core.sampling_options import MAX_LOGPROBS, Sampling
 
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
@@ -38,12 +39,14 @@ class RowSampler:
     """How one row chooses its tokens: it counts them, knows its history, and has a random state of its own.
 
     It goes on behind what is written of `row` as if it had chosen that itself; token ids of its prompt are below
-    `vocab_size`. Raises UsageError for what this vocabulary cannot give.
+    `vocab_size`. `grammar`: what its constraint allows; it has yet to `follow` what is written. Raises UsageError for
+    what this vocabulary cannot give.
     """
 
-    def __init__(self, row: Admit, vocab_size: int) -> None:
+    def __init__(self, row: Admit, vocab_size: int, grammar: RowGrammar | None = None) -> None:
         sampling = row.sampling
         _check(sampling, vocab_size)
+        self._grammar = grammar
         self.draws = sampling.temperature > 0
         self.logprobs = sampling.logprobs
         key = mx.random.key(int.from_bytes(os.urandom(8)) if sampling.seed is None else sampling.seed)
@@ -58,7 +61,12 @@ class RowSampler:
     @property
     def processes(self) -> bool:
         """Whether `process` changes anything."""
-        return bool(self._processors) or self._owed > 0
+        return bool(self._processors) or self._owed > 0 or self._grammar is not None
+
+    @property
+    def problem(self) -> Problem | None:
+        """Why its constraint cannot be kept: what it chooses from now on counts for nothing."""
+        return self._grammar.problem if self._grammar else None
 
     @property
     def is_plain(self) -> bool:
@@ -75,6 +83,8 @@ class RowSampler:
                 logits = processor(history, logits)
         if self._owed > 0:
             logits[:, mx.array(self._eos)] = -mx.inf
+        if self._grammar:
+            logits = mx.where(self._grammar.allowed(), logits, mx.array(-mx.inf, logits.dtype))
         return logits
 
     def draw(self, logprobs: mx.array) -> mx.array:
@@ -94,6 +104,13 @@ class RowSampler:
         """`token` was chosen."""
         self._history.append(token)
         self._owed -= 1
+        self.follow([token])
+
+    def follow(self, tokens: Sequence[int]) -> None:
+        """These were chosen, here or by another sampler of this row: its constraint goes on behind them."""
+        if self._grammar:
+            for token in tokens:
+                self._grammar.take(token)
 
 
 def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:

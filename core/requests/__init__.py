@@ -7,9 +7,10 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from core.answer_parts import Tool, ToolCall
+from core.constraint import Constraint
 from core.errors import Problem
 from core.events import MirrorChoice, Plan, RecoveryChoice, Topology
-from core.numbers import MOST, Positive, Size
+from core.numbers import MOST, Positive, Size, TokenId
 from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 
@@ -18,7 +19,6 @@ DEFAULT_MAX_TOKENS: Final = 512
 
 Name = Annotated[str, msgspec.Meta(max_length=256, pattern=r"\A[^\0]*\Z")]
 PathName = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"\A[^\0]*\Z")]
-TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
 FindingState = Literal["ok", "warn", "bad", "unknown"]
 Duration = Annotated[float, msgspec.Meta(ge=0, le=3600)]
 StopTexts = Annotated[
@@ -84,7 +84,7 @@ class Message(Body, frozen=True, kw_only=True, omit_defaults=True):
 class AnswerOptions(Body, frozen=True, kw_only=True):
     """An answer of at least `min_tokens` and at most `max_tokens` tokens: what a request says in each of its forms,
     from the person to the process that runs it. `prompt_logprobs`: where `sampling` tells how likely tokens were, the
-    prompt's are told of, too; it is read anew then.
+    prompt's are told of, too; it is read anew then. `constraint`: what it has to look like; it ends where that does.
     """
 
     sampling: Sampling = Sampling()
@@ -94,6 +94,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
     ] = DEFAULT_MAX_TOKENS
     min_tokens: Annotated[Size, Option("not by itself before there are N tokens")] = 0
     prompt_logprobs: bool = False
+    constraint: Constraint | None = None
 
     @property
     def answer_options(self) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from time import monotonic
 from typing import Final
 
+from core.engine.constraints import Grammars
 from core.engine.requests import Admit
 from core.engine.ring_work import Op
 from core.engine.steps import Replies
@@ -31,6 +32,7 @@ from core.worker.work_frames import (
     ResumeState,
     Word,
     WorkFrame,
+    Wrote,
     decode_orders,
     decode_problem,
     decode_resume_state,
@@ -50,14 +52,14 @@ class Follower:
     head can send again what was on its way.
     """
 
-    def __init__(self, stage: LoadedStage, plan: Plan, index: int) -> None:
+    def __init__(self, stage: LoadedStage, plan: Plan, index: int, grammars: Grammars) -> None:
         self._execution = Execution(stage, plan.stages[index].peer)
         self._meter = stage.meter
         self._vocabulary = stage.layers.vocab_size
         self._role = role_of(plan, index)
         self._input = TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
         self._answers_chunks = index == len(plan.stages) - 1 and not arriving(plan).runs
-        self._choosers = RemoteSamplers(self._vocabulary, plan.context)
+        self._choosers = RemoteSamplers(self._vocabulary, plan.context, grammars)
         self._replies: Replies[WorkFrame] = Replies()
         self._run = NO_RUN
 
@@ -136,6 +138,8 @@ class Follower:
                     ring.begin()
                 case Admit():
                     self._choosers.admit(order)
+                case Wrote():
+                    self._choosers.follow(order.request, order.tokens)
                 case Dismiss():
                     self._choosers.dismiss(order.request)
         return work._replace(payload=(bytes(work.payload[0]),))

@@ -8,20 +8,21 @@ from typing import Final
 
 import mlx.core as mx
 
+from core.engine.constraints import Grammars
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
 from core.engine.sampling import Picked, RowSampler, confirmed, likely, pick_all, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.engine.speculation import MAX_DRAFT
-from core.errors import MaclusterError, Problem, StageFailed, UsageError
+from core.errors import MaclusterError, Problem, StageFailed, UsageError, error_from
 from core.events import Batch, FinishReason, LikelyToken, Plan
 from core.settings import QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Batching, Prefilled, PromptTold, Report, Samples, StageSample, Token
 from core.worker.mirroring import CutRequest, Mirroring, PasteRequest
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
-from core.worker.remote_sampling import check_admission
+from core.worker.remote_sampling import check_admission, written_of
 from core.worker.sessions import SessionRequest, SessionTransfers
 from core.worker.work_frames import NO_REQUEST, Begin, Dismiss, Word
 
@@ -40,9 +41,10 @@ class _HeadRow:
 
     def done(self, reason: FinishReason, problem: Problem | None = None, ended: EndedRow | None = None) -> AnswerDone:
         """Its end; `ended` says what was reused and guessed."""
+        problem = problem or self.sampler.problem
         return AnswerDone(
             request_id=self.request.request_id,
-            finish_reason=reason,
+            finish_reason="error" if problem else reason,
             prompt_tokens=len(self.request.tokens),
             tokens=self.count,
             reused=min(ended.reused, len(self.request.tokens)) if ended else 0,
@@ -62,11 +64,12 @@ class Head:
         plan: Plan,
         pipeline: Pipeline,
         report: Callable[[Report], None],
+        grammars: Grammars,
         *,
         lanes: int | None = None,
         draft: int = MAX_DRAFT,
     ) -> None:
-        self._pipeline, self._report = pipeline, report
+        self._pipeline, self._report, self._grammars = pipeline, report, grammars
         layers = pipeline.stage.layers
         self._vocabulary = layers.vocab_size
         self._scheduler = Scheduler(
@@ -115,7 +118,10 @@ class Head:
                 what = "How likely the tokens of a prompt were is known to another Mac in this topology."
                 raise UsageError(what, "Load the model as private.")
             admit = request.admit
-            sampler = RowSampler(admit, self._vocabulary)
+            sampler = RowSampler(admit, self._vocabulary, self._grammars.of(admit))
+            sampler.follow(request.written)
+            if sampler.problem:
+                raise error_from(sampler.problem)
             words: list[Word] = []
             if not self._pipeline.chooses:
                 check_admission(admit)
@@ -131,6 +137,8 @@ class Head:
         self._rows[request.request_id] = _HeadRow(request, sampler)
         if words:
             self._pipeline.send_word(*words)
+        for word in () if self._pipeline.chooses else written_of(request):
+            self._pipeline.send_word(word)
 
     def cancel(self, request_id: str) -> None:
         """End an answer after the step that is on its way; the others go on."""
@@ -237,11 +245,14 @@ class Head:
 
     def _chosen(self, step: Step, answer: StepAnswer) -> list[list[Picked]]:
         """The tokens of each row of `step`: one, or those that the logits of its guesses confirm and the one behind."""
-        if answer.chosen is not None:
-            return [confirmed(picked, step.drafts) for picked in answer.chosen]
-        assert answer.logits is not None
         alive = [at for at, request_id in enumerate(step.requests) if self._scheduler.alive(request_id)]
         samplers = [self._rows[step.requests[at]].sampler for at in alive]
+        if answer.chosen is not None:
+            told = [confirmed(picked, step.drafts) for picked in answer.chosen]
+            for at, sampler in zip(alive, samplers, strict=True):
+                sampler.follow([picked.token for picked in told[at]])
+            return told
+        assert answer.logits is not None
         chosen: list[list[Picked]] = [[Picked(0)] for _ in step.requests]
         if step.drafts and alive:
             chosen[0] = pick_drafted(samplers[0], answer.logits[0], step.drafts)
@@ -253,12 +264,14 @@ class Head:
 
     def _take(self, step: Step, chosen: Sequence[Sequence[Picked]]) -> None:
         """Tell the tokens of each row that still runs, and go on."""
+        alive = [name for name in step.requests if self._scheduler.alive(name)]
+        broken = [self._scheduler.cancel(name) for name in alive if self._rows[name].sampler.problem]
         taken, ended = self._scheduler.stepped(step, [[picked.token for picked in row] for row in chosen])
         now = monotonic()
         for request_id, count, row in zip(step.requests, taken, chosen, strict=True):
             for picked in row[:count]:
                 self._report_token(self._rows[request_id], picked, now)
-        self._finish(ended)
+        self._finish([*filter(None, broken), *ended])
 
     def _report_token(self, row: _HeadRow, picked: Picked, now: float) -> None:
         row.first, row.last = row.first or now, now

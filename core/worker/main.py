@@ -12,12 +12,14 @@ import signal
 import socket
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from time import monotonic, perf_counter
 from typing import NamedTuple
 
 import mlx.core as mx
 
+from core.engine.constraints import Grammars
 from core.engine.requests import Request
 from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoAnswer, NotLoaded, Problem
 from core.events import Plan
@@ -25,6 +27,7 @@ from core.link.channel import listen
 from core.models.files.catalog import fingerprint
 from core.models.slicing.loading import load_slice
 from core.models.slicing.slots import Slice
+from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
@@ -242,11 +245,13 @@ class Worker:
         return weights
 
     def _driver(self, command: Load, stage: LoadedStage) -> HeadEngine | Follower:
-        plan = command.plan
+        plan, size = command.plan, stage.layers.vocab_size
+        grammars = Grammars(partial(read_vocabulary, Path(command.directory), size), size)
         if command.index > 0:
-            return Follower(stage, plan, command.index)
+            return Follower(stage, plan, command.index, grammars)
         pipeline = Pipeline(stage, plan, command.try_s)
-        return HeadEngine(pipeline, Head(plan, pipeline, self._report, lanes=command.lanes, draft=command.draft))
+        head = Head(plan, pipeline, self._report, grammars, lanes=command.lanes, draft=command.draft)
+        return HeadEngine(pipeline, head)
 
     def _connect(self, command: Connect) -> None:
         """Link anew under the next plan generation; what the caches hold, and what is on its way, stays."""

@@ -9,15 +9,17 @@ from typing import Final
 import mlx.core as mx
 import msgspec
 
-from core.engine.requests import Admit
+from core.engine.constraints import Grammars
+from core.engine.requests import Admit, Request
 from core.engine.sampling import Picked, RowSampler, pick_all, pick_each
 from core.errors import ProtocolError, UsageError
 from core.link.frames import Buffer
 from core.settings import MAX_CONTROL_BODY, MAX_LANE_ROWS
-from core.worker.work_frames import UNREADABLE
+from core.worker.work_frames import UNREADABLE, Wrote
 
 ROWS_LIMIT: Final = 16 * MAX_LANE_ROWS
 ADMISSION_BYTES: Final = MAX_CONTROL_BODY // 2
+WRITTEN_AT_ONCE: Final = 4096  # tokens, five bytes each
 
 _choices = msgspec.msgpack.Decoder(list[list[Picked]])
 
@@ -25,8 +27,8 @@ _choices = msgspec.msgpack.Decoder(list[list[Picked]])
 class RemoteSamplers:
     """The samplers of the rows that run, by request id; none is longer than `context` tokens."""
 
-    def __init__(self, vocabulary: int, context: int) -> None:
-        self._vocabulary, self._context = vocabulary, context
+    def __init__(self, vocabulary: int, context: int, grammars: Grammars) -> None:
+        self._vocabulary, self._context, self._grammars = vocabulary, context, grammars
         self._rows: dict[bytes, RowSampler] = {}
 
     def reset(self) -> None:
@@ -41,7 +43,14 @@ class RemoteSamplers:
             raise ProtocolError("A row was admitted with tokens that the model does not have.")
         if row.written >= self._context:  # each of them takes time
             raise ProtocolError(f"A row was admitted with {row.written} tokens in a context of {self._context}.")
-        self._rows[row.request] = RowSampler(row, self._vocabulary)
+        self._rows[row.request] = RowSampler(row, self._vocabulary, self._grammars.of(row))
+
+    def follow(self, request: bytes, tokens: Sequence[int]) -> None:
+        """Of a row that was admitted, these are written. Raises ProtocolError."""
+        row = self._rows.get(request)
+        if row is None or not all(token < self._vocabulary for token in tokens):
+            raise ProtocolError("Tokens were told as written that no row here can have.")
+        row.follow(tokens)
 
     def dismiss(self, request: bytes) -> None:
         """A row is over."""
@@ -66,7 +75,15 @@ def check_admission(row: Admit) -> None:
     """Raises UsageError where it is too much to travel."""
     if len(msgspec.msgpack.encode(row)) > ADMISSION_BYTES:
         what = "The sampling of this request is too long to send to the Mac that chooses the tokens."
-        raise UsageError(what, "Ask with a shorter logit bias or penalty context, or load the model as private.")
+        fix = "Ask with a shorter schema, logit bias or penalty context, or load the model as private."
+        raise UsageError(what, fix)
+
+
+def written_of(request: Request) -> list[Wrote]:
+    """What the Mac that chooses has to know of an answer that has to go on as it was begun, each to travel alone."""
+    row, written = bytes.fromhex(request.request_id), request.written if request.constraint else []
+    starts = range(0, len(written), WRITTEN_AT_ONCE)
+    return [Wrote(row, tuple(written[start : start + WRITTEN_AT_ONCE])) for start in starts]
 
 
 def encode_choices(rows: Sequence[Sequence[Picked]]) -> list[Buffer]:

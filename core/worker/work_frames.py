@@ -19,7 +19,7 @@ from core.engine.ring_work import Handle, Op
 from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
 from core.link.frames import Buffer, Flag, FrameType
-from core.numbers import Size
+from core.numbers import Size, TokenId
 from core.text import clean_text
 
 WORK: Final = struct.Struct("<QQIH")
@@ -42,6 +42,13 @@ EVERY: Final = int(Flag.EVERY)
 UNREADABLE: Final = (msgspec.MsgspecError, RecursionError, UnicodeDecodeError)
 
 
+class Wrote(msgspec.Struct, frozen=True, array_like=True, tag=True):
+    """The next tokens that are written of the answer of row `request`, which has a constraint, before it goes on."""
+
+    request: RequestId
+    tokens: tuple[TokenId, ...]
+
+
 class Dismiss(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """Row `request` is over there."""
 
@@ -52,7 +59,7 @@ class Begin(msgspec.Struct, frozen=True, array_like=True, tag=True):
     """No request ran: figures count from here."""
 
 
-Word = Admit | Dismiss | Begin
+Word = Admit | Wrote | Dismiss | Begin
 Order = Op | Word
 
 

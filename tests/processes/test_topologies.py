@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import secrets
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+import jsonschema
 import msgspec
 import pytest
 
-from core.bench.ring import WorkerRing, a_request, worker_ring
+from core.bench.ring import GREEDY, WorkerRing, a_request, worker_ring
+from core.constraint import Constraint
+from core.engine.requests import Request
 from core.events import Topology
+from core.models.made.made_tokenizer import EOS, SPECIALS
+from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import sights
 from core.sampling_options import Sampling
 from tests.support.alone import Alone, wanders
@@ -117,3 +124,44 @@ def test_guessed_tokens_change_no_answer(model: Path, alone: dict[str, Alone], t
             drafted, accepted = drafted + answer.done.drafted, accepted + answer.done.accepted
         assert drafted > accepted
         assert accepted > 0 or topology == "forward"
+
+
+PERSON: Final = {
+    "type": "object",
+    "properties": {"name": {"type": "string", "maxLength": 12}, "size": {"enum": [1, 2.5, None]}},
+    "required": ["name", "size"],
+    "additionalProperties": False,
+}
+SHAPED: Final = Constraint(kind="json_schema", source=json.dumps(PERSON))
+END: Final = SPECIALS.index(EOS)
+
+
+def test_a_shape_is_kept_beside_rows_without_one_and_where_it_goes_on(
+    model: Path, forward: WorkerRing, alone: dict[str, Alone]
+) -> None:
+    hot = [Sampling(temperature=1.0, seed=seed) for seed in range(2)]
+    shaped = [shaped_request([50 + n, 60], sampling) for n, sampling in enumerate([GREEDY, *hot])]
+    free = some_requests(21, 3)
+    answers = forward.generate_all([request for pair in zip(shaped, free, strict=True) for request in pair])
+    assert [each.tokens for each in answers[1::2]] == [alone["llama"].answer(each).tokens for each in free]
+    for request, answer in zip(shaped, answers[::2], strict=True):
+        assert answer.done.finish_reason == "stop"
+        jsonschema.validate(json.loads(said(model, answer.tokens)), PERSON)
+        (rest,) = forward.generate_all([renamed(request, written=list(answer.tokens[:5]))])
+        assert rest.tokens == answer.tokens[5:]
+    broken, _ = forward.generate_all([renamed(shaped[0], written=[70, 71]), free[0]])
+    assert broken.done.problem
+
+
+def shaped_request(tokens: list[int], sampling: Sampling) -> Request:
+    asked = a_request(tokens, max_tokens=300, sampling=sampling, eos=[END])
+    return msgspec.structs.replace(asked, constraint=SHAPED)
+
+
+def renamed(request: Request, **changes: Any) -> Request:
+    return msgspec.structs.replace(request, request_id=secrets.token_hex(16), **changes)
+
+
+def said(model: Path, tokens: Sequence[int]) -> str:
+    words, _ = read_vocabulary(model, 512)
+    return b"".join(words[token] for token in tokens if token != END).decode()

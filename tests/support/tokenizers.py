@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from core.answer_parts import Tool
+from core.constraint import Constraint
 from core.models.text.text_messages import Decoded, Refused
 from core.models.text.tokenizer import TextStream, Tokens
 from core.node.answers.told import PlainReader
@@ -56,6 +57,9 @@ class TokenizerHere:
         self, messages: Sequence[Message], raw: bool, tools: Sequence[Tool], options: TemplateOptions
     ) -> list[int]:
         return self._tokens.encode(messages, raw, tools, options)
+
+    async def constrain(self, constraint: Constraint, prompt: Sequence[int], raw: bool) -> Constraint:
+        return self._tokens.constrain(constraint, prompt, raw)
 
     def stream(self, name: str) -> StreamHere:
         return StreamHere(self._tokens.stream())

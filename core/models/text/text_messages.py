@@ -9,6 +9,7 @@ from typing import Final
 import msgspec
 
 from core.answer_parts import AnswerPart, Tool
+from core.constraint import Constraint
 from core.errors import Problem
 from core.requests import Message, TemplateOptions
 
@@ -34,6 +35,16 @@ class Encode(TextMessage, frozen=True, kw_only=True):
     raw: bool
     tools: tuple[Tool, ...] = ()
     template_options: TemplateOptions = {}
+
+
+class Constrain(TextMessage, frozen=True, kw_only=True):
+    """What the answer to a prompt that ends with `prompt_end` must look like, as `Tokens.constrain`. Answered
+    by `Constrained`.
+    """
+
+    constraint: Constraint
+    prompt_end: list[int]
+    raw: bool
 
 
 class Decode(TextMessage, frozen=True, kw_only=True):
@@ -84,6 +95,12 @@ class Encoded(TextMessage, frozen=True, kw_only=True):
     tokens: list[int]
 
 
+class Constrained(TextMessage, frozen=True, kw_only=True):
+    """The same as the worker is told of it."""
+
+    constraint: Constraint
+
+
 class Decoded(TextMessage, frozen=True, kw_only=True):
     """The `text` that tokens complete, and what is held back and comes last if no more tokens do."""
 
@@ -103,8 +120,8 @@ class Refused(TextMessage, frozen=True, kw_only=True):
     problem: Problem
 
 
-TextRequest = ReadTokenizer | Encode | Decode | EndStream | BeginReading | ReadText | EndReading
-TextAnswer = TokenizerRead | Encoded | Decoded | Parts | Refused
+TextRequest = ReadTokenizer | Encode | Constrain | Decode | EndStream | BeginReading | ReadText | EndReading
+TextAnswer = TokenizerRead | Encoded | Constrained | Decoded | Parts | Refused
 
 _requests = msgspec.msgpack.Decoder(TextRequest)
 _answers = msgspec.msgpack.Decoder(TextAnswer)

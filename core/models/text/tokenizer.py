@@ -12,16 +12,21 @@ from pathlib import Path
 from typing import Any
 
 import mlx_lm.utils as mlx_utils
+from msgspec.structs import replace
 
 from core.answer_parts import Tool
-from core.errors import BadModel, ModelNotFound, UsageError
+from core.constraint import Constraint, Grammar
+from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.folder import inside, name_of, read_bytes, read_config, read_json
 from core.models.files.ready_child import ReadyChild
 from core.models.files.safetensors import DECIDING_FILES
 from core.models.files.sandbox import run_child
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.chat_template import MODULE, Run, render
+from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
+from core.models.text.grammar_check import check
 from core.models.text.template_values import said_before, spec_of
+from core.models.text.vocabulary import read_vocabulary
 from core.requests import Message, TemplateOptions
 
 
@@ -52,11 +57,12 @@ class TextStream:
 class Tokens:
     """The tokenizer of one model. `eos`: token ids that end an answer; `vocab_size` counts all ids it can produce."""
 
-    def __init__(self, wrapper: Any) -> None:
-        self._wrapper = wrapper
+    def __init__(self, wrapper: Any, directory: Path) -> None:
+        self._wrapper, self._directory = wrapper, directory
         self.eos: frozenset[int] = frozenset(int(token) for token in wrapper.eos_token_ids)
         self.vocab_size = len(wrapper)
         self._run: Run = run_child
+        self._checks: Run = run_child
 
     @classmethod
     def load(cls, directory: Path) -> Tokens:
@@ -74,7 +80,7 @@ class Tokens:
         except Exception as error:  # the tokenizers library raises bare Exception for a damaged tokenizer.json
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
             raise BadModel(f"The tokenizer of {name_of(directory)} cannot be read: {reason}") from error
-        return cls(wrapper)
+        return cls(wrapper, directory)
 
     @property
     def has_chat_template(self) -> bool:
@@ -99,11 +105,14 @@ class Tokens:
         return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})
 
     def stand_ready(self) -> None:
-        """From now on templates run in a process that lives as long as this object."""
+        """From now on templates run, and grammars are checked, in processes that live as long as this object; that of
+        the grammars starts with the first of them.
+        """
         if self.has_chat_template:
             ready = ReadyChild(MODULE)
             ready.start()
             self._run = ready.run
+        self._checks = ReadyChild(GRAMMAR_CHECK).run
 
     def stream(self) -> TextStream:
         """A fresh detokenizer for one answer."""
@@ -111,10 +120,32 @@ class Tokens:
 
     def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
         """What tells the parts of an answer to a prompt that ends so."""
+        begins = self._wrapper.response_initial_state or ("reasoning" if self._thinks(prompt_end) else "normal")
+        return AnswerReader(self._wrapper, begins, tools)
+
+    def constrain(self, constraint: Constraint, prompt_end: Sequence[int], raw: bool) -> Constraint:
+        """The constraint of an answer to a prompt that ends so: what the model thinks before that is free, but where
+        the prompt is sent `raw`. Raises UsageError for what cannot be enforced, UnsupportedModel where nothing can.
+        """
         wrapper = self._wrapper
-        thinks = wrapper.has_thinking and wrapper.decode(list(prompt_end)).rstrip().endswith(wrapper.think_start)
-        begins = wrapper.response_initial_state or ("reasoning" if thinks else "normal")
-        return AnswerReader(wrapper, begins, tools)
+        if wrapper.response_transitions or wrapper.structural_markers:
+            what = "This model marks the parts of its answers: no shape can be enforced on them."
+            raise UnsupportedModel(what, "Ask without a shape, or load another model.")
+        read_vocabulary(self._directory, self.vocab_size)
+        check([Grammar(kind=constraint.kind, source=constraint.source)], self._checks)
+        start, end = wrapper.think_start_tokens or (), wrapper.think_end_tokens or ()
+        if raw or not wrapper.has_thinking:
+            start = end = ()
+        elif self._thinks(prompt_end):
+            start = ()
+        elif len(start) != 1:  # in front of what is enforced nobody can tell it from an answer
+            start = end = ()
+        return replace(constraint, think_start=start, think_end=end)
+
+    def _thinks(self, prompt_end: Sequence[int]) -> bool:
+        """Whether the model goes on with what the prompt has it think."""
+        wrapper = self._wrapper
+        return bool(wrapper.has_thinking and wrapper.decode(list(prompt_end)).rstrip().endswith(wrapper.think_start))
 
     def _encode_raw(self, text: str) -> list[int]:
         bos = self._wrapper.bos_token

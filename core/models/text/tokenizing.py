@@ -18,6 +18,8 @@ from core.models.files.sandbox import allow, end_with_parent
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.text_messages import (
     BeginReading,
+    Constrain,
+    Constrained,
     Decode,
     Decoded,
     Encode,
@@ -40,6 +42,7 @@ from core.pipe_messages import LENGTH, pack
 CPU_SECONDS: Final = {
     ReadTokenizer: 60,
     Encode: 20,
+    Constrain: 20,
     Decode: 5,
     EndStream: 5,
     BeginReading: 10,
@@ -61,7 +64,7 @@ class Tokenizing:
     def take(self, request: TextRequest) -> None:
         """Answer it, now or a little later."""
         allow(CPU_SECONDS[type(request)])
-        if isinstance(request, Encode):
+        if isinstance(request, Encode | Constrain):
             self._prompts.submit(self._say, request)
         else:
             self._say(request)
@@ -90,6 +93,8 @@ class Tokenizing:
         match request:
             case Encode(messages=messages, raw=raw, tools=tools, template_options=options):
                 return Encoded(number=number, tokens=self._tokens.encode(messages, raw, tools, options))
+            case Constrain(constraint=constraint, prompt_end=prompt_end, raw=raw):
+                return Constrained(number=number, constraint=self._tokens.constrain(constraint, prompt_end, raw))
             case Decode(stream=name, tokens=tokens):
                 stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream())
                 text = "".join(stream.add(token) for token in tokens)

@@ -30,7 +30,7 @@ from core.node.answers.batch_view import batch_now
 from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer, Reading
 from core.node.answers.no_log import NoLog
-from core.node.answers.prompts import prompt_of, text_of
+from core.node.answers.prompts import constraint_of, prompt_of, text_of
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
 from core.node.answers.told import Followed, Said, told
@@ -124,10 +124,11 @@ class Answers:
         async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
             self._check(plan, reading)
             prompt = await prompt_of(request, tokens)
+            constraint = await constraint_of(request, prompt, tokens)
         if watch:
             watch.lap("encode")
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
-        record = record_of(request, prompt, tokens.eos, plan)
+        record = record_of(msgspec.structs.replace(request, constraint=constraint), prompt, tokens.eos, plan)
         try:
             log = TokenLog(self._folder, self._secret, record) if record.keep else NoLog()
         except OSError as error:

@@ -1,10 +1,11 @@
-"""The prompt of a request, as token ids: by the model's template, or as they were given."""
+"""The prompt of a request, as token ids, by the model's template or as they were given; and what its answer must be."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
 
+from core.constraint import Constraint
 from core.errors import UsageError
 from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests import ChatRequest
@@ -16,6 +17,15 @@ async def prompt_of(request: ChatRequest, tokens: TokenizerProcess) -> list[int]
         return await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
     _check(request.prompt_tokens, tokens)
     return [*request.prompt_tokens]
+
+
+async def constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: TokenizerProcess) -> Constraint | None:
+    """What the answer to `prompt` must look like. Raises UsageError, ModelError."""
+    if request.constraint is None:
+        return None
+    if request.min_tokens:
+        raise UsageError("An answer that must have a shape ends where that ends.", "Ask without min_tokens.")
+    return await tokens.constrain(request.constraint, prompt, request.raw)
 
 
 async def text_of(ids: Sequence[int], tokens: TokenizerProcess) -> str:

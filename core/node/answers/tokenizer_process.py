@@ -18,11 +18,14 @@ import msgspec
 import psutil
 
 from core.answer_parts import AnswerPart, Tool
+from core.constraint import Constraint
 from core.errors import BadModel, error_from
 from core.models.files.sandbox import command_of, environment
 from core.models.text.text_messages import (
     PROMPT_END,
     BeginReading,
+    Constrain,
+    Constrained,
     Decode,
     Decoded,
     Encode,
@@ -48,6 +51,7 @@ MAX_RSS_BYTES: Final = 2048 * MIB
 MAX_SECONDS: Final = {
     ReadTokenizer: 120.0,
     Encode: 90.0,
+    Constrain: 90.0,
     Decode: 60.0,
     EndStream: 60.0,
     BeginReading: 60.0,
@@ -57,7 +61,7 @@ MAX_SECONDS: Final = {
 LOOK_S: Final = 0.2
 FIX: Final = "Fetch the model from a source you trust."
 
-Answer = TypeVar("Answer", TokenizerRead, Encoded, Decoded, Parts)
+Answer = TypeVar("Answer", TokenizerRead, Encoded, Constrained, Decoded, Parts)
 
 
 class Waiting(NamedTuple):
@@ -145,6 +149,13 @@ class TokenizerProcess:
         """Token ids of the prompt, as `core.models.text.tokenizer.Tokens.encode`. Raises BadModel, UsageError."""
         asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
         return (await self.answer(asked, Encoded)).tokens
+
+    async def constrain(self, constraint: Constraint, prompt: Sequence[int], raw: bool) -> Constraint:
+        """What the answer to `prompt` must look like, as `core.models.text.tokenizer.Tokens.constrain`. Raises
+        UsageError, ModelError.
+        """
+        asked = Constrain(constraint=constraint, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
+        return (await self.answer(asked, Constrained)).constraint
 
     def stream(self, name: str) -> TextStream:
         """Tokens to text, for one answer."""

@@ -10,10 +10,12 @@ import mlx_lm
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from core.constraint import Constraint
 from core.errors import BadModel, ModelNotFound, UsageError
 from core.models.made.maker import make_model
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
+from tests.support.scripted import make_scripted
 
 CHAT = (
     Message(role="system", content="Be brief."),
@@ -21,6 +23,7 @@ CHAT = (
     Message(role="assistant", content="A Mac."),
     Message(role="user", content="Which?"),
 )
+MARKS = ("<think>", "</think>")
 
 
 @pytest.fixture(scope="module")
@@ -110,3 +113,17 @@ def test_ids_that_only_the_model_has_say_nothing(tokens: Tokens) -> None:
     ids = tokens.encode([Message(role="user", content="two words")], raw=True)
     said = "".join(stream.add(token) for one in ids for token in (one, tokens.vocab_size, 1 << 31))
     assert said + stream.held == "two words"
+
+
+def test_a_constraint_leaves_free_what_is_thought(tmp_path: Path, tokens: Tokens) -> None:
+    digits = Constraint(kind="regex", source="[0-9]+", think_end=(7,))
+    assert tokens.constrain(digits, [1], raw=False) == Constraint(kind="regex", source="[0-9]+")
+    thinking = Tokens.load(make_scripted(tmp_path))
+    start, end = ((thinking.encode([Message(role="user", content=mark)], raw=True)[-1],) for mark in MARKS)
+    free = thinking.constrain(digits, [1], raw=False)
+    assert (free.think_start, free.think_end) == (start, end)
+    inside = thinking.constrain(digits, [1, *start], raw=False)
+    assert (inside.think_start, inside.think_end) == ((), end)
+    assert thinking.constrain(digits, [1, *start], raw=True).think_end == ()
+    with pytest.raises(UsageError, match="unclosed"):
+        thinking.constrain(Constraint(kind="regex", source="("), [1], raw=False)

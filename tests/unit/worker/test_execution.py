@@ -17,6 +17,7 @@ from core.worker.follower import Follower
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from core.worker.work_frames import WorkFrame, encode_orders
+from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
 from tests.support.rings import slices_of
@@ -64,7 +65,7 @@ def test_work_that_is_not_for_this_stage_breaks_the_link(
     with ExitStack() as stack:
         linked = Linked(stack, 2, topology=topology)
         linked.link()
-        follower, ring = Follower(stage, linked.plan, 1), linked.rings[1]
+        follower, ring = Follower(stage, linked.plan, 1, BYTES), linked.rings[1]
         linked.head.send_work(WorkFrame(FrameType.COMPOSE, 1, payload=encode_orders([New(1)])), 1)
         linked.head.send_work(WorkFrame(kind, 2, 1, rows=1, payload=encode_arrays(arrays)), 1)
         for refused in (False, True):

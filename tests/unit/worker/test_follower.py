@@ -31,6 +31,7 @@ from core.worker.work_frames import (
     encode_resume_state,
     read_work,
 )
+from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
 from tests.support.rings import private_ring
@@ -45,7 +46,7 @@ class Beside:
 
     def __init__(self, linked: Linked, head: LoadedStage, stage: LoadedStage) -> None:
         self.linked, self.head, self.stage = linked, head, stage
-        self.follower = Follower(stage, linked.plan, 1)
+        self.follower = Follower(stage, linked.plan, 1, BYTES)
         self.step = 1
 
     def serve(self) -> None:

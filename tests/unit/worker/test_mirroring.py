@@ -33,6 +33,7 @@ from core.worker.pipeline import Pipeline
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 from tests.support.atlas import config_of
+from tests.support.grammars import BYTES
 from tests.support.made import build, twin
 
 PROMPT = [5 + (7 * n) % 60 for n in range(60)]
@@ -83,7 +84,9 @@ class Desk:
         self.mirror = mirror or Mirror()
         self.mirror.limit = 1 << 30
         self.requests: dict[str, Request] = {}
-        self.head = Head(plan, Pipeline(LoadedStage(layers, StageMeter(0), kv_bits), plan, 5.0), self.reports.append)
+        self.head = Head(
+            plan, Pipeline(LoadedStage(layers, StageMeter(0), kv_bits), plan, 5.0), self.reports.append, BYTES
+        )
 
     def run(self, *requests: Request, until: int | None = None) -> None:
         """Ask, and let it turn until nothing is left to do, or `until` tokens were written."""

@@ -41,6 +41,7 @@ from core.worker.work_frames import (
     encode_problem,
     encode_resume_state,
 )
+from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked, plan_between
 from tests.support.made import build, twin
 from tests.support.rings import slices_of
@@ -57,7 +58,7 @@ class Turns:
     def __init__(self, linked: Linked, stages: list[LoadedStage], try_s: float) -> None:
         self.linked, self.stages = linked, stages
         self.pipeline = Pipeline(stages[0], linked.plan, try_s)
-        self.followers = [Follower(stage, linked.plan, number) for number, stage in enumerate(stages[1:], 1)]
+        self.followers = [Follower(stage, linked.plan, number, BYTES) for number, stage in enumerate(stages[1:], 1)]
         self._standing = False
 
     @property
@@ -225,7 +226,7 @@ def test_where_a_stage_has_lost_its_caches_everybody_begins_anew(turns: Turns, l
     turns.answers(3)
     for number in lost:
         turns.stages[number].reset()
-        turns.followers[number - 1] = Follower(turns.stages[number], turns.linked.plan, number)
+        turns.followers[number - 1] = Follower(turns.stages[number], turns.linked.plan, number, BYTES)
     problem = turns.link()
     assert problem
     assert problem.kind == "CachesLost"
@@ -242,7 +243,7 @@ def test_a_stage_that_is_new_costs_nothing_while_nothing_is_held(turns: Turns) -
     turns.answers(len(PROMPT) + 1)
     turns.pipeline.compose([Drop(1)])
     turns.answers(1)
-    turns.followers[0] = Follower(turns.stages[1], turns.linked.plan, 1)
+    turns.followers[0] = Follower(turns.stages[1], turns.linked.plan, 1, BYTES)
     assert turns.link() is None
     ask(turns)
     np.testing.assert_array_equal(turns.logits(turns.answers(len(PROMPT) + 1)[-1]), reference())

@@ -14,6 +14,7 @@ from core.errors import ProtocolError, UsageError
 from core.sampling_options import Sampling
 from core.worker.remote_sampling import ROWS_LIMIT, RemoteSamplers, check_admission, decode_choices, encode_choices
 from core.worker.work_frames import Dismiss, decode_orders, encode_orders
+from tests.support.grammars import BYTES
 
 VOCABULARY = 50
 CONTEXT = 4096
@@ -59,7 +60,7 @@ def key(number: int) -> bytes:
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_tokens_are_those_that_the_head_would_choose(sampling: Sampling) -> None:
     asked = request(sampling, min_tokens=3)
-    here, there = sampler(asked), RemoteSamplers(VOCABULARY, CONTEXT)
+    here, there = sampler(asked), RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     there.admit(told(asked))
     for step in range(8):
         expected = pick_all([here], noise(step))
@@ -72,17 +73,17 @@ def test_tokens_are_those_that_the_head_would_choose(sampling: Sampling) -> None
 def test_a_row_that_goes_on_is_chosen_for_as_if_it_had_never_stopped(sampling: Sampling, count: int) -> None:
     """The Mac is told of what is written how much there is, and of its words what penalties look at."""
     asked = request(sampling, min_tokens=3)
-    undisturbed = RemoteSamplers(VOCABULARY, CONTEXT)
+    undisturbed = RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     undisturbed.admit(told(asked))
     chosen = [undisturbed.choose([key(1)], noise(step)) for step in range(9)]
-    there = RemoteSamplers(VOCABULARY, CONTEXT)
+    there = RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     there.admit(told(request(sampling, min_tokens=3, written=[rows[0][0].token for rows in chosen[:count]])))
     assert [there.choose([key(1)], noise(step)) for step in range(count, 9)] == chosen[count:]
 
 
 def test_rows_keep_their_own_way_whichever_run_together() -> None:
     asked = [request(Sampling(temperature=1.0, seed=n), n) for n in range(3)]
-    here, there = [sampler(each) for each in asked], RemoteSamplers(VOCABULARY, CONTEXT)
+    here, there = [sampler(each) for each in asked], RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     for each in asked:
         there.admit(told(each))
     for step, together in enumerate([(0, 1, 2), (2, 0), (1,), (0, 1, 2)]):
@@ -96,7 +97,7 @@ def test_guesses_are_checked_by_the_head(sampling: Sampling) -> None:
     asked = request(sampling)
     logits = noise(7, 4)
     tokens = [greedy(logits[n : n + 1]) for n in range(4)]
-    there = RemoteSamplers(VOCABULARY, CONTEXT)
+    there = RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     there.admit(told(asked))
     (chosen,) = over(there.choose([key(1)], logits[None]), 4)
     assert [picked.token for picked in chosen] == tokens
@@ -118,7 +119,7 @@ def test_guessed_tokens_are_chosen_as_if_they_had_come_one_by_one(sampling: Samp
 
 
 def test_what_no_honest_peer_asks_is_refused() -> None:
-    there = RemoteSamplers(VOCABULARY, CONTEXT)
+    there = RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     there.admit(told(request()))
     for askers, logits in [
         ([key(2)], noise(1)),
@@ -148,7 +149,7 @@ def test_what_no_honest_peer_asks_is_refused() -> None:
 
 
 def test_guesses_of_a_row_that_does_not_take_the_most_likely_token_are_refused() -> None:
-    there = RemoteSamplers(VOCABULARY, CONTEXT)
+    there = RemoteSamplers(VOCABULARY, CONTEXT, BYTES)
     there.admit(told(request(Sampling(temperature=1.0))))
     with pytest.raises(ProtocolError, match="cannot take them here"):
         there.choose([key(1)], noise(1, 2)[None])

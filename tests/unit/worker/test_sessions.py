@@ -28,6 +28,7 @@ from core.worker.pipeline import Pipeline
 from core.worker.sessions import chosen
 from core.worker.stage import LoadedStage as WorkerStage
 from core.worker.telemetry import StageMeter
+from tests.support.grammars import BYTES
 from tests.support.made import build
 
 SECRET = b"s" * 32
@@ -59,7 +60,7 @@ class Desk:
         layers = Slice(whole, ModelProbe(whole), 0, 8, embed=True, output=True)
         self.reports: list[Report] = []
         pipeline = Pipeline(WorkerStage(layers, StageMeter(0)), a_plan(), 5.0)
-        self.head = Head(a_plan(), pipeline, self.reports.append)
+        self.head = Head(a_plan(), pipeline, self.reports.append, BYTES)
         self.path = path_of(folder / "sessions", "x")
 
     def turn(self) -> None:

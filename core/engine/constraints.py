@@ -1,0 +1,97 @@
+"""Rows whose answers must have a shape: which of all tokens may come next, by llguidance.
+
+A row's grammar goes on with each token that is chosen. It is known to whoever chooses, and to the head, which lets no
+other Mac's choice pass that the grammar has not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final, Literal
+
+import mlx.core as mx
+
+from core.constraint import Constraint
+from core.engine.requests import Admit
+from core.errors import BadModel, Problem, StageFailed, UsageError
+from core.models.text.vocabulary import Vocabulary
+
+if TYPE_CHECKING:
+    from llguidance import LLMatcher, LLTokenizer
+
+_FIX: Final = "Ask with a simpler shape, or for text."
+
+
+class Grammars:
+    """Of one model, which knows the token ids below `size`: its vocabulary is read with the first row that needs it."""
+
+    def __init__(self, read: Callable[[], Vocabulary], size: int) -> None:
+        self._read, self._size = read, size
+        self._tokenizers: dict[tuple[int, ...], LLTokenizer] = {}
+
+    def of(self, row: Admit) -> RowGrammar | None:
+        """That of a row before the first token of its answer; None where it has no constraint. Raises UsageError where
+        it cannot be enforced, UnsupportedModel or BadModel where this vocabulary cannot be read.
+        """
+        if row.constraint is None:
+            return None
+        # it is imported for who needs it
+        from core.models.text.grammar import matcher_of, tokenizer_of
+
+        ends = tuple(sorted({token for token in row.eos if token < self._size}))
+        if not ends:
+            raise UsageError("No token ends an answer of this model: it can have no shape.", "Ask for text.")
+        if ends not in self._tokenizers:
+            tokens, special = self._read()
+            try:
+                self._tokenizers = {ends: tokenizer_of(tokens, special, ends)}
+            except ValueError as error:
+                raise BadModel(f"The vocabulary of this model cannot be used: {error}.") from error
+        return RowGrammar(row.constraint, matcher_of(row.constraint, self._tokenizers[ends]), ends, self._size)
+
+
+class RowGrammar:
+    """Where one row stands. `problem`: why its answer cannot go on; nothing but its end is allowed then."""
+
+    def __init__(self, constraint: Constraint, matcher: LLMatcher, eos: Sequence[int], size: int) -> None:
+        self._start, self._end = constraint.think_start, constraint.think_end
+        self._matcher, self._eos, self._size = matcher, frozenset(eos), size
+        self._state: Literal["open", "thinking", "shaped"] = "shaped"
+        if self._end:
+            self._state = "open" if self._start else "thinking"
+        self._thought: list[int] = []
+        self.problem: Problem | None = None
+
+    def allowed(self) -> mx.array:
+        """Whether each token may come next: booleans [vocabulary]."""
+        if self._state == "thinking":
+            return self._but_ends()
+        marks = self._matcher.compute_logit_bias()
+        if self._matcher.is_error():
+            self._fail("takes too much to enforce")
+        elif not any(marks):
+            self._fail("needs what the tokens of this model cannot say")
+        if self.problem:
+            return ~self._but_ends()
+        allowed = mx.array(memoryview(marks))[: self._size] != 0  # type: ignore[arg-type]  # uint8
+        return allowed | self._only(self._start[:1]) if self._state == "open" else allowed
+
+    def take(self, token: int) -> None:
+        """`token` is the next one of the answer."""
+        if self._state == "open":
+            self._state = "thinking" if token == self._start[0] else "shaped"
+        if self._state == "thinking":
+            self._thought = [*self._thought, token][-len(self._end) :]
+            if tuple(self._thought) == self._end:
+                self._state = "shaped"
+        elif not (self.problem or self._matcher.consume_token(token)):
+            self._fail("was left by the answer")
+
+    def _fail(self, why: str) -> None:
+        self.problem = self.problem or StageFailed(f"The shape that this answer must have {why}.", _FIX).problem
+
+    def _but_ends(self) -> mx.array:
+        return ~self._only(self._eos)
+
+    def _only(self, tokens: Sequence[int] | frozenset[int]) -> mx.array:
+        return mx.any(mx.arange(self._size)[:, None] == mx.array(list(tokens)), axis=1)

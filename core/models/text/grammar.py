@@ -1,0 +1,96 @@
+"""Grammars by llguidance: which bytes may follow. What a schema says that cannot be enforced is refused by its name."""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import Any, Final
+
+from llguidance import LLMatcher, LLParserLimits, LLTokenizer
+
+from core.constraint import Grammar
+from core.errors import UsageError
+from core.text import clean_text
+
+# a step of a row may take some 20 ms, and all that is known of its grammar some 64 MiB
+LIMITS: Final = LLParserLimits(
+    initial_lexer_fuel=500_000,
+    step_lexer_fuel=200_000,
+    step_max_items=50_000,
+    max_lexer_states=30_000,
+    max_grammar_size=200_000,
+    precompute_large_lexemes=False,
+    verbose_errors=False,
+)
+# as json.dumps writes: a model that may put white space anywhere may write nothing else, and what is fixed is forced
+STYLE: Final = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
+_STRICT: Final = {"lenient": False, "coerce_one_of": False, "whitespace_pattern": None}
+_FIX: Final = "Leave it out of the schema, or ask for text."
+_UNKNOWN: Final = "Unimplemented keys: "
+_ERROR: Final = "error: "
+
+
+def tokenizer_of(tokens: list[bytes], special: frozenset[int], eos: tuple[int, ...]) -> LLTokenizer:
+    """What matchers need to know of a vocabulary; any of `eos` ends a text. Raises ValueError."""
+    return LLTokenizer(_Tokens(tokens, special | set(eos), eos[0]), eos_token=list(eos))  # type: ignore[arg-type]
+
+
+def matcher_of(grammar: Grammar, tokenizer: LLTokenizer) -> LLMatcher:
+    """What follows the tokens of one text. Raises UsageError for a grammar that cannot be enforced."""
+    try:
+        matcher = LLMatcher(tokenizer, compiled(grammar), log_level=0, limits=LIMITS)
+    except (ValueError, RecursionError) as error:
+        raise _refused(grammar, str(error)) from error
+    if matcher.is_error():
+        raise _refused(grammar, matcher.get_error())
+    return matcher
+
+
+def compiled(grammar: Grammar) -> str:
+    """In llguidance's own form. Raises ValueError."""
+    match grammar.kind:
+        case "regex":
+            return LLMatcher.grammar_from_regex(grammar.source)
+        case "lark":
+            return LLMatcher.grammar_from_lark(grammar.source)
+        case "json_schema":
+            overrides: Any = STYLE | _STRICT
+            return LLMatcher.grammar_from_json_schema(grammar.source, overrides=overrides)
+
+
+class _Tokens:
+    """A vocabulary, as llguidance's `TokenizerWrapper` has it."""
+
+    is_tokenizer_wrapper = True
+    bos_token_id = None
+
+    def __init__(self, tokens: list[bytes], special: frozenset[int], eos: int) -> None:
+        self.tokens, self.special_token_ids, self.eos_token_id = tokens, sorted(special), eos
+        self._ids = {word: token for token, word in enumerate(tokens) if word and token not in special}
+        self._longest = max(map(len, self._ids), default=0)
+
+    def __call__(self, text: str) -> list[int]:
+        """The tokens that a text which must follow is written in: the longest that fits, each time. The model's own
+        rules are not known here.
+        """
+        tokens, rest = [], text.encode()
+        while rest:
+            sizes = range(min(self._longest, len(rest)), 0, -1)
+            size = next((size for size in sizes if rest[:size] in self._ids), 0)
+            if not size:
+                break  # no token begins so: nothing of the rest is forced
+            tokens.append(self._ids[rest[:size]])
+            rest = rest[size:]
+        return tokens
+
+
+def _refused(grammar: Grammar, told: str) -> UsageError:
+    lines = [clean_text(line).strip() for line in told.splitlines() if line.strip()] or [""]
+    why = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), lines[0])
+    if grammar.kind != "json_schema":
+        kind = "regular expression" if grammar.kind == "regex" else "grammar"
+        return UsageError(f"The {kind} cannot be enforced: {why[:300].rstrip('.:')}.", "Mend it, or ask for text.")
+    if why.startswith(_UNKNOWN):
+        with suppress(ValueError):
+            why = ", ".join(json.loads(why.removeprefix(_UNKNOWN)))
+    return UsageError(f"The schema cannot be enforced: {why[:300].rstrip('.:')}.", _FIX)

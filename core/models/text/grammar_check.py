@@ -1,0 +1,98 @@
+"""Compiles grammars where they can do no harm: in a child that is watched and killed.
+
+A schema comes from whoever asks, and small ones can mean a lot. What has passed here within its limits is compiled by
+the worker within llguidance's own (`grammar.LIMITS`). The child is this module, run as `python -m
+core.models.text.grammar_check`: grammars on stdin, a Problem or nothing on stdout. Its tokens are bytes.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from core.constraint import Grammar
+from core.errors import BadModel, MaclusterError, Problem, UsageError, error_from
+from core.models.files.ready_child import READY, serve
+from core.models.files.sandbox import Job, allow, confine, run_child
+from core.models.text.chat_template import Run
+from core.models.text.grammar import matcher_of, tokenizer_of
+from core.settings import MIB
+
+MODULE: Final = "core.models.text.grammar_check"
+MAX_RSS_BYTES: Final = 96 * MIB  # of which Python and llguidance take a third
+CPU_SECONDS: Final = 2
+MAX_SECONDS: Final = 20.0  # of wall time: a Mac that computes has little time for this
+STEPS: Final = 64
+_END: Final = 256
+_USUAL: Final = Grammar(kind="json_schema", source='{"type":"object","properties":{"a":{"type":"string"}}}')
+_FIX: Final = "Ask with a simpler shape, or for text."
+
+_decoder = msgspec.json.Decoder(tuple[Grammar, ...])
+
+
+def check(
+    grammars: Sequence[Grammar], run: Run = run_child, *, seconds: float = MAX_SECONDS, rss: int = MAX_RSS_BYTES
+) -> None:
+    """Compile each in a child process that `run` has. Raises UsageError for one that cannot be enforced, or takes more
+    than `CPU_SECONDS`, `seconds` of wall time or `rss` bytes.
+    """
+    job = Job(
+        module=MODULE, subject="The shape of this answer", fix=_FIX, seconds=seconds, rss_bytes=rss, answer_bytes=MIB
+    )
+    try:
+        status, told = run(job, msgspec.json.encode(grammars))
+    except BadModel as error:  # it is no model's fault
+        raise UsageError(error.what, error.fix) from error
+    if status == 1:
+        raise error_from(msgspec.json.decode(told, type=Problem))
+    if status:
+        raise UsageError("The shape of this answer cannot be compiled.", _FIX)
+
+
+def compile_all(grammars: Sequence[Grammar]) -> None:
+    """The child's work. Raises UsageError."""
+    tokenizer = tokenizer_of([bytes([byte]) for byte in range(_END)] + [b""], frozenset(), (_END,))
+    for grammar in grammars:
+        matcher, choice = matcher_of(grammar, tokenizer), random.Random(0)
+        for _ in range(STEPS):  # some are known to be too much only where they are used
+            marks = matcher.compute_logit_bias()
+            if matcher.is_error():
+                raise UsageError("The shape of this answer takes too much to enforce.", _FIX)
+            if not (found := [token for token in range(_END) if marks[token]]):
+                break
+            matcher.consume_token(choice.choice(found))
+
+
+def _checked(request: bytes) -> tuple[int, bytes]:
+    """The child's work: the exit status, and the complaint."""
+    try:
+        compile_all(_decoder.decode(request))
+    except MaclusterError as error:
+        return 1, msgspec.json.encode(error.problem)
+    return 0, b""
+
+
+def main() -> int:
+    """The child of one job: reads the grammars, writes the complaint, returns the exit status."""
+    confine(CPU_SECONDS)
+    status, told = _checked(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(told)
+    sys.stdout.buffer.flush()
+    return status
+
+
+def _checked_in_time(request: bytes) -> tuple[int, bytes]:
+    allow(CPU_SECONDS)
+    return _checked(request)
+
+
+if __name__ == "__main__":
+    if READY in sys.argv:
+        compile_all([_USUAL])
+        serve(_checked_in_time)
+    else:
+        sys.exit(main())

@@ -1,0 +1,80 @@
+"""Which bytes each token of a model stands for, as its tokenizer.json lists them. Its rules are not run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from core.errors import UnsupportedModel
+from core.models.files.folder import judged, name_of, read_json
+
+_SPACE: Final = "▁"
+
+
+class Vocabulary(NamedTuple):
+    """`tokens`: the bytes of each id, none where it stands for no text. `special` ones are no text but signs."""
+
+    tokens: list[bytes]
+    special: frozenset[int]
+
+
+def read_vocabulary(directory: Path, size: int) -> Vocabulary:
+    """That of the model in `directory`, which knows the ids below `size`. Raises BadModel, and UnsupportedModel where
+    its tokens are no pieces of text.
+    """
+    content = read_json(directory, "tokenizer.json")
+    with judged(directory):
+        decoders = set(_types(content.get("decoder"))) if content else set()
+        if content is None or not decoders & {"ByteLevel", "ByteFallback", "Metaspace"}:
+            what = f"The tokens of {name_of(directory)} are not listed as pieces of text: no shape can be enforced."
+            raise UnsupportedModel(what, "Ask without a shape, or load another model.")
+        bytes_of = _byte_level if "ByteLevel" in decoders else _byte_fallback
+        tokens, special = [b""] * size, set()
+        for text, token in _words(content["model"]):
+            if 0 <= token < size:
+                tokens[token] = bytes_of(text)
+        for added in content.get("added_tokens") or ():
+            if 0 <= (token := added["id"]) < size:
+                tokens[token] = added["content"].encode()
+                if added["special"]:
+                    special.add(token)
+        return Vocabulary(tokens, frozenset(special))
+
+
+def _words(model: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    vocab = model["vocab"]
+    if isinstance(vocab, dict):
+        yield from vocab.items()
+    else:  # of pieces and how likely they are
+        yield from ((piece[0], token) for token, piece in enumerate(vocab))
+
+
+def _types(decoder: Any) -> Iterator[str]:
+    if decoder:
+        yield decoder["type"]
+        for each in decoder.get("decoders", ()):
+            yield from _types(each)
+
+
+def _letters() -> dict[str, int]:
+    """GPT-2's alphabet of bytes: those that can be seen stand for themselves, the others for letters from 256 on."""
+    seen = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    rest = [byte for byte in range(256) if byte not in seen]
+    return {chr(byte): byte for byte in seen} | {chr(256 + n): byte for n, byte in enumerate(rest)}
+
+
+_BYTES: Final = _letters()
+
+
+def _byte_level(text: str) -> bytes:
+    try:
+        return bytes(_BYTES[letter] for letter in text)
+    except KeyError:  # the decoder takes it as it stands, too
+        return text.encode()
+
+
+def _byte_fallback(text: str) -> bytes:
+    if len(text) == 6 and text.startswith("<0x") and text.endswith(">"):
+        return bytes([int(text[3:5], 16)])
+    return text.replace(_SPACE, " ").encode()

@@ -1,0 +1,53 @@
+"""A hostile schema costs a refusal, whatever it asks for; what passes has shown that it can be used."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from core.constraint import Grammar
+from core.errors import UsageError
+from core.models.files.ready_child import ReadyChild
+from core.models.text.grammar_check import MODULE, check
+
+MANY = [{"type": "object", "properties": {f"p{n}{i}": {"type": "integer"} for i in range(10)}} for n in range(60)]
+HOSTILE = {
+    "too wide to use": ("json_schema", {"anyOf": MANY}),
+    "too large": ("json_schema", {"allOf": [{"anyOf": MANY[:10]}] * 9}),
+    "endless": ("json_schema", {"$ref": "#"}),
+    "deep": ("lark", f"start: {'(' * 9000}'a'{')' * 9000}"),
+    "states": ("lark", "start: X\nX: /(a|b)*a(a|b){14}c/ & /(b|a)*b(a|b){13}.*c/ & ~/.*aab.*/"),
+    "repeated": ("lark", 'start: ("a"{1,60000}){1,60000}'),
+    "ambiguous": ("lark", "\n".join(["start: s0", *(f's{n}: s{n} s0 | s{(n + 1) % 300} | "a"' for n in range(300))])),
+}
+
+
+@pytest.fixture(scope="module")
+def child() -> ReadyChild:
+    return ReadyChild(MODULE)
+
+
+def grammar(kind: str, source: object) -> Grammar:
+    return Grammar(kind=kind, source=source if isinstance(source, str) else json.dumps(source))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_ones_are_refused(child: ReadyChild, name: str) -> None:
+    with pytest.raises(UsageError, match=r"shape|schema|grammar"):
+        check([grammar(*HOSTILE[name])], child.run)
+
+
+def test_an_honest_one_passes_and_a_limit_ends_the_child(child: ReadyChild) -> None:
+    honest = [
+        grammar("json_schema", {"anyOf": MANY[:4]}),
+        grammar("regex", "[a-z]+@[a-z]+"),
+        grammar("lark", 'start: "a"'),
+    ]
+    check(honest, child.run)
+    with pytest.raises(UsageError, match="in time"):
+        check(honest, child.run, seconds=0.0)
+    with pytest.raises(UsageError, match="memory"):
+        check(honest, child.run, rss=1)
+    with pytest.raises(UsageError, match="uniqueItems"):
+        check([honest[0], grammar("json_schema", {"type": "array", "uniqueItems": True})], child.run)
