@@ -13,7 +13,7 @@ from typing import Literal, TypeVar
 import msgspec
 
 from core.errors import Problem
-from core.numbers import Rate, Size
+from core.numbers import Logprob, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
 
 _T = TypeVar("_T")
@@ -114,6 +114,11 @@ class Plan(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     indispensable: tuple[str, ...] = ()
     mirror_bytes: Size = 0
+
+    @property
+    def name(self) -> str:
+        """The model's own, without the folder that it lies in."""
+        return self.model.rpartition("/")[2]
 
     @property
     def head(self) -> Stage:
@@ -300,19 +305,19 @@ class TokenEvent(Event, frozen=True, kw_only=True):
     """
 
     request_id: str
-    index: int
-    token: int
+    index: Size
+    token: Size
     text: str
-    logprob: float | None = None
-    top: tuple[tuple[int, float], ...] = ()
+    logprob: Logprob | None = None
+    top: tuple[tuple[Size, Logprob], ...] = ()
 
 
 class LikelyToken(Value, frozen=True, kw_only=True):
     """A token, its logprob behind all that comes before it, and `top`, (token id, logprob) of the most likely ones."""
 
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
+    token: Size
+    logprob: Logprob
+    top: tuple[tuple[Size, Logprob], ...] = ()
 
 
 class PromptLikely(Event, frozen=True, kw_only=True):
@@ -321,7 +326,7 @@ class PromptLikely(Event, frozen=True, kw_only=True):
     """
 
     request_id: str
-    start: int
+    start: Size
     tokens: tuple[LikelyToken, ...]
 
 
@@ -333,14 +338,14 @@ class RequestDone(Event, frozen=True, kw_only=True):
 
     request_id: str
     finish_reason: FinishReason
-    prompt_tokens: int
-    tokens: int
-    reused_tokens: int = 0
-    drafted_tokens: int = 0
-    accepted_tokens: int = 0
+    prompt_tokens: Size
+    tokens: Size
+    reused_tokens: Size = 0
+    drafted_tokens: Size = 0
+    accepted_tokens: Size = 0
     text: str = ""
-    ttft_s: float | None = None
-    decode_tokens_per_s: float | None = None
+    ttft_s: Seconds | None = None
+    decode_tokens_per_s: Rate | None = None
     stop_text: str = ""
     problem: Problem | None = None
 

@@ -14,5 +14,6 @@ Size = Annotated[int, msgspec.Meta(ge=0, le=MOST)]
 Positive = Annotated[int, msgspec.Meta(ge=1, le=MOST)]
 Seconds = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Moment = Annotated[float, msgspec.Meta(ge=0, le=1e11)]  # seconds since the epoch
+Logprob = Annotated[float, msgspec.Meta(ge=-1e38, le=1e9)]
 Rate = Annotated[float, msgspec.Meta(ge=0, le=1e15)]  # per second
 TokenId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]

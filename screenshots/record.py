@@ -121,7 +121,7 @@ async def losing() -> None:
 
 async def serving() -> None:
     """Two Macs, and other programs that ask them."""
-    async with running(Demo(DemoConfig(budgets_gb=(64, 32), api_port=API_PORT), print)) as demo:
+    async with running(Demo(DemoConfig(budgets_gb=(64, 32), api_ports=(API_PORT,)), print)) as demo:
         await demo.start()
         await demo.join()
         await demo.load()

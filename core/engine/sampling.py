@@ -16,13 +16,11 @@ from mlx_lm.sample_utils import make_logits_processors, make_sampler
 from core.engine.constraints import RowGrammar
 from core.engine.requests import Admit
 from core.errors import Problem, UsageError
-from core.numbers import TokenId
+from core.numbers import Logprob, TokenId
 from core.sampling_options import MAX_LOGPROBS, Sampling
 
 LONGEST_CONTEXT: Final = (1 << 31) - 1  # mlx slices with 32-bit integers
 DRAWS_AT_ONCE: Final = 1024  # as many as are held in memory until they are evaluated
-
-Logprob = Annotated[float, msgspec.Meta(ge=-1e38, le=1e9)]
 
 
 class Picked(NamedTuple):

@@ -25,7 +25,7 @@ HEADER: Final = struct.Struct("<2sBBBBHIIQ16sHHHH")
 class FrameType(IntEnum):
     """What a frame carries."""
 
-    # reserved, and refused as unknown: 0x07 tensor bootstrap, 0x0A session stop, 0x0D session end, 0x14 cancel
+    # reserved, and refused as unknown: 0x07 tensor bootstrap, 0x0A session stop, 0x0D session end
     HELLO = 0x01
     HELLO_ACK = 0x02
     PING = 0x03
@@ -38,6 +38,7 @@ class FrameType(IntEnum):
     ACK = 0x11
     KV = 0x12
     RESUME = 0x13
+    CANCEL = 0x14
     ERROR = 0x15
     PLAN = 0x16
     ROSTER = 0x17
@@ -49,6 +50,8 @@ class FrameType(IntEnum):
     MODEL_INVENTORY = 0x1D
     COPY = 0x1E
     FILE_PART = 0x1F
+    RELAY_ASK = 0x20
+    RELAY_TOLD = 0x21
     BYE = 0xFF
 
 

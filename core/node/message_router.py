@@ -25,6 +25,9 @@ from core.node.base.messages import (
     Prepared,
     PrepareStage,
     Probed,
+    RelayAsk,
+    RelayStop,
+    RelayTold,
     Release,
     Reported,
     SpeedAsk,
@@ -42,6 +45,8 @@ from core.node.peers.mesh import LinkEnded, PeerMessage
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.speed_test import SpeedTests
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.relay.relay_server import RelayServer
+from core.node.relay.relayed_answers import Relay
 from core.node.ring.hop_samples import hop_samples
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
@@ -95,6 +100,8 @@ class MessageRouter:
         answers: Answers,
         sessions: SavedSessions,
         recovery: RecoveryDriver,
+        relay: Relay,
+        relay_server: RelayServer,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
@@ -103,6 +110,7 @@ class MessageRouter:
         self._inventory, self._transfers = inventory, transfers
         self._member, self._leader = member, leader
         self._answers, self._sessions, self._recovery = answers, sessions, recovery
+        self._relay, self._relay_server = relay, relay_server
         self._bus, self._journal, self._tasks = bus, journal, tasks
         signals.on_awaited(PeerMessage, self._message)
         signals.on(ContactChanged, self._contact_changed)
@@ -138,6 +146,10 @@ class MessageRouter:
                 not self._store.forked
             ):
                 await self._transfers.handle_message(device_id, message)
+            case RelayAsk() | RelayStop():
+                await self._relay_server.handle_message(device_id, message)
+            case RelayTold():
+                self._relay.handle_message(device_id, message)
             case _:
                 return
 
@@ -164,6 +176,8 @@ class MessageRouter:
         self._recovery.gone(device_id)
         self._speed.gone(device_id)
         self._transfers.gone(device_id)
+        self._relay.gone(device_id)
+        self._relay_server.gone(device_id)
         await self._leader.lost(device_id, problem)
         self._member.head_lost(device_id, why)
 

@@ -41,11 +41,14 @@ from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
+from core.node.public_api.answering import Answering
 from core.node.public_api.api_control import ApiControl
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.clients import Clients
 from core.node.public_api.public_api import PublicApi
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.relay.relay_server import RelayServer
+from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
@@ -71,6 +74,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
     places of other Macs, whichever they are; `key_limits` is what a key of a link may carry. Where
     `has_spare`, a second worker stands ready while a model is loaded. `api`: how other programs are served, None: not.
+    `relays`: what programs ask a Mac that does not lead is answered by the one that does; this Mac takes part in that.
     """
 
     home: Home
@@ -86,6 +90,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     key_limits: KeyUse = KEY_LIMITS
     has_spare: bool = True
     api: ApiOptions | None = None
+    relays: bool = True
 
 
 class Parts:
@@ -118,7 +123,7 @@ class Parts:
         self.sightings = sightings = Sightings(is_member)
         remember = partial(write_proven, home.addresses)
         book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember)
-        own = OwnMac(_own_peer(config, identity), assessment, worker)
+        own = OwnMac(_own_peer(config, identity), assessment, worker, relays=config.relays)
         self.mesh = mesh = Mesh(identity, store, book, faults, own, signals, journal, tasks, config.key_limits)
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
         self.speed = speed = SpeedTests(own_id, mesh, bus, tasks)
@@ -193,7 +198,10 @@ class Parts:
         keys = ApiKeys(home.api_keys)
         clients, options = Clients(keys, bus), config.api or ApiOptions()
         certificate = home.api_certificate, identity.secret("api certificate")
-        make_api = partial(PublicApi, options, answers, keys, clients, bus, worker, tasks, *certificate)
+        relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=config.relays)
+        answering = Answering(answers, lambda: bus.now, relay.model, tasks, options.queue)
+        relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=config.relays)
+        make_api = partial(PublicApi, options, answering, keys, clients, bus, tasks, *certificate)
         self.api = api = ApiControl(make_api, keys, clients, bus, journal)
         self.local_api = LocalApi(
             planning=planning,
@@ -224,6 +232,8 @@ class Parts:
             answers=answers,
             sessions=sessions,
             recovery=recovery,
+            relay=relay,
+            relay_server=relay_server,
             bus=bus,
             journal=journal,
             tasks=tasks,

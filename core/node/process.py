@@ -47,6 +47,7 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         has_spare=not args.no_spare_worker,
         peers=tuple(args.peer),
         api=_api_from(args) if args.serve else None,
+        relays=not args.no_relay,
     )
 
 

@@ -292,7 +292,18 @@ async def test_while_the_roster_is_forked_nobody_gets_files_or_tests(message: An
         heard.append(said)
 
     signals, store, both = Signals(), SimpleNamespace(), SimpleNamespace(handle_message=note)
-    others = ("peers", "trust", "inventory", "member", "leader", "answers", "sessions", "recovery")
+    others = (
+        "peers",
+        "trust",
+        "inventory",
+        "member",
+        "leader",
+        "answers",
+        "sessions",
+        "recovery",
+        "relay",
+        "relay_server",
+    )
     nobody: dict[str, Any] = dict.fromkeys((*others, "bus", "journal", "tasks"))
     MessageRouter(signals, store=store, speed=both, transfers=both, **nobody)  # type: ignore[arg-type]
     for is_forked, count in ((True, 0), (False, 1)):

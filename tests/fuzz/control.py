@@ -12,15 +12,16 @@ from core.errors import ProtocolError
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType
-from core.node.base.messages import FRAMES, LinkProbe, PartSent, from_frame, to_frame
+from core.node.base.messages import FRAMES, LinkProbe, PartSent, RelayAsk, RelayTold, from_frame, to_frame
+from core.node.base.relayed import NotAnswered, Wanted, encoded, relayed_from, wanted_from
 from core.worker.messages import StageSample
 from core.worker.ring import read_samples
 from core.worker.work_frames import decode_problem
 from tests.fuzz.target import Target
-from tests.support.node_messages import EVERY
+from tests.support.node_messages import EVERY, RELAYED
 
 _KINDS = sorted(set(FRAMES.values()))
-_IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | PartSent)]
+_IN_JSON = [m for m in EVERY if not isinstance(m, LinkProbe | PartSent | RelayAsk | RelayTold)]
 
 
 def attack(data: bytes) -> None:
@@ -34,6 +35,10 @@ def attack(data: bytes) -> None:
             case b"E":
                 told, _ = decode_problem(frame.body)
                 assert "\x1b" not in told.kind + told.what + told.fix
+            case b"W":
+                wanted_from(said)
+            case b"R":
+                _as_told(said)
             case b"S":
                 read_samples(frame)
             case _:
@@ -54,6 +59,14 @@ def _as_message(kind: FrameType, said: bytes) -> None:
     assert "\x9b" not in text
     assert from_frame(*to_frame(message)) == message
     assert all(abs(number) < 1 << 53 for number in _numbers(msgspec.to_builtins(message)))
+
+
+def _as_told(said: bytes) -> None:
+    told = relayed_from(said)
+    assert relayed_from(encoded(told)) == told
+    assert all(abs(number) < 1 << 128 for number in _numbers(msgspec.to_builtins(told)))
+    if isinstance(told, NotAnswered):
+        assert "\x1b" not in told.problem.kind + told.problem.what + told.problem.fix
 
 
 _SCALARS = st.one_of(
@@ -96,11 +109,12 @@ def _holders(value: Any) -> list[Any]:
 
 
 def target() -> Target:
-    """Every message, arrays, samples and a problem."""
+    """Every message, what is relayed, arrays, samples and a problem."""
     import mlx.core as mx
 
     arrays = b"".join(bytes(p) for p in encode_arrays([mx.zeros((1, 2, 3)), mx.zeros((4,), mx.bfloat16)]))
     samples = msgspec.msgpack.encode([StageSample(index=1)])
     problem = msgspec.msgpack.encode({"kind": "LinkLost", "what": "gone", "fix": ""})
     seeds = [b"M" + to_frame(m)[1] for m in EVERY]
+    seeds += [(b"W" if isinstance(value, Wanted) else b"R") + encoded(value) for value in RELAYED]
     return Target("control", attack, [*seeds, b"A" + arrays, b"S" + samples, b"E" + problem], shaped)

@@ -44,17 +44,23 @@ def free_port() -> int:
 
 
 class Served:
-    """A cluster, and a client of its head's API."""
+    """A cluster, and a client of the API of one of its Macs."""
 
-    def __init__(self, demo: Demo, port: int) -> None:
+    def __init__(self, demo: Demo, port: int, mac: int = 0) -> None:
         self.demo, self.url, self.model = demo, f"http://127.0.0.1:{port}/v1", demo.model.rpartition("/")[2]
-        ApiKeys(demo.home.api_keys).add("tests", 1.0, KEY)
+        ApiKeys(demo._home(mac).api_keys).add("tests", 1.0, KEY)
         self.anthropic = anthropic.AsyncAnthropic(
             base_url=self.url.removesuffix("/v1"), api_key=KEY, max_retries=0, _strict_response_validation=True
         )
         self.client = openai.AsyncOpenAI(
             base_url=self.url, api_key=KEY, max_retries=0, _strict_response_validation=True
         )
+
+    member: Served
+
+    async def close(self) -> None:
+        await self.client.close()
+        await self.anthropic.close()
 
     async def ask(self, **fields: Any) -> Any:
         return await self.client.chat.completions.create(
@@ -64,12 +70,16 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Served]:
-    port, model = free_port(), make_scripted(tmp_path_factory.mktemp("scripted"))
-    async with running_demo(model, (64, 32, 16), api_port=port) as demo:
-        served = Served(demo, port)
+    ports, model = (free_port(), free_port()), make_scripted(tmp_path_factory.mktemp("scripted"))
+    async with running_demo(model, (64, 32, 16), api_ports=ports) as demo:
+        served = Served(demo, ports[0])
+        served.member = Served(demo, ports[1], 1)
+        async with asyncio.timeout(60):  # its head tells it with the next beat what it leads
+            while not (await served.member.client.models.list()).data:
+                await asyncio.sleep(0.05)
         yield served
-        await served.client.close()
-        await served.anthropic.close()
+        await served.close()
+        await served.member.close()
 
 
 async def test_a_client_hears_what_the_cluster_says(served: Served) -> None:
@@ -249,10 +259,37 @@ async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -
         assert (torn.status_code, "error" in torn.json()) == (400, True)
 
 
+async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(served: Served) -> None:
+    member, asked = served.member, {"logprobs": True, "top_logprobs": 2}
+    own = await served.ask(**asked)
+    led = await member.ask(**asked)
+    assert led.choices == own.choices
+    assert (led.usage.completion_tokens, led.model) == (TOKENS, served.model)
+    said, streamed = "", list[Any]()
+    async for chunk in await member.ask(stream=True, **asked):
+        said += chunk.choices[0].delta.content or ""
+        streamed += chunk.choices[0].logprobs.content if chunk.choices[0].logprobs else []
+    assert said == own.choices[0].message.content
+    assert [(each.token, each.logprob) for each in streamed] == [
+        (each.token, each.logprob) for each in own.choices[0].logprobs.content
+    ]
+    assert [model.id for model in (await member.client.models.list()).data] == [served.model]
+    counted = [await each.anthropic.messages.count_tokens(model="", messages=ASKED) for each in (served, member)]
+    assert counted[0] == counted[1]
+    ids = Tokens.load(Path(served.demo.model)).encode([Message(role="user", content=PROMPT)], raw=True)
+    echoed = await member.client.completions.create(model=served.model, prompt=ids, echo=True, max_tokens=1)
+    assert echoed.choices[0].text.startswith(PROMPT)
+    with pytest.raises(openai.BadRequestError) as refused:
+        await member.ask(messages=[{"role": "user", "content": "one two " * 40_000}])
+    assert refused.value.code == "context_length_exceeded"
+
+
 @pytest.mark.parametrize("stream", [True, False])
-async def test_an_answer_ends_where_its_client_is_gone(served: Served, stream: bool) -> None:
-    asking = asyncio.ensure_future(served.ask(stream=stream, max_tokens=3000))
-    await served.demo.head.until(lambda w: bool(w.now.running), 60, "Beginning")
+@pytest.mark.parametrize("client", ["tests", "mbp"])
+async def test_an_answer_ends_where_its_client_is_gone(served: Served, stream: bool, client: str) -> None:
+    mac = served if client == "tests" else served.member
+    asking = asyncio.ensure_future(mac.ask(stream=stream, max_tokens=3000))
+    await served.demo.head.until(lambda w: any(row.client == client for row in w.now.batch.rows), 60, "Beginning")
     if stream:
         await (await asking).close()
     else:
@@ -262,7 +299,7 @@ async def test_an_answer_ends_where_its_client_is_gone(served: Served, stream: b
 
 async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Make) -> None:
     port = free_port()
-    async with running_demo(made("llama"), (64, 32, 16), api_port=port) as demo:
+    async with running_demo(made("llama"), (64, 32, 16), api_ports=(port,)) as demo:
         served = Served(demo, port)
         expected = (await served.ask(max_tokens=60)).choices[0].message.content
         said = ""

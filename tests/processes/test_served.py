@@ -47,7 +47,7 @@ async def served(made: Make) -> AsyncIterator[Served]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
-    async with running_demo(made("llama"), (64,), api_port=port) as demo:
+    async with running_demo(made("llama"), (64,), api_ports=(port,)) as demo:
         yield Served(demo, port)
 
 

@@ -26,7 +26,10 @@ from core.node.peers.own_mac import OwnMac
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
+from core.node.public_api.answering import Answering
 from core.node.recovery.recovery_driver import RecoveryDriver
+from core.node.relay.relay_server import RelayServer
+from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
@@ -125,6 +128,9 @@ class Node:
             planning, assessment, peers, leader, answers, sessions, signals, bus, journal, tasks
         )
 
+        relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=False)
+        answering = Answering(answers, lambda: bus.now, relay.model, tasks, 0)
+        relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=False)
         MessageRouter(
             signals,
             store=store,
@@ -138,6 +144,8 @@ class Node:
             answers=answers,
             sessions=sessions,
             recovery=recovery,
+            relay=relay,
+            relay_server=relay_server,
             bus=bus,
             journal=journal,
             tasks=tasks,

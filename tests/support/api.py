@@ -10,17 +10,33 @@ from typing import Any
 import httpx2
 
 from core.events import ApiServed, PlanLoaded, PlanProposed
+from core.node.base.messages import AnyMessage, Leads
 from core.node.base.own_worker import OwnWorker
+from core.node.public_api.answering import Answering
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.clients import Clients
 from core.node.public_api.public_api import PublicApi
 from core.node.public_api.waiting_line import WaitingLine
+from core.node.relay.relayed_answers import Relay
 from core.trust.api_keys import ApiKeys
 from core.trust.files import private_folder
 from tests.support.answers import Desk
 from tests.support.tasks import tasks_of
 
 KEY = "sesame"
+
+
+class Unlinked:
+    """Links of a Mac that has none; `led` is what others are known to lead."""
+
+    def __init__(self) -> None:
+        self.led: dict[str, Leads] = {}
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        return False
+
+    def leaders(self) -> dict[str, Leads]:
+        return self.led
 
 
 class ServedDesk(Desk):
@@ -30,6 +46,7 @@ class ServedDesk(Desk):
     asker: httpx2.AsyncClient
     api: PublicApi
     worker: OwnWorker
+    links: Unlinked
 
     def waiting(self) -> WaitingLine:
         return self.api._answering.line
@@ -53,10 +70,10 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     options, tasks = options or ApiOptions(port=0), tasks_of()
     secret = b"s" * 32
     clients = Clients(keys, desk.bus)
-    desk.worker = OwnWorker()
-    desk.api = PublicApi(
-        options, desk.answers, keys, clients, desk.bus, desk.worker, tasks, folder / "certificate", secret
-    )
+    desk.worker, desk.links = OwnWorker(), Unlinked()
+    relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.check_trust, is_on=True)
+    answering = Answering(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue)
+    desk.api = PublicApi(options, answering, keys, clients, desk.bus, tasks, folder / "certificate", secret)
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")
     headers = {"Authorization": f"Bearer {KEY}"}

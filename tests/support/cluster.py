@@ -32,12 +32,14 @@ async def running_demo(
     *,
     multicast: bool = False,
     has_spare: bool = False,
-    api_port: int | None = None,
+    api_ports: tuple[int, ...] = (),
 ) -> AsyncIterator[Demo]:
     """Paired nodes with the model loaded; neither multicast nor spare workers unless the test is about them."""
     said: list[str] = []
     demo = Demo(
-        DemoConfig(budgets_gb=tuple(budgets), model=model, multicast=multicast, has_spare=has_spare, api_port=api_port),
+        DemoConfig(
+            budgets_gb=tuple(budgets), model=model, multicast=multicast, has_spare=has_spare, api_ports=api_ports
+        ),
         said.append,
     )
     try:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import LinkLost
-from core.events import Transfer
+from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent, Transfer
 from core.node.base.messages import (
     AnyMessage,
     Bye,
@@ -18,6 +19,7 @@ from core.node.base.messages import (
     HoldsAsk,
     KeyChange,
     KeyRefused,
+    Leads,
     LinkProbe,
     LinkUp,
     PartAsk,
@@ -27,6 +29,9 @@ from core.node.base.messages import (
     Prepared,
     PrepareStage,
     Probed,
+    RelayAsk,
+    RelayStop,
+    RelayTold,
     Release,
     Reported,
     SpeedAsk,
@@ -36,7 +41,21 @@ from core.node.base.messages import (
     StageLost,
     Status,
 )
-from core.requests import SpeedResult
+from core.node.base.relayed import (
+    Accepted,
+    AnswerWanted,
+    Counted,
+    CountWanted,
+    NotAnswered,
+    Relayed,
+    Spelled,
+    StillThere,
+    TextWanted,
+    Wanted,
+    encoded,
+)
+from core.requests import ChatRequest, Message, SpeedResult
+from core.sampling_options import Sampling
 from core.worker.messages import Failed, LinkBroken, Linked, Loading
 from tests.support.plans import FILES, held, mac_id, plan_of
 
@@ -53,6 +72,7 @@ STATUS = Status(
     rtts={mac_id(1): 0.001},
     has_model=True,
     step=2**40,
+    leads=Leads(model="toy", rows=8, takes_relayed=True),
 )
 FOUND = SpeedResult(
     source=mac_id(1),
@@ -74,6 +94,23 @@ HELD = HeldModel(
     quantization="4-bit",
     context_max=4096,
 )
+ASKED = ChatRequest(messages=(Message(role="user", content="hello"),), sampling=Sampling(logit_bias={7: -1.0}))
+RELAYED: list[Wanted | Relayed] = [
+    AnswerWanted(request=ASKED),
+    CountWanted(request=ASKED),
+    TextWanted(tokens=(1, 2)),
+    Accepted(prompt_tokens=3),
+    PromptLikely(request_id="r", start=1, tokens=(LikelyToken(token=2, logprob=-0.5, top=((3, -0.25),)),)),
+    TokenEvent(request_id="r", index=0, token=5, text="\x1b a", logprob=-0.5, top=((5, -0.5),)),
+    TextPart("\x1b a"),
+    ReasoningPart("hm"),
+    ToolCall(id="a", name="f", arguments="{}"),
+    RequestDone(request_id="r", finish_reason="stop", prompt_tokens=3, tokens=1, ttft_s=0.5, decode_tokens_per_s=9.0),
+    StillThere(),
+    Counted(tokens=3),
+    Spelled(text="a"),
+    NotAnswered(problem=PROBLEM),
+]
 EVERY: list[AnyMessage] = [
     Ping(sent=12.5),
     Pong(sent=12.5, status=STATUS),
@@ -108,5 +145,8 @@ EVERY: list[AnyMessage] = [
     PartSent(number=(1 << 53) - 1, data=b"\x00\xff" * 24),
     CopyAsk(fingerprint="a" * 64, go_on=False),
     CopyProgress(transfer=Transfer(model="toy", mac=mac_id(1), state="failed", problem=PROBLEM)),
+    RelayAsk(number=7, data=encoded(AnswerWanted(request=ASKED)), is_last=True),
+    RelayTold(number=7, data=b"\x00\xff", is_last=False),
+    RelayStop(number=7),
     Bye(reason="Its node was ended."),
 ]

@@ -11,6 +11,7 @@ from msgspec import inspect
 
 from core.engine.sampling import Picked
 from core.node.base.messages import AnyMessage
+from core.node.base.relayed import Relayed, Wanted
 from core.requests import (
     AnswerId,
     ChatRequest,
@@ -27,7 +28,7 @@ from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairW
 from core.worker.messages import StageSample
 from core.worker.work_frames import Order, ResumeState
 
-OF_MACS: list[Any] = [AnyMessage, StageSample, Picked, Order, ResumeState]
+OF_MACS: list[Any] = [AnyMessage, Relayed, Wanted, StageSample, Picked, Order, ResumeState]
 OF_CLIENTS: list[Any] = [PreviewRequest, LoadRequest, ChatRequest, Conversation, ConversationId, ConversationTitle]
 OF_CLIENTS += [RecoveryOrder, DownloadRequest, CopyRequest, AnswerId, SessionName, SpeedRequest, Address, PairWith]
 OF_CLIENTS += [PairingOffer, Digits, Target, Rename, RecoveryPhrase, ForkChoice]

@@ -48,7 +48,7 @@ DEMO_MODEL = Path(str(files("core.demo"))) / "macluster-demo"
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
     says how it is loaded; the model that it names does not count. Where `has_spare`, each has a second worker
-    ready. The head serves other programs at `api_port`, if any.
+    ready. As many as there are `api_ports`, the head first, serve other programs there.
     """
 
     budgets_gb: tuple[float, ...]
@@ -56,7 +56,7 @@ class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     load: LoadRequest = LoadRequest(model="")
     multicast: bool = True
     has_spare: bool = True
-    api_port: int | None = None
+    api_ports: tuple[int, ...] = ()
 
 
 def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
@@ -157,7 +157,11 @@ class Demo:
             *("--models", str(model), "--until-eof", "--discard"),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),
-            *(("--serve", "--api-port", str(self._config.api_port)) if self._config.api_port and index == 0 else ()),
+            *(
+                part
+                for port in self._config.api_ports[index : index + 1]
+                for part in ("--serve", "--api-port", str(port))
+            ),
         ]
         with (home / "node.stderr").open("wb") as complaints:
             return subprocess.Popen(
@@ -228,7 +232,7 @@ async def demo(args: argparse.Namespace) -> int:
         load=LoadRequest(model="", verify=args.verify, **plan_options(args)),
         multicast=not args.no_multicast,
         has_spare=preferences_of(args).spare_worker,
-        api_port=args.serve,
+        api_ports=(args.serve,) if args.serve else (),
     )
     check(config.load)
     headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())

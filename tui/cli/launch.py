@@ -82,8 +82,12 @@ def preferences_of(args: argparse.Namespace) -> Preferences:
 
 def node_options(preferences: Preferences) -> list[str]:
     """What the person's file asks of a node that is started here."""
-    spare = [] if preferences.spare_worker else ["--no-spare-worker"]
-    return [*spare, "--serve"] if preferences.serve else spare
+    said = {
+        "--no-spare-worker": not preferences.spare_worker,
+        "--no-relay": not preferences.relay,
+        "--serve": preferences.serve,
+    }
+    return [option for option, is_wanted in said.items() if is_wanted]
 
 
 def _start_node(home: Home, *options: str) -> subprocess.Popen[bytes]:

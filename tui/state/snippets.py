@@ -123,5 +123,5 @@ def _reachable(url: str) -> str:
 
 
 def _model(now: Snapshot) -> str:
-    name = now.plan.model.rpartition("/")[2] if now.plan else ""
+    name = now.plan.name if now.plan else ""
     return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name) else MODEL

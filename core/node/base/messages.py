@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, TypeVar
 
 import msgspec
 
@@ -21,6 +21,7 @@ MAX_BROKEN: Final = 32
 MAX_MODEL_NAME: Final = 96
 MAX_MODEL_FILES: Final = 300
 PART_BYTES: Final = 48 * 1024
+PIECE_BYTES: Final = 48 * 1024
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -35,6 +36,14 @@ StageReport = Loading | Loaded | Failed | Linked | LinkBroken
 
 class NodeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all messages between nodes."""
+
+
+class Leads(msgspec.Struct, frozen=True, kw_only=True):
+    """Which model a Mac leads, for how many rows. `takes_relayed`: also requests that other Macs relay to it."""
+
+    model: Annotated[str, msgspec.Meta(max_length=MAX_MODEL_NAME)]
+    rows: Positive
+    takes_relayed: bool
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +62,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     rtts: dict[DeviceId, Duration]
     has_model: bool = False
     step: Size = 0
+    leads: Leads | None = None
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True):
@@ -252,6 +262,30 @@ class CopyProgress(NodeMessage, frozen=True, kw_only=True):
     transfer: Transfer
 
 
+class RelayAsk(NodeMessage, frozen=True, kw_only=True):
+    """A piece of what a program asks the sender for, to be answered by the Mac that leads; `number` is mine for it. It
+    is no JSON, for words are to arrive as they were said; `core.node.base.relayed` says what the pieces make.
+    """
+
+    number: Size
+    data: bytes
+    is_last: bool
+
+
+class RelayTold(NodeMessage, frozen=True, kw_only=True):
+    """A piece of what comes of a RelayAsk, no JSON either."""
+
+    number: Size
+    data: bytes
+    is_last: bool
+
+
+class RelayStop(NodeMessage, frozen=True, kw_only=True):
+    """The program that asked is gone: what is under way for it is to end."""
+
+    number: Size
+
+
 class Bye(NodeMessage, frozen=True, kw_only=True):
     """This node goes away on purpose."""
 
@@ -262,6 +296,7 @@ StageWord = Prepared | Checked | Reported | StageLost
 SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | SpeedStop
 FileWord = FilesAsk | FilesSent | PartAsk | PartSent
 CopyWord = CopyAsk | CopyProgress
+RelayWord = RelayAsk | RelayStop
 AnyMessage = (
     Ping
     | Pong
@@ -277,6 +312,8 @@ AnyMessage = (
     | HoldsAsk
     | FileWord
     | CopyWord
+    | RelayWord
+    | RelayTold
 )
 
 FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
@@ -305,12 +342,19 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     PartSent: FrameType.FILE_PART,
     CopyAsk: FrameType.COPY,
     CopyProgress: FrameType.COPY,
+    RelayAsk: FrameType.RELAY_ASK,
+    RelayTold: FrameType.RELAY_TOLD,
+    RelayStop: FrameType.CANCEL,
     Bye: FrameType.BYE,
 }
+
+_Piece = TypeVar("_Piece", RelayAsk, RelayTold)
+_MARKS: Final = {RelayAsk: 0xA0, RelayTold: 0xB0}  # one more in the last piece
 
 _encoder = msgspec.json.Encoder()
 _PROBE: Final = struct.Struct("<II")
 _PART: Final = struct.Struct("<QI")
+_PIECE: Final = struct.Struct("<BQ")
 
 
 def _clean(value: Any) -> Any:
@@ -332,6 +376,9 @@ def to_frame(message: AnyMessage) -> tuple[FrameType, bytes]:
         return FrameType.PROBE, _PROBE.pack(message.number, message.size) + bytes(message.size)
     if isinstance(message, PartSent):
         return FrameType.FILE_PART, _PART.pack(message.number, len(message.data)) + message.data
+    if isinstance(message, RelayAsk | RelayTold):
+        mark = _MARKS[type(message)] + message.is_last
+        return FRAMES[type(message)], _PIECE.pack(mark, message.number) + message.data
     return FRAMES[type(message)], _encoder.encode(message)
 
 
@@ -341,6 +388,10 @@ def from_frame(kind: FrameType, body: bytes) -> AnyMessage:
         return _probe(body)
     if kind is FrameType.FILE_PART:
         return _part(body)
+    if kind is FrameType.RELAY_ASK:
+        return _piece(RelayAsk, body)
+    if kind is FrameType.RELAY_TOLD:
+        return _piece(RelayTold, body)
     try:
         message: AnyMessage = msgspec.convert(_clean(msgspec.json.decode(body)), AnyMessage)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
@@ -364,3 +415,11 @@ def _part(body: bytes) -> PartSent:
         if number <= MOST and length == len(body) - _PART.size <= PART_BYTES:
             return PartSent(number=number, data=body[_PART.size :])
     raise ProtocolError(f"A part of a file of {len(body)} bytes does not hold what it says.")
+
+
+def _piece(kind: type[_Piece], body: bytes) -> _Piece:
+    if _PIECE.size < len(body) <= _PIECE.size + PIECE_BYTES:
+        mark, number = _PIECE.unpack_from(body)
+        if mark - _MARKS[kind] in (0, 1) and number <= MOST:
+            return kind(number=number, data=body[_PIECE.size :], is_last=mark != _MARKS[kind])
+    raise ProtocolError(f"A piece of a relayed request of {len(body)} bytes is no such thing.")

@@ -19,7 +19,7 @@ from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected,
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.rekeyed_link import RekeyedLink
 from core.node.base.journal import Journal
-from core.node.base.messages import AnyMessage, Bye, Ping, Pong, from_frame, to_frame
+from core.node.base.messages import AnyMessage, Bye, Leads, Ping, Pong, from_frame, to_frame
 from core.node.base.signals import AwaitedSignal, Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.addresses import AddressBook
@@ -152,6 +152,11 @@ class Mesh:
         """Send a message; False if that Mac is not linked (its going down is told by LinkEnded)."""
         contact = self.contacts.get(device_id)
         return contact is not None and await self._send_raw(contact, *to_frame(message))
+
+    def leaders(self) -> dict[str, Leads]:
+        """Which linked Macs lead a model, by device id, as they told last."""
+        told = {device_id: contact.status for device_id, contact in self.contacts.items()}
+        return {device_id: status.leads for device_id, status in told.items() if status and status.leads}
 
     def host_of(self, device_id: str) -> str:
         """The address at which that Mac is linked. Raises LinkLost."""

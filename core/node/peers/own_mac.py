@@ -8,16 +8,16 @@ import msgspec
 
 from core.events import Peer
 from core.mac.memory import rss_bytes, used_bytes
-from core.node.base.messages import Status
+from core.node.base.messages import MAX_MODEL_NAME, Leads, Status
 from core.node.base.own_worker import OwnWorker
 from core.trust.trust_assessment import TrustAssessment
 
 
 class OwnMac:
-    """`known` is what stays the same as long as the node runs."""
+    """`known` is what stays the same as long as the node runs. `relays`: whether requests of other Macs are taken."""
 
-    def __init__(self, known: Peer, assessment: TrustAssessment, worker: OwnWorker) -> None:
-        self._known, self._assessment, self._worker = known, assessment, worker
+    def __init__(self, known: Peer, assessment: TrustAssessment, worker: OwnWorker, *, relays: bool = True) -> None:
+        self._known, self._assessment, self._worker, self._relays = known, assessment, worker, relays
         self.device_id = known.device_id
 
     def now(self, address: str = "") -> Peer:
@@ -49,4 +49,10 @@ class OwnMac:
             rtts=dict(rtts),
             has_model=self._worker.has_model,
             step=self._worker.step,
+            leads=self._leads(),
         )
+
+    def _leads(self) -> Leads | None:
+        if (plan := self._worker.led) is None:
+            return None
+        return Leads(model=plan.name[:MAX_MODEL_NAME], rows=plan.rows, takes_relayed=self._relays)

@@ -1,4 +1,6 @@
-"""The answers to one request of another program: what comes of each, in the order of its coming."""
+"""The answers to one request of another program: what comes of each, in the order of its coming, whichever Mac it is
+that answers.
+"""
 
 from __future__ import annotations
 
@@ -6,18 +8,15 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from time import monotonic
-from typing import Final
+from typing import Final, NamedTuple, Protocol
 
 from core.errors import MaclusterError, NodeError, NotLoaded, error_from
-from core.events import Plan, RequestDone, Snapshot
-from core.node.answers.answers import Answers
+from core.events import RequestDone, Snapshot
 from core.node.answers.told import Said
-from core.node.base.own_worker import OwnWorker
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks, Work
 from core.node.public_api.waiting_line import WaitingLine
 from core.requests import ChatRequest
-from core.text import clean_text
 
 KEEP_ALIVE_S: Final = 10.0
 SILENT_S: Final = 120.0  # so long may the ring do nothing for anybody, once an answer has its turn
@@ -25,42 +24,75 @@ SILENT_S: Final = 120.0  # so long may the ring do nothing for anybody, once an 
 Came = tuple[int, Said]
 
 
+class Answerer(Protocol):
+    """What gives answers: those of this Mac, or another one's."""
+
+    @property
+    def heard_at(self) -> float:
+        """When something was last done for one of them, by the machine's clock."""
+
+    def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
+        """What comes of it, to its end. Who stops listening before does not want it any more."""
+
+    async def count(self, request: ChatRequest) -> int:
+        """How many tokens its prompt has."""
+
+    async def text_of(self, ids: Sequence[int]) -> str:
+        """What token ids say."""
+
+
+class LedModel(NamedTuple):
+    """A model that is loaded, how many rows run at the same time, and what answers for it."""
+
+    name: str
+    rows: int
+    answers: Answerer
+
+
 class Answering:
-    """`now` tells which model is loaded, `worker` whether this Mac serves another's; `queue` requests may wait."""
+    """`now` tells which model this Mac leads, `elsewhere` which one another Mac does; `queue` requests may wait."""
 
     def __init__(
-        self, answers: Answers, now: Callable[[], Snapshot], worker: OwnWorker, tasks: Tasks, queue: int
+        self,
+        answers: Answerer,
+        now: Callable[[], Snapshot],
+        elsewhere: Callable[[], LedModel],
+        tasks: Tasks,
+        queue: int,
     ) -> None:
-        self._answers, self._now, self._worker, self._tasks = answers, now, worker, tasks
+        self._answers, self._now, self._elsewhere, self._tasks = answers, now, elsewhere, tasks
         self.line = WaitingLine(queue, self._rows)
 
-    def plan(self) -> Plan:
-        """What is loaded. Raises NotLoaded, with the reason."""
+    def model(self) -> LedModel:
+        """What is asked here. Raises NotLoaded, with the reason."""
+        return self.own() or self._elsewhere()
+
+    def own(self) -> LedModel | None:
+        """What this Mac leads. Raises NotLoaded where it is being recovered."""
         now = self._now()
         if now.plan:
-            return now.plan
+            return LedModel(now.plan.name, now.plan.rows, self._answers)
         if now.recovery:
             raise NotLoaded(now.recovery.text, now.recovery.fix)
-        if self._worker.plan:
-            head = clean_text(self._worker.plan.head.peer)
-            raise NotLoaded(f"This Mac has layers of a model that {head} leads.", f"Ask the API of {head}.")
-        raise NotLoaded("No model is loaded.")
+        return None
 
     async def count(self, wanted: ChatRequest) -> int:
         """How many tokens its prompt has. Raises MaclusterError."""
-        return await self._answers.count(wanted)
+        return await self.model().answers.count(wanted)
 
     async def text_of(self, tokens: Sequence[int]) -> str:
         """What they say. Raises MaclusterError."""
-        return await self._answers.text_of(tokens)
+        return await self.model().answers.text_of(tokens)
 
     async def events(
-        self, wanted: Sequence[ChatRequest], watch: Stopwatch | None = None
+        self, wanted: Sequence[ChatRequest], watch: Stopwatch | None = None, of: LedModel | None = None
     ) -> AsyncGenerator[Came | None, None]:
         """What comes of each, by its index, until all have ended; None where nothing came for a while. They run at the
-        same time, as far as there are rows. Who stops listening before does not want them any more. Raises
-        MaclusterError: Busy where too many wait, NodeError where the ring says nothing any more.
+        same time, as far as there are rows. Who stops listening before does not want them any more. `of` whom, where it
+        is not whoever is asked now. Raises MaclusterError: Busy where too many wait, NodeError where the ring says
+        nothing any more.
         """
+        answers = (of or self.model()).answers
         arrived: asyncio.Queue[Came | MaclusterError] = asyncio.Queue()
         heard: float | None = None  # None while it waits for its turn
 
@@ -69,7 +101,7 @@ class Answering:
 
         async def follow(index: int, watch: Stopwatch | None) -> None:
             try:
-                async with free, aclosing(self._answers.follow(wanted[index], watch)) as events:
+                async with free, aclosing(answers.follow(wanted[index], watch)) as events:
                     async for event in events:
                         arrived.put_nowait((index, event))
             except MaclusterError as error:
@@ -98,7 +130,7 @@ class Answering:
                     async with asyncio.timeout(KEEP_ALIVE_S):
                         came = await arrived.get()
                 except TimeoutError:
-                    if heard is not None and monotonic() - max(heard, self._answers.heard_at) > SILENT_S:
+                    if heard is not None and monotonic() - max(heard, answers.heard_at) > SILENT_S:
                         raise self._silent() from None
                     yield None
                     continue
@@ -121,8 +153,10 @@ class Answering:
                 row.cancel()
 
     def _rows(self) -> int:
-        plan = self._now().plan
-        return plan.rows if plan else 1
+        try:
+            return self.model().rows
+        except NotLoaded:
+            return 1
 
     def _silent(self) -> NodeError:
         recovery = self._now().recovery

@@ -93,7 +93,7 @@ class _Now(Collector):
             "macluster_plan", "1 for the plan that there is.", labels=["model", "topology", "status"]
         )
         if now.plan:
-            plan.add_metric([now.plan.model.rpartition("/")[2], now.plan.topology, now.plan_status], 1)
+            plan.add_metric([now.plan.name, now.plan.topology, now.plan_status], 1)
         yield plan
         yield from _hops(now)
 

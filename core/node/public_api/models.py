@@ -27,7 +27,7 @@ class Models:
 
     def loaded(self) -> str:
         """The name by which the loaded model is asked for. Raises NotLoaded."""
-        return self._answering.plan().model.rpartition("/")[2]
+        return self._answering.model().name
 
     def has(self, name: str) -> bool:
         """Whether the model that is loaded answers to it. Raises NotLoaded."""

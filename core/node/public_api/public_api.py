@@ -1,4 +1,6 @@
-"""HTTP for other programs: answers of the model that is loaded. It reaches answers and nothing else."""
+"""HTTP for other programs: answers of the model that this Mac leads, or another one. It reaches answers and nothing
+else.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,8 @@ from aiohttp import web
 
 from core.errors import Busy, MaclusterError
 from core.events import ApiServed
-from core.node.answers.answers import Answers
 from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
-from core.node.base.own_worker import OwnWorker
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
 from core.node.public_api.admission import Admission
@@ -41,18 +41,17 @@ class PublicApi:
     def __init__(
         self,
         options: ApiOptions,
-        answers: Answers,
+        answering: Answering,
         keys: ApiKeys,
         clients: Clients,
         bus: Bus,
-        worker: OwnWorker,
         tasks: Tasks,
         folder: Path,
         secret: bytes,
     ) -> None:
         self._options, self._folder, self._secret, self._tasks = options, folder, secret, tasks
-        self._answering = Answering(answers, lambda: bus.now, worker, tasks, options.queue)
-        self._metrics = Metrics(bus, self._answering.line)
+        self._answering = answering
+        self._metrics = Metrics(bus, answering.line)
         self._admission = Admission(keys, clients, options, own_names())
         self._listener = Listener(tasks)
         self._runner: web.AppRunner | None = None

@@ -58,6 +58,7 @@ def test_the_numbers_of_the_design() -> None:
         "ACK": 0x11,
         "KV": 0x12,
         "RESUME": 0x13,
+        "CANCEL": 0x14,
         "ERROR": 0x15,
         "PLAN": 0x16,
         "ROSTER": 0x17,
@@ -69,6 +70,8 @@ def test_the_numbers_of_the_design() -> None:
         "MODEL_INVENTORY": 0x1D,
         "COPY": 0x1E,
         "FILE_PART": 0x1F,
+        "RELAY_ASK": 0x20,
+        "RELAY_TOLD": 0x21,
         "BYE": 0xFF,
     }
     assert (Flag.LAST_CHUNK, Flag.PREFILL, Flag.EVERY) == (1, 2, 4)
@@ -97,7 +100,7 @@ def test_limits_hold_both_ways(field: str, value: Any) -> None:
         parse(HEADER.pack(b"MC", 1, *bad))
 
 
-@pytest.mark.parametrize(("at", "value"), [(0, 0), (1, 0), (2, 2), (2, 0), (3, 0x05), (3, 0x07), (3, 0x14), (3, 0)])
+@pytest.mark.parametrize(("at", "value"), [(0, 0), (1, 0), (2, 2), (2, 0), (3, 0x05), (3, 0x07), (3, 0x0A), (3, 0)])
 def test_other_magic_version_or_type_is_refused(at: int, value: int) -> None:
     data = bytearray(pack(GOOD))
     data[at] = value

@@ -86,7 +86,7 @@ def leaves(value: Any) -> Iterator[Any]:
 def bent(message: AnyMessage, spot: str, put: str) -> Iterator[AnyMessage]:
     """What is decoded where `put` stands at each one of the places in the message's JSON that `spot` finds."""
     kind, body = to_frame(message)
-    if kind in (FrameType.PROBE, FrameType.FILE_PART):  # they are no JSON
+    if kind in (FrameType.PROBE, FrameType.FILE_PART, FrameType.RELAY_ASK, FrameType.RELAY_TOLD):  # they are no JSON
         return
     text = body.decode()
     for at, end in (found.span(1) for found in re.finditer(spot, text)):

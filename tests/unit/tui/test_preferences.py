@@ -140,6 +140,6 @@ async def test_plain_draws_ascii_alone_and_nothing_moves(tmp_path: Path) -> None
 def test_a_node_keeps_no_spare_worker_where_the_file_says_so(tmp_path: Path) -> None:
     assert node_options(read(tmp_path, "")) == []
     assert node_options(read(tmp_path, "[node]\nspare_worker = false")) == ["--no-spare-worker"]
-    assert node_options(read(tmp_path, "[node]\nserve = true")) == ["--serve"]
+    assert node_options(read(tmp_path, "[node]\nserve = true\nrelay = false")) == ["--no-relay", "--serve"]
     (complaint,) = read(tmp_path, "[node]\nspare_worker = 3").complaints
     assert "spare_worker needs true or false" in complaint

@@ -1,0 +1,1 @@
+"""Requests of programs that another Mac answers: asked there, and answered here."""

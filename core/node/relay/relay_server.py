@@ -1,0 +1,152 @@
+"""Answers for programs that ask another Mac: a paired one, which relays what they want to this Mac, for it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from functools import partial
+from typing import Final, NamedTuple
+
+import msgspec
+
+from core.errors import Busy, MaclusterError, NodeError, NotLoaded
+from core.node.base.client_name import CLIENT
+from core.node.base.messages import RelayStop, RelayTold, RelayWord
+from core.node.base.relayed import (
+    MOST_ASKED,
+    Accepted,
+    AnswerWanted,
+    Assembly,
+    Counted,
+    CountWanted,
+    NotAnswered,
+    Relayed,
+    Spelled,
+    StillThere,
+    TextWanted,
+    Wanted,
+    encoded,
+    pieces,
+    wanted_from,
+)
+from core.node.base.tasks import Tasks
+from core.node.public_api.answering import Answering, LedModel
+from core.node.relay.relayed_answers import Links
+from core.requests import RequestAccepted
+from core.settings import MAX_LANE_ROWS
+
+MOST_OF_A_MAC: Final = MAX_LANE_ROWS  # no Mac relays more at a time than there are rows
+
+
+class _Work(NamedTuple):
+    size: int
+    task: asyncio.Task[None]
+
+
+class _Asker:
+    """What one Mac asks for now: what is under way by its numbers, and what is still arriving."""
+
+    def __init__(self) -> None:
+        self.arriving = Assembly(MOST_ASKED)
+        self.under_way: dict[int, _Work] = {}
+
+    def has_room(self, size: int) -> bool:
+        """For one more request, of so many bytes."""
+        held = sum(work.size for work in self.under_way.values())
+        return len(self.under_way) < MOST_OF_A_MAC and held + size <= MOST_ASKED
+
+
+class RelayServer:
+    """Answers what other Macs relay, where that `is_on`: for each no more than its bounds at a time, in one line with
+    the requests of this Mac's own programs. `name_of` says how people call a Mac; `check_trust` raises where no prompt
+    may be answered.
+    """
+
+    def __init__(
+        self,
+        answering: Answering,
+        links: Links,
+        tasks: Tasks,
+        name_of: Callable[[str], str],
+        check_trust: Callable[[], None],
+        *,
+        is_on: bool,
+    ) -> None:
+        self._answering, self._links, self._tasks = answering, links, tasks
+        self._name_of, self._check_trust, self._is_on = name_of, check_trust, is_on
+        self._askers: dict[str, _Asker] = {}
+
+    async def handle_message(self, device_id: str, message: RelayWord) -> None:
+        """A linked Mac wants something, or does not want it any more. Raises ProtocolError where it is too long."""
+        asker = self._askers.setdefault(device_id, _Asker())
+        if isinstance(message, RelayStop):
+            if work := asker.under_way.get(message.number):
+                work.task.cancel()
+        elif whole := asker.arriving.add(message.number, message.data, is_last=message.is_last):
+            await self._begin(device_id, message.number, whole)
+
+    def gone(self, device_id: str) -> None:
+        """That Mac is linked no more: nobody wants what it asked for."""
+        if asker := self._askers.pop(device_id, None):
+            for work in asker.under_way.values():
+                work.task.cancel()
+
+    async def _begin(self, device_id: str, number: int, body: bytes) -> None:
+        asker = self._askers[device_id]
+        if number in asker.under_way or not asker.has_room(len(body)):
+            busy = Busy("That Mac relays as many requests already as it may.", "Ask again when one of them is done.")
+            await self._fail(device_id, number, busy)
+            return
+        work, defect = self._serve(device_id, number, body), partial(self._defect, device_id, number)
+        task = self._tasks.spawn("A relayed request", work, defect)
+        asker.under_way[number] = _Work(len(body), task)
+        task.add_done_callback(lambda _: asker.under_way.pop(number))
+
+    async def _serve(self, device_id: str, number: int, body: bytes) -> None:
+        CLIENT.set(self._name_of(device_id))
+        try:
+            async with aclosing(self._told(wanted_from(body))) as told:
+                async for each in told:
+                    await self._send(device_id, number, each)
+        except MaclusterError as error:
+            await self._fail(device_id, number, error)
+
+    async def _told(self, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
+        self._check_trust()
+        model = self._led()
+        match wanted:
+            case CountWanted(request=request):
+                yield Counted(tokens=await model.answers.count(request))
+            case TextWanted(tokens=tokens):
+                yield Spelled(text=await model.answers.text_of(tokens))
+            case AnswerWanted(request=request):
+                mine = msgspec.structs.replace(request, keep=False)  # it is not this Mac's person who asks
+                async with aclosing(self._answering.events([mine], of=model)) as events:
+                    async for came in events:
+                        match came:
+                            case None:
+                                yield StillThere()
+                            case _, RequestAccepted(prompt_tokens=prompt_tokens):
+                                yield Accepted(prompt_tokens=prompt_tokens)
+                            case _, said:
+                                yield said
+
+    def _led(self) -> LedModel:
+        """Nothing is relayed twice, and so never in a circle."""
+        if not self._is_on:
+            raise NotLoaded("The Mac that leads takes no relayed requests.", "Ask its own API.")
+        if model := self._answering.own():
+            return model
+        raise NotLoaded("The Mac that was asked does not lead any more.", "Ask again.")
+
+    def _defect(self, device_id: str, number: int) -> None:
+        failed = NodeError("The Mac that leads failed by a defect.", "Its log says where.")
+        self._tasks.spawn("A message about a relayed request", self._fail(device_id, number, failed))
+
+    async def _fail(self, device_id: str, number: int, error: MaclusterError) -> None:
+        await self._send(device_id, number, NotAnswered(problem=error.problem))
+
+    async def _send(self, device_id: str, number: int, value: Relayed) -> None:
+        for piece, is_last in pieces(encoded(value)):
+            await self._links.send(device_id, RelayTold(number=number, data=piece, is_last=is_last))

@@ -1,0 +1,217 @@
+"""Answers of the Mac that leads, for programs that ask this one: asked for over the sealed link between the two."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from itertools import count
+from time import monotonic
+from typing import Final, Protocol
+
+from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, UsageError, error_from
+from core.events import RequestDone
+from core.node.answers.told import Said
+from core.node.base.bus import Bus
+from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayStop, RelayTold
+from core.node.base.own_worker import OwnWorker
+from core.node.base.relayed import (
+    LAST,
+    MOST_ASKED,
+    Accepted,
+    AnswerWanted,
+    Assembly,
+    Counted,
+    CountWanted,
+    NotAnswered,
+    Relayed,
+    Spelled,
+    StillThere,
+    TextWanted,
+    Wanted,
+    encoded,
+    pieces,
+    relayed_from,
+)
+from core.node.base.stopwatch import Stopwatch
+from core.node.base.tasks import Tasks
+from core.node.public_api.answering import LedModel
+from core.requests import ChatRequest, RequestAccepted
+from core.text import clean_text
+
+MOST_TOLD: Final = 256 << 20  # bytes of one answer, as they are counted here
+PIECE_COST: Final = 512  # what even the smallest piece takes
+
+
+class Links(Protocol):
+    """What is needed of the control links."""
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        """Whether that Mac is linked."""
+
+    def leaders(self) -> Mapping[str, Leads]:
+        """Which linked Macs lead a model, by device id."""
+
+
+class Relay:
+    """Asks other Macs, and knows what they are to tell. `is_on`: whether it may; `check_trust` raises where no prompt
+    may leave this Mac.
+    """
+
+    def __init__(
+        self,
+        links: Links,
+        worker: OwnWorker,
+        bus: Bus,
+        tasks: Tasks,
+        check_trust: Callable[[], None],
+        *,
+        is_on: bool,
+    ) -> None:
+        self._links, self._worker, self._bus, self._tasks = links, worker, bus, tasks
+        self._check_trust, self._is_on = check_trust, is_on
+        self._numbers = count(1)
+        self._sending = asyncio.Lock()  # pieces of one request follow each other
+        self._asked: dict[tuple[str, int], _Asked] = {}
+
+    def model(self) -> LedModel:
+        """The model that another Mac leads: the one whose layers this one has, else any. Raises NotLoaded."""
+        leaders, served = self._links.leaders(), self._worker.plan
+        mine = served.head.device_id if served else ""
+        leader = mine if mine in leaders else min(leaders, default="")
+        if leader and self._is_on and leaders[leader].takes_relayed:
+            return LedModel(leaders[leader].model, leaders[leader].rows, LeaderAnswers(self, leader))
+        if served:
+            head = clean_text(served.head.peer)
+            raise NotLoaded(f"This Mac has layers of a model that {head} leads.", f"Ask the API of {head}.")
+        if leader:
+            name = self.name_of(leader)
+            raise NotLoaded(f"{leaders[leader].model} is led by {name}.", f"Ask the API of {name}.")
+        raise NotLoaded("No model is loaded.")
+
+    async def ask(self, device_id: str, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
+        """What that Mac tells of it. Who stops listening before it has ended does not want it any more. Raises
+        MaclusterError: what that Mac refused it by, NotPaired, or LinkLost.
+        """
+        self._check_trust()
+        number = next(self._numbers)
+        asked = self._asked[device_id, number] = _Asked()
+        try:
+            await self._send(device_id, number, encoded(wanted))
+            while not asked.is_over:
+                yield await asked.next()
+        finally:
+            del self._asked[device_id, number]
+            if not asked.is_over:
+                self._tasks.spawn("The end of a relayed request", self._stop(device_id, number))
+
+    def handle_message(self, device_id: str, message: RelayTold) -> None:
+        """That Mac tells what came; of what nobody waits for any more nothing is kept. Raises ProtocolError."""
+        if asked := self._asked.get((device_id, message.number)):
+            asked.take(message)
+
+    def gone(self, device_id: str) -> None:
+        """That Mac is linked no more."""
+        for (mac, _), asked in self._asked.items():
+            if mac == device_id:
+                asked.fail(self._lost(device_id))
+
+    def name_of(self, device_id: str) -> str:
+        """As people call it."""
+        return next((peer.name for peer in self._bus.now.peers if peer.device_id == device_id), device_id[:8])
+
+    async def _send(self, device_id: str, number: int, body: bytes) -> None:
+        if len(body) > MOST_ASKED:
+            raise UsageError("The request is too long for another Mac.", "Ask the Mac that leads.")
+        async with self._sending:
+            for piece, is_last in pieces(body):
+                if not await self._links.send(device_id, RelayAsk(number=number, data=piece, is_last=is_last)):
+                    raise self._lost(device_id)
+
+    async def _stop(self, device_id: str, number: int) -> None:
+        await self._links.send(device_id, RelayStop(number=number))
+
+    def _lost(self, device_id: str) -> LinkLost:
+        return LinkLost(f"The link to {self.name_of(device_id)}, which leads the model, is gone.", "Ask again.")
+
+
+class _Asked:
+    """One request that another Mac has. `is_over`: nothing more comes of it, for whoever reads it."""
+
+    def __init__(self) -> None:
+        self._assembly, self._cost = Assembly(MOST_TOLD), 0
+        self._told: asyncio.Queue[Relayed | MaclusterError] = asyncio.Queue()
+        self.is_over = False
+
+    def take(self, message: RelayTold) -> None:
+        """The next piece. Raises ProtocolError where it makes nothing that could be told."""
+        if self._cost > MOST_TOLD:
+            return
+        self._cost += PIECE_COST + len(message.data)
+        if self._cost > MOST_TOLD:
+            self.fail(ProtocolError("More was told of a relayed request than an answer has."))
+        elif whole := self._assembly.add(message.number, message.data, is_last=message.is_last):
+            self._told.put_nowait(relayed_from(whole))
+
+    def fail(self, error: MaclusterError) -> None:
+        """It ends here."""
+        self._told.put_nowait(error)
+
+    async def next(self) -> Relayed:
+        """What came. Raises MaclusterError."""
+        came = await self._told.get()
+        self.is_over = isinstance(came, (LinkLost, *LAST))
+        if isinstance(came, NotAnswered):
+            raise error_from(came.problem)
+        if isinstance(came, MaclusterError):
+            raise came
+        return came
+
+
+class LeaderAnswers:
+    """The answers of one Mac that leads. `heard_at`: when it last said something, by this machine's clock."""
+
+    def __init__(self, relay: Relay, device_id: str) -> None:
+        self._relay, self._device_id = relay, device_id
+        self.heard_at = 0.0
+
+    async def follow(self, request: ChatRequest, watch: Stopwatch | None = None) -> AsyncGenerator[Said, None]:
+        """As `Answers.follow`, over there."""
+        async with aclosing(self._relay.ask(self._device_id, AnswerWanted(request=request))) as told:
+            async for came in told:
+                self.heard_at = monotonic()
+                match came:
+                    case StillThere():
+                        continue
+                    case Accepted(prompt_tokens=prompt_tokens):
+                        if watch:
+                            watch.lap("relay")
+                        yield RequestAccepted(request_id="", prompt_tokens=prompt_tokens)
+                    case Counted() | Spelled() | NotAnswered():
+                        raise _strange()
+                    case _:
+                        yield came
+                        if isinstance(came, RequestDone):
+                            return
+
+    async def count(self, request: ChatRequest) -> int:
+        """As `Answers.count`, over there."""
+        match await self._one(CountWanted(request=request)):
+            case Counted(tokens=tokens):
+                return tokens
+        raise _strange()
+
+    async def text_of(self, ids: Sequence[int]) -> str:
+        """As `Answers.text_of`, over there."""
+        match await self._one(TextWanted(tokens=tuple(ids))):
+            case Spelled(text=text):
+                return text
+        raise _strange()
+
+    async def _one(self, wanted: Wanted) -> Relayed:
+        async with aclosing(self._relay.ask(self._device_id, wanted)) as told:
+            return await anext(told)
+
+
+def _strange() -> ProtocolError:
+    return ProtocolError("The Mac that leads told something else than was asked for.")
