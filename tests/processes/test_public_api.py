@@ -75,7 +75,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
         served = Served(demo, ports[0])
         served.member = Served(demo, ports[1], 1)
         async with asyncio.timeout(60):  # its head tells it with the next beat what it leads
-            while not (await served.member.client.models.list()).data:
+            while not (await served.member.client.models.list()).data:  # noqa: ASYNC110 - another process says so
                 await asyncio.sleep(0.05)
         yield served
         await served.close()

@@ -14,8 +14,8 @@ from core.answer_parts import AnswerPart
 from core.errors import Problem, ProtocolError
 from core.events import PromptLikely, RequestDone, TokenEvent
 from core.node.base.messages import PIECE_BYTES, TEXT_LIMIT
-from core.numbers import Size
-from core.requests import ChatRequest, TokenId
+from core.numbers import Size, TokenId
+from core.requests import ChatRequest
 from core.text import clean_text
 
 MOST_ASKED: Final = 64 << 20  # bytes of one request

@@ -1,0 +1,243 @@
+"""What one Mac asks another for in the name of a program: told alike, bounded, and ended where nobody waits for it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import pytest
+import pytest_asyncio
+from msgspec.structs import replace
+
+from core.answer_parts import TextPart
+from core.errors import Busy, LinkLost, MaclusterError, NotLoaded, NotPaired, ProtocolError, UsageError
+from core.events import PlanLoaded, PlanProposed, PlanUnloaded, TokenEvent, TrustChanged
+from core.node.answers.told import Said
+from core.node.base.bus import Bus
+from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayStop, RelayTold, from_frame, to_frame
+from core.node.base.own_worker import OwnWorker
+from core.node.base.relayed import AnswerWanted, NotAnswered, encoded, relayed_from
+from core.node.public_api.answering import Answering
+from core.node.relay import relay_server, relayed_answers
+from core.node.relay.relay_server import RelayServer
+from core.node.relay.relayed_answers import LeaderAnswers, Relay
+from core.requests import ChatRequest, Message, RequestAccepted
+from tests.support.answers import LOST, ROWS, Desk, model
+from tests.support.plans import plan_of
+from tests.support.tasks import tasks_of
+from tests.support.waiting import until
+
+__all__ = ["model"]  # a fixture
+
+HEAD, MEMBER = "head", "member"
+
+
+class Wire:
+    """A link in this process; what is sent is there at once."""
+
+    def __init__(self) -> None:
+        self.is_up = True
+        self.led = {HEAD: Leads(model="tiny", rows=ROWS, takes_relayed=True)}
+        self.sent: list[AnyMessage] = []
+        self.other: Any = None
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        if not self.is_up:
+            return False
+        self.sent.append(message)
+        arrived: Any = from_frame(*to_frame(message))
+        if isinstance(arrived, RelayTold):
+            self.other.handle_message(HEAD, arrived)
+        else:
+            await self.other.handle_message(MEMBER, arrived)
+        return True
+
+    def leaders(self) -> dict[str, Leads]:
+        return self.led if self.is_up else {}
+
+
+class Two:
+    """A head, whose worker is played, and a member whose programs ask it."""
+
+    def __init__(self, desk: Desk) -> None:
+        self.desk, self.tasks = desk, tasks_of()
+        self.there, self.back = Wire(), Wire()
+        self.relay = Relay(self.there, OwnWorker(), Bus(), self.tasks, lambda: None, is_on=True)
+        self.answering = Answering(desk.answers, lambda: desk.bus.now, self.nowhere, self.tasks, 9)
+        self.server = self.there.other = self.serves(is_on=True)
+        self.back.other = self.relay
+
+    def nowhere(self) -> Any:
+        raise NotLoaded("Nobody leads.")
+
+    def serves(self, *, is_on: bool) -> RelayServer:
+        check = self.desk.answers.check_trust
+        return RelayServer(self.answering, self.back, self.tasks, lambda _: "mbp", check, is_on=is_on)
+
+    @property
+    def leader(self) -> LeaderAnswers:
+        found = self.relay.model().answers
+        assert isinstance(found, LeaderAnswers)
+        return found
+
+    async def all_of(self, request: ChatRequest) -> list[Said]:
+        return [said async for said in self.leader.follow(request)]
+
+    async def refused(self) -> MaclusterError:
+        with pytest.raises(MaclusterError) as error:
+            await self.all_of(asking())
+        return error.value
+
+
+@pytest_asyncio.fixture
+async def two(tmp_path: Path, model: Path) -> AsyncIterator[Two]:
+    desk = await Desk(tmp_path, model).load(context=200_000)
+    plan = desk.leader.plan
+    assert plan
+    desk.bus.publish(PlanProposed(plan=plan))
+    desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+    two = Two(desk)
+    yield two
+    desk.ends_all()
+    await two.tasks.stop()
+    await desk.answers.close()
+
+
+def asking(text: str = "hello") -> ChatRequest:
+    return ChatRequest(messages=(Message(role="user", content=text),), raw=True)
+
+
+async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_of_it_is_kept(two: Two) -> None:
+    long = "\x1b[2J höp\u2028" * 6000
+    following = asyncio.create_task(two.all_of(asking(long)))
+    await until(lambda: bool(two.desk.asked))
+    assert len([message for message in two.there.sent if isinstance(message, RelayAsk)]) > 1
+    (asked,) = two.desk.asked
+    (running,) = two.desk.answers._running.values()
+    assert (running.record.messages[0].content, running.record.keep, running.client) == (long, False, "mbp")
+    two.desk.writes(asked, [5, 6])
+    two.desk.ends(asked)
+    accepted, *said, done = await following
+    assert accepted == RequestAccepted(request_id="", prompt_tokens=len(asked.tokens))
+    assert [each for each in said if isinstance(each, TokenEvent)] == two.desk.told(asked)
+    text = "".join(each.text for each in said if isinstance(each, TextPart))
+    assert (text, done) == (two.desk.shown(asked), two.desk.done(asked))
+    assert await two.leader.count(asking()) == await two.desk.answers.count(asking())
+    assert await two.leader.text_of([5, 6]) == await two.desk.answers.text_of([5, 6])
+    assert not two.relay._asked
+    assert not [message for message in two.there.sent if isinstance(message, RelayStop)], "nothing was to be ended"
+
+
+@pytest.mark.parametrize("end", ["client", "link", "line"])
+async def test_a_row_ends_where_nobody_waits_for_it_any_more(two: Two, end: str) -> None:
+    following = [asyncio.create_task(two.all_of(asking())) for _ in range(ROWS + 1)]
+    await until(lambda: len(two.desk.asked) == ROWS and len(two.answering.line) == 1)
+    if end == "link":
+        two.server.gone(MEMBER)
+    else:
+        following[0 if end == "client" else ROWS].cancel()
+    await until(lambda: len(two.answering.line) == 0)
+    ended = {"client": 1, "link": ROWS, "line": 0}[end]
+    await until(lambda: len(two.desk.cancelled) == ended)
+    assert len(two.desk.asked) == ROWS + (end == "client"), "who waited has his turn"
+    for task in following:
+        task.cancel()
+    await until(lambda: not two.desk.answers.under_way)
+
+
+async def test_a_link_that_is_lost_and_an_answer_that_fails_are_told_as_what_they_are(two: Two) -> None:
+    async with aclosing(two.leader.follow(asking())) as lost:
+        await anext(lost)
+        two.there.is_up = False
+        two.relay.gone(HEAD)
+        with pytest.raises(LinkLost, match="which leads the model, is gone"):
+            await anext(lost)
+    assert isinstance(await two.refused(), NotLoaded)
+    two.there.is_up = True
+    failing = asyncio.create_task(two.refused())
+    await until(lambda: len(two.desk.asked) == 2)
+    two.desk.ends(two.desk.asked[1], "error", LOST)
+    assert (await failing).problem == LOST
+    evil = encoded(NotAnswered(problem=LOST)).replace(b"on fire", b"\x1b[2J...")
+    assert "\x1b" not in str(relayed_from(evil))
+
+
+async def test_a_mac_has_no_more_under_way_than_its_bounds(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relay_server, "MOST_OF_A_MAC", 1)
+    first = asyncio.create_task(two.all_of(asking()))
+    await until(lambda: bool(two.desk.asked))
+    assert isinstance(await two.refused(), Busy)
+    monkeypatch.setattr(relay_server, "MOST_OF_A_MAC", 9)
+    monkeypatch.setattr(relay_server, "MOST_ASKED", 2 * len(encoded(AnswerWanted(request=asking()))) - 1)
+    assert isinstance(await two.refused(), Busy)
+    monkeypatch.setattr(relay_server, "MOST_ASKED", 1 << 20)
+    ask = next(message for message in two.there.sent if isinstance(message, RelayAsk))
+    told = len(two.back.sent)
+    await two.server.handle_message(MEMBER, ask)
+    assert len(two.back.sent) == told + 1, "a number that is in use is refused"
+    two.server._askers[MEMBER].arriving._most = 9
+    await two.server.handle_message(MEMBER, replace(ask, number=99, data=b"12345", is_last=False))
+    await two.server.handle_message(MEMBER, replace(ask, number=100, data=b"12345", is_last=False))
+    with pytest.raises(ProtocolError):
+        await two.server.handle_message(MEMBER, replace(ask, number=100, data=b"12345", is_last=False))
+    first.cancel()
+    await until(lambda: not two.server._askers[MEMBER].under_way)
+
+
+async def test_more_than_an_answer_has_is_not_kept(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
+    following = asyncio.create_task(two.refused())
+    await until(lambda: bool(two.desk.asked))
+    monkeypatch.setattr(relayed_answers, "MOST_TOLD", 4 * relayed_answers.PIECE_COST)
+    (asked,) = two.relay._asked.values()
+    (number,) = (number for _, number in two.relay._asked)
+    piece = RelayTold(number=number, data=b"\x80", is_last=False)
+    for _ in range(9):
+        two.relay.handle_message(HEAD, piece)
+    assert asked._told.qsize() == 1
+    assert isinstance(await following, ProtocolError)
+    await until(lambda: len(two.desk.cancelled) == 1)
+    two.relay.handle_message(HEAD, piece)
+    monkeypatch.setattr(relayed_answers, "MOST_ASKED", 9)
+    assert isinstance(await two.refused(), UsageError)
+
+
+async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothing(two: Two) -> None:
+    for leads, is_on in ((replace(two.there.led[HEAD], takes_relayed=False), True), (two.there.led[HEAD], False)):
+        two.there.led[HEAD] = leads
+        off = Relay(two.there, OwnWorker(), Bus(), two.tasks, lambda: None, is_on=is_on)
+        with pytest.raises(NotLoaded, match=r"tiny is led by head\. Ask the API of head"):
+            off.model()
+        two.there.led[HEAD] = replace(leads, takes_relayed=True)
+    two.there.other = two.serves(is_on=False)
+    assert "takes no relayed requests" in str(await two.refused())
+    two.there.other = two.server
+    two.desk.bus.publish(TrustChanged(level="seen", weakest="mini"))
+    assert isinstance(await two.refused(), NotPaired)
+    with pytest.raises(NotPaired):
+        await two.leader.count(asking())
+    two.desk.bus.publish(TrustChanged(level="paired"))
+    assert two.desk.leader.plan
+    two.desk.bus.publish(PlanUnloaded(plan_gen=two.desk.leader.plan.plan_gen))
+    assert "does not lead any more" in str(await two.refused())
+    two.relay._check_trust = two.desk.answers.check_trust
+    two.desk.bus.publish(TrustChanged(level="seen", weakest="mini"))
+    sent = len(two.there.sent)
+    assert isinstance(await two.refused(), NotPaired)
+    assert len(two.there.sent) == sent, "not a word has left this Mac"
+    assert not two.desk.asked
+
+
+def test_the_mac_whose_layers_this_one_has_is_asked_first() -> None:
+    wire, worker = Wire(), OwnWorker()
+    relay = Relay(wire, worker, Bus(), tasks_of(), lambda: None, is_on=True)
+    plan = plan_of(2)
+    wire.led = {"a": Leads(model="other", rows=1, takes_relayed=True), plan.head.device_id: wire.led[HEAD]}
+    assert relay.model().name == "other"
+    worker.plan = plan
+    assert (relay.model().name, relay.model().rows) == ("tiny", ROWS)
+    wire.led = {}
+    with pytest.raises(NotLoaded, match="Ask the API of"):
+        relay.model()
