@@ -13,9 +13,8 @@ from textual.content import Content
 from core.events import ApiClient, BatchRow
 from core.requests.api import ApiKeyName, NewApiKey
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import API
-from tui.control.messages import Copied, Failed
+from tui.control.messages import Copied
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.snippets import SNIPPETS, text_of
@@ -135,9 +134,9 @@ class ApiScreen(SizedScreen):
         """On, or off; asks first where that ends answers."""
         now = self._state.snapshot
         if now.api is None:
-            self._do(self._client.start_api())
+            self.do(self._client.start_api())
         elif not requests_of(now):
-            self._do(self._client.stop_api())
+            self.do(self._client.stop_api())
         else:
             effect = "What other programs are being answered ends with what is written so far."
             self._choose("Serve no longer?", effect, ("Go on serving", "Serve no longer"), self._client.stop_api)
@@ -146,7 +145,7 @@ class ApiScreen(SizedScreen):
         """Ask for its name, make it, and show it once."""
         words = "What it is for, such as the name of a program or of a person:"
         screen = AskScreen("New key", words)
-        self.app.push_screen(screen, lambda name: self._make(name) if name else None)
+        self.app.push_screen(screen, lambda name: self.do(self._make(name)) if name else None)
 
     def action_end(self) -> None:
         """Stop the request under the cursor, or revoke the key under it."""
@@ -183,18 +182,11 @@ class ApiScreen(SizedScreen):
 
     def _choose(self, title: str, effect: str, answers: tuple[str, str], work: Callable[[], Awaitable[object]]) -> None:
         screen = ChoiceScreen(title, Content(effect), answers)
-        self.app.push_screen(screen, lambda chosen: self._do(work()) if chosen else None)
+        self.app.push_screen(screen, lambda chosen: self.do(work()) if chosen else None)
 
-    def _make(self, name: str) -> None:
-        self.run_worker(self._making(name), group="key", exit_on_error=False)
-
-    async def _making(self, name: str) -> None:
-        try:
-            made = await self._client.new_api_key(ApiKeyName(name=name))
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
-            return
-        self._show_key(washed(made))
+    async def _make(self, name: str) -> None:
+        if made := await self.answer_of(self._client.new_api_key(ApiKeyName(name=name))):
+            self._show_key(washed(made))
 
     def _show_key(self, made: NewApiKey) -> None:
         body = Content.assemble((made.key, "bold"), "\n\nIt is shown this once: this Mac keeps its hash alone.")
@@ -206,12 +198,3 @@ class ApiScreen(SizedScreen):
                 self.post_message(Copied(made.key))
 
         self.app.push_screen(screen, close)
-
-    def _do(self, work: Awaitable[object]) -> None:
-        self.run_worker(self._done(work), group="api", exit_on_error=False)
-
-    async def _done(self, work: Awaitable[object]) -> None:
-        try:
-            await work
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Final, Protocol, runtime_checkable
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from textual.events import Resize
 from textual.screen import Screen
 
+from tui.control.bridge import FAILURES, problem_of
+from tui.control.messages import Failed
 from tui.state.state import UiState
 from tui.widgets.too_small import TooSmall, layout_for
 
 # whole paths: a subclass of the app may live in another folder
 STYLES: Final = Path(__file__).parent
+
+_T = TypeVar("_T")
 
 
 @runtime_checkable
@@ -40,7 +45,9 @@ class ShowsModels(Protocol):
 
 
 class SizedScreen(Screen[None]):
-    """Carries one of the classes `wide`, `narrow` and `small`; shows only the sentence of `TooSmall` when small."""
+    """Carries one of the classes `wide`, `narrow` and `small`; shows only the sentence of `TooSmall` when small. What
+    it asks the node for fails on the dashboard's line.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,3 +63,15 @@ class SizedScreen(Screen[None]):
 
     def laid_out(self) -> None:
         """The widgets have their new sizes."""
+
+    def do(self, work: Awaitable[object]) -> None:
+        """Begin something; whether it fails is told."""
+        self.run_worker(self.answer_of(work), exit_on_error=False)
+
+    async def answer_of(self, work: Awaitable[_T]) -> _T | None:
+        """What the node answers. None where that fails, which is told."""
+        try:
+            return await work
+        except FAILURES as error:
+            self.post_message(Failed(problem_of(error)))
+            return None

@@ -11,9 +11,8 @@ from textual.content import Content
 
 from core.events import BatchRow
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import BATCH
-from tui.control.messages import Failed, Noted
+from tui.control.messages import Noted
 from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.state import UiState
@@ -100,10 +99,4 @@ class BatchScreen(SizedScreen):
         self.dismiss()
 
     def _stop(self, row: BatchRow) -> None:
-        self.run_worker(self._stopping(row), group="stop", exit_on_error=False)
-
-    async def _stopping(self, row: BatchRow) -> None:
-        try:
-            await self._client.cancel(row.request_id)
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
+        self.do(self._client.cancel(row.request_id))

@@ -16,7 +16,7 @@ from core.requests.conversations import ConversationId, ConversationInfo, Conver
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import CONVERSATIONS
-from tui.control.messages import Failed, Noted
+from tui.control.messages import Noted
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.format import DIM, between, plural
@@ -222,13 +222,10 @@ class ConversationsScreen(SizedScreen):
 
     def _do(self, work: Coroutine[None, None, None]) -> None:
         async def done() -> None:
-            try:
-                await work
-            except FAILURES as error:
-                self.post_message(Failed(problem_of(error)))
+            await self.answer_of(work)
             self._look()
 
-        self.run_worker(done(), group="conversation", exit_on_error=False)
+        self.do(done())
 
 
 def title_content(infos: tuple[ConversationInfo, ...] | None, width: int) -> Content:

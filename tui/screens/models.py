@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
@@ -14,9 +14,8 @@ from textual.widgets import Input, OptionList, Static
 
 from core.requests import CopyRequest, LoadRequest, ModelChoice
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import MODELS
-from tui.control.messages import Failed, ModelChosen, ModelPointed, Noted
+from tui.control.messages import ModelChosen, ModelPointed, Noted
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
@@ -261,13 +260,13 @@ class ModelsScreen(SizedScreen):
 
     def _download(self, repo: str | None) -> None:
         if repo:
-            self._do(self._begin_download(repo))
+            self.do(self._begin_download(repo))
 
     async def _begin_download(self, repo: str) -> None:
         await self._client.download(download_of(repo))
 
     def _copy(self, choice: ModelChoice, copies: Copies) -> None:
-        self._do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))
+        self.do(self._client.copy(CopyRequest(fingerprint=choice.fingerprint, to=copies.to)))
 
     def _ask_stop(self, no: str, *, leave: bool) -> None:
         what = running_words(self._state.snapshot)
@@ -276,7 +275,7 @@ class ModelsScreen(SizedScreen):
 
         def answered(number: int | None) -> None:
             if number:
-                self._do(self._client.stop_transfers())
+                self.do(self._client.stop_transfers())
             elif leave:
                 self.dismiss()
 
@@ -284,15 +283,6 @@ class ModelsScreen(SizedScreen):
 
     def _ask(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
         self.app.push_screen(screen, lambda answer: then(answer) if answer else None)
-
-    def _do(self, call: Awaitable[None]) -> None:
-        self.run_worker(self._done(call), group="transfer", exit_on_error=False)
-
-    async def _done(self, call: Awaitable[None]) -> None:
-        try:
-            await call
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
 
 
 def title_content(state: UiState, width: int) -> Content:

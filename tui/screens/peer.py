@@ -13,9 +13,8 @@ from textual.content import Content
 from core.events import Peer
 from core.requests.trust import TrustedMac
 from tui.control.actions import bindings
-from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import PEER
-from tui.control.messages import Copied, Failed, MacAction, MacAsked
+from tui.control.messages import Copied, MacAction, MacAsked
 from tui.screens.base import SizedScreen
 from tui.state.disabled_reasons import why_not_mac
 from tui.state.state import UiState, washed
@@ -85,13 +84,9 @@ addresses are tried in the order in which they stand here.
         self.run_worker(self._fetch(), group="trust", exclusive=True, exit_on_error=False)
 
     async def _fetch(self) -> None:
-        try:
-            view = washed(await self._client.trust())
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
-            return
-        self._trusted = next((mac for mac in view.macs if mac.device_id == self._device_id), None)
-        self.show(self._state)
+        if view := washed(await self.answer_of(self._client.trust())):
+            self._trusted = next((mac for mac in view.macs if mac.device_id == self._device_id), None)
+            self.show(self._state)
 
     def why_not(self, run: str) -> str:
         """Why this Mac cannot be asked for something; "" if it can."""

@@ -139,15 +139,9 @@ class SessionsScreen(SizedScreen):
         if self._under_way and not self._is_stopping:
             self._is_stopping = True
             self._draw()
-            self.run_worker(self._stop(), group="stop", exit_on_error=False)
+            self.do(self._client.stop_session())
         else:
             self.dismiss()
-
-    async def _stop(self) -> None:
-        try:
-            await self._client.stop_session()
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
 
     async def _load(self, wanted: SessionName) -> None:
         kept = await self._client.load_session(wanted)
@@ -185,10 +179,9 @@ class SessionsScreen(SizedScreen):
         self.run_worker(self._fetch(), group="look", exclusive=True, exit_on_error=False)
 
     async def _fetch(self) -> None:
-        try:
-            self._found = tuple(washed(each) for each in await self._client.sessions())
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
+        found = await self.answer_of(self._client.sessions())
+        if found is not None:
+            self._found = tuple(washed(each) for each in found)
         self._draw()
 
     def _draw(self) -> None:

@@ -152,7 +152,7 @@ class TrustScreen(SizedScreen):
         if mac := self._allowed("rename"):
             self._ask(
                 AskScreen(f"Rename {mac.name}", "Its name on every Mac of the cluster, 32 bytes at most:", mac.name),
-                lambda name: self._do(self._client.rename(Rename(mac=mac.device_id, name=name))),
+                lambda name: self._begin(self._client.rename(Rename(mac=mac.device_id, name=name))),
             )
 
     def action_recover(self) -> None:
@@ -165,7 +165,7 @@ class TrustScreen(SizedScreen):
         words = "Which Macs are lost for good? Names or ids with commas between them; they are revoked. Empty: none."
         self._ask(
             AskScreen("Lost Macs", words, may_be_empty=True),
-            lambda lost: self._do(
+            lambda lost: self._begin(
                 self._client.recover(
                     RecoveryPhrase(words=phrase, lost=tuple(n.strip() for n in lost.split(",") if n.strip()))
                 )
@@ -183,7 +183,7 @@ class TrustScreen(SizedScreen):
             others = (f"{side[:8]}: the other one" for side in keep[1:])
             answers = ("Decide later", f"{keep[0][:8]}: the one that this Mac has", *others)
             screen = ChoiceScreen("Which roster is right?", Content(body), answers)
-            self._choose(screen, lambda n: self._do(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
+            self._choose(screen, lambda n: self._begin(self._client.resolve_fork(ForkChoice(keep=keep[n - 1]))))
 
     def action_back(self) -> None:
         """To the dashboard."""
@@ -202,7 +202,7 @@ class TrustScreen(SizedScreen):
         if mac := self._allowed(action):
             asked = question(mac, action)
             screen = ChoiceScreen(asked.title, Content(asked.effect), (asked.no, asked.yes))
-            self._choose(screen, lambda _: self._do(call(mac)))
+            self._choose(screen, lambda _: self._begin(call(mac)))
 
     def _choose(self, screen: ChoiceScreen, then: Callable[[int], None]) -> None:
         self.app.push_screen(screen, lambda answer: then(answer) if answer else None)
@@ -210,18 +210,14 @@ class TrustScreen(SizedScreen):
     def _ask(self, screen: AskScreen, then: Callable[[str], None]) -> None:
         self.app.push_screen(screen, lambda line: then(line) if line is not None else None)
 
-    def _do(self, call: Awaitable[TrustView | RecoveryWords]) -> None:
-        self.run_worker(self._done(call), group="change", exit_on_error=False)
+    def _begin(self, call: Awaitable[TrustView | RecoveryWords]) -> None:
+        self.do(self._finish(call))
 
-    async def _done(self, call: Awaitable[TrustView | RecoveryWords]) -> None:
-        try:
-            answer = await call
-        except FAILURES as error:
-            self.post_message(Failed(problem_of(error)))
-            return
+    async def _finish(self, call: Awaitable[TrustView | RecoveryWords]) -> None:
+        answer = await self.answer_of(call)
         if isinstance(answer, TrustView):
             self._take(answer)
-        else:
+        elif answer:
             words = ChoiceScreen("Recovery words", words_content(washed(answer).words), _WORDS_ARE_KEPT, must=True)
             self.app.push_screen(words)
             self._look()
