@@ -1,11 +1,15 @@
-"""What is wrong with a value that breaks the limits of its type, in words for a person: msgspec says it by the path."""
+"""JSON of somebody else, and what is wrong with a value that breaks the limits of its type, in words for a person:
+msgspec says it by the path.
+"""
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
+
+from core.errors import UsageError
 
 _PATH: Final = re.compile(r" - at `(?:key in )?\$([^`]*)`$")
 _FIELD: Final = re.compile(r"[A-Za-z_]\w*")
@@ -25,6 +29,26 @@ _KINDS: Final = {
 }
 _BOUNDS: Final = {">=": "at least {}", "<=": "at most {}", ">": "more than {}", "<": "less than {}", "==": "exactly {}"}
 _UNITS: Final = {"str": " characters", "array": " entries", "object": " entries"}
+
+_T = TypeVar("_T")
+
+
+def decoded(raw: bytes, kind: type[_T]) -> _T:
+    """The JSON that somebody sent. Raises UsageError."""
+    try:
+        return msgspec.json.decode(raw, type=kind)
+    except RecursionError as error:
+        raise UsageError("What is asked is nested too deeply.") from error
+    except UnicodeDecodeError as error:
+        raise UsageError("What is asked is no UTF-8.") from error
+    except msgspec.MsgspecError as error:
+        raise refusal(error) from error
+
+
+def refusal(error: msgspec.MsgspecError) -> UsageError:
+    """What is wrong, as a sentence."""
+    told = plain(error)
+    return UsageError(f"{told[0].upper()}{told[1:]}.")
 
 
 def plain(error: msgspec.MsgspecError) -> str:

@@ -23,7 +23,7 @@ from aiohttp import web
 from core.address import checked_place
 from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError
 from core.events import encode_event
-from core.field_errors import plain
+from core.field_errors import decoded, refusal
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
 from core.node.base.bus import Bus
@@ -256,18 +256,13 @@ async def _stream(request: web.Request, values: AsyncIterator[_V], encode: Calla
 async def _asked(request: web.Request, kind: type[_B]) -> _B:
     """Its fields are in the path and in the body."""
     raw = await request.read()
+    if not request.match_info:
+        return decoded(raw, kind)
+    fields = decoded(raw, dict[str, Any]) if raw else {}
     try:
-        if not request.match_info:
-            return msgspec.json.decode(raw, type=kind)
-        fields = msgspec.json.decode(raw, type=dict[str, Any]) if raw else {}
         return msgspec.convert({**fields, **request.match_info}, kind, str_keys=True)
-    except RecursionError as error:
-        raise UsageError("What is asked is nested too deeply.") from error
-    except UnicodeDecodeError as error:
-        raise UsageError("What is asked is no UTF-8.") from error
     except msgspec.MsgspecError as error:
-        told = plain(error)
-        raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
+        raise refusal(error) from error
 
 
 def _json(body: object, status: int = 200) -> web.Response:

@@ -7,10 +7,10 @@ import json
 import msgspec
 
 from core.errors import UsageError
+from core.field_errors import decoded
 from core.models.text.template_values import said_before, spec_of
 from core.models.text.text_messages import Encode
 from core.node.public_api.anthropic_messages import Messages
-from core.node.public_api.bodies import parse_body
 from core.node.public_api.openai_chat import ChatCompletion
 from core.node.public_api.responses_asked import ResponseBody
 from core.pipe_messages import pack
@@ -25,12 +25,12 @@ def attack(data: bytes) -> None:
     body = data[1:]
     try:
         if data.startswith(b"r"):
-            response = parse_body(body, ResponseBody)
+            response = decoded(body, ResponseBody)
             request = response.request(response.said())
         elif data.startswith(b"m"):
-            request = parse_body(body, Messages).request()
+            request = decoded(body, Messages).request()
         else:
-            request = parse_body(body, ChatCompletion).request()
+            request = decoded(body, ChatCompletion).request()
     except UsageError:
         return
     msgspec.msgpack.decode(msgspec.msgpack.encode(request), type=ChatRequest)

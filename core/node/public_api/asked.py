@@ -10,7 +10,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolCall
 from core.errors import UsageError
-from core.field_errors import plain
+from core.field_errors import refusal
 from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message, TemplateOptions
 from core.sampling_options import Sampling
 
@@ -44,8 +44,7 @@ def request_of(
             str_keys=True,
         )
     except msgspec.ValidationError as error:
-        told = plain(error)
-        raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
+        raise refusal(error) from error
 
 
 def allowed(tools: Iterable[Tool], choice: object) -> list[Tool]:

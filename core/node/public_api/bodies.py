@@ -12,7 +12,7 @@ import msgspec
 from aiohttp import web
 
 from core.errors import UsageError
-from core.field_errors import plain
+from core.field_errors import decoded
 from core.node.base.stopwatch import Stopwatch
 
 BODY_S: Final = 60.0
@@ -36,20 +36,9 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
     except TimeoutError as error:
         raise UsageError(f"The body did not come within {BODY_S:.0f} s.") from error
     request[WATCH].begin()
-    value = parse_body(raw, kind)
+    value = decoded(raw, kind)
     request[WATCH].lap("parse")
     return value
-
-
-def parse_body(raw: bytes, kind: type[_T]) -> _T:
-    """What a body says. Raises UsageError."""
-    try:
-        return msgspec.json.decode(raw, type=kind)
-    except (RecursionError, UnicodeDecodeError) as error:
-        raise UsageError("The body is no JSON that can be read.") from error
-    except msgspec.MsgspecError as error:
-        told = plain(error)
-        raise UsageError(f"{told[0].upper()}{told[1:]}.") from error
 
 
 def json_reply(body: object, status: int = 200) -> web.Response:
