@@ -13,7 +13,7 @@ import pytest
 from core.sampling_options import Sampling
 from tests.support.cluster import Make, ask, reference, running_demo
 
-PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 100]
+PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 48]
 BUDGETS = (64.0, 32.0, 16.0, 24.0)
 WARM = Sampling(temperature=1.0, seed=7)
 
