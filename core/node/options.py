@@ -57,6 +57,8 @@ def add_api_options(parser: argparse.ArgumentParser, host: str, port: str) -> No
     pages = "pages of this site may ask, too, such as http://localhost:3000; can be repeated"
     parser.add_argument("--allow-origin", action="append", default=[], metavar="ORIGIN", help=pages)
     parser.add_argument("--no-key", action="store_true", help="programs of this Mac need no key")
+    by_name = "a request that names another model of this Mac's disk has it loaded, by the default options"
+    parser.add_argument("--allow-load", action="store_true", help=by_name)
     alone = "answer no program by another Mac that leads, nor other Macs' programs by this one"
     parser.add_argument("--no-relay", action="store_true", help=alone)
     clear = "no TLS at other addresses than this Mac's own: words and keys travel in clear"
@@ -68,7 +70,9 @@ def api_arguments(args: argparse.Namespace) -> list[str]:
     given = ["--api-host", args.api_host, "--api-port", str(args.api_port), "--queue", str(args.queue)]
     given += [part for origin in args.allow_origin for part in ("--allow-origin", origin)]
     return given + [
-        f"--{name.replace('_', '-')}" for name in ("no_key", "no_relay", "plain_http") if getattr(args, name)
+        f"--{name.replace('_', '-')}"
+        for name in ("no_key", "allow_load", "no_relay", "plain_http")
+        if getattr(args, name)
     ]
 
 

@@ -45,6 +45,7 @@ from core.node.public_api.answering import Answering
 from core.node.public_api.api_control import ApiControl
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.clients import Clients
+from core.node.public_api.model_loading import ModelLoading
 from core.node.public_api.public_api import PublicApi
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.relay.relay_server import RelayServer
@@ -199,7 +200,9 @@ class Parts:
         clients, options = Clients(keys, bus), config.api or ApiOptions()
         certificate = home.api_certificate, identity.secret("api certificate")
         relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=config.relays)
-        answering = Answering(answers, lambda: bus.now, relay.model, tasks, options.queue)
+        by_request = ModelLoading(lambda: [model.name for model in inventory.own], recovery.load, bus)
+        loading = by_request if options.allow_load else None
+        answering = Answering(answers, lambda: bus.now, relay.model, tasks, options.queue, loading)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=config.relays)
         make_api = partial(PublicApi, options, answering, keys, clients, bus, tasks, *certificate)
         self.api = api = ApiControl(make_api, keys, clients, bus, journal)

@@ -59,6 +59,7 @@ def _api_from(args: argparse.Namespace) -> ApiOptions:
         origins=frozenset(args.allow_origin),
         plain_http=args.plain_http,
         no_key=args.no_key,
+        allow_load=args.allow_load,
         port_option="--port" if args.tell else "--api-port",
     )
     options.check()

@@ -8,16 +8,20 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+from msgspec.structs import replace
 
-from core.events import ApiServed, PlanLoaded, PlanProposed
+from core.events import ApiServed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.base.messages import AnyMessage, Leads
 from core.node.base.own_worker import OwnWorker
 from core.node.public_api.answering import Answering
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.clients import Clients
+from core.node.public_api.model_loading import ModelLoading
 from core.node.public_api.public_api import PublicApi
 from core.node.public_api.waiting_line import WaitingLine
 from core.node.relay.relayed_answers import Relay
+from core.node.ring.plan_lifecycle import PlanLifecycle
+from core.requests import LoadRequest
 from core.trust.api_keys import ApiKeys
 from core.trust.files import private_folder
 from tests.support.answers import Desk
@@ -48,6 +52,23 @@ class ServedDesk(Desk):
     worker: OwnWorker
     links: Unlinked
 
+    disk: tuple[str, ...] = ()  # models that lie there
+    loads: list[str]
+
+    async def begin_load(self, request: LoadRequest) -> None:
+        """What a program had loaded by its request; `loaded` ends it."""
+        self.loads.append(request.model)
+
+    def loaded(self, name: str) -> None:
+        """That model is ready, in the place of the one before."""
+        assert self.leader.plan
+        plan = replace(self.leader.plan, model=name, plan_gen=self.leader.plan.plan_gen + 1)
+        self.bus.publish(PlanUnloaded(plan_gen=self.leader.plan.plan_gen))
+        lifecycle = self.leader._lifecycle = PlanLifecycle(plan)
+        lifecycle.phase = "ready"
+        self.bus.publish(PlanProposed(plan=plan))
+        self.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
+
     def waiting(self) -> WaitingLine:
         return self.api._answering.line
 
@@ -72,7 +93,9 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
     clients = Clients(keys, desk.bus)
     desk.worker, desk.links = OwnWorker(), Unlinked()
     relay = Relay(desk.links, desk.worker, desk.bus, tasks, desk.answers.check_trust, is_on=True)
-    answering = Answering(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue)
+    desk.loads = []
+    loading = ModelLoading(lambda: desk.disk, desk.begin_load, desk.bus) if options.allow_load else None
+    answering = Answering(desk.answers, lambda: desk.bus.now, relay.model, tasks, options.queue, loading)
     desk.api = PublicApi(options, answering, keys, clients, desk.bus, tasks, folder / "certificate", secret)
     desk.served = await desk.api.start()
     url = desk.served.url.replace("0.0.0.0", "127.0.0.1")

@@ -10,13 +10,15 @@ from contextlib import aclosing
 from time import monotonic
 from typing import Final, NamedTuple, Protocol
 
-from core.errors import MaclusterError, NodeError, NotLoaded, error_from
+from core.errors import Busy, MaclusterError, NodeError, NotLoaded, UsageError, error_from
 from core.events import RequestDone, Snapshot
 from core.node.answers.told import Said
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks, Work
+from core.node.public_api.model_loading import ModelLoading
 from core.node.public_api.waiting_line import WaitingLine
 from core.requests import ChatRequest
+from core.settings import DEFAULT_ROWS
 
 KEEP_ALIVE_S: Final = 10.0
 SILENT_S: Final = 120.0  # so long may the ring do nothing for anybody, once an answer has its turn
@@ -42,7 +44,7 @@ class Answerer(Protocol):
 
 
 class LedModel(NamedTuple):
-    """A model that is loaded, how many rows run at the same time, and what answers for it."""
+    """A model that is loaded, or can be, how many rows run at the same time, and what answers for it."""
 
     name: str
     rows: int
@@ -50,7 +52,9 @@ class LedModel(NamedTuple):
 
 
 class Answering:
-    """`now` tells which model this Mac leads, `elsewhere` which one another Mac does; `queue` requests may wait."""
+    """`now` tells which model this Mac leads, `elsewhere` which one another Mac does; `queue` requests may wait.
+    `loading`: what loads others by request, where that is allowed.
+    """
 
     def __init__(
         self,
@@ -59,8 +63,10 @@ class Answering:
         elsewhere: Callable[[], LedModel],
         tasks: Tasks,
         queue: int,
+        loading: ModelLoading | None = None,
     ) -> None:
         self._answers, self._now, self._elsewhere, self._tasks = answers, now, elsewhere, tasks
+        self._loading, self._turn_to_load = loading, asyncio.Lock()
         self.line = WaitingLine(queue, self._rows)
 
     def model(self) -> LedModel:
@@ -76,27 +82,41 @@ class Answering:
             raise NotLoaded(now.recovery.text, now.recovery.fix)
         return None
 
-    async def count(self, wanted: ChatRequest) -> int:
-        """How many tokens its prompt has. Raises MaclusterError."""
-        return await self.model().answers.count(wanted)
+    def offered(self) -> tuple[LedModel, ...]:
+        """What can be asked for, what is loaded first. Nothing is loaded beside what another Mac leads."""
+        try:
+            led: tuple[LedModel, ...] = (self.model(),)
+        except NotLoaded:
+            led = ()
+        if self._loading is None or (led and led[0].answers is not self._answers):
+            return led
+        known = {model.name for model in led}
+        others = (name for name in self._loading.names() if name not in known)
+        return (*led, *(LedModel(name, DEFAULT_ROWS, self._answers) for name in others))
 
-    async def text_of(self, tokens: Sequence[int]) -> str:
+    async def count(self, wanted: ChatRequest, of: LedModel) -> int:
+        """How many tokens its prompt has. Raises MaclusterError."""
+        self._check_loaded(of)
+        return await of.answers.count(wanted)
+
+    async def text_of(self, tokens: Sequence[int], of: LedModel) -> str:
         """What they say. Raises MaclusterError."""
-        return await self.model().answers.text_of(tokens)
+        self._check_loaded(of)
+        return await of.answers.text_of(tokens)
 
     async def events(
-        self, wanted: Sequence[ChatRequest], watch: Stopwatch | None = None, of: LedModel | None = None
+        self, wanted: Sequence[ChatRequest], of: LedModel, watch: Stopwatch | None = None
     ) -> AsyncGenerator[Came | None, None]:
         """What comes of each, by its index, until all have ended; None where nothing came for a while. They run at the
-        same time, as far as there are rows. Who stops listening before does not want them any more. `of` whom, where it
-        is not whoever is asked now. Raises MaclusterError: Busy where too many wait, NodeError where the ring says
-        nothing any more.
+        same time, as far as there are rows. Who stops listening before does not want them any more. Where `of`
+        is not loaded, it is, once nobody else is answered. Raises MaclusterError: Busy where too many wait, NodeError
+        where the ring says nothing any more.
         """
-        answers = (of or self.model()).answers
+        answers = of.answers
         arrived: asyncio.Queue[Came | MaclusterError] = asyncio.Queue()
         heard: float | None = None  # None while it waits for its turn
 
-        together = min(len(wanted), max(1, self._rows()))
+        together = min(len(wanted), max(1, of.rows))
         free = asyncio.Semaphore(together)
 
         async def follow(index: int, watch: Stopwatch | None) -> None:
@@ -110,10 +130,11 @@ class Answering:
         async def run() -> None:
             nonlocal heard
             try:
-                async with self.line.turn(together):
-                    heard = monotonic()
+                async with self.line.turn(together, of.name):
                     if watch:
                         watch.lap("queue")
+                    await self._make_ready(of)
+                    heard = monotonic()
                     works = [follow(index, None if index else watch) for index in range(len(wanted))]
                     await self._all(works, fail)
             except MaclusterError as error:
@@ -151,6 +172,29 @@ class Answering:
         finally:
             for row in rows:
                 row.cancel()
+
+    async def _make_ready(self, wanted: LedModel) -> None:
+        """Nothing else runs of what other programs asked for; what this Mac's person asked for is not ended by it."""
+        async with self._turn_to_load:
+            now = self._now()
+            if self._loading is None or self._is_loaded(wanted):
+                return
+            if now.recovery:
+                raise NotLoaded(now.recovery.text, now.recovery.fix)
+            if now.running:
+                raise Busy(f"An answer of another model is under way on this Mac: {wanted.name} has to wait for it.")
+            await self._loading.load(wanted.name)
+            self.line.look()
+
+    def _is_loaded(self, wanted: LedModel) -> bool:
+        if wanted.answers is not self._answers:
+            return True
+        now = self._now()
+        return bool(now.plan and now.plan.name == wanted.name) and (now.plan_status != "broken" or bool(now.recovery))
+
+    def _check_loaded(self, wanted: LedModel) -> None:
+        if self._loading and not self._is_loaded(wanted):
+            raise UsageError(f"{wanted.name} is not loaded yet.", "Ask it for an answer first.")
 
     def _rows(self) -> int:
         try:

@@ -35,15 +35,16 @@ class AnthropicHandlers:
 
     async def _count(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, Messages)
-        return json_reply({"input_tokens": await self._answering.count(asked.request())})
+        model = self._models.find(asked.model) or self._answering.model()
+        return json_reply({"input_tokens": await self._answering.count(asked.request(), model)})
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, Messages)
-        if not self._models.has(asked.model):
-            what = f"The model {asked.model!r} is not loaded; {self._models.loaded()} is."
-            return json_reply(message_error("not_found_error", what), 404)
+        model = self._models.find(asked.model)
+        if model is None:
+            return json_reply(message_error("not_found_error", self._models.unknown(asked.model)), 404)
         form = MessageForm(MessageReply(id=f"msg_{secrets.token_hex(12)}", model=asked.model))
-        events = self._answering.events([asked.request()], request[WATCH])
+        events = self._answering.events([asked.request()], model, request[WATCH])
         return await replied(request, form, events, streams=asked.stream)
 
 

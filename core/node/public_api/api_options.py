@@ -13,8 +13,8 @@ from core.settings import API_PORT, API_QUEUE, LOOPBACK_HOST
 
 class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Where it listens; how many requests may wait; pages of which sites may ask; whether words travel in clear to
-    other addresses than this Mac's own, and whether programs of this Mac need no key. `port_option`: by which option
-    the port was said.
+    other addresses than this Mac's own, whether programs of this Mac need no key, and whether a request may have
+    another model loaded. `port_option`: by which option the port was said.
     """
 
     host: str = LOOPBACK_HOST
@@ -23,6 +23,7 @@ class ApiOptions(msgspec.Struct, frozen=True, kw_only=True):
     origins: frozenset[str] = frozenset()
     plain_http: bool = False
     no_key: bool = False
+    allow_load: bool = False
     port_option: str = "--api-port"
 
     @property

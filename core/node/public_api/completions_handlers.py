@@ -7,7 +7,7 @@ import time
 
 from aiohttp import web
 
-from core.node.public_api.answering import Answering
+from core.node.public_api.answering import Answering, LedModel
 from core.node.public_api.bodies import WATCH, read_body, refused
 from core.node.public_api.completions_asked import Prompt, TextCompletion
 from core.node.public_api.completions_replies import CompletionReply, TextChoice
@@ -28,18 +28,18 @@ class CompletionsHandlers:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, TextCompletion)
-        model = self._models.loaded()
-        if not self._models.has(asked.model):
-            return refused(404, f"The model {asked.model!r} is not loaded; {model} is.", "model_not_found")
+        model = self._models.find(asked.model)
+        if model is None:
+            return refused(404, self._models.unknown(asked.model), "model_not_found")
         prompts = asked.prompts()
         wanted = asked.requests(prompts)
-        echoed = [await self._text(prompt) if asked.echo else "" for prompt in prompts]
+        echoed = [await self._text(prompt, model) if asked.echo else "" for prompt in prompts]
         choices = [TextChoice(index, echoed=echoed[index // asked.n]) for index in range(len(wanted))]
         reply = CompletionReply(
-            id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model, created=int(time.time()), n=asked.n
+            id=f"cmpl-{secrets.token_hex(12)}", model=asked.model or model.name, created=int(time.time()), n=asked.n
         )
         form = OpenAiForm(reply, choices, tells_usage=asked.stream_options.include_usage)
-        return await replied(request, form, self._answering.events(wanted, request[WATCH]), streams=asked.stream)
+        return await replied(request, form, self._answering.events(wanted, model, request[WATCH]), streams=asked.stream)
 
-    async def _text(self, prompt: Prompt) -> str:
-        return prompt if isinstance(prompt, str) else await self._answering.text_of(prompt)
+    async def _text(self, prompt: Prompt, of: LedModel) -> str:
+        return prompt if isinstance(prompt, str) else await self._answering.text_of(prompt, of)

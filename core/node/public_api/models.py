@@ -1,4 +1,6 @@
-"""The models that can be asked for: the one that is loaded, in a form that OpenAI's and Anthropic's clients take."""
+"""The models that can be asked for, in a form that OpenAI's and Anthropic's clients take: the one that is loaded, and
+those that may be loaded by request.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from core.errors import NotLoaded
-from core.node.public_api.answering import Answering
+from core.node.public_api.answering import Answering, LedModel
 from core.node.public_api.bodies import json_reply, refused
 
 BORROWED: Final = ("claude-", "gpt-")
@@ -25,13 +26,21 @@ class Models:
         """What is answered here."""
         return [web.get("/v1/models", self._all), web.get("/v1/models/{id:.+}", self._one)]
 
-    def loaded(self) -> str:
-        """The name by which the loaded model is asked for. Raises NotLoaded."""
-        return self._answering.model().name
+    def find(self, name: str) -> LedModel | None:
+        """What answers to it. Raises NotLoaded where it is not the name of another model, and none is loaded."""
+        offered = self._answering.offered()
+        if found := next((model for model in offered if model.name == name), None):
+            return found
+        if not name or not offered or (self._has_aliases and name.startswith(BORROWED)):
+            return self._answering.model()
+        return None
 
-    def has(self, name: str) -> bool:
-        """Whether the model that is loaded answers to it. Raises NotLoaded."""
-        return name in ("", self.loaded()) or (self._has_aliases and name.startswith(BORROWED))
+    def unknown(self, name: str) -> str:
+        """What is told of a name to which nothing answers."""
+        there = [model.name for model in self._answering.offered()]
+        if len(there) == 1:
+            return f"The model {name!r} is not loaded; {there[0]} is."
+        return f"There is no model {name!r} here; there is {', '.join(there)}."
 
     async def _all(self, request: web.Request) -> web.Response:
         names = self._names()
@@ -43,15 +52,12 @@ class Models:
 
     async def _one(self, request: web.Request) -> web.Response:
         name = request.match_info["id"]
-        if self._names() and self.has(name):
+        if self._names() and self.find(name):
             return json_reply(_entry(name))
         return refused(404, f"No model {name!r} is loaded.")
 
     def _names(self) -> tuple[str, ...]:
-        try:
-            return (self.loaded(),)
-        except NotLoaded:
-            return ()
+        return tuple(model.name for model in self._answering.offered())
 
 
 def _entry(name: str) -> dict[str, Any]:

@@ -29,11 +29,11 @@ class OpenAiHandlers:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, ChatCompletion)
-        model = self._models.loaded()
-        if not self._models.has(asked.model):
-            return refused(404, f"The model {asked.model!r} is not loaded; {model} is.", "model_not_found")
-        reply = Reply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model, created=int(time.time()))
+        model = self._models.find(asked.model)
+        if model is None:
+            return refused(404, self._models.unknown(asked.model), "model_not_found")
+        reply = Reply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
         choices = [Choice(index) for index in range(asked.n)]
         form = OpenAiForm(reply, choices, tells_usage=asked.stream_options.include_usage)
-        events = self._answering.events([asked.request()] * asked.n, request[WATCH])
+        events = self._answering.events([asked.request()] * asked.n, model, request[WATCH])
         return await replied(request, form, events, streams=asked.stream)

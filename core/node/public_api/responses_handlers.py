@@ -47,9 +47,9 @@ class ResponsesHandlers:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = await read_body(request, ResponseBody)
-        if not self._models.has(asked.model):
-            what = f"The model {asked.model!r} is not loaded; {self._models.loaded()} is."
-            return refused(404, what, "model_not_found")
+        model = self._models.find(asked.model)
+        if model is None:
+            return refused(404, self._models.unknown(asked.model), "model_not_found")
         said = asked.said()
         if asked.previous_response_id:
             before = self._stored.find(request[OWNER], asked.previous_response_id)
@@ -58,13 +58,13 @@ class ResponsesHandlers:
             said = [*before.said, *said]
         reply = ResponseReply(
             id=f"resp_{secrets.token_hex(24)}",
-            model=asked.model or self._models.loaded(),
+            model=asked.model or model.name,
             created=int(time.time()),
             asked=asked,
             tools=msgspec.json.decode(await request.read()).get("tools") or [],
         )
         form = ResponseForm(reply, partial(self._keep, request[OWNER], asked, said))
-        events = self._answering.events([asked.request(said)], request[WATCH])
+        events = self._answering.events([asked.request(said)], model, request[WATCH])
         return await replied(request, form, events, streams=asked.stream)
 
     def _keep(self, owner: str, asked: ResponseBody, said: list[Message], body: dict[str, Any], of: Message) -> None:

@@ -13,38 +13,45 @@ from core.errors import Busy
 
 class _Waiting(NamedTuple):
     rows: int
+    model: str
     turn: asyncio.Future[None]
 
 
 class WaitingLine:
-    """As many run as there are `rows` now; `most` may wait, and the next one is sent away."""
+    """As many run as there are `rows` now, all of one model: who wants another one has the line for himself first.
+    `most` may wait, and the next one is sent away.
+    """
 
     def __init__(self, most: int, rows: Callable[[], int]) -> None:
         self._most, self._rows = most, rows
-        self._running = 0
+        self._running, self._model = 0, ""
         self._waiting: deque[_Waiting] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     @asynccontextmanager
-    async def turn(self, rows: int) -> AsyncIterator[None]:
+    async def turn(self, rows: int, model: str) -> AsyncIterator[None]:
         """Hold so many rows for as long as the block runs; whoever wants more than there are has all for himself.
         Raises Busy.
         """
-        await self._wait(rows)
+        await self._wait(rows, model)
         try:
             yield
         finally:
             self._leave(rows)
 
-    async def _wait(self, rows: int) -> None:
-        if not self._waiting and self._has_room(rows):
-            self._running += rows
+    def look(self) -> None:
+        """There may be more rows than before."""
+        self._admit()
+
+    async def _wait(self, rows: int, model: str) -> None:
+        if not self._waiting and self._has_room(rows, model):
+            self._enter(rows, model)
             return
         if len(self._waiting) >= self._most:
             raise Busy(f"{self._most} requests wait already, which is as many as may.", "Ask again in a while.")
-        mine = _Waiting(rows, asyncio.get_running_loop().create_future())
+        mine = _Waiting(rows, model, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
             await mine.turn
@@ -61,10 +68,13 @@ class WaitingLine:
         self._admit()
 
     def _admit(self) -> None:
-        while self._waiting and self._has_room(self._waiting[0].rows):
+        while self._waiting and self._has_room(self._waiting[0].rows, self._waiting[0].model):
             first = self._waiting.popleft()
-            self._running += first.rows
+            self._enter(first.rows, first.model)
             first.turn.set_result(None)
 
-    def _has_room(self, rows: int) -> bool:
-        return self._running == 0 or self._running + rows <= self._rows()
+    def _enter(self, rows: int, model: str) -> None:
+        self._running, self._model = self._running + rows, model
+
+    def _has_room(self, rows: int, model: str) -> bool:
+        return self._running == 0 or (model == self._model and self._running + rows <= self._rows())

@@ -19,13 +19,13 @@ class Crowd:
         self._ends: dict[str, asyncio.Event] = {}
         self.tasks: dict[str, asyncio.Task[None]] = {}
 
-    async def come(self, name: str, rows: int = 1) -> None:
+    async def come(self, name: str, rows: int = 1, model: str = "tiny") -> None:
         self._ends[name] = asyncio.Event()
-        self.tasks[name] = asyncio.create_task(self._run(name, rows))
+        self.tasks[name] = asyncio.create_task(self._run(name, rows, model))
         await asyncio.sleep(0)
 
-    async def _run(self, name: str, rows: int) -> None:
-        async with self.line.turn(rows):
+    async def _run(self, name: str, rows: int, model: str) -> None:
+        async with self.line.turn(rows, model):
             self.running.append(name)
             try:
                 await self._ends[name].wait()
@@ -53,6 +53,29 @@ async def test_who_comes_first_runs_first_and_the_queue_has_an_end() -> None:
     await crowd.go("three")
     await until(lambda: crowd.running == ["all"])
     await crowd.go("all")
+
+
+async def test_who_wants_another_model_waits_until_nobody_runs_and_whoever_comes_later_waits_for_him() -> None:
+    rows = 1
+    crowd = Crowd(WaitingLine(9, lambda: rows))
+    await crowd.come("one")
+    await crowd.come("other", model="large")
+    await crowd.come("two")
+    await crowd.come("more", model="large")
+    await crowd.go("one")
+    await until(lambda: crowd.running == ["other"])
+    rows = 4  # of the other model; but first it is loaded
+    crowd.line.look()
+    await asyncio.sleep(0)
+    assert crowd.running == ["other"], "the next one wants the old model"
+    await crowd.go("other")
+    await until(lambda: crowd.running == ["two"])
+    await crowd.go("two")
+    await until(lambda: crowd.running == ["more"])
+    await crowd.come("last", model="large")
+    assert crowd.running == ["more", "last"]
+    await crowd.go("more")
+    await crowd.go("last")
 
 
 @pytest.mark.parametrize("is_admitted", [False, True])
