@@ -101,6 +101,13 @@ async def test_what_cannot_be_loaded_is_told_and_no_answer_of_the_person_is_ende
     nothing = await desk.chat()
     assert (nothing.status_code, "No model is loaded" in nothing.text) == (503, True)
     assert (await desk.chat(model="huge")).status_code == 404
+    asking = [asyncio.create_task(desk.chat(model="large")) for _ in range(ROWS)]
+    await until(lambda: len(desk.loads) == 2 and len(desk.waiting()) == ROWS - 1)
+    desk.loaded("large")
+    await until(lambda: len(desk.asked) == 1 + ROWS)
+    for request in desk.asked[1:]:
+        desk.ends(request)
+    assert [(await task).status_code for task in asking] == [200] * ROWS
 
 
 async def test_without_the_option_nothing_is_loaded_by_request(tmp_path: Path, model: Path) -> None:
