@@ -24,6 +24,7 @@ from core.models.text.tokenizer import Tokens
 from core.requests import ChatRequest, Message
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, ask, finish, running_demo
+from tests.support.crowd import Crowd
 from tests.support.scripted import make_scripted
 from tests.support.waiting import until
 from tui.cli.demo import Demo
@@ -294,6 +295,16 @@ async def test_an_answer_ends_where_its_client_is_gone(served: Served, stream: b
         await (await asking).close()
     else:
         asking.cancel()
+    await until(lambda: not served.demo.head.now.running)
+
+
+async def test_many_at_a_time_some_of_whom_leave_are_told_what_each_is_told_alone(served: Served) -> None:
+    crowd = Crowd(served.url, KEY, seed=1, leaving=0.3, most_tokens=6)
+    await crowd.ask_alone()
+    await crowd.ask_together(12, 1.0)
+    await crowd.close()
+    assert crowd.come["right"] >= 12 * 0.5
+    assert not crowd.come.keys() - {"right", "left"}, crowd.wrong
     await until(lambda: not served.demo.head.now.running)
 
 

@@ -42,7 +42,7 @@ class TextCompletion(Asked, frozen=True, kw_only=True):
 
     def requests(self, prompts: tuple[Prompt, ...]) -> list[ChatRequest]:
         """What the cluster is asked for, for each choice: those of the first prompt first. Raises UsageError."""
-        for name, is_asked in (("suffix", self.suffix), ("best_of", (self.best_of or 1) > 1)):
+        for name, is_asked in (("suffix", self.suffix), ("best_of", (self.best_of or 1) > self.n)):
             if is_asked:
                 raise UsageError(f"{name}: this API has none.", "Ask without it.")
         if self.tells_prompt and self.stream:

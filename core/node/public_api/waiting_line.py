@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import NamedTuple
 
 from core.errors import Busy
@@ -56,8 +56,9 @@ class WaitingLine:
         try:
             await mine.turn
         except asyncio.CancelledError:
-            if mine in self._waiting:
-                self._waiting.remove(mine)
+            if mine.turn.cancelled():
+                with suppress(ValueError):  # `_admit` may have passed it over
+                    self._waiting.remove(mine)
                 self._admit()
             else:
                 self._leave(rows)
@@ -70,8 +71,9 @@ class WaitingLine:
     def _admit(self) -> None:
         while self._waiting and self._has_room(self._waiting[0].rows, self._waiting[0].model):
             first = self._waiting.popleft()
-            self._enter(first.rows, first.model)
-            first.turn.set_result(None)
+            if not first.turn.cancelled():  # who goes away notices a moment later
+                self._enter(first.rows, first.model)
+                first.turn.set_result(None)
 
     def _enter(self, rows: int, model: str) -> None:
         self._running, self._model = self._running + rows, model

@@ -28,6 +28,7 @@ def test_prompts_are_texts_or_token_ids_and_each_is_asked_for_n_times() -> None:
     assert (plain.raw, plain.messages[0].content, plain.prompt_tokens) == (True, "a hop", ())
     assert (plain.sampling.logprobs, plain.max_tokens, plain.keep) == (2, 4, False)
     assert (plain.prompt_logprobs, asked(prompt="a", logprobs=0, echo=True)[0].prompt_logprobs) == (False, True)
+    assert asked(prompt="a", n=2, best_of=2, suffix="") == asked(prompt="a", n=2), "all of them are the best"
     assert [each.messages[0].content for each in asked(prompt=["a", "b"], n=2)] == ["a", "a", "b", "b"]
     assert [each.prompt_tokens for each in asked(prompt=[1, 2])] == [(1, 2)]
     assert [each.prompt_tokens for each in asked(prompt=[[1, 2], [3]])] == [(1, 2), (3,)]

@@ -78,16 +78,18 @@ async def test_who_wants_another_model_waits_until_nobody_runs_and_whoever_comes
     await crowd.go("last")
 
 
-@pytest.mark.parametrize("is_admitted", [False, True])
-async def test_who_goes_away_while_he_waits_keeps_no_row(is_admitted: bool) -> None:
+@pytest.mark.parametrize("when", ["before", "as another ends", "once it is his turn"])
+async def test_who_goes_away_while_he_waits_keeps_no_row_and_harms_nobody(when: str) -> None:
     crowd = Crowd(WaitingLine(9, lambda: 1))
     for name in ("one", "gone", "last"):
         await crowd.come(name)
-    if is_admitted:
+    if when != "before":
         crowd._ends["one"].set()
+    if when == "once it is his turn":
         await asyncio.sleep(0)
         assert (crowd.running, len(crowd.line)) == ([], 1), "his turn is given, and he has not noticed yet"
     crowd.tasks["gone"].cancel()
-    crowd._ends["one"].set()
+    await crowd.go("one")
     await until(lambda: crowd.running == ["last"])
     await crowd.go("last")
+    assert crowd.line._running == 0
