@@ -10,11 +10,27 @@ ToolName = Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
 
 
 class Tool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the model may call; `parameters` is the schema of its arguments: a JSON object, as text."""
+    """What the model may call; `parameters` is the schema of its arguments: a JSON object, as text. Of a `strict` one
+    no call has others.
+    """
 
     name: ToolName
     description: str = ""
     parameters: str = "{}"
+    strict: bool = False
+
+
+class CallRules(msgspec.Struct, frozen=True, kw_only=True):
+    """Which tools an answer may call, which it must, and whether `one_call` at most."""
+
+    tools: tuple[Tool, ...] = ()
+    must_call: tuple[ToolName, ...] = ()
+    one_call: bool = False
+
+    @property
+    def are_enforced(self) -> bool:
+        """Whether not every call is as good as any other."""
+        return bool(self.must_call) or any(tool.strict for tool in self.tools)
 
 
 class TextPart(msgspec.Struct, frozen=True, tag=True):

@@ -8,7 +8,7 @@ import msgspec
 
 from core.numbers import TokenId
 
-MAX_SOURCE: Final = 64 * 1024
+MAX_SOURCE: Final = 256 * 1024
 
 Source = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_SOURCE)]
 Marker = Annotated[tuple[TokenId, ...], msgspec.Meta(max_length=16)]

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from core.answer_parts import Tool, ToolCall
+from core.answer_parts import Tool, ToolCall, ToolName
 from core.constraint import Constraint
 from core.errors import Problem
 from core.events import MirrorChoice, Plan, RecoveryChoice, Topology
@@ -106,7 +106,8 @@ class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     """One answer, which also ends before the first of the texts in `stop`, wherever the borders of its tokens lie.
     `raw` sends the last message without the chat template, which else is told of `tools` and `template_options`.
     Without `keep` nothing of it is ever on disk. `prompt_tokens`: what is read, in the place of messages.
-    A program is told `one_call` at most: behind it the answer ends.
+    A program is told `one_call` at most: behind it the answer ends. Where there are tools that it `must_call`, it calls
+    those and says nothing else.
     """
 
     messages: Annotated[tuple[Message, ...], msgspec.Meta(min_length=1)]
@@ -115,6 +116,7 @@ class ChatRequest(AnswerOptions, frozen=True, kw_only=True):
     keep: bool = True
     tools: tuple[Tool, ...] = ()
     one_call: bool = False
+    must_call: tuple[ToolName, ...] = ()
     template_options: TemplateOptions = {}
     prompt_tokens: tuple[TokenId, ...] = ()
 

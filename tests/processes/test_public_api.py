@@ -8,7 +8,7 @@ import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import anthropic
 import httpx2
@@ -16,6 +16,7 @@ import mlx.core as mx
 import mlx_lm
 import openai
 import psutil
+import pydantic
 import pytest
 import pytest_asyncio
 
@@ -192,7 +193,7 @@ async def test_anthropics_client_is_answered_in_its_form(served: Served) -> None
         ({"model": "nonesuch"}, 404, "not_found_error"),
         ({"extra_body": {"temperature": 9}}, 400, "invalid_request_error"),
         ({"messages": [{"role": "user", "content": "one two " * 5000}]}, 400, "invalid_request_error"),
-        ({"tool_choice": {"type": "any"}}, 400, "invalid_request_error"),
+        ({"tool_choice": {"type": "tool", "name": "x"}}, 400, "invalid_request_error"),
     ):
         with pytest.raises(anthropic.APIStatusError) as refused:
             await client.messages.create(**{**asked, **fields})
@@ -234,6 +235,58 @@ async def test_a_response_is_streamed_gone_on_with_and_forgotten(served: Served)
     with pytest.raises(openai.BadRequestError) as refused:
         await responses.create(**asked, input="one two " * 5000, stream=True)
     assert refused.value.code == "context_length_exceeded"
+
+
+class Hop(pydantic.BaseModel):
+    """What an answer is to look like."""
+
+    model_config = pydantic.ConfigDict(extra="forbid")
+
+    via: Literal["wifi", "cable"]
+    peers: Annotated[list[Literal["anna", "bert"]], pydantic.Field(max_length=2)]
+    ms: Annotated[int, pydantic.Field(ge=0, le=9999)] | None
+
+
+async def test_an_answer_has_the_shape_that_its_client_asks_for(served: Served) -> None:
+    chat, responses = served.client.chat.completions, served.client.responses
+    parsed = await chat.parse(model=served.model, max_tokens=300, messages=ASKED, response_format=Hop)
+    assert isinstance(parsed.choices[0].message.parsed, Hop)
+    shape = {"type": "json_schema", "json_schema": {"name": "o", "schema": {"enum": [{"a": 1}, {"a": 2}]}}}
+    assert json.loads((await served.ask(response_format=shape)).choices[0].message.content)["a"] in (1, 2)
+    response = await responses.parse(model=served.model, max_output_tokens=300, input=ASKED, text_format=Hop)
+    assert isinstance(response.output_parsed, Hop)
+    form = {"type": "json_schema", "schema": Hop.model_json_schema()}
+    asked: Any = {"model": "", "max_tokens": 300, "messages": ASKED, "output_config": {"format": form}}
+    said: Any = await served.anthropic.messages.create(**asked)
+    assert Hop.model_validate_json(said.content[-1].text)
+    with pytest.raises(openai.BadRequestError, match="cannot be enforced: not"):
+        await served.ask(response_format={"type": "json_schema", "json_schema": {"name": "n", "schema": {"not": {}}}})
+
+
+async def test_tools_that_must_be_called_are_called_with_what_they_take(served: Served) -> None:
+    schema = Hop.model_json_schema()
+    functions = [{"name": name, "parameters": schema, "strict": True} for name in ("send", "höp")]
+    asked: Any = {"max_tokens": 400, "tools": [{"type": "function", "function": each} for each in functions]}
+    named = await served.ask(**asked, tool_choice={"type": "function", "function": {"name": "höp"}})
+    either = await served.ask(**asked, tool_choice="required", parallel_tool_calls=False)
+    for choice in (*named.choices, *either.choices):
+        (call,) = choice.message.tool_calls
+        assert (choice.finish_reason, choice.message.reasoning_content) == ("tool_calls", "I look it up.")
+        assert Hop.model_validate_json(call.function.arguments)
+    assert named.choices[0].message.tool_calls[0].function.name == "höp"
+    assert [each.choices[0].message.content for each in (named, either)] == [None, None]
+    word = {"type": "object", "properties": {"word": {"enum": ["ring"]}}, "required": ["word"]}
+    strict = {"name": "look_up", "parameters": {**word, "additionalProperties": False}, "strict": True}
+    asked["tools"] = [{"type": "function", "function": strict}]
+    free = (await served.ask(**asked, parallel_tool_calls=False)).choices[0].message
+    assert (free.content, free.tool_calls[0].function.arguments) == ("Let me see.", '{"word": "ring"}')
+    tools: Any = [{"name": "send", "input_schema": schema}]
+    for wanted in ({"type": "any", "disable_parallel_tool_use": True}, {"type": "tool", "name": "send"}):
+        more: Any = {"model": "", "max_tokens": 400, "messages": ASKED, "tools": tools, "tool_choice": wanted}
+        said: Any = await served.anthropic.messages.create(**more)
+        thought, use = said.content
+        assert (thought.type, use.name, said.stop_reason) == ("thinking", "send", "tool_use")
+        assert Hop.model_validate(use.input)
 
 
 async def test_who_may_not_and_what_cannot_is_refused_in_words(served: Served) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from core.answer_parts import Tool
+from core.answer_parts import CallRules, Tool
 from core.constraint import Constraint
 from core.models.text.text_messages import Decoded, Refused
 from core.models.text.tokenizer import TextStream, Tokens
@@ -27,7 +27,7 @@ class StreamHere:
     async def add_all(self, tokens: Sequence[int]) -> Decoded:
         return Decoded(text="".join(map(self._stream.add, tokens)), held=self._stream.held)
 
-    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PlainReader:
+    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...], *, shaped: bool) -> PlainReader:
         return PlainReader()
 
     def end(self) -> None:
@@ -58,8 +58,10 @@ class TokenizerHere:
     ) -> list[int]:
         return self._tokens.encode(messages, raw, tools, options)
 
-    async def constrain(self, constraint: Constraint, prompt: Sequence[int], raw: bool) -> Constraint:
-        return self._tokens.constrain(constraint, prompt, raw)
+    async def constrain(
+        self, constraint: Constraint | None, calls: CallRules, prompt: Sequence[int], raw: bool
+    ) -> Constraint:
+        return self._tokens.constrain(constraint, calls, prompt, raw=raw)
 
     def stream(self, name: str) -> StreamHere:
         return StreamHere(self._tokens.stream())

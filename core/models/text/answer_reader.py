@@ -8,12 +8,15 @@ import json
 import secrets
 import string
 from collections.abc import Iterator, Sequence
+from math import copysign, isinf
+from sys import float_info
 from typing import Any, Final
 
 from core.answer_parts import AnswerPart, ReasoningPart, TextPart, Tool, ToolCall
 from core.models.text.template_values import spec_of
 
 _ID_LETTERS: Final = string.ascii_letters + string.digits
+_SHAPED: Final = "shaped"  # nothing is thought any more
 _ID_LENGTH: Final = 9  # what templates of Mistral's want of an id in a history
 # what begins each call, by the parser of mlx-lm: these pass over a call that they do not understand
 _OPENERS: Final = {
@@ -29,16 +32,19 @@ _OPENERS: Final = {
 
 class AnswerReader:
     """Text in, parts out, of one answer that begins in the state `begins` of mlx-lm's machine. White space between the
-    parts belongs to none; what the parser of the family does not understand is given back as text.
+    parts belongs to none; what the parser of the family does not understand is given back as text. A `shaped` answer is
+    as its constraint says: what is thought calls nothing, and behind it markers are text, but for those of calls where
+    there are tools.
     """
 
-    def __init__(self, wrapper: Any, begins: str, tools: Sequence[Tool]) -> None:
+    def __init__(self, wrapper: Any, begins: str, tools: Sequence[Tool], *, shaped: bool = False) -> None:
         # it is imported for who needs it: an answer on the screen is one text
         from mlx_lm.generate import TextStateMachine, make_text_state_machine
 
         self._wrapper, self._tools = wrapper, [spec_of(tool) for tool in tools]
         self._machine = TextStateMachine
-        self._at = make_text_state_machine(wrapper).make_state(begins)
+        machine = TextStateMachine(_edges(wrapper, bool(tools))) if shaped else make_text_state_machine(wrapper)
+        self._at = machine.make_state(begins)
         self._state = begins
         self._is_fresh = begins == "reasoning"
         self._blank = self._call = ""
@@ -59,6 +65,7 @@ class AnswerReader:
         return parts
 
     def _take(self, state: str, said: str) -> Iterator[AnswerPart]:
+        state = "normal" if state == _SHAPED else state
         if state != self._state:
             yield from self._leave(state)
             self._state = state
@@ -104,6 +111,18 @@ class AnswerReader:
         return told
 
 
+def _edges(wrapper: Any, calls: bool) -> dict[str, list[tuple[str, str]]]:
+    """Of a shaped answer: what leads from each state to which."""
+    opening = [(wrapper.tool_call_start, "tool")] if calls and wrapper.has_tool_calling else []
+    edges = {"normal": [*opening], _SHAPED: opening}
+    if opening:
+        edges["tool"] = [(wrapper.tool_call_end, _SHAPED)] if wrapper.tool_call_end else []
+    if wrapper.has_thinking:
+        edges["normal"].append((wrapper.think_start, "reasoning"))
+        edges["reasoning"] = [(wrapper.think_end, _SHAPED)]
+    return edges
+
+
 def _call(found: dict[str, Any]) -> ToolCall:
     """What a parser found. Raises ValueError, or whatever else it is not."""
     arguments = found["arguments"] if found.keys() - {"id", "name", "type"} else {}
@@ -114,7 +133,19 @@ def _call(found: dict[str, Any]) -> ToolCall:
     call = ToolCall(
         id=str(found.get("id") or "".join(secrets.choice(_ID_LETTERS) for _ in range(_ID_LENGTH))),
         name=found["name"],
-        arguments=json.dumps(arguments, ensure_ascii=False, allow_nan=False),
+        arguments=json.dumps(_finite(arguments), ensure_ascii=False, allow_nan=False),
     )
     f"{call.id}{call.name}{call.arguments}".encode()  # half a character would go through no pipe
     return call
+
+
+def _finite(value: Any) -> Any:
+    """With the largest number in the place of one that is larger, which JSON may have and cannot be written again."""
+    match value:
+        case float() if isinf(value):
+            return copysign(float_info.max, value)
+        case dict():
+            return {key: _finite(each) for key, each in value.items()}
+        case list():
+            return [_finite(each) for each in value]
+    return value

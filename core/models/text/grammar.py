@@ -28,6 +28,7 @@ _STRICT: Final = {"lenient": False, "coerce_one_of": False, "whitespace_pattern"
 _FIX: Final = "Leave it out of the schema, or ask for text."
 _UNKNOWN: Final = "Unimplemented keys: "
 _ERROR: Final = "error: "
+_IN_GRAMMAR: Final = "failed to compile JSON schema: "
 
 
 def tokenizer_of(tokens: list[bytes], special: frozenset[int], eos: tuple[int, ...]) -> LLTokenizer:
@@ -87,7 +88,10 @@ class _Tokens:
 def _refused(grammar: Grammar, told: str) -> UsageError:
     lines = [clean_text(line).strip() for line in told.splitlines() if line.strip()] or [""]
     why = next((line.removeprefix(_ERROR) for line in lines if line.startswith(_ERROR)), lines[0])
-    if grammar.kind != "json_schema":
+    _, is_schema, schema = why.partition(_IN_GRAMMAR)
+    if is_schema:
+        why = schema
+    elif grammar.kind != "json_schema":
         kind = "regular expression" if grammar.kind == "regex" else "grammar"
         return UsageError(f"The {kind} cannot be enforced: {why[:300].rstrip('.:')}.", "Mend it, or ask for text.")
     if why.startswith(_UNKNOWN):

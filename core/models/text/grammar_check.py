@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
+from llguidance import LLMatcher
 
 from core.constraint import Grammar
 from core.errors import BadModel, MaclusterError, Problem, UsageError, error_from
@@ -31,14 +32,14 @@ _END: Final = 256
 _USUAL: Final = Grammar(kind="json_schema", source='{"type":"object","properties":{"a":{"type":"string"}}}')
 _FIX: Final = "Ask with a simpler shape, or for text."
 
-_decoder = msgspec.json.Decoder(tuple[Grammar, ...])
+_decoder = msgspec.json.Decoder(dict[str, Grammar])
 
 
 def check(
-    grammars: Sequence[Grammar], run: Run = run_child, *, seconds: float = MAX_SECONDS, rss: int = MAX_RSS_BYTES
+    grammars: Mapping[str, Grammar], run: Run = run_child, *, seconds: float = MAX_SECONDS, rss: int = MAX_RSS_BYTES
 ) -> None:
-    """Compile each in a child process that `run` has. Raises UsageError for one that cannot be enforced, or takes more
-    than `CPU_SECONDS`, `seconds` of wall time or `rss` bytes.
+    """Compile each in a child process that `run` has. Raises UsageError for one that cannot be enforced, by its name,
+    and for all that take more than `CPU_SECONDS`, `seconds` of wall time or `rss` bytes.
     """
     job = Job(
         module=MODULE, subject="The shape of this answer", fix=_FIX, seconds=seconds, rss_bytes=rss, answer_bytes=MIB
@@ -53,18 +54,26 @@ def check(
         raise UsageError("The shape of this answer cannot be compiled.", _FIX)
 
 
-def compile_all(grammars: Sequence[Grammar]) -> None:
+def compile_all(grammars: Mapping[str, Grammar]) -> None:
     """The child's work. Raises UsageError."""
     tokenizer = tokenizer_of([bytes([byte]) for byte in range(_END)] + [b""], frozenset(), (_END,))
-    for grammar in grammars:
-        matcher, choice = matcher_of(grammar, tokenizer), random.Random(0)
-        for _ in range(STEPS):  # some are known to be too much only where they are used
-            marks = matcher.compute_logit_bias()
-            if matcher.is_error():
-                raise UsageError("The shape of this answer takes too much to enforce.", _FIX)
-            if not (found := [token for token in range(_END) if marks[token]]):
-                break
-            matcher.consume_token(choice.choice(found))
+    for name, grammar in grammars.items():
+        try:
+            _walk(matcher_of(grammar, tokenizer))
+        except UsageError as error:
+            raise UsageError(f"{name}: {error.what}" if name else error.what, error.fix) from error
+
+
+def _walk(matcher: LLMatcher) -> None:
+    """Some are known to be too much only where they are used. Raises UsageError."""
+    choice = random.Random(0)
+    for _ in range(STEPS):
+        marks = matcher.compute_logit_bias()
+        if matcher.is_error():
+            raise UsageError("The shape of this answer takes too much to enforce.", _FIX)
+        if not (found := [token for token in range(_END) if marks[token]]):
+            return
+        matcher.consume_token(choice.choice(found))
 
 
 def _checked(request: bytes) -> tuple[int, bytes]:
@@ -92,7 +101,7 @@ def _checked_in_time(request: bytes) -> tuple[int, bytes]:
 
 if __name__ == "__main__":
     if READY in sys.argv:
-        compile_all([_USUAL])
+        compile_all({"": _USUAL})
         serve(_checked_in_time)
     else:
         sys.exit(main())

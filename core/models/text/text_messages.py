@@ -8,7 +8,7 @@ from typing import Final
 
 import msgspec
 
-from core.answer_parts import AnswerPart, Tool
+from core.answer_parts import AnswerPart, CallRules, Tool
 from core.constraint import Constraint
 from core.errors import Problem
 from core.requests import Message, TemplateOptions
@@ -42,7 +42,8 @@ class Constrain(TextMessage, frozen=True, kw_only=True):
     by `Constrained`.
     """
 
-    constraint: Constraint
+    constraint: Constraint | None
+    calls: CallRules
     prompt_end: list[int]
     raw: bool
 
@@ -61,11 +62,14 @@ class EndStream(TextMessage, frozen=True, kw_only=True):
 
 
 class BeginReading(TextMessage, frozen=True, kw_only=True):
-    """The answer `stream` is to be told in parts; its prompt ends with the tokens `prompt_end`. Answered by `Parts`."""
+    """The answer `stream` is to be told in parts; its prompt ends with the tokens `prompt_end`. `shaped`: it has a
+    constraint. Answered by `Parts`.
+    """
 
     stream: str
     prompt_end: list[int]
     tools: tuple[Tool, ...]
+    shaped: bool = False
 
 
 class ReadText(TextMessage, frozen=True, kw_only=True):

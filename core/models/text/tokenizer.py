@@ -7,21 +7,22 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 from collections.abc import Sequence, Set
 from pathlib import Path
 from typing import Any
 
 import mlx_lm.utils as mlx_utils
-from msgspec.structs import replace
 
-from core.answer_parts import Tool
-from core.constraint import Constraint, Grammar
+from core.answer_parts import CallRules, Tool
+from core.constraint import MAX_SOURCE, Constraint, Grammar
 from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.folder import inside, name_of, read_bytes, read_config, read_json
 from core.models.files.ready_child import ReadyChild
 from core.models.files.safetensors import DECIDING_FILES
 from core.models.files.sandbox import run_child
 from core.models.text.answer_reader import AnswerReader
+from core.models.text.call_grammar import FREE, arguments_of, call_grammar, form_of, shape_of
 from core.models.text.chat_template import MODULE, Run, render
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
@@ -118,21 +119,24 @@ class Tokens:
         """A fresh detokenizer for one answer."""
         return TextStream(self._wrapper.detokenizer, self.vocab_size)
 
-    def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool]) -> AnswerReader:
-        """What tells the parts of an answer to a prompt that ends so."""
+    def reader(self, prompt_end: Sequence[int], tools: Sequence[Tool], *, shaped: bool = False) -> AnswerReader:
+        """What tells the parts of an answer to a prompt that ends so; `shaped`: it has a constraint."""
         begins = self._wrapper.response_initial_state or ("reasoning" if self._thinks(prompt_end) else "normal")
-        return AnswerReader(self._wrapper, begins, tools)
+        return AnswerReader(self._wrapper, begins, tools, shaped=shaped)
 
-    def constrain(self, constraint: Constraint, prompt_end: Sequence[int], raw: bool) -> Constraint:
-        """The constraint of an answer to a prompt that ends so: what the model thinks before that is free, but where
-        the prompt is sent `raw`. Raises UsageError for what cannot be enforced, UnsupportedModel where nothing can.
+    def constrain(
+        self, asked: Constraint | None, calls: CallRules, prompt_end: Sequence[int], *, raw: bool
+    ) -> Constraint:
+        """What the answer must look like to a prompt that ends so: as `asked`, or calls of tools. What the model thinks
+        before that is free, but where the prompt is sent `raw`. Raises UsageError for what cannot be enforced,
+        UnsupportedModel where nothing can.
         """
         wrapper = self._wrapper
         if wrapper.response_transitions or wrapper.structural_markers:
             what = "This model marks the parts of its answers: no shape can be enforced on them."
             raise UnsupportedModel(what, "Ask without a shape, or load another model.")
-        read_vocabulary(self._directory, self.vocab_size)
-        check([Grammar(kind=constraint.kind, source=constraint.source)], self._checks)
+        special = read_vocabulary(self._directory, self.vocab_size).special
+        grammar = self._shape(asked, calls, special)
         start, end = wrapper.think_start_tokens or (), wrapper.think_end_tokens or ()
         if raw or not wrapper.has_thinking:
             start = end = ()
@@ -140,7 +144,28 @@ class Tokens:
             start = ()
         elif len(start) != 1:  # in front of what is enforced nobody can tell it from an answer
             start = end = ()
-        return replace(constraint, think_start=start, think_end=end)
+        return Constraint(kind=grammar.kind, source=grammar.source, think_start=start, think_end=end)
+
+    def _shape(self, asked: Constraint | None, calls: CallRules, special: Set[int]) -> Grammar:
+        """Of what is not thought, every part of it checked. Raises UsageError."""
+        parts = {"": Grammar(kind=asked.kind, source=asked.source)} if asked and not calls.must_call else {}
+        callable_ = [tool for tool in calls.tools if not calls.must_call or tool.name in calls.must_call]
+        if not callable_:
+            check(parts, self._checks)
+            return parts[""]
+
+        def mark(text: str) -> str:
+            ids = self._wrapper.encode(text, add_special_tokens=False)
+            return f"<[{ids[0]}]>" if len(ids) == 1 and ids[0] in special else json.dumps(text)
+
+        parser = self._wrapper.tool_parser
+        form = form_of(parser.__module__.rpartition(".")[2] if parser else "")
+        beside = "" if calls.must_call else shape_of(parts[""]) if parts else FREE
+        check(parts | {f"tools: {tool.name}": arguments_of(tool) for tool in callable_}, self._checks)
+        grammar = call_grammar(form, callable_, mark, one_call=calls.one_call, beside=beside)
+        if len(grammar.source) > MAX_SOURCE:
+            raise UsageError("The schemas of these tools are too long together.", "Ask with fewer tools.")
+        return grammar
 
     def _thinks(self, prompt_end: Sequence[int]) -> bool:
         """Whether the model goes on with what the prompt has it think."""

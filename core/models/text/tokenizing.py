@@ -93,8 +93,9 @@ class Tokenizing:
         match request:
             case Encode(messages=messages, raw=raw, tools=tools, template_options=options):
                 return Encoded(number=number, tokens=self._tokens.encode(messages, raw, tools, options))
-            case Constrain(constraint=constraint, prompt_end=prompt_end, raw=raw):
-                return Constrained(number=number, constraint=self._tokens.constrain(constraint, prompt_end, raw))
+            case Constrain(constraint=constraint, calls=calls, prompt_end=prompt_end, raw=raw):
+                enforced = self._tokens.constrain(constraint, calls, prompt_end, raw=raw)
+                return Constrained(number=number, constraint=enforced)
             case Decode(stream=name, tokens=tokens):
                 stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream())
                 text = "".join(stream.add(token) for token in tokens)
@@ -102,8 +103,8 @@ class Tokenizing:
             case EndStream(stream=name):
                 self._streams.pop(name, None)
                 return Decoded(number=number)
-            case BeginReading(stream=name, prompt_end=prompt_end, tools=tools):
-                self._readers[name] = self._tokens.reader(prompt_end, tools)
+            case BeginReading(stream=name, prompt_end=prompt_end, tools=tools, shaped=shaped):
+                self._readers[name] = self._tokens.reader(prompt_end, tools, shaped=shaped)
                 return Parts(number=number)
             case ReadText(stream=name, text=text):
                 return Parts(number=number, parts=tuple(self._readers[name].read(text)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
+from core.answer_parts import CallRules
 from core.constraint import Constraint
 from core.errors import UsageError
 from core.node.answers.tokenizer_process import TokenizerProcess
@@ -21,11 +22,12 @@ async def prompt_of(request: ChatRequest, tokens: TokenizerProcess) -> list[int]
 
 async def constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: TokenizerProcess) -> Constraint | None:
     """What the answer to `prompt` must look like. Raises UsageError, ModelError."""
-    if request.constraint is None:
+    calls = CallRules(tools=request.tools, must_call=request.must_call, one_call=request.one_call)
+    if request.constraint is None and not calls.are_enforced:
         return None
     if request.min_tokens:
         raise UsageError("An answer that must have a shape ends where that ends.", "Ask without min_tokens.")
-    return await tokens.constrain(request.constraint, prompt, request.raw)
+    return await tokens.constrain(request.constraint, calls, prompt, request.raw)
 
 
 async def text_of(ids: Sequence[int], tokens: TokenizerProcess) -> str:

@@ -86,7 +86,7 @@ class RunningAnswer:
         """What tells the parts of its text."""
         if self.record.raw:
             return PlainReader()
-        return self._stream.reader(self.record.prompt, self.record.tools)
+        return self._stream.reader(self.record.prompt, self.record.tools, shaped=self.record.constraint is not None)
 
     @property
     def written(self) -> list[int]:

@@ -17,7 +17,7 @@ from typing import Final, NamedTuple, TypeVar
 import msgspec
 import psutil
 
-from core.answer_parts import AnswerPart, Tool
+from core.answer_parts import AnswerPart, CallRules, Tool
 from core.constraint import Constraint
 from core.errors import BadModel, error_from
 from core.models.files.sandbox import command_of, environment
@@ -110,9 +110,11 @@ class TextStream:
         """What many tokens say. Raises BadModel."""
         return await self._process.answer(Decode(stream=self._name, tokens=list(tokens)), Decoded)
 
-    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...]) -> PartsReader:
-        """What tells the parts of the text of this answer to `prompt`; it goes on where the stream has ended."""
-        begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools)
+    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...], *, shaped: bool) -> PartsReader:
+        """What tells the parts of the text of this answer to `prompt`; it goes on where the stream has ended. `shaped`:
+        it has a constraint.
+        """
+        begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools, shaped=shaped)
         self._process.ask(begin, lambda _: None)
         return PartsReader(self._process, self._name)
 
@@ -150,11 +152,13 @@ class TokenizerProcess:
         asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
         return (await self.answer(asked, Encoded)).tokens
 
-    async def constrain(self, constraint: Constraint, prompt: Sequence[int], raw: bool) -> Constraint:
+    async def constrain(
+        self, constraint: Constraint | None, calls: CallRules, prompt: Sequence[int], raw: bool
+    ) -> Constraint:
         """What the answer to `prompt` must look like, as `core.models.text.tokenizer.Tokens.constrain`. Raises
         UsageError, ModelError.
         """
-        asked = Constrain(constraint=constraint, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
+        asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
         return (await self.answer(asked, Constrained)).constraint
 
     def stream(self, name: str) -> TextStream:

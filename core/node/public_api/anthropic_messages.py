@@ -12,7 +12,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, allowed, call_of, request_of, tool_of
+from core.node.public_api.asked import Count, allowed, call_of, request_of, shape_of, tool_of
 from core.requests import ChatRequest, Message, TemplateOptions
 
 # Claude Code leads its system prompt by one of these, another one each time: no prefix would ever be in memory
@@ -46,12 +46,14 @@ class ClientTool(msgspec.Struct, frozen=True):
     description: str | None = None
     input_schema: msgspec.Raw = msgspec.Raw(b"null")
     type: str | None = None
+    strict: bool | None = None
 
 
 class ToolChoice(msgspec.Struct, frozen=True):
     """Whether tools may be called, and whether several in one answer."""
 
     type: str = "auto"
+    name: str | None = None
     disable_parallel_tool_use: bool | None = None
 
 
@@ -61,10 +63,17 @@ class Thinking(msgspec.Struct, frozen=True):
     type: str
 
 
+class OutputFormat(msgspec.Struct, frozen=True):
+    """The schema of an answer."""
+
+    type: str
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class OutputConfig(msgspec.Struct, frozen=True):
     """Which shape the answer is to have, and how much thought is to go into it."""
 
-    format: dict[str, Any] | None = None
+    format: OutputFormat | None = None
     effort: str | None = None
 
 
@@ -90,15 +99,18 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         """What the cluster is asked for. Raises UsageError."""
         if self.mcp_servers:
             raise UsageError("mcp_servers: this API has none.", "Ask without them.")
-        choice = self.tool_choice or ToolChoice()
+        choice, form = self.tool_choice or ToolChoice(), self.output_config.format if self.output_config else None
         sampling = {"temperature": self.temperature, "top_p": self.top_p, "top_k": self.top_k}
         return request_of(
             self._said(),
             sampling,
             max_tokens=self.max_tokens,
             stop=self.stop_sequences or (),
-            tools=allowed(map(_tool, self.tools or ()), choice.type),
-            one_call=bool(choice.disable_parallel_tool_use),
+            shape=shape_of(form.type, form.schema, "output_config") if form else None,
+            **{
+                "one_call": bool(choice.disable_parallel_tool_use),
+                **allowed(map(_tool, self.tools or ()), _chosen(choice)),
+            },
             template_options=self._template_options(),
         )
 
@@ -113,11 +125,8 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         chosen: TemplateOptions = {}
         if self.thinking:
             chosen["enable_thinking"] = self.thinking.type != "disabled"
-        if self.output_config:
-            if self.output_config.format:
-                raise UsageError("output_config: no format can be honoured yet.", "Ask for text.")
-            if self.output_config.effort in ("low", "medium", "high"):
-                chosen["reasoning_effort"] = self.output_config.effort
+        if self.output_config and self.output_config.effort in ("low", "medium", "high"):
+            chosen["reasoning_effort"] = self.output_config.effort
         return chosen
 
 
@@ -191,7 +200,18 @@ def _text(block: Block) -> str:
     return block.text
 
 
+def _chosen(choice: ToolChoice) -> object:
+    """As OpenAI's clients say it."""
+    match choice.type:
+        case "any":
+            return "required"
+        case "tool":
+            return {"name": choice.name}
+        case other:
+            return other
+
+
 def _tool(tool: ClientTool) -> Tool:
     if tool.type not in (None, "custom"):
         raise UsageError(f"tools: {tool.type} is not run here.", "Say tools of your own, with an input_schema.")
-    return tool_of(tool.name, tool.description, tool.input_schema)
+    return tool_of(tool.name, tool.description, tool.input_schema, tool.strict)

@@ -13,7 +13,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, tool_of
+from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
 from core.requests import ChatRequest, Message, TemplateOptions
 from core.sampling_options import MAX_LOGPROBS
 
@@ -43,11 +43,12 @@ class PastCall(msgspec.Struct, frozen=True):
 
 
 class Function(msgspec.Struct, frozen=True):
-    """A function that may be called; `parameters` is the JSON schema of its arguments."""
+    """A function that may be called; `parameters` is the JSON schema of its arguments, which hold it if `strict`."""
 
     name: ToolName
     description: str | None = None
     parameters: msgspec.Raw = msgspec.Raw(b"null")
+    strict: bool | None = None
 
 
 class AskedTool(msgspec.Struct, frozen=True):
@@ -75,10 +76,17 @@ class ChatTurn(msgspec.Struct, frozen=True):
     tool_call_id: str | None = None
 
 
+class JsonSchema(msgspec.Struct, frozen=True):
+    """The schema of an answer; it is held, `strict` or not."""
+
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+
+
 class ResponseFormat(msgspec.Struct, frozen=True):
     """Which shape the answer is to have."""
 
     type: str = "text"
+    json_schema: JsonSchema = JsonSchema()
 
 
 class StreamOptions(msgspec.Struct, frozen=True):
@@ -126,8 +134,6 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
         """What the cluster is asked for, for each choice. Raises UsageError."""
         if self.functions:
             raise UsageError("functions: this API has none.", "Say them as tools.")
-        if self.response_format.type != "text":
-            raise UsageError("response_format: only text can be answered yet.", "Ask for text.")
         wanted = self.top_logprobs if self.logprobs else None
         said = tuple(map(_message, self.messages))
         return request_by(
@@ -135,8 +141,11 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
             said,
             self.max_completion_tokens,
             wanted,
-            tools=allowed(map(_tool, self.tools or ()), self.tool_choice),
-            one_call=self.parallel_tool_calls is False,
+            shape=shape_of(self.response_format.type, self.response_format.json_schema.schema, "response_format"),
+            **{
+                "one_call": self.parallel_tool_calls is False,
+                **allowed(map(_tool, self.tools or ()), self.tool_choice),
+            },
             template_options={**effort_of(self.reasoning_effort), **(self.chat_template_kwargs or {})},
         )
 
@@ -171,7 +180,7 @@ def _tool(tool: AskedTool) -> Tool:
     if tool.type != "function" or tool.function is None:
         raise UsageError(f"tools: {tool.type} cannot be called by this model.", "Say functions alone.")
     function = tool.function
-    return tool_of(function.name, function.description, function.parameters)
+    return tool_of(function.name, function.description, function.parameters, function.strict)
 
 
 def request_by(

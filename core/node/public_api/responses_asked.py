@@ -13,7 +13,7 @@ import msgspec
 
 from core.answer_parts import Tool, ToolName
 from core.errors import UsageError
-from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, tool_of
+from core.node.public_api.asked import Count, allowed, call_of, effort_of, request_of, shape_of, tool_of
 from core.requests import ChatRequest, Message
 
 _TEXTS: Final = frozenset({"text", "input_text", "output_text", "reasoning_text", "summary_text"})
@@ -56,13 +56,14 @@ class AskedTool(msgspec.Struct, frozen=True):
     name: ToolName = "?"
     description: str | None = None
     parameters: msgspec.Raw = msgspec.Raw(b"null")
+    strict: bool | None = None
     format: ToolFormat | None = None
 
     def ours(self) -> Tool | None:
         """As the model is told of it; None where nobody could run it."""
         match self.type:
             case "function":
-                return tool_of(self.name, self.description, self.parameters)
+                return tool_of(self.name, self.description, self.parameters, self.strict)
             case "custom":
                 grammar = f"\n{self.format.definition}" if self.format and self.format.definition else ""
                 return Tool(name=self.name, description=f"{self.description or ''}{grammar}", parameters=_FREE)
@@ -80,6 +81,14 @@ class TextFormat(msgspec.Struct, frozen=True):
     """Which shape the answer is to have."""
 
     type: str = "text"
+    name: str = "answer"
+    schema: msgspec.Raw = msgspec.Raw(b"{}")
+
+    @property
+    def told(self) -> dict[str, Any]:
+        """As a reply repeats it."""
+        shape = {"name": self.name, "schema": self.schema, "strict": True} if self.type == "json_schema" else {}
+        return {"type": self.type, **shape}
 
 
 class TextOptions(msgspec.Struct, frozen=True):
@@ -107,7 +116,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None
-    text: TextOptions | None = None
+    text: TextOptions = TextOptions()
     metadata: dict[str, str] | None = None
 
     @property
@@ -126,15 +135,16 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
         for name in ("background", "conversation", "top_logprobs"):
             if getattr(self, name):
                 raise UsageError(f"{name}: this API has none.", "Ask without it.")
-        if self.text and self.text.format.type != "text":
-            raise UsageError("text: only text can be answered yet.", "Leave its format out.")
         system = [Message(role="system", content=self.instructions)] if self.instructions else []
         return request_of(
             [*system, *said],
             {"temperature": self.temperature, "top_p": self.top_p},
             max_tokens=self.max_output_tokens,
-            tools=allowed((ours for tool in self.tools or () if (ours := tool.ours())), self.tool_choice),
-            one_call=self.parallel_tool_calls is False,
+            shape=shape_of(self.text.format.type, self.text.format.schema, "text"),
+            **{
+                "one_call": self.parallel_tool_calls is False,
+                **allowed((ours for tool in self.tools or () if (ours := tool.ours())), self.tool_choice),
+            },
             template_options=effort_of(self.reasoning.effort if self.reasoning else None),
         )
 

@@ -55,7 +55,7 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
             "reasoning": {"effort": asked.reasoning.effort if asked.reasoning else None, "summary": None},
             "store": asked.store is not False,
             "temperature": asked.temperature,
-            "text": {"format": {"type": "text"}},
+            "text": {"format": asked.text.format.told},
             "tool_choice": asked.tool_choice or "auto",
             "tools": self.tools,
             "top_p": asked.top_p,

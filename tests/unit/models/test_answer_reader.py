@@ -27,10 +27,17 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Tokens:
 
 
 def told(
-    tokens: Tokens, text: str, *, size: int, tools: tuple[Tool, ...] = (TOOL,), begin: str = "", is_whole: bool = True
+    tokens: Tokens,
+    text: str,
+    *,
+    size: int = 3,
+    tools: tuple[Tool, ...] = (TOOL,),
+    begin: str = "",
+    is_whole: bool = True,
+    shaped: bool = False,
 ) -> list[AnswerPart]:
     """The parts of `text`, which comes in pieces of `size` characters; what follows what of one kind is one."""
-    reader = tokens.reader(tokens.encode([Message(role="user", content=begin)], raw=True), tools)
+    reader = tokens.reader(tokens.encode([Message(role="user", content=begin)], raw=True), tools, shaped=shaped)
     pieces = [text[at : at + size] for at in range(0, len(text), size)]
     parts = [part for piece in pieces for part in reader.read(piece)] + reader.end(is_whole)
     whole: list[AnswerPart] = []
@@ -127,3 +134,12 @@ def test_a_history_with_reasoning_calls_and_results_goes_through_the_template(to
     assert '"function": {"name": "look_up", "description": "A word.", "parameters": {"type": "object"}}' in prompt
     assert f"assistant\n<think>hm</think>Well.{CALL}<|end|>" in prompt
     assert prompt.endswith("<|turn|>tool\na step<|end|>\n<|turn|>assistant\n<|script:result|>")
+
+
+def test_behind_what_is_thought_a_shaped_answer_is_text_and_the_calls_that_it_may_have(tokens: Tokens) -> None:
+    document = '{"a": "<think>x</think><tool_call>y</tool_call>"}'
+    thought = f"<think>Hm <tool_call></think>{document}"
+    assert told(tokens, thought, shaped=True, tools=()) == [ReasoningPart("Hm <tool_call>"), TextPart(document)]
+    thinking, call = told(tokens, f"<think>Hm <tool_call></think>\n{CALL}", shaped=True)
+    assert (thinking, type(call)) == (ReasoningPart("Hm <tool_call>"), ToolCall)
+    assert isinstance(told(tokens, CALL.replace('"höp"', "1e999"), shaped=True)[0], ToolCall)

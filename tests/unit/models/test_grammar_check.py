@@ -35,19 +35,16 @@ def grammar(kind: str, source: object) -> Grammar:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_ones_are_refused(child: ReadyChild, name: str) -> None:
     with pytest.raises(UsageError, match=r"shape|schema|grammar"):
-        check([grammar(*HOSTILE[name])], child.run)
+        check({"": grammar(*HOSTILE[name])}, child.run)
 
 
 def test_an_honest_one_passes_and_a_limit_ends_the_child(child: ReadyChild) -> None:
-    honest = [
-        grammar("json_schema", {"anyOf": MANY[:4]}),
-        grammar("regex", "[a-z]+@[a-z]+"),
-        grammar("lark", 'start: "a"'),
-    ]
+    schema = grammar("json_schema", {"anyOf": MANY[:4]})
+    honest = {"a": schema, "b": grammar("regex", "[a-z]+@"), "c": grammar("lark", 'start: "a"')}
     check(honest, child.run)
     with pytest.raises(UsageError, match="in time"):
         check(honest, child.run, seconds=0.0)
     with pytest.raises(UsageError, match="memory"):
         check(honest, child.run, rss=1)
-    with pytest.raises(UsageError, match="uniqueItems"):
-        check([honest[0], grammar("json_schema", {"type": "array", "uniqueItems": True})], child.run)
+    with pytest.raises(UsageError, match="tools: f: The schema cannot be enforced: uniqueItems"):
+        check({"a": schema, "tools: f": grammar("lark", 'start: %json {"uniqueItems": true}')}, child.run)

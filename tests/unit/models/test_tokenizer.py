@@ -10,6 +10,7 @@ import mlx_lm
 import pytest
 from mlx_lm.tokenizer_utils import TokenizerWrapper
 
+from core.answer_parts import CallRules
 from core.constraint import Constraint
 from core.errors import BadModel, ModelNotFound, UsageError
 from core.models.made.maker import make_model
@@ -117,13 +118,13 @@ def test_ids_that_only_the_model_has_say_nothing(tokens: Tokens) -> None:
 
 def test_a_constraint_leaves_free_what_is_thought(tmp_path: Path, tokens: Tokens) -> None:
     digits = Constraint(kind="regex", source="[0-9]+", think_end=(7,))
-    assert tokens.constrain(digits, [1], raw=False) == Constraint(kind="regex", source="[0-9]+")
+    assert tokens.constrain(digits, CallRules(), [1], raw=False) == Constraint(kind="regex", source="[0-9]+")
     thinking = Tokens.load(make_scripted(tmp_path))
     start, end = ((thinking.encode([Message(role="user", content=mark)], raw=True)[-1],) for mark in MARKS)
-    free = thinking.constrain(digits, [1], raw=False)
+    free = thinking.constrain(digits, CallRules(), [1], raw=False)
     assert (free.think_start, free.think_end) == (start, end)
-    inside = thinking.constrain(digits, [1, *start], raw=False)
+    inside = thinking.constrain(digits, CallRules(), [1, *start], raw=False)
     assert (inside.think_start, inside.think_end) == ((), end)
-    assert thinking.constrain(digits, [1, *start], raw=True).think_end == ()
+    assert thinking.constrain(digits, CallRules(), [1, *start], raw=True).think_end == ()
     with pytest.raises(UsageError, match="unclosed"):
-        thinking.constrain(Constraint(kind="regex", source="("), [1], raw=False)
+        thinking.constrain(Constraint(kind="regex", source="("), CallRules(), [1], raw=False)

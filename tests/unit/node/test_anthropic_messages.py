@@ -106,9 +106,10 @@ def test_how_it_is_answered_goes_along() -> None:
     ("fields", "said"),
     [
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "tools: web_search_20250305 is not run"),
-        ({"tool_choice": {"type": "any"}}, "tool_choice: only auto and none"),
-        ({"tool_choice": {"type": "tool", "name": "look_up"}}, "tool_choice: only auto and none"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config: no format"),
+        ({"tool_choice": {"type": "any"}}, "tool_choice: there is no tool"),
+        ({"tool_choice": {"type": "tool", "name": "look_up"}}, "tool_choice: 'look_up' is none of the tools"),
+        ({"tool_choice": {"type": "tool"}}, "tool_choice: this cannot be honoured"),
+        ({"output_config": {"format": {"type": "grammar"}}}, "output_config: grammar is no form of answer"),
         ({"mcp_servers": [{}]}, "mcp_servers: this API has none"),
         ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image cannot be read"),
         ({"messages": [*HELLO["messages"], {"role": "assistant", "content": "It"}]}, "cannot be gone on with"),  # type: ignore[misc]

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
+from core.constraint import Constraint
 from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, NotPaired, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.told import Said
@@ -84,10 +85,13 @@ def test_how_tokens_are_chosen_goes_all_the_way() -> None:
     ("fields", "said"),
     [
         ({"tools": [{"type": "web_search"}]}, "tools: web_search cannot be called"),
-        ({"tools": [TOOL], "tool_choice": "required"}, "tool_choice: only auto and none"),
-        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice: only auto and none"),
+        ({"tools": [TOOL], "tool_choice": "always"}, "tool_choice: this cannot be honoured"),
+        ({"tools": [TOOL], "tool_choice": {"type": "function"}}, "tool_choice: this cannot be honoured"),
+        ({"tools": [TOOL], "tool_choice": {"function": {"name": "f"}}}, "tool_choice: 'f' is none of the tools"),
+        ({"tool_choice": "required"}, "tool_choice: there is no tool"),
         ({"functions": [{}]}, "functions: this API has none"),
-        ({"response_format": {"type": "json_object"}}, "response_format: only text"),
+        ({"response_format": {"type": "xml"}}, "response_format: xml is no form of answer"),
+        ({"response_format": {"type": "json_schema", "json_schema": {"schema": []}}}, "schema: it is no JSON object"),
         ({"messages": [{"role": "function", "content": "3"}]}, "the role 'function' cannot be answered"),
         ({"messages": [{"role": "assistant", "tool_calls": [TORN]}]}, "the call 'a1': it is no JSON"),
         (
@@ -114,12 +118,25 @@ def test_a_schema_that_is_no_text_is_refused_in_words() -> None:
 
 def test_tools_and_what_the_template_is_to_know_go_along_unless_none_may_be_called() -> None:
     asked = chat(tools=[TOOL], tool_choice="auto", reasoning_effort="low", chat_template_kwargs={"deep": True})
-    assert asked.tools == (Tool(name="look_up", parameters='{"type": "object"}'),)
+    assert asked.tools == (Tool(name="look_up", parameters='{"type": "object"}', strict=True),)
     assert asked.template_options == {"deep": True, "reasoning_effort": "low"}
     assert chat(reasoning_effort="none").template_options == {"enable_thinking": False}
     assert chat(tools=[TOOL], tool_choice="none").tools == ()
     assert (asked.one_call, chat(tools=[TOOL], parallel_tool_calls=False).one_call) == (False, True)
     assert chat(tools=None, functions=None) == chat()
+
+
+def test_the_shape_of_an_answer_and_the_calls_that_it_must_have_go_along() -> None:
+    named = {"type": "function", "function": {"name": "look_up"}}
+    assert chat(tools=[TOOL], tool_choice="required").must_call == ("look_up",)
+    must = chat(tools=[TOOL], tool_choice=named, parallel_tool_calls=True)
+    assert (must.must_call, must.one_call, must.tools) == (("look_up",), True, chat(tools=[TOOL]).tools)
+    assert chat(response_format={"type": "text"}).constraint is None
+    shape = {"type": "json_schema", "json_schema": {"name": "n", "strict": True, "schema": {"type": "null"}}}
+    assert chat(response_format=shape).constraint == Constraint(kind="json_schema", source='{"type": "null"}')
+    assert chat(response_format={"type": "json_object"}).constraint == Constraint(
+        kind="json_schema", source='{"type": "object"}'
+    )
 
 
 def token(index: int, text: str) -> TokenEvent:

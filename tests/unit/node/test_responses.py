@@ -73,8 +73,8 @@ def test_what_was_thought_said_and_called_in_one_go_is_one_message() -> None:
     [
         ({"background": True}, "background: this API has none"),
         ({"conversation": {"id": "c"}}, "conversation: this API has none"),
-        ({"text": {"format": {"type": "json_object"}}}, "text: only text"),
-        ({"tool_choice": "required"}, "tool_choice: only auto and none"),
+        ({"text": {"format": {"type": "json_schema", "name": "n", "schema": 1}}}, "text: the schema: it is no JSON"),
+        ({"tool_choice": "required"}, "tool_choice: there is no tool"),
         ({"input": [{"type": "item_reference", "id": "x"}]}, "input: item_reference cannot be read"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input: input_image cannot be read"),
         ({"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "["}]}, "no JSON object"),
