@@ -1,14 +1,16 @@
 """Rows that no request runs any more, kept for the prompts that begin as they do.
 
 Every stage keeps them under plain handles, as it keeps those that run, and they share the memory of the plan: whatever
-runs goes first, and those that were not used for the longest time make room for it. What is written of an answer
-that goes on counts as prompt: a row may hold some of that too.
+runs goes first, and those that were not used for the longest time make room for it, as it grows. What is written of an
+answer that goes on counts as prompt: a row may hold some of that too. Where prompts branch, the beginning that they
+have in common is copied, from a row that runs as well as from one at rest.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 
 from core.engine.requests import Request
@@ -26,6 +28,13 @@ class CachedPrefix(NamedTuple):
     tokens: tuple[int, ...]
 
 
+class Lent(NamedTuple):
+    """A row that runs and holds `tokens`; `copied`: what makes a copy of it under a handle."""
+
+    tokens: tuple[int, ...]
+    copied: Callable[[int], Op]
+
+
 class Opened(NamedTuple):
     """A row that begins: `ops` make `handle`, which then holds the first `reused` tokens of its prompt."""
 
@@ -35,11 +44,15 @@ class Opened(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """`common`: tokens that a prompt can take from `parked`; `is_whole`: all that it holds."""
+    """`common`: tokens that a prompt can take from a row of `tokens`, which is `parked` or runs and is `lent`;
+    `is_whole`: all that it holds.
+    """
 
     common: int
     is_whole: bool
-    parked: CachedPrefix
+    tokens: tuple[int, ...]
+    parked: CachedPrefix | None = None
+    lent: Lent | None = None
 
 
 def tokens_of(request: Request) -> int:
@@ -56,7 +69,8 @@ def common_prefix(one: Sequence[int], other: Sequence[int]) -> int:
 
 
 class PrefixCache:
-    """At most `rows` rows, which take `context` tokens of memory together with those that run, `running` each time.
+    """At most `rows` rows, which take `context` tokens of memory together with those that run: they take `running` now,
+    and may come to take `reserved`.
 
     Their caches can be trimmed while they hold fewer tokens than `trim_limit`; None: always. New rows are numbered by
     `handles`. What is pinned, or still arrives, is neither changed nor made to leave.
@@ -67,6 +81,7 @@ class PrefixCache:
         self._parked: dict[int, CachedPrefix] = {}  # the one that was used last is last
         self._pins: Counter[int] = Counter()
         self._arriving: set[int] = set()
+        self._undropped = 0  # tokens of rows that left, and are still in memory
 
     @property
     def rows(self) -> tuple[CachedPrefix, ...]:
@@ -77,45 +92,61 @@ class PrefixCache:
         """Whether caches that hold so many tokens can be trimmed."""
         return self._trim_limit is None or tokens < self._trim_limit
 
-    def fits(self, request: Request, running: int) -> bool:
+    def fits(self, request: Request, reserved: int) -> bool:
         """Whether it may run now, once others have left for it; alone it runs however large it is."""
-        others = running + self._pinned()
+        others = reserved + self._pinned()
         return not others or others + tokens_of(request) <= self._context
 
-    def reusable(self, request: Request) -> int:
-        """How many tokens of its beginning a row here holds."""
-        found = self._longest(request)
+    def reusable(self, request: Request, lent: Sequence[Lent] = ()) -> int:
+        """How many tokens of its beginning a row here holds, or one that is `lent`."""
+        found = self._longest(request, lent)
         return found.common if found else 0
 
-    def open(self, request: Request, running: int) -> Opened:
+    def branch(self, request: Request, lent: Sequence[Lent]) -> int:
+        """With how many tokens another row begins as well, though no row can be cut to them."""
+        start = _start(request)
+        rows = (*(parked.tokens for parked in self.rows), *(row.tokens for row in lent))
+        return max((common_prefix(tokens, start) for tokens in rows), default=0)
+
+    def open(self, request: Request, running: int, lent: Sequence[Lent] = ()) -> Opened:
         """The row of a request that fits, with as much of its prompt as there is.
 
         A row that the prompt continues is taken over, if it can be trimmed to what it is now when the request has
         ended; else it stays, and is copied, as is one of which only a beginning is of use. Where there is no room for
-        both, it is taken over in any case.
+        both, it is taken over if that loses less than what would leave for it.
         """
-        found = self._longest(request)
-        if found:
+        found = self._longest(request, lent)
+        if found and found.parked:
             self._use(found.parked.handle)
-        evicted = self._evict(self._context - running - tokens_of(request))
-        if found is None:
-            handle = next(self._handles)
-            return Opened([*map(Drop, evicted), New(handle)], handle, 0)
-        source = found.parked.handle
-        ops: list[Op] = [Drop(handle) for handle in evicted if handle != source]
-        if source in evicted or self._continues(found, request):
+        room = self._context - running - len(request.beginning)
+        source = found.parked.handle if found and found.parked else None
+        if found and source is not None and self._is_taken_over(found, request, room):
             self._forget(source)
+            ops: list[Op] = [*map(Drop, self._evict(room))]
             handle = source
         else:
-            handle = next(self._handles)
-            ops.append(Copy(handle, source))
-        if not found.is_whole:
-            ops.append(Trim(handle, len(found.parked.tokens) - found.common))
-        return Opened(ops, handle, found.common)
+            ops, handle = [*map(Drop, self._evict(room))], next(self._handles)
+            ops.append(_copied(found)(handle) if found else New(handle))
+        if found and not found.is_whole:
+            ops.append(Trim(handle, len(found.tokens) - found.common))
+        return Opened(ops, handle, found.common if found else 0)
+
+    def make_room(self, running: int) -> list[Op]:
+        """What leaves, now that those that run take so much."""
+        return [*map(Drop, self._evict(self._context - running))]
+
+    def leaves_room(self, running: int) -> bool:
+        """Whether there is room though nobody has dropped yet what left."""
+        return self._tokens + self._undropped + running <= self._context
+
+    def dropped(self) -> None:
+        """What left is out of the memory."""
+        self._undropped = 0
 
     def park(self, handle: int, tokens: tuple[int, ...], running: int) -> list[Op]:
         """Keep a row that has ended, if it is of use."""
         if not self._is_wanted(tokens, running):
+            self._undropped += len(tokens)
             return [Drop(handle)]
         return self._add(CachedPrefix(handle, tokens), running)
 
@@ -128,14 +159,14 @@ class PrefixCache:
         copy = next(self._handles)
         return [*self._add(CachedPrefix(copy, tokens), running), copied(copy)]
 
-    def hold(self, tokens: tuple[int, ...], running: int) -> tuple[CachedPrefix, list[Op]]:
+    def hold(self, tokens: tuple[int, ...], reserved: int) -> tuple[CachedPrefix, list[Op]]:
         """A row that comes from elsewhere; it is pinned, and of no use, until it is settled. Raises Busy."""
-        if not self._has_room(len(tokens), running):
+        if not self._has_room(len(tokens), reserved):
             raise Busy("What runs leaves no memory for a saved conversation: load it when the answers have ended.")
         parked = CachedPrefix(next(self._handles), tokens)
-        ops = self._add(parked, running)
+        ops = self._add(parked, reserved)
         self._arriving.add(parked.handle)
-        self.pin(parked.handle)
+        self._pins[parked.handle] += 1
         return parked, [*ops, Restore(parked.handle, len(tokens))]
 
     def settle(self, handle: int) -> None:
@@ -145,9 +176,14 @@ class PrefixCache:
             self.unpin(handle)
             self._use(handle)
 
-    def pin(self, handle: int) -> None:
-        """Keep it as it is until it is unpinned as often. Raises KeyError where it is not here."""
-        self._pins[self._parked[handle].handle] += 1
+    def pin(self, handle: int, reserved: int) -> None:
+        """Keep it as it is until it is unpinned as often. Raises KeyError where it is not here, and Busy where those
+        that run may come to need its memory.
+        """
+        parked = self._parked[handle]
+        if not self._pins[handle] and reserved + self._pinned() + len(parked.tokens) > self._context:
+            raise Busy("What runs may need the memory of this conversation: save it when the answers have ended.")
+        self._pins[handle] += 1
 
     def unpin(self, handle: int) -> None:
         """The reverse of `pin`; nothing where the row was lost meanwhile."""
@@ -157,33 +193,47 @@ class PrefixCache:
         """Give up those of `handles` that are here."""
         lost = [handle for handle in self._parked if handle in handles]
         for handle in lost:
+            self._undropped += len(self._parked[handle].tokens)
             self._forget(handle)
         return [*map(Drop, lost)]
 
     def clear(self) -> None:
         """Nothing is parked."""
+        self._undropped = 0
         self._parked.clear()
         self._pins.clear()
         self._arriving.clear()
 
-    def _longest(self, request: Request) -> _Found | None:
-        """The row to reuse, of which the prompt's last token is never a part: its step chooses the first answer. What
-        is in memory does not tell how likely it was.
-        """
-        start = () if request.tells_prompt else tuple(request.beginning[:-1])
-        found = [self._found(parked, start) for parked in reversed(self.rows)]
+    def _longest(self, request: Request, lent: Sequence[Lent]) -> _Found | None:
+        """The row to reuse, of those alike the one at rest that was used last."""
+        start = _start(request)
+        found = [self._found(parked.tokens, start)._replace(parked=parked) for parked in reversed(self.rows)]
+        found += [self._found(row.tokens, start)._replace(lent=row) for row in lent]
         useful = [each for each in found if each.common >= LEAST_REUSED]
-        return max(useful, key=lambda each: each[:2], default=None)
+        return max(useful, key=lambda each: (each.common, each.parked is not None, each.is_whole), default=None)
 
-    def _found(self, parked: CachedPrefix, start: tuple[int, ...]) -> _Found:
-        common = common_prefix(parked.tokens, start)
-        is_whole = common == len(parked.tokens)
-        return _Found(common if is_whole or self.can_trim(len(parked.tokens)) else 0, is_whole, parked)
+    def _found(self, tokens: tuple[int, ...], start: tuple[int, ...]) -> _Found:
+        common = common_prefix(tokens, start)
+        is_whole = common == len(tokens)
+        return _Found(common if is_whole or self.can_trim(len(tokens)) else 0, is_whole, tokens)
 
-    def _continues(self, found: _Found, request: Request) -> bool:
-        """Whether the row can become that of `request`, and be trimmed to what it is now when that has ended."""
-        is_free = not self._pins[found.parked.handle]
-        return found.is_whole and is_free and self.can_trim(tokens_of(request) - 1)
+    def _is_taken_over(self, found: _Found, request: Request, room: int) -> bool:
+        """Whether the row at rest becomes that of `request`; `room`: what this leaves for those at rest."""
+        if found.parked is None or self._pins[found.parked.handle]:
+            return False
+        if found.is_whole and self.can_trim(tokens_of(request) - 1):
+            return True  # it can be trimmed to what it is now when that has ended
+        leaving = self._leaving(room)
+        lost = sum(self._only_here(handle, 0) for handle in leaving)
+        return found.parked.handle in leaving or self._only_here(found.parked.handle, found.common) < lost
+
+    def _only_here(self, handle: int, kept: int) -> int:
+        """How many tokens would have to be read again if this one left, though `kept` of its first ones stay."""
+        tokens = self._parked[handle].tokens
+        if not self.can_trim(len(tokens)):
+            return len(tokens)
+        others = (common_prefix(tokens, other.tokens) for other in self._parked.values() if other.handle != handle)
+        return len(tokens) - max(kept, *others, 0)
 
     def _is_wanted(self, tokens: tuple[int, ...], running: int) -> bool:
         """Whether it is long enough, there is no other like it, and room for it."""
@@ -195,6 +245,10 @@ class PrefixCache:
     def _has_room(self, tokens: int, running: int) -> bool:
         return running + self._pinned() + tokens <= self._context and len(self._pins) < self._most_rows
 
+    @property
+    def _tokens(self) -> int:
+        return sum(len(parked.tokens) for parked in self._parked.values())
+
     def _pinned(self) -> int:
         return sum(len(self._parked[handle].tokens) for handle in self._pins)
 
@@ -205,17 +259,22 @@ class PrefixCache:
 
     def _evict(self, room: int) -> list[int]:
         """The least recently used ones leave until the others fit in `room` tokens."""
-        evicted: list[int] = []
-        taken = sum(len(parked.tokens) for parked in self._parked.values())
+        leaving = self._leaving(room)
+        for handle in leaving:
+            self._undropped += len(self._parked[handle].tokens)
+            self._forget(handle)
+        return leaving
+
+    def _leaving(self, room: int) -> list[int]:
+        leaving: list[int] = []
+        taken = self._tokens
         for handle, parked in self._parked.items():
-            if taken <= room and len(self._parked) - len(evicted) <= self._most_rows:
+            if taken <= room and len(self._parked) - len(leaving) <= self._most_rows:
                 break
             if not self._pins[handle]:
-                evicted.append(handle)
+                leaving.append(handle)
                 taken -= len(parked.tokens)
-        for handle in evicted:
-            self._forget(handle)
-        return evicted
+        return leaving
 
     def _use(self, handle: int) -> None:
         self._parked[handle] = self._parked.pop(handle)
@@ -224,3 +283,18 @@ class PrefixCache:
         self._parked.pop(handle, None)
         self._arriving.discard(handle)
         del self._pins[handle]
+
+
+def _start(request: Request) -> tuple[int, ...]:
+    """What a prompt may reuse: never its last token, for its step chooses the first answer. What is in memory does not
+    tell how likely it was.
+    """
+    return () if request.tells_prompt else tuple(request.beginning[:-1])
+
+
+def _copied(found: _Found) -> Callable[[int], Op]:
+    """What makes a copy of a row under a handle."""
+    if found.parked:
+        return partial(Copy, of=found.parked.handle)
+    assert found.lent
+    return found.lent.copied

@@ -17,7 +17,8 @@ class Row:
     """`handle` is the plain one of its beginning of `given` tokens, which holds the first `reused` of them already.
     `history`: prompt and answer so far; `position`: so many tokens of it are on the ring; `excess`: so many guesses are
     there behind them, of which nobody knows yet that they are right, or that turned out wrong. At most `most_drafted` a
-    step. `read`: so much of its beginning every stage has done, or held already.
+    step. `read`: so much of its beginning every stage has done, or held already. `kept_at`: where a copy of it is to
+    be kept, on its way through the beginning.
     """
 
     def __init__(self, request: Request, handle: int, reused: int, most_drafted: int) -> None:
@@ -27,14 +28,15 @@ class Row:
         self.position = self.read = reused
         self.excess = 0
         self.drafted = self.accepted = 0
-        self.is_in_lane = self.is_lost = self.is_snapshot_due = False
+        self.is_in_lane = self.is_lost = False
+        self.kept_at: list[int] = []
         self._most_drafted = most_drafted
         self._lookup: PromptLookup | None = None
 
     @property
-    def is_prompt_out(self) -> bool:
-        """Whether all of the prompt is on the ring but its last token."""
-        return self.position >= len(self.request.tokens) - 1
+    def is_kept_now(self) -> bool:
+        """Whether it has come to where a copy of it is to be kept."""
+        return self.position in self.kept_at
 
     @property
     def is_ready(self) -> bool:
@@ -53,8 +55,13 @@ class Row:
 
     @property
     def unread(self) -> int:
-        """Tokens of the beginning that may go on the ring now; where a snapshot is due, none behind that."""
-        return (len(self.request.tokens) if self.is_snapshot_due else self.given) - 1 - self.position
+        """Tokens of the beginning that may go on the ring now; where a copy is to be kept, none behind that."""
+        return min((at for at in self.kept_at if at > self.position), default=self.given - 1) - self.position
+
+    def keep_at(self, position: int) -> None:
+        """Have a copy kept of its first `position` tokens, if it does not hold more by then."""
+        if position >= self.position and position not in self.kept_at:
+            self.kept_at.append(position)
 
     def cut(self, size: int) -> list[int]:
         """The next part of the beginning, of no more than is `unread`."""

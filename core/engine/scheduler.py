@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from core.engine.batch import lane_views, row_views
 from core.engine.lanes import Lane, gather, join, leave, named, split
-from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, PrefixCache, tokens_of
+from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, Lent, PrefixCache, common_prefix, tokens_of
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Copy, Drop, Extract, Op, Step, Trim, Work
 from core.engine.running import Row
@@ -116,6 +116,7 @@ class Scheduler:
         self._ops: list[Op] = []  # for the next composition
         self._owed: set[str] = set()  # rows in lanes that have not stepped since the last chunk, or never
         self._chunks = 0
+        self._has_lost = False  # rows whose memory is to be given back
 
     @property
     def running(self) -> int:
@@ -141,7 +142,7 @@ class Scheduler:
             lanes=lane_views(self._lanes, self._leaving),
             chunks=self._chunks,
             used_tokens=sum(row.position for row in held),
-            reserved_tokens=self._running_tokens,
+            reserved_tokens=self._reserved_tokens,
             parked_tokens=sum(len(parked.tokens) for parked in self.parked),
         )
 
@@ -195,7 +196,7 @@ class Scheduler:
         """A row that comes from elsewhere: what `next` gives next is a composition that has its Restore, and its caches
         come behind that. No prompt reuses it before `settle`. Raises Busy where the memory is needed.
         """
-        parked, ops = self._prefixes.hold(tuple(tokens), self._running_tokens)
+        parked, ops = self._prefixes.hold(tuple(tokens), self._reserved_tokens)
         self._ops += ops
         return parked
 
@@ -208,8 +209,10 @@ class Scheduler:
         self._ops += self._prefixes.lose({handle})
 
     def pin(self, handle: int) -> None:
-        """Keep a parked row as it is until it is unpinned as often. Raises KeyError where it is not parked."""
-        self._prefixes.pin(handle)
+        """Keep a parked row as it is until it is unpinned as often. Raises KeyError where it is not parked, and Busy
+        where those that run may come to need its memory.
+        """
+        self._prefixes.pin(handle, self._reserved_tokens)
 
     def unpin(self, handle: int) -> None:
         """The reverse of `pin`; nothing if it is no longer there."""
@@ -257,6 +260,7 @@ class Scheduler:
             self._land(work.handle)
         elif isinstance(work, Chunk):
             self._chunks -= 1
+        self._has_lost = True
         touched = named(work.ops) if isinstance(work, Compose) else {work.handle}
         self._ops += self._prefixes.lose(touched)
         if isinstance(work, Compose):  # nobody knows which of its ops were done where
@@ -276,7 +280,7 @@ class Scheduler:
         rows = (self._waiting, self._rows, self._leaving, self._owed, self._prefixes)
         for state in (*rows, self._lanes, self._shared, self._ops):
             state.clear()
-        self._chunks = 0
+        self._chunks, self._has_lost = 0, False
         return lost
 
     def _composition(self) -> Compose | None:
@@ -285,38 +289,78 @@ class Scheduler:
         self._snapshot()
         self._share()
         self._join()
-        if all(isinstance(op, Drop) for op in self._ops) and (self._rows or self._lanes or not self._ops):
+        claimed = self._claimed_tokens
+        self._ops += self._prefixes.make_room(claimed)
+        may_wait = all(isinstance(op, Drop) for op in self._ops) and self._prefixes.leaves_room(claimed)
+        if not self._ops or (may_wait and not self._has_lost and (self._rows or self._lanes)):
             return None
+        self._prefixes.dropped()
+        self._has_lost = False
         ops, self._ops = self._ops, []
         return Compose(tuple(ops))
 
     def _admit(self) -> None:
-        while self._waiting:
-            request, draft = next(iter(self._waiting.values()))
+        for request, draft in [*self._waiting.values()]:
             held = len(self._rows) + len(self._leaving)
-            if held >= self._most_rows or not self._prefixes.fits(request, self._running_tokens):
+            if held >= self._most_rows or not self._prefixes.fits(request, self._reserved_tokens):
                 return
             if request.request_id in self._leaving:
                 return  # or it would be given what comes back for the one before it
-            ops, handle, reused = self._prefixes.open(request, self._running_tokens)
+            lent = self._lent()
+            if self._waits_for_another(request, lent):
+                continue
+            branch = 0 if self._trims(request) else self._prefixes.branch(request, lent)
+            ops, handle, reused = self._prefixes.open(request, self._claimed_tokens, lent)
             self._ops += ops
             del self._waiting[request.request_id]
             self._rows[request.request_id] = row = Row(request, handle, reused, draft)
-            row.is_snapshot_due = not self._prefixes.can_trim(tokens_of(request) - 1)
+            if not self._trims(request):
+                row.keep_at(len(request.tokens) - 1)
+                if branch - reused >= self.chunk:
+                    row.keep_at(branch)
+
+    def _trims(self, request: Request) -> bool:
+        """Whether its row can be trimmed to any of its beginnings when it has ended."""
+        return self._prefixes.can_trim(tokens_of(request) - 1)
+
+    def _lent(self) -> list[Lent]:
+        """The rows that can be copied now: those whose step is on the ring are not."""
+        flying = {name for lane in self._lanes if lane.flying for name in lane.rows}
+        rows = [row for name, row in self._rows.items() if name not in flying and not row.is_lost]
+        return [Lent(row.held, self._copied(row)) for row in rows if row.position >= LEAST_REUSED]
+
+    def _waits_for_another(self, request: Request, lent: Sequence[Lent]) -> bool:
+        """Whether a row that runs will soon lend more of the beginning of `request` than there is, a chunk at least:
+        then that is read once. What is written already is read again with others, not after them.
+        """
+        if request.left is not None or request.tells_prompt:
+            return False
+        start, least = request.beginning[:-1], self._prefixes.reusable(request, lent) + self.chunk
+        for row in self._rows.values():
+            common = 0 if row.is_lost else common_prefix(row.history, start)
+            if common < least:
+                continue
+            if self._prefixes.can_trim(max(row.position, common) + self.chunk):
+                return True
+            if row.position <= common < row.given:
+                row.keep_at(common)
+                return True
+        return False
 
     def _snapshot(self) -> None:
         """Prompts that are out are kept where the row cannot be trimmed to them when it has ended."""
         for row in self._rows.values():
-            if row.is_snapshot_due and row.is_prompt_out:
-                row.is_snapshot_due = False
-                self._ops += self._prefixes.snapshot(self._copied(row), row.held, self._running_tokens)
+            if row.is_kept_now:
+                row.kept_at.remove(row.position)
+                self._ops += self._prefixes.snapshot(self._copied(row), row.held, self._claimed_tokens)
 
     def _copied(self, row: Row) -> Callable[[int], Op]:
-        """What makes a copy of a row that is being read."""
-        for lane in self._shared:
-            if row.request.request_id in lane.rows:
-                return partial(Extract, of=lane.handle, row=lane.rows.index(row.request.request_id))
-        return partial(Copy, of=row.handle)
+        """What makes a copy of a row that runs."""
+        name = row.request.request_id
+        lane = next((lane for lane in (*self._shared, *self._lanes) if name in lane.rows), None)
+        if lane and lane.batched:
+            return partial(Extract, of=lane.handle, row=lane.rows.index(name))
+        return partial(Copy, of=lane.handle if lane else row.handle)
 
     def _share(self) -> None:
         """A row that is read leaves those that are read together; others that are read again come in, but for those so
@@ -394,6 +438,7 @@ class Scheduler:
         self._shared = [lane for lane in lanes if lane.rows and lane.handle in shared]
         held, leaving = {row for lane in self._lanes for row in lane.rows}, self._leaving
         self._leaving = {name: row for name, row in leaving.items() if name in held}
+        self._has_lost |= any(row.is_lost for name, row in leaving.items() if name not in held)
         for name, handle in apart.items():
             self._park(leaving[name], handle)
 
@@ -412,16 +457,31 @@ class Scheduler:
         return EndedRow(request_id, reason, row.reused, row.drafted, row.accepted)
 
     def _park(self, row: Row, handle: int) -> None:
-        self._ops += self._prefixes.park(handle, row.held, self._running_tokens)
+        self._ops += self._prefixes.park(handle, row.held, self._claimed_tokens)
 
     def _drop(self, handles: Collection[int]) -> None:
         """With the next composition, unless that does it already."""
         self._ops += [drop for drop in map(Drop, sorted(handles)) if drop not in self._ops]
 
     @property
-    def _running_tokens(self) -> int:
-        """What those that run, or have not left yet, may take of the memory."""
+    def _reserved_tokens(self) -> int:
+        """What those that run, or have not left yet, may come to take of the memory."""
         return sum(tokens_of(row.request) for row in (*self._rows.values(), *self._leaving.values()))
+
+    @property
+    def _claimed_tokens(self) -> int:
+        """What they take of it now, and with their next chunk or step; rows that share a lane are padded to the longest
+        of them.
+        """
+        held = {**self._rows, **self._leaving}
+        lanes = (*self._lanes, *self._shared)
+        together = sum(len(lane.rows) * max(self._claim(held[name]) for name in lane.rows) for lane in lanes)
+        in_lanes = {name for lane in lanes for name in lane.rows}
+        return together + sum(self._claim(row) for name, row in held.items() if name not in in_lanes)
+
+    def _claim(self, row: Row) -> int:
+        more = 1 + self._draft if row.is_ready else self.chunk
+        return min(tokens_of(row.request), row.position + row.excess + more)
 
 
 def _turn(request: Request) -> float:

@@ -67,10 +67,10 @@ class SessionTransfers:
         try:
             self._check_free()
             parked = chosen(self._scheduler.parked, order.tokens, self._pipeline.stage.layers.trim_limit)
+            self._scheduler.pin(parked.handle)
         except MaclusterError as error:
             self._report(SessionFailed(problem=error.problem))
             return
-        self._scheduler.pin(parked.handle)
         exchange = _saving(Path(order.path), order.secret, self._session(order, parked.tokens))
         self._move = _Move(parked.handle, exchange, SessionSaved())
         self._go_on(lambda: next(exchange))

@@ -66,7 +66,11 @@ class Moves:
             self._report(SessionFailed(problem=NotLoaded("It is not in memory any more.").problem))
             return False
         row = max(whole, key=lambda row: len(row.tokens))
-        self._engine.scheduler.pin(row.handle)
+        try:
+            self._engine.scheduler.pin(row.handle)
+        except Busy as error:
+            self._report(SessionFailed(problem=error.problem))
+            return False
 
         def done() -> None:
             said = tuple(Message(role=turn.role, content=turn.content) for turn in order.messages)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from random import Random
 
 from msgspec.structs import replace
 
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
-from core.errors import LinkTimeout, ProtocolError
+from core.errors import Busy, LinkTimeout, ProtocolError
 from tests.support.simulated import VOCABULARY, alone
 from tests.support.simulated_head import ENDLESS, Head
 
@@ -115,8 +116,10 @@ class Schedule:
                 assert self.pinned[0] in parked or self.fails or self.breaks
                 self.pinned.clear()
         elif parked and random.random() < 0.5:
-            self.pinned = [random.choice(parked)]
-            scheduler.pin(self.pinned[0].handle)
+            row = random.choice(parked)
+            with suppress(Busy):
+                scheduler.pin(row.handle)
+                self.pinned = [row]
         elif parked and random.random() < 0.2:
             scheduler.gone(random.choice(parked).handle)
         else:

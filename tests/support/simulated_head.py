@@ -164,8 +164,7 @@ class Head:
         except CannotCompute:
             self._failed(work)
             return work
-        if isinstance(work, Compose):
-            self.watch.held(self.ring.stages[0])
+        self.watch.held(self.ring.stages[0])
         return work
 
     def round(self) -> list[Work]:

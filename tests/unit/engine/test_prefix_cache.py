@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import count, takewhile
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.prefix_cache import CachedPrefix, PrefixCache, common_prefix
+from core.engine.prefix_cache import CachedPrefix, Lent, PrefixCache, common_prefix
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Copy, Drop, Extract, Keep, New, Op, Restore, Step, Trim
 from core.errors import Busy
@@ -118,19 +119,52 @@ def test_as_much_is_reused_as_can_be(parked: list[list[int]], prompt: list[int],
 
 
 def test_the_least_recently_used_rows_make_room_for_what_runs() -> None:
-    cache = cache_of([1] * 10, [2] * 10, [3] * 10, context=30)
-    assert cache.open(said(*[1] * 5, 9, answer=3), 0).ops == [Drop(2), Copy(4, 1), Trim(4, 5)]
+    cache = cache_of([1] * 10, [2] * 5, [3] * 15, context=30)
+    assert cache.open(said(*[1] * 4, 9), 0).ops == [Drop(2), Copy(4, 1), Trim(4, 6)]
     assert handles_of(cache) == [3, 1], "what was used goes last"
-    assert cache.open(said(9, 9, answer=8), 9).ops == [Drop(3), New(5)]
+    assert cache.open(said(9, 9), 9).ops == [Drop(3), New(5)]
     assert handles_of(cache) == [1]
+
+
+def test_an_answer_takes_the_memory_of_others_as_it_grows() -> None:
+    cache = cache_of([1] * 10, [2] * 10, context=30)
+    assert cache.open(said(*[9] * 10, answer=20), 0).ops == [New(3)]
+    assert [cache.make_room(running) for running in (10, 11, 20, 21)] == [[], [Drop(1)], [], [Drop(2)]]
 
 
 def test_a_row_that_leaves_no_room_for_its_copy_is_taken_over() -> None:
     cache = cache_of([1] * 10, [2] * 20, context=30)
-    assert cache.open(said(*[1] * 5, 9, answer=20), 0) == ([Drop(2), Trim(1, 5)], 1, 5)
+    assert cache.open(said(*[1] * 5, 9, answer=20), 0) == ([Trim(1, 5)], 1, 5), "or more would be lost for it"
+    assert handles_of(cache) == [2]
+    cache = cache_of([1] * 10, context=20, trim_limit=0)
+    assert cache.open(said(*[1] * 10, 9, answer=9), 0) == ([], 1, 10)
     assert handles_of(cache) == []
-    cache = cache_of([1] * 10, context=30, trim_limit=0)
-    assert cache.open(said(*[1] * 10, 9, answer=20), 0) == ([], 1, 10)
+
+
+def test_a_branch_of_a_row_leaves_before_what_is_nowhere_else() -> None:
+    """Two helpers of an agent begin alike: the second one's row costs the agent nothing of its own."""
+    cache = cache_of([2] * 20, [*[1] * 18, 5, 5], context=50)
+    assert cache.open(said(*[1] * 18, 6, 6), 0) == ([Trim(2, 2)], 2, 18)
+    assert handles_of(cache) == [1]
+
+
+@pytest.mark.parametrize(
+    ("trim_limit", "parked", "ops", "reused"),
+    [
+        pytest.param(None, [], [Extract(1, 70, 2), Trim(1, 2)], 8, id="a part of it"),
+        pytest.param(None, [TEN[:4]], [Extract(2, 70, 2), Trim(2, 2)], 8, id="rather than less of one at rest"),
+        pytest.param(None, [TEN[:8]], [], 8, id="but not rather than as much"),
+        pytest.param(0, [], [New(1)], 0, id="not where it cannot be cut"),
+    ],
+)
+def test_what_runs_lends_its_beginning(
+    trim_limit: int | None, parked: list[tuple[int, ...]], ops: list[Op], reused: int
+) -> None:
+    cache = cache_of(*parked, trim_limit=trim_limit)
+    lent = Lent(TEN, partial(Extract, of=70, row=2))
+    assert cache.reusable(said(*TEN[:8], 30), [lent]) == reused
+    opened = cache.open(said(*TEN[:8], 30), 10, [lent])
+    assert (opened.ops, opened.reused) == (ops, reused)
 
 
 def test_there_are_no_more_parked_rows_than_rows_that_run() -> None:
@@ -157,8 +191,8 @@ def test_what_is_not_parked_costs_no_other_its_place(tokens: list[int], running:
 
 def test_what_is_pinned_stays_as_it_is_and_what_runs_waits_for_it() -> None:
     cache = cache_of(TEN, [2] * 10, context=30)
-    cache.pin(1)
-    cache.pin(1)
+    cache.pin(1, 20)
+    cache.pin(1, 30)
     cache.unpin(1)
     assert cache.open(said(*TEN, 7, answer=4), 0) == ([Drop(2), Copy(3, 1)], 3, 10)
     assert [cache.fits(said(*[9] * size), 15) for size in (2, 3)] == [True, False]
@@ -167,8 +201,15 @@ def test_what_is_pinned_stays_as_it_is_and_what_runs_waits_for_it() -> None:
     assert cache.fits(said(*[9] * 50), 0)
     assert cache.open(said(*TEN, 7, answer=4), 0) == ([], 1, 10)
     with pytest.raises(KeyError):
-        cache.pin(1)
+        cache.pin(1, 0)
     cache.unpin(1)
+
+
+def test_what_runs_may_come_to_need_is_not_pinned() -> None:
+    cache = cache_of(TEN, context=30)
+    with pytest.raises(Busy, match="may need the memory"):
+        cache.pin(1, 21)
+    assert cache.make_room(21) == [Drop(1)]
 
 
 def test_a_row_from_elsewhere_is_of_use_once_it_is_settled() -> None:
@@ -189,7 +230,7 @@ def test_a_row_from_elsewhere_is_of_use_once_it_is_settled() -> None:
 def test_what_is_given_up_is_as_if_it_had_never_been() -> None:
     cache = cache_of(TEN)
     parked, _ = cache.hold((2,) * 10, 0)
-    cache.pin(1)
+    cache.pin(1, 0)
     assert cache.lose({1, parked.handle, 77}) == [Drop(1), Drop(parked.handle)]
     cache.settle(parked.handle)
     cache.unpin(1)

@@ -1,0 +1,73 @@
+"""What an agent asked for in a session, as it was recorded from the client.
+
+A file has each text once: `parts` are the values that the bodies are made of, and a body names them by number. Bodies
+of one round were sent at the same time; each round came when all of the one before was answered.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from core.models.text.tokenizer import Tokens
+from core.node.public_api.anthropic_messages import Messages
+from core.node.public_api.openai_chat import ChatCompletion
+
+FOLDER: Final = Path(__file__).parent
+SHARED: Final = ("system", "messages", "tools")
+
+
+class Prompt(NamedTuple):
+    """Token ids of one body, and how long its answer may be."""
+
+    tokens: list[int]
+    max_tokens: int
+
+
+class _Session(msgspec.Struct):
+    client: str
+    parts: list[Any]
+    rounds: list[list[dict[str, Any]]]
+
+
+def rounds_of(path: Path, tokenizer: Tokens) -> list[list[Prompt]]:
+    """The prompts of a session, as the API would have the cluster read them."""
+    session = msgspec.json.decode(path.read_bytes(), type=_Session)
+    return [[_prompt(_whole(body, session.parts), tokenizer) for body in bodies] for bodies in session.rounds]
+
+
+def folded(client: str, rounds: list[list[dict[str, Any]]]) -> bytes:
+    """The file of a session, from the bodies that were sent."""
+    parts: list[Any] = []
+
+    def number(value: Any) -> int:
+        if value not in parts:
+            parts.append(value)
+        return parts.index(value)
+
+    def fold(body: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: [number(each) for each in value] if name in SHARED and isinstance(value, list) else value
+            for name, value in body.items()
+        }
+
+    session = {"client": client, "rounds": [[fold(body) for body in bodies] for bodies in rounds], "parts": parts}
+    return json.dumps(session, ensure_ascii=False, indent=1).encode() + b"\n"
+
+
+def _whole(body: dict[str, Any], parts: list[Any]) -> dict[str, Any]:
+    return {
+        name: [parts[number] for number in value] if name in SHARED and isinstance(value, list) else value
+        for name, value in body.items()
+    }
+
+
+def _prompt(body: dict[str, Any], tokenizer: Tokens) -> Prompt:
+    sent = msgspec.json.encode(body)
+    form: type[Messages | ChatCompletion] = Messages if "system" in body else ChatCompletion
+    asked = msgspec.json.decode(sent, type=form).request()
+    tokens = tokenizer.encode(asked.messages, asked.raw, asked.tools, asked.template_options)
+    return Prompt(tokens, asked.max_tokens)
