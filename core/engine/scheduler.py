@@ -330,12 +330,13 @@ class Scheduler:
         return [Lent(row.held, self._copied(row)) for row in rows if row.position >= LEAST_REUSED]
 
     def _waits_for_another(self, request: Request, lent: Sequence[Lent]) -> bool:
-        """Whether a row that runs will soon lend more of the beginning of `request` than there is, a chunk at least:
-        then that is read once. What is written already is read again with others, not after them.
+        """Whether a row that runs will soon lend more of the beginning of `request` than it does now, and a chunk more
+        than is at rest: then that is read once. What is written already is read again with others, not after them.
         """
         if request.left is not None or request.tells_prompt:
             return False
-        start, least = request.beginning[:-1], self._prefixes.reusable(request, lent) + self.chunk
+        start, now = request.beginning[:-1], self._prefixes.reusable(request, lent)
+        least = max(self._prefixes.reusable(request) + self.chunk, now + 1)
         for row in self._rows.values():
             common = 0 if row.is_lost else common_prefix(row.history, start)
             if common < least:

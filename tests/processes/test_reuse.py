@@ -15,6 +15,7 @@ CHUNK: Final = 8
 PROMPT: Final = list(range(40, 70))
 ANSWER: Final = 12
 BEFORE: Final = 4
+COMMON: Final = [100 + 7 * at % 60 for at in range(60)]
 
 
 @pytest.mark.parametrize(
@@ -35,9 +36,14 @@ def test_a_turn_reads_what_is_new_in_it(made: Make, family: str, kept: int) -> N
         edited = a_request([*PROMPT, *first.tokens[:BEFORE], 90, 91], max_tokens=ANSWER)
         again = a_request(PROMPT, max_tokens=ANSWER)
         answers = [ring.generate_all([request])[0] for request in (second, edited, again)]
+        branches = [a_request([*COMMON, 90 + at, 91], max_tokens=ANSWER) for at in range(3)]
+        together = [*ring.generate_all(branches[:2]), *ring.generate_all(branches[2:])]
     assert first.done.reused == 0
     assert [answer.done.reused for answer in answers] == [len(PROMPT) + ANSWER - 1, kept, len(PROMPT) - 1]
     assert [answer.tokens for answer in answers] == [alone.answer(r).tokens for r in (second, edited, again)]
+    assert together[2].done.reused == len(COMMON)
+    assert together[1].done.reused == len(COMMON) or (family != "llama" and not together[1].done.reused), "it came late"
+    assert [answer.tokens for answer in together] == [alone.answer(r).tokens for r in branches]
 
 
 def test_an_edit_in_the_middle_of_the_prompt_keeps_what_is_before_it(made: Make) -> None:

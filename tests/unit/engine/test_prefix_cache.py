@@ -279,6 +279,79 @@ def test_an_edit_in_the_middle_goes_on_from_there_where_caches_are_trimmed() -> 
     head.check_parked()
 
 
+def helpers(count: int, common: int = 20) -> list[Request]:
+    """Prompts that begin alike and then say something else each."""
+    return [
+        Request(request_id=name, tokens=[*range(common), 30 + at, 39], max_tokens=30)
+        for at, name in enumerate("abcdefgh"[:count])
+    ]
+
+
+def read(works: Sequence[object]) -> int:
+    return sum(len(tokens) for work in works if isinstance(work, Chunk) for tokens in work.tokens)
+
+
+@pytest.mark.parametrize("batched", [pytest.param(True, id="lanes"), pytest.param(False, id="plain")])
+@pytest.mark.parametrize("trim_limit", [None, 0, 24])
+def test_what_several_prompts_have_in_common_is_read_once(batched: bool, trim_limit: int | None) -> None:
+    head, asked = Head(3, chunk=3, batched=batched, trim_limit=trim_limit), helpers(4)
+    for request in asked:
+        head.submit(request)
+    assert read(head.finish()) == 20 + 4
+    assert [head.ended[name].reused for name in "abcd"] == [0, 20, 20, 20]
+    assert all(head.answers[r.request_id] == alone(r, 3) for r in asked)
+    head.check_parked()
+
+
+@pytest.mark.parametrize("rows", [2, 4])
+def test_a_row_that_decodes_lends_its_prompt_between_two_steps(rows: int) -> None:
+    head, asked = Head(2, chunk=3), helpers(rows)
+    head.submit(asked[0])
+    for _ in range(12):
+        head.round()
+    assert head.answers["a"]
+    for request in asked[1:]:
+        head.submit(request)
+    assert read(head.finish()) == rows - 1
+    assert all(head.answers[r.request_id] == alone(r, 2) for r in asked)
+    head.check_parked()
+
+
+def test_who_shares_nothing_does_not_wait_for_those_that_do() -> None:
+    head = Head(1, chunk=3)
+    for request in (*helpers(2, common=36), ask("z", prompt=9)):
+        head.submit(request)
+    head.round()
+    assert [row.request_id for row in head.scheduler.batch.rows if row.state != "waiting"][:2] == ["a", "z"]
+    head.finish()
+    assert head.ended["b"].reused == 36
+
+
+def test_where_nothing_can_be_cut_a_copy_stays_where_prompts_branch() -> None:
+    head = Head(2, chunk=3, trim_limit=0)
+    reused = []
+    for request in helpers(3):
+        head.submit(request)
+        head.finish()
+        reused.append(head.ended[request.request_id].reused)
+        assert head.answers[request.request_id] == alone(request, 2)
+    assert reused == [0, 0, 20], "the second one shows where they branch"
+    head.check_parked()
+
+
+def test_a_long_answer_that_is_allowed_and_not_given_costs_the_others_nothing() -> None:
+    head = Head(1, chunk=100, context=200)
+    for name in "abc":
+        head.submit(
+            Request(request_id=name, tokens=[ord(name)] * 30, max_tokens=170, eos=list(range(40)), min_tokens=3)
+        )
+        head.finish()
+    assert len(head.scheduler.parked) == 3
+    head.submit(Request(request_id="d", tokens=[1] * 30, max_tokens=170))
+    head.finish()
+    assert [row.tokens[0] for row in head.scheduler.parked] == [1], "one that is given takes it all"
+
+
 def test_a_retokenised_answer_goes_on_from_the_end_of_the_prompt_where_caches_are_not() -> None:
     head = Head(2, chunk=100, trim_limit=0)
     head.submit(asked := ask("a", prompt=20, tokens=4))

@@ -1,0 +1,18 @@
+"""A session of an agent, with its helpers, reads little more than what is new in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.replay.recording import FOLDER, rounds_of
+from tests.replay.replay import longest, over_a_simulated_ring, tokenizer_in
+
+
+def test_an_agent_and_its_helpers_are_read_once(tmp_path: Path) -> None:
+    """The context has room for the agent, for one of the two helpers that it asks at a time, and little more; each may
+    be answered with all of it.
+    """
+    rounds = rounds_of(FOLDER / "opencode.json", tokenizer_in(tmp_path))
+    assert max(map(len, rounds)) == 2, "helpers that come at the same time"
+    done = over_a_simulated_ring(rounds, 2 * longest(rounds))
+    assert done.ratio <= 1.1
