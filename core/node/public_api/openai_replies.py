@@ -128,12 +128,14 @@ def finish(choice: Choice) -> str | None:
 
 
 def usage(choices: Sequence[Choice], n: int) -> dict[str, Any]:
-    """Tokens of the prompts, each of which `n` choices share, and of the answers."""
+    """Tokens of the prompts, each of which `n` choices share, and of the answers. Of a prompt that one choice had to read
+    and lent the others, nothing more was in memory than that one found there.
+    """
     prompts = [choices[at : at + n] for at in range(0, len(choices), n)]
     prompt = sum(each[0].done.prompt_tokens for each in prompts if each[0].done)
     ends = [choice.done for choice in choices if choice.done]
     written = sum(done.tokens for done in ends)
-    reused = sum(max((choice.done.reused_tokens for choice in each if choice.done), default=0) for each in prompts)
+    reused = sum(min((choice.done.reused_tokens for choice in each if choice.done), default=0) for each in prompts)
     return {
         "prompt_tokens": prompt,
         "completion_tokens": written,
