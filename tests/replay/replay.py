@@ -23,7 +23,8 @@ TEMPLATE: Final = (
     "{% for call in message.tool_calls or [] %}<tool_call>{{ call.function | tojson }}</tool_call>{% endfor %}<|end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
-ENDS: Final = tuple(range(20))  # half of what the simulated ring says, so that its answers are short
+ENDS: Final = list(range(4096))  # any token ends an answer that is long enough, though it may be much longer
+ANSWER: Final = 8
 
 
 class Told(NamedTuple):
@@ -91,4 +92,4 @@ def over_a_simulated_ring(rounds: Sequence[Sequence[Prompt]], context: int, trim
 
 def _request(name: str, prompt: Prompt, context: int) -> Request:
     most = min(prompt.max_tokens, context - len(prompt.tokens))
-    return Request(request_id=name, tokens=prompt.tokens, max_tokens=most, eos=list(ENDS))
+    return Request(request_id=name, tokens=prompt.tokens, max_tokens=most, eos=ENDS, min_tokens=ANSWER)

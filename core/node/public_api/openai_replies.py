@@ -128,8 +128,8 @@ def finish(choice: Choice) -> str | None:
 
 
 def usage(choices: Sequence[Choice], n: int) -> dict[str, Any]:
-    """Tokens of the prompts, each of which `n` choices share, and of the answers. Of a prompt that one choice had to read
-    and lent the others, nothing more was in memory than that one found there.
+    """Tokens of the prompts, each of which `n` choices share, and of the answers. One choice may have lent the others
+    what it had to read: no more was in memory than it found there.
     """
     prompts = [choices[at : at + n] for at in range(0, len(choices), n)]
     prompt = sum(each[0].done.prompt_tokens for each in prompts if each[0].done)
