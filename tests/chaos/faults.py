@@ -58,7 +58,7 @@ FAULTS: Final = (
     Fault("head", "kill -9 of the head's node, started again", "continued", "desk", kill_head, 8, 1, kills=16),
     Fault("heads", "kill -9 under one of two heads", "both answers equal", "desk", two_heads, 8, kills=22),
     Fault("session", "kill -9 while a session is loaded", "it goes on", "desk", kill_at_load_of_session, 8, kills=22),
-    Fault("stream", "kill -9 under a stream of the API", "same words, once", "desk", kill_under_stream, 30, whole=False),
+    Fault("stream", "kill -9 under an API's stream", "same words, once", "desk", kill_under_stream, 30, whole=False),
     Fault("pause-1s", "SIGSTOP of a member, 1 s", "no failover", "desk", short_pause, 5, 1),
     Fault("pause-worker", "SIGSTOP of a stage's worker, 1 s", "no failover", "desk", pause_worker, 5),
     Fault("pause-2s", "SIGSTOP of a member, 2 s", "answer equal", "desk", partial(pause, seconds=2.0), 5),
