@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import socket
 import sys
@@ -67,6 +68,15 @@ async def test_a_pipe_gets_the_same_answers_from_the_node_and_from_its_api(serve
     assert await piped(*served.run, name, "--url", served.url, "--key", KEY, lines=lines) == own
     once = await piped(*served.run, name, "--url", served.url, "--key", KEY, "-p", "a hop is", lines="")
     assert once.startswith(own.splitlines()[1])
+
+
+async def test_an_answer_has_the_shape_that_is_asked_for(served: Served, tmp_path: Path) -> None:
+    schema = tmp_path / "schema.json"
+    schema.write_text('{"enum": [{"hop": "a"}, {"hop": "b"}]}')
+    asked, name = ("-p", "a hop is", "--temperature", "1"), served.model.rpartition("/")[2]
+    for model in ((served.model,), (name, "--url", served.url, "--key", KEY)):
+        assert json.loads(await piped(*served.run, *model, *asked, "--schema", str(schema), lines=""))["hop"] in "ab"
+    assert await piped(*served.run, served.model, *asked, "--regex", "[ab]c{3}", lines="") in ("accc\n\n", "bccc\n\n")
 
 
 def waits(screen: str) -> bool:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from core.errors import UsageError
 from core.requests import ChatRequest, Message
 from core.sampling_options import option_fields
+from tui.cli import shape_options
 from tui.client import check
 
 PLAIN: Final = ChatRequest(messages=(), max_tokens=200)  # what is asked without an option
@@ -21,8 +22,9 @@ _Struct = TypeVar("_Struct", bound=Struct)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """How tokens are chosen, and where the answer ends."""
+    """How tokens are chosen, what the answer must look like, and where it ends."""
     command.add_argument("--ignore-chat-template", action="store_true", help="send the prompt as it is")
+    shape_options.add_options(command)
     _add(command.add_argument_group("where the answer ends"), PLAIN)
     _add(command.add_argument_group("how each token is chosen"), PLAIN.sampling)
 
@@ -36,6 +38,7 @@ def request_of(prompt: str, args: argparse.Namespace) -> ChatRequest:
         messages=(Message(role="user", content=prompt),),
         sampling=_asked(PLAIN.sampling, args),
         raw=args.ignore_chat_template,
+        constraint=shape_options.constraint_of(args),
     )
     check(request)
     return request

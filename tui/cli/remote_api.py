@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import ssl
 import sys
@@ -95,7 +96,9 @@ class RemoteApi:
 
 
 def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:
-    """What is asked, as a chat completion; what is as without a word is left to the API, but for the temperature."""
+    """What is asked, as a chat completion; what is as without a word is left to the API, but for the temperature. A
+    constraint is that of a schema.
+    """
     plain = Sampling()
     chosen = {
         name: value
@@ -109,6 +112,9 @@ def body_of(asked: ChatRequest, model: str) -> dict[str, Any]:
         "temperature": asked.sampling.temperature,
         "stream": True,
     }
+    if asked.constraint:
+        schema = {"name": "answer", "schema": json.loads(asked.constraint.source), "strict": True}
+        chosen["response_format"] = {"type": "json_schema", "json_schema": schema}
     return body | chosen | ({"stop": list(asked.stop)} if asked.stop else {})
 
 

@@ -94,6 +94,8 @@ def _check_remote(args: argparse.Namespace) -> None:
         ("--json", args.json),
         ("--ignore-chat-template", args.ignore_chat_template),
         ("--min-tokens", args.min_tokens > 0),
+        ("--regex", args.regex is not None),
+        ("--grammar", args.grammar is not None),
     ):
         if is_given:
             raise UsageError(f"{flag} is for the node of this Mac.", "Leave it away, or leave --url away.")

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from core.constraint import Constraint
 from core.errors import LinkTimeout, Parked, UsageError
 from core.events import Recovery
 from core.models.text.tokenizer import Tokens
@@ -29,6 +30,7 @@ from tui.cli.answer_options import request_of
 from tui.cli.answering import answer
 from tui.cli.main import main, tell_defects
 from tui.cli.parser import parser
+from tui.cli.remote_api import body_of
 from tui.cli.watch import Watch
 
 __all__ = ["desk", "model", "tokens"]  # fixtures
@@ -66,9 +68,26 @@ def test_every_option_is_asked_for() -> None:
     )
 
 
+def test_a_shape_is_asked_for(tmp_path: Path) -> None:
+    schema, grammar = tmp_path / "schema.json", tmp_path / "grammar.lark"
+    schema.write_text('{"type": "null"}')
+    grammar.write_text('start: "a"')
+    assert request("--schema", str(schema)).constraint == Constraint(kind="json_schema", source='{"type": "null"}')
+    assert request("--regex", "a|b").constraint == Constraint(kind="regex", source="a|b")
+    assert request("--grammar", str(grammar)).constraint == Constraint(kind="lark", source='start: "a"')
+    body = body_of(request("--schema", str(schema)), "toy")["response_format"]
+    assert body["json_schema"]["schema"] == {"type": "null"}
+    for wrong in (grammar, tmp_path, tmp_path / "none"):
+        with pytest.raises(UsageError, match=str(wrong)):
+            request("--schema", str(wrong))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        pytest.param("--regex a --schema b", "not allowed with argument", id="two_shapes"),
+        pytest.param("--regex=", "asked: source must be", id="empty_shape"),
+        pytest.param("--regex a --url http://127.0.0.1:1", "--regex is for the node of this Mac", id="remote_shape"),
         pytest.param("--temperature warm", "'warm' is not a number", id="no_number"),
         pytest.param("--repetition-penalty nan", "'nan' is not a number", id="nan"),
         pytest.param("--presence-penalty=-inf", "'-inf' is not a number", id="no_bounds"),
