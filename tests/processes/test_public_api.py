@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import socket
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -28,7 +31,7 @@ from tests.support.cluster import Make, ask, finish, running_demo
 from tests.support.crowd import Crowd
 from tests.support.scripted import make_scripted
 from tests.support.waiting import until
-from tui.cli.demo import Demo
+from tui.cli.demo import DEMO_MODEL, Demo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -375,20 +378,31 @@ async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Mak
         await served.client.close()
 
 
-async def test_the_demo_serves_until_it_is_ended() -> None:
+async def test_the_demo_serves_until_it_is_ended_and_who_reads_a_stream_is_told() -> None:
     port = free_port()
+    eos = json.loads((DEMO_MODEL / "generation_config.json").read_text())["eos_token_id"]
     command = ("demo", "--serve", str(port), "--key", KEY, "--memory", "4,2", "--no-multicast")
     demo = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "tui.cli.main", *command),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
-    assert demo.stdout
-    told = json.loads(await demo.stdout.readline())
-    assert told == {"url": f"http://127.0.0.1:{port}/v1", "key": KEY, "model": "macluster-demo"}
-    async with openai.AsyncOpenAI(base_url=told["url"], api_key=told["key"]) as client:
-        assert [model.id for model in (await client.models.list()).data] == ["macluster-demo"]
-    below = psutil.Process(demo.pid).children(recursive=True)
-    demo.terminate()
-    await demo.wait()
-    await until(lambda: not any(process.is_running() for process in below))
+    try:
+        assert demo.stdout
+        told = json.loads(await demo.stdout.readline())
+        assert told == {"url": f"http://127.0.0.1:{port}/v1", "key": KEY, "model": "macluster-demo"}
+        async with openai.AsyncOpenAI(base_url=told["url"], api_key=told["key"]) as client:
+            assert [model.id for model in (await client.models.list()).data] == ["macluster-demo"]
+            below = psutil.Process(demo.pid).children(recursive=True)
+            endless: Any = {"max_tokens": 3000, "logit_bias": {eos: -100}, "stream": True}
+            stream = await client.chat.completions.create(model="", messages=ASKED, **endless)
+            await anext(aiter(stream))
+            demo.terminate()
+            with pytest.raises(openai.APIError, match=r"^The node of this Mac was ended\."):
+                async for _ in stream:
+                    pass
+        await demo.wait()
+        await until(lambda: not any(process.is_running() for process in below))
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(demo.pid, signal.SIGKILL)
