@@ -22,6 +22,7 @@ MOST_WINDOW: Final = 8
 LEAST_CHUNK: Final = 32
 WIRE_S: Final = 0.25
 FAST_WIRE_S: Final = 0.15
+FAR_BACK: Final = 32_768
 MISSING: Final = 0.25
 MISSING_LESS: Final = 0.1
 
@@ -66,6 +67,13 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
         if self.window - 1 + MISSING_LESS < needed <= self.window + MISSING:
             return self.window
         return max(self.least_window, math.ceil(min(needed - MISSING, MOST_WINDOW)))
+
+
+def chunk_behind(position: int, chunk: int) -> int:
+    """How many tokens of a prompt travel together behind `position` others: fewer where each of them looks back at so
+    many that a GPU with a screen on would be stopped in mid-step.
+    """
+    return chunk if position <= FAR_BACK else min(chunk, max(LEAST_CHUNK, chunk * FAR_BACK // position))
 
 
 def planned_pace(chunk: int, window: int, stages: int) -> Pace:

@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from core.engine.batch import lane_views, row_views
 from core.engine.lanes import Lane, gather, join, leave, named, split
+from core.engine.pacing import chunk_behind
 from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, Lent, PrefixCache, common_prefix, tokens_of
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Copy, Drop, Extract, Op, Step, Trim, Work
@@ -408,9 +409,11 @@ class Scheduler:
         alone = Lane(self._rows[first].handle, (first,))
         lane = next((lane for lane in self._shared if first in lane.rows), alone)
         rows = [self._rows[name] for name in lane.rows]
-        most = min(self.chunk, MOST_TOLD) if rows[0].request.tells_prompt else self.chunk
-        size = min(max(1, most // len(rows)), *(row.unread for row in rows))
         positions = tuple(row.position for row in rows)
+        most = chunk_behind(max(positions), self.chunk)
+        if rows[0].request.tells_prompt:
+            most = min(most, MOST_TOLD)
+        size = min(max(1, most // len(rows)), *(row.unread for row in rows))
         return Chunk(lane.rows, lane.handle, positions, tuple(row.cut(size) for row in rows))
 
     def _next_step(self) -> Step | None:

@@ -21,7 +21,7 @@ from core.mac.interfaces import Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
 from core.mac.multicast import Echo, echo
 from core.requests import Finding
-from core.settings import CONTROL_PORT, GB
+from core.settings import CONTROL_PORT, GB, MIB
 
 DISK_LOW_BYTES: Final = 10 * GB
 DISK_FULL_BYTES: Final = GB
@@ -43,10 +43,12 @@ async def examine_network(host: str) -> AsyncIterator[Finding]:
     yield firewall_finding(await asyncio.to_thread(firewall))
 
 
-async def examine_machine(folder: Path, budget_bytes: int) -> AsyncIterator[Finding]:
-    """Can it run a model? `folder` is the state folder of its node, `budget_bytes` what the worker may use."""
+async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: int) -> AsyncIterator[Finding]:
+    """Can it run a model? `folder` is the state folder of its node, `budget_bytes` what the worker may use, and
+    `working_set_bytes` what macOS lets its GPU use, 0 where nothing is said.
+    """
     yield disk_finding(await asyncio.to_thread(_free_bytes, folder))
-    yield memory_finding(physical_bytes(), used_bytes(), budget_bytes)
+    yield memory_finding(physical_bytes(), used_bytes(), budget_bytes, working_set_bytes)
     yield files_finding(allowed_descriptors())
     yield programs_finding(platform.python_version(), {name: _version(name) for name in PACKAGES})
 
@@ -115,8 +117,14 @@ def disk_finding(free_bytes: int) -> Finding:
     return Finding(name="disk", state="bad" if free_bytes < DISK_FULL_BYTES else "warn", what=what, fix=cure)
 
 
-def memory_finding(physical: int, used: int, budget: int) -> Finding:
-    """How much of the memory a worker may use, in bytes."""
+def memory_finding(physical: int, used: int, budget: int, working_set: int) -> Finding:
+    """How much of the memory a worker may use, in bytes; `working_set`: what macOS lets the GPU use, 0 where nothing is
+    said.
+    """
+    if 0 < working_set < budget:
+        what = f"macOS lets the GPU use {working_set / GB:.0f} of {physical / GB:.0f} GB: no model may take more."
+        cure = f"`sudo sysctl iogpu.wired_limit_mb={budget // MIB}` gives it more, until this Mac starts again."
+        return Finding(name="memory", state="warn", what=what, fix=cure)
     what = f"A model may take {budget / GB:.0f} GB here; {used / GB:.0f} of {physical / GB:.0f} GB are in use now."
     if physical - used >= min(budget, physical) / 2:
         return Finding(name="memory", state="ok", what=what)

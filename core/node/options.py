@@ -38,6 +38,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-spare-worker", action="store_true", help="keep no second worker ready (takes about 50 MB)"
     )
+    parser.add_argument(
+        "--no-wired-memory", action="store_true", help="let macOS page out what is loaded (much slower, but no stall)"
+    )
     parser.add_argument("--serve", action="store_true", help="serve other programs too")
     add_api_options(parser, "--api-host", "--api-port")
     parser.add_argument("--tell", choices=("text", "json"), help=argparse.SUPPRESS)  # by `macluster serve`

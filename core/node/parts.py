@@ -74,8 +74,9 @@ from core.trust.trust_assessment import TrustAssessment
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
     places of other Macs, whichever they are; `key_limits` is what a key of a link may carry. Where
-    `has_spare`, a second worker stands ready while a model is loaded. `api`: how other programs are served, None: not.
-    `relays`: what programs ask a Mac that does not lead is answered by the one that does; this Mac takes part in that.
+    `has_spare`, a second worker stands ready while a model is loaded; where `wires`, what is loaded stays wired. `api`:
+    how other programs are served, None: not. `relays`: what programs ask a Mac that does not lead is answered by the
+    one that does; this Mac takes part in that.
     """
 
     home: Home
@@ -90,6 +91,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     peers: tuple[Place, ...] = ()
     key_limits: KeyUse = KEY_LIMITS
     has_spare: bool = True
+    wires: bool = True
     api: ApiOptions | None = None
     relays: bool = True
 
@@ -131,7 +133,7 @@ class Parts:
         self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member)
         self.search = search = Search(discovery, book, mesh, peers, signals, journal, multicast=config.multicast)
         check = Check(
-            home, host, config.budget_bytes, identity.storage, bus, discovery, tasks, multicast=config.multicast
+            home, host, config.budget_bytes, worker, identity.storage, bus, discovery, tasks, multicast=config.multicast
         )
 
         # trust and pairing
@@ -166,7 +168,7 @@ class Parts:
 
         # ring
         self.supervisor = supervisor = Supervisor(
-            identity, host, worker, signals, journal, tasks, has_spare=config.has_spare
+            identity, host, worker, signals, journal, tasks, has_spare=config.has_spare, wires=config.wires
         )
         member = PlanMember(
             own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, config.key_limits

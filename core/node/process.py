@@ -45,6 +45,7 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         model_roots=tuple(p.expanduser().absolute() for p in args.models) or (hub_cache(),),
         multicast=not args.no_multicast,
         has_spare=not args.no_spare_worker,
+        wires=not args.no_wired_memory,
         peers=tuple(args.peer),
         api=_api_from(args) if args.serve else None,
         relays=not args.no_relay,

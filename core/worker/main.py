@@ -25,6 +25,7 @@ from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoA
 from core.events import Plan
 from core.link.channel import listen
 from core.models.files.catalog import fingerprint
+from core.models.metal import GpuFault, fault_of, wire_weights, working_set_bytes
 from core.models.slicing.loading import load_slice
 from core.models.slicing.slots import Slice
 from core.models.text.vocabulary import read_vocabulary
@@ -38,6 +39,7 @@ from core.worker.messages import (
     Command,
     Connect,
     Failed,
+    GpuFailed,
     Join,
     LinkBroken,
     Linked,
@@ -74,6 +76,7 @@ class Joined(NamedTuple):
 
     identity: Identity
     listener: socket.socket
+    wires: bool
 
 
 class HeadEngine(NamedTuple):
@@ -116,7 +119,16 @@ class Worker:
         return self._held.engine if self._held else None
 
     def run(self) -> None:
-        """Serve commands, requests and frames for ever; the inbox ends the process."""
+        """Serve commands, requests and frames until the GPU fails; the inbox ends the process."""
+        try:
+            self._serve()
+        except (GpuFault, RuntimeError) as error:
+            fault = error if isinstance(error, GpuFault) else fault_of(error)
+            if fault is None:
+                raise
+            self._report(GpuFailed(why=fault.why, is_memory=fault.is_memory))
+
+    def _serve(self) -> None:
         while True:
             try:
                 command = self._inbox.take()
@@ -185,8 +197,9 @@ class Worker:
 
     def _join(self, command: Join) -> None:
         identity = open_identity(Path(command.identity_folder), command.passphrase)
-        self._joined = Joined(identity, listen(command.host))
-        self._report(Listening(pid=os.getpid(), port=self._joined.listener.getsockname()[1]))
+        self._joined = Joined(identity, listen(command.host), command.wires)
+        port = self._joined.listener.getsockname()[1]
+        self._report(Listening(pid=os.getpid(), port=port, working_set_bytes=working_set_bytes()))
 
     def _load(self, command: Load) -> None:
         try:
@@ -216,6 +229,8 @@ class Worker:
             ),
             held=held,
         )
+        if self._joined and self._joined.wires:
+            wire_weights()
         meter = StageMeter(command.index, lambda step: self._report(Worked(step=step)))
         stage = LoadedStage(layers, meter, plan.kv_bits)
         self._held = HeldStage(plan, command.index, stage, read, self._driver(command, stage))
@@ -329,8 +344,9 @@ def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
 
 
 def main(inbox: Inbox, outbox: Outbox) -> None:
-    """Serve the node at the other end of the pipe for ever; the inbox ends the process."""
+    """Serve the node at the other end of the pipe until the GPU fails; the inbox ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0002)
     mx.set_cache_limit(256 << 20)
     Worker(inbox, outbox).run()
+    os._exit(1)  # a GPU that failed may never come to rest, which MLX would wait for

@@ -24,11 +24,14 @@ class PipeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
 
 
 class Join(PipeMessage, frozen=True, kw_only=True):
-    """Who this worker is, and the address it listens on. Answered by `Listening`."""
+    """Who this worker is, and the address it listens on. `wires`: whether loaded weights stay wired, on a Mac. Answered
+    by `Listening`.
+    """
 
     identity_folder: str
     passphrase: bytes
     host: str
+    wires: bool = True
 
 
 class Load(PipeMessage, frozen=True, kw_only=True):
@@ -131,10 +134,13 @@ class Trace(PipeMessage, frozen=True, kw_only=True):
 
 
 class Listening(PipeMessage, frozen=True, kw_only=True):
-    """The worker is up and its data listener is open."""
+    """The worker is up and its data listener is open. `working_set_bytes`: the memory that macOS lets the GPU use, 0
+    without such a GPU.
+    """
 
     pid: int
     port: int
+    working_set_bytes: Size = 0
 
 
 class Loading(PipeMessage, frozen=True, kw_only=True):
@@ -240,6 +246,13 @@ class AnswerDone(PipeMessage, frozen=True, kw_only=True):
     ttft_s: float | None
     decode_s: float
     problem: Problem | None = None
+
+
+class GpuFailed(PipeMessage, frozen=True, kw_only=True):
+    """The worker ends, since its GPU gave up a step. `is_memory`: for want of memory."""
+
+    why: str
+    is_memory: bool
 
 
 class Worked(PipeMessage, frozen=True, kw_only=True):
@@ -385,6 +398,7 @@ Report = (
     | Samples
     | Traced
     | Worked
+    | GpuFailed
     | Batching
 )
 

@@ -13,11 +13,14 @@ from core.engine.handle_shapes import HandleShape, after, sources, target, used_
 from core.engine.ring_work import Copy, Drop, Extend, Extract, Finalise, Keep, Merge, Op, PrepareRows, Restore, Trim
 from core.errors import ProtocolError, SessionError, StageFailed
 from core.link.frames import Buffer
+from core.models.metal import fault_of
 from core.models.slicing import cache_state
 from core.models.slicing.slots import Slice
 from core.worker.telemetry import StageMeter
 
 CLEAR_CACHE_EVERY: Final = 256
+# a step of as many tokens is part of a prompt; to give memory back behind smaller ones, too, panics some Macs
+PROMPT_TOKENS: Final = 64
 # what mlx raises, and mlx-lm's code where a family cannot do what is asked
 _FAILURES: Final = (ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
 
@@ -202,11 +205,13 @@ class LoadedStage:
 
     @contextmanager
     def _computing(self) -> Iterator[None]:
-        """Time what MLX does; its errors (out of memory, a kernel that this device lacks) become StageFailed."""
+        """Time what MLX does; its errors (a kernel that this device lacks) become StageFailed, or GpuFault."""
         with self.meter.compute:
             try:
                 yield
             except _FAILURES as error:
+                if fault := fault_of(error):
+                    raise fault from error
                 raise StageFailed(f"MLX could not compute this stage: {error}") from error
 
     def _get(self, handle: int) -> _HeldCaches:
@@ -291,7 +296,7 @@ class LoadedStage:
         mx.eval(out, self.layers.states(caches))
         self._held[handle] = _HeldCaches(rows.fed(count), caches)
         self._calls += 1
-        if count > 1 or self._calls % CLEAR_CACHE_EVERY == 0:
+        if count >= PROMPT_TOKENS or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
 
 

@@ -37,6 +37,7 @@ PROMPT = "tell me about hops"
 TOKENS = 48
 START_S = 120.0
 LINKED_S = 180.0
+QUIT_S = 120.0  # one that is still being started on a busy machine ends when it is
 ENOUGH: FinishReason = "length"
 
 
@@ -95,7 +96,7 @@ class Mac:
         assert process.stdin
         process.stdin.close()
         try:
-            status = process.wait(20)
+            status = process.wait(QUIT_S)
         except subprocess.TimeoutExpired:
             process.kill()
             status = process.wait()

@@ -18,6 +18,7 @@ import pytest_asyncio
 from core.errors import LinkError, MaclusterError
 from core.events import Recovery
 from core.requests import LoadRequest
+from core.settings import GB
 from tests.conftest import our_children
 from tests.support.clocks import JUMP_S, jumping_clocks
 from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
@@ -211,3 +212,24 @@ async def test_a_load_that_is_taken_back_leaves_room_for_the_next(demo: Demo) ->
     await reload(demo)
     assert (await ask(demo.head, PROMPT, 8)).done.finish_reason == "length"
     assert len(our_children()) == 6
+
+
+async def test_an_answer_outlives_a_gpu_that_gives_up_a_step(
+    made: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker ends, and its Mac is planned with less memory from then on."""
+    fails_by = tmp_path / "now"
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1] / "support" / "failing_gpu"))
+    monkeypatch.setenv("GPU_FAILS_BY", str(fails_by))
+    async with running_demo(made("llama"), (64, 32)) as demo:
+        expected = await ask(demo.head, PROMPT, TOKENS)
+        assert len(set(expected.tokens)) >= TOKENS // 2
+        request = await begin(demo.head, PROMPT, TOKENS)
+        await tokens_seen(demo.head, request, 5)
+        fails_by.touch()
+        answer = await finish(demo.head, request)
+        assert not fails_by.exists()
+        assert answer.tokens == expected.tokens
+        await demo.head.until(
+            lambda w: sorted(p.budget_bytes // GB for p in w.now.peers) in ([32, 57], [28, 64]), 60.0, "The new budget"
+        )

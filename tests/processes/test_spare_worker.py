@@ -14,7 +14,7 @@ import pytest
 
 from core.bench.macs import make_macs
 from core.bench.ring import plan_of
-from core.mac.memory import rss_bytes
+from core.mac.memory import footprint_bytes
 from core.models.files.layout import read_layout
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -78,8 +78,8 @@ async def test_the_spare_worker_takes_the_place_of_one_that_ends_and_another_one
     assert mac.worker.spare_pid is None, "a worker without layers is ready itself"
     await mac.load()
     spare = await mac.spare()
-    await until(lambda: rss_bytes(spare) > SPARE_BYTES / 10)
-    assert rss_bytes(spare) <= SPARE_BYTES
+    await until(lambda: footprint_bytes(spare) > SPARE_BYTES / 10)
+    assert footprint_bytes(spare) <= SPARE_BYTES
 
     os.kill(first or 0, signal.SIGKILL)
     await until(lambda: bool(mac.ends))
@@ -112,8 +112,8 @@ async def test_a_spare_worker_that_is_not_needed_any_more_when_it_has_started_is
 ) -> None:
     gate, starts = asyncio.Event(), list[WorkerProcess]()
 
-    async def slow(*given: Any) -> WorkerProcess:
-        worker = await start_worker(*given)
+    async def slow(*given: Any, wires: bool) -> WorkerProcess:
+        worker = await start_worker(*given, wires=wires)
         starts.append(worker)
         if worker is starts[0]:
             await gate.wait()

@@ -84,6 +84,7 @@ def node_options(preferences: Preferences) -> list[str]:
     """What the person's file asks of a node that is started here."""
     said = {
         "--no-spare-worker": not preferences.spare_worker,
+        "--no-wired-memory": not preferences.wired_memory,
         "--no-relay": not preferences.relay,
         "--serve": preferences.serve,
     }

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from core.events import Batch, Peer, Plan, Snapshot, TrustChanged
-from core.mac.memory import rss_bytes
+from core.mac.memory import footprint_bytes
 from core.requests import UnfinishedAnswer
 from core.text import clean_text
 from tui.cli.launch import home_of
@@ -47,7 +47,7 @@ def worker_facts(peer: Peer, now: Snapshot) -> Facts:
     """A worker's process and memory; the resident size is read now where the process is on this Mac."""
     weight = next((s.weight_bytes for s in now.stages if s.device_id == peer.device_id), 0)
     here = peer.is_self or peer.address.startswith("127.")  # the demo's Macs are all this one
-    resident = (rss_bytes(peer.worker_pid or 0) if here else 0) or peer.worker_rss_bytes
+    resident = (footprint_bytes(peer.worker_pid or 0) if here else 0) or peer.worker_rss_bytes
     return {"peer": peer.name, "pid": peer.worker_pid, "rss_bytes": resident, "weight_bytes": weight}
 
 

@@ -21,7 +21,7 @@ from tui.control.keymap import APP, DASHBOARD, TABLES
 # what each table of the file knows
 _KINDS: Final[Mapping[str, Mapping[str, type[str] | type[bool]]]] = {
     "tui": {"theme": str, "plain": bool, "slow_link": bool},
-    "node": {"spare_worker": bool, "serve": bool, "relay": bool},
+    "node": {"spare_worker": bool, "wired_memory": bool, "serve": bool, "relay": bool},
 }
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 PREFIX: Final = "mc."
@@ -39,8 +39,8 @@ _RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|c
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """`theme` is what the file names, `remembered` what was chosen last ("" for none). `spare_worker`: whether this
-    Mac's node keeps a second worker ready; `serve`: whether it serves other programs; `relay`: whether
-    one Mac answers what programs ask another for. `keys`: keys by the id of a
+    Mac's node keeps a second worker ready; `wired_memory`: whether what is loaded stays wired; `serve`: whether it
+    serves other programs; `relay`: whether one Mac answers what programs ask another for. `keys`: keys by the id of a
     binding. `complaints`: a sentence for every line of the file that could not be followed.
     """
 
@@ -49,6 +49,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     plain: bool = False
     slow_link: bool = False
     spare_worker: bool = True
+    wired_memory: bool = True
     serve: bool = False
     relay: bool = True
     keys: Mapping[str, str] = NO_KEYS

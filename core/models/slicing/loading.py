@@ -19,6 +19,7 @@ from core.errors import BadModel, UnsupportedModel
 from core.models.files.folder import name_of
 from core.models.files.parts import Part, parts_of
 from core.models.files.safetensors import read_tensors
+from core.models.metal import fault_of
 from core.models.slicing.building import FAILURES, build, first_line
 from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
@@ -123,6 +124,8 @@ def _evaluate(own: Mapping[str, mx.array], total: int, on_progress: Progress | N
         try:
             mx.eval(array)
         except (OSError, RuntimeError) as error:
+            if fault := fault_of(error):
+                raise fault from error
             read_tensors(directory)  # names the file, if it became shorter since
             raise BadModel(f"{path!r} of {name_of(directory)} cannot be read: {first_line(error)}.") from error
         done += array.nbytes

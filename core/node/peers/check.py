@@ -14,6 +14,7 @@ from core.events import Peer
 from core.mac.doctor import examine_machine, examine_network
 from core.mac.interfaces import Interface, interfaces, on_subnet
 from core.node.base.bus import Bus
+from core.node.base.own_worker import OwnWorker
 from core.node.base.tasks import Restarts, Tasks
 from core.node.peers.discovery import Discovery
 from core.requests import Finding
@@ -25,7 +26,7 @@ MAX_FINDINGS: Final = 12
 
 
 class Check:
-    """`host` is what this node listens on, `budget_bytes` what its worker may use; `multicast`: whether it is to use
+    """`host` is what this node listens on, `budget_bytes` what its `worker` may use; `multicast`: whether it is to use
     Bonjour.
     """
 
@@ -34,6 +35,7 @@ class Check:
         home: Home,
         host: str,
         budget_bytes: int,
+        worker: OwnWorker,
         storage: Storage,
         bus: Bus,
         discovery: Discovery,
@@ -41,7 +43,7 @@ class Check:
         *,
         multicast: bool,
     ) -> None:
-        self._home, self._host, self._budget_bytes = home, host, budget_bytes
+        self._home, self._host, self._budget_bytes, self._worker = home, host, budget_bytes, worker
         self._storage = storage
         self._bus = bus
         self._discovery, self._tasks = discovery, tasks
@@ -60,7 +62,7 @@ class Check:
         for finding in mac_findings([p for p in peers if not p.is_self], interfaces()):
             yield finding
         yield key_finding(self._storage)
-        async for finding in examine_machine(self._home.root, self._budget_bytes):
+        async for finding in examine_machine(self._home.root, self._budget_bytes, self._worker.working_set_bytes):
             yield finding
 
 
@@ -70,7 +72,7 @@ async def findings_without_node(home: Home, host: str, budget_bytes: int) -> Asy
     yield Finding(name="node", state="bad", what="No node runs on this Mac.", fix=cure)
     async for finding in examine_network(host):
         yield finding
-    async for finding in examine_machine(home.root, budget_bytes):
+    async for finding in examine_machine(home.root, budget_bytes, 0):
         yield finding
 
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from core.events import Peer
-from core.mac.memory import rss_bytes, used_bytes
+from core.mac.memory import footprint_bytes, usable_bytes, used_bytes
 from core.node.base.messages import MAX_MODEL_NAME, Leads, Status
 from core.node.base.own_worker import OwnWorker
 from core.trust.trust_assessment import TrustAssessment
@@ -22,16 +22,17 @@ class OwnMac:
 
     def now(self, address: str = "") -> Peer:
         """As a reader sees it; `address` is where it listens."""
-        pid, spare = self._worker.pid, self._worker.spare_pid
+        worker, pid, spare = self._worker, self._worker.pid, self._worker.spare_pid
         return msgspec.structs.replace(
             self._known,
             name=self._assessment.listed_name(self.device_id) or self._known.name,
             trust=self._assessment.of(self.device_id).level,
             address=address,
+            budget_bytes=usable_bytes(self._known.budget_bytes, worker.working_set_bytes, worker.memory_faults),
             used_bytes=min(used_bytes(), self._known.memory_bytes),
             worker_pid=pid,
-            worker_rss_bytes=rss_bytes(pid) if pid else 0,
-            spare_rss_bytes=rss_bytes(spare) if spare else 0,
+            worker_rss_bytes=footprint_bytes(pid) if pid else 0,
+            spare_rss_bytes=footprint_bytes(spare) if spare else 0,
         )
 
     def status(self, rtts: Mapping[str, float]) -> Status:

@@ -13,7 +13,7 @@ from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.trust.identity import Identity
-from core.worker.messages import Command, Listening, Load, Loaded, Loading, Report, Worked
+from core.worker.messages import Command, GpuFailed, Listening, Load, Loaded, Loading, Report, Worked
 
 START_S = 60.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -37,8 +37,8 @@ class WorkerEnded(Signal, frozen=True):
 
 class Supervisor:
     """Keeps one worker process running and, where `has_spare`, another one beside it while it holds a model: started,
-    joined, without layers, to take its place at once. Emits WorkerReported and WorkerEnded of the worker, and writes
-    down how `worker` is.
+    joined, without layers, to take its place at once. `wires`: whether loaded weights stay wired. Emits WorkerReported
+    and WorkerEnded of the worker, and writes down how `worker` is.
     """
 
     def __init__(
@@ -51,13 +51,14 @@ class Supervisor:
         tasks: Tasks,
         *,
         has_spare: bool,
+        wires: bool = True,
     ) -> None:
         self._identity = identity
         self._host = host
         self._worker = worker
         self._signals = signals
         self._journal, self._tasks = journal, tasks
-        self._has_spare = has_spare
+        self._has_spare, self._wires = has_spare, wires
         self._process: WorkerProcess | None = None
         self._spare: WorkerProcess | None = None
         self._keeper: asyncio.Task[None] | None = None
@@ -155,7 +156,7 @@ class Supervisor:
         return spare
 
     async def _started(self) -> WorkerProcess:
-        return await start_worker(self._identity, self._host, self._take, self._journal, self._tasks)
+        return await start_worker(self._identity, self._host, self._take, self._journal, self._tasks, wires=self._wires)
 
     def _take(self, process: WorkerProcess, report: Report) -> None:
         if process is not self._process:
@@ -164,8 +165,8 @@ class Supervisor:
             case Worked(step=step):
                 self._worker.step = step
                 return
-            case Listening(port=port):
-                self._port = port
+            case Listening(port=port, working_set_bytes=most):
+                self._port, self._worker.working_set_bytes = port, most
                 self._up.set()
             case Loading(plan_gen=gen):
                 self._begun = gen
@@ -173,6 +174,10 @@ class Supervisor:
             case Loaded():
                 self._worker.has_model = True
                 self._spare_is_due.set()
+            case GpuFailed(why=why, is_memory=is_memory):
+                self._worker.memory_faults += is_memory
+                less = " It is planned with a tenth less memory from now on." if is_memory else ""
+                self._journal.error(f"The GPU of this Mac gave up a step: {why}. The worker is started anew.{less}")
             case _:
                 pass
         self._signals.emit(WorkerReported(report))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
-from typing import Any
+from contextlib import suppress
+from typing import Any, Final
 
 import msgspec
 
@@ -18,6 +20,12 @@ from core.trust.identity import Identity
 from core.worker.messages import Command, Join, Listening, Report, unpack_report
 
 STOP_S = 2.0
+_ENVIRONMENT: Final = {
+    "PYTHONSAFEPATH": "1",
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_OFFLINE": "1",
+    "AGX_RELAX_CDM_CTXSTORE_TIMEOUT": "1",  # with a screen on, macOS ends long work of the GPU sooner (mlx#3267)
+}
 
 
 class WorkerProcess:
@@ -46,8 +54,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it at once."""
-        if self._process.returncode is None:
-            self._process.kill()
+        _kill(self._process)
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Call when it says nothing any more."""
@@ -95,7 +102,13 @@ class WorkerProcess:
 
 
 async def start_worker(
-    identity: Identity, host: str, take: Callable[[WorkerProcess, Report], None], journal: Journal, tasks: Tasks
+    identity: Identity,
+    host: str,
+    take: Callable[[WorkerProcess, Report], None],
+    journal: Journal,
+    tasks: Tasks,
+    *,
+    wires: bool = True,
 ) -> WorkerProcess:
     """A new process, told who it is and to listen on `host`."""
     process = await asyncio.create_subprocess_exec(
@@ -105,10 +118,11 @@ async def start_worker(
         stdin=PIPE,
         stdout=PIPE,
         stderr=PIPE,
-        env={**os.environ, "PYTHONSAFEPATH": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_HUB_OFFLINE": "1"},
+        env={**os.environ, **_ENVIRONMENT},
     )
     worker = WorkerProcess(process, take, journal, tasks)
-    worker.send(Join(identity_folder=str(identity.key_path.parent), passphrase=identity.passphrase, host=host))
+    folder = str(identity.key_path.parent)
+    worker.send(Join(identity_folder=folder, passphrase=identity.passphrase, host=host, wires=wires))
     return worker
 
 
@@ -119,5 +133,12 @@ async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
         await reading
         is_over = True
     finally:
-        if not is_over and process.returncode is None:
-            process.kill()
+        if not is_over:
+            _kill(process)
+
+
+def _kill(process: Process) -> None:
+    """Its own `kill` asks whether it has ended and may take its status away from asyncio, which complains then."""
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.pacing import LEAST_CHUNK, MOST_WINDOW, Pace, RingFigures, planned_pace
+from core.engine.pacing import FAR_BACK, LEAST_CHUNK, MOST_WINDOW, Pace, RingFigures, chunk_behind, planned_pace
 
 TOKEN_S = 0.001  # a stage computes a token in a millisecond
 
@@ -133,3 +133,12 @@ def test_it_stays_within_its_bounds(chunk: int, window: int, stages: int, figure
         pace = pace.after(RingFigures(pace.chunk, round_s, (compute_s,) * stages, (send_s,) * stages))
         assert min(chunk, LEAST_CHUNK) <= pace.chunk <= chunk
         assert max(window, stages) <= pace.window <= max(window, stages, MOST_WINDOW)
+
+
+@given(st.integers(0, 1 << 20), st.integers(1, 4096))
+def test_a_chunk_is_smaller_where_each_token_looks_far_back(position: int, chunk: int) -> None:
+    size = chunk_behind(position, chunk)
+    assert min(chunk, LEAST_CHUNK) <= size <= chunk
+    assert size == chunk or position > FAR_BACK
+    assert size <= LEAST_CHUNK or size * position <= chunk * max(position, FAR_BACK)
+    assert chunk_behind(2 * FAR_BACK, 512) == 256

@@ -18,7 +18,7 @@ from core.mac.interfaces import Interface, interfaces_of, on_subnet
 from core.mac.multicast import Echo
 from core.node.peers.check import bonjour_finding, key_finding, mac_findings, node_finding
 from core.requests import FindingState
-from core.settings import GB
+from core.settings import GB, MIB
 
 WIFI = Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True, is_tunnel=False)
 LOOPBACK = Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True, is_tunnel=False)
@@ -132,10 +132,17 @@ def test_without_the_local_network_permission_the_send_is_denied(monkeypatch: py
 
 def test_disk_memory_and_programs() -> None:
     assert [doctor.disk_finding(n * GB // 2).state for n in (100, 6, 1)] == ["ok", "warn", "bad"]
-    assert doctor.memory_finding(64 * GB, 20 * GB, 54 * GB).state == "ok"
-    assert doctor.memory_finding(64 * GB, 50 * GB, 54 * GB).state == "warn"
+    assert doctor.memory_finding(64 * GB, 20 * GB, 54 * GB, 0).state == "ok"
+    assert doctor.memory_finding(64 * GB, 50 * GB, 54 * GB, 0).state == "warn"
     assert doctor.programs_finding("3.11.7", {"mlx": "0.32.4"}).what == "Python 3.11.7, mlx 0.32.4."
     assert doctor.programs_finding("3.11.7", {"mlx": None}).state == "bad"
+
+
+def test_a_gpu_that_may_use_less_than_the_budget_is_told_with_the_setting_of_macos() -> None:
+    told = doctor.memory_finding(64 * GB, 20 * GB, 54 * GB, 51 * GB)
+    assert (told.state, told.what) == ("warn", "macOS lets the GPU use 51 of 64 GB: no model may take more.")
+    assert f"iogpu.wired_limit_mb={54 * GB // MIB}`" in told.fix
+    assert doctor.memory_finding(64 * GB, 20 * GB, 48 * GB, 51 * GB).state == "ok"
 
 
 def test_a_hard_limit_of_256_open_files_is_told_with_its_cure() -> None:

@@ -18,6 +18,7 @@ from core.worker.messages import (
     Command,
     Connect,
     Failed,
+    GpuFailed,
     Join,
     LinkBroken,
     Linked,
@@ -89,7 +90,7 @@ COMMANDS: list[Command] = [
     Trace(),
 ]
 REPORTS: list[Report] = [
-    Listening(pid=1, port=2),
+    Listening(pid=1, port=2, working_set_bytes=2**40),
     Loading(plan_gen=100, done_bytes=1, total_bytes=2**40),
     held(1, weight_bytes=2**40),
     Failed(plan_gen=100, problem=PROBLEM),
@@ -115,6 +116,7 @@ REPORTS: list[Report] = [
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[TraceSpan(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
     Worked(step=2**40),
+    GpuFailed(why="it ran out of memory", is_memory=True),
     Batching(batch=Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),))),
 ]
 
