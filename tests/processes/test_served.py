@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import shutil
-import socket
 import sys
 from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
@@ -17,8 +16,11 @@ import pytest
 import pytest_asyncio
 from textual.pilot import Pilot
 
+from core.events import RequestDone, TokenEvent
+from core.models.made.maker import make_model
 from core.trust.api_keys import ApiKeys
-from tests.support.cluster import Make, running_demo
+from tests.support.cluster import Make, reference, running_demo
+from tests.support.nodes import free_port, paired_home, running_node
 from tests.support.terminals import Terminal
 from tests.support.waiting import until
 from tui.app import MaclusterApp
@@ -28,6 +30,7 @@ from tui.client import NodeClient
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 KEY = "sesame"
+FAMILIES = ("llama", "qwen3")
 MACLUSTER = (sys.executable, "-m", "tui.cli.main")
 
 
@@ -45,9 +48,7 @@ class Served:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def served(made: Make) -> AsyncIterator[Served]:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     async with running_demo(made("llama"), (64,), api_ports=(port,)) as demo:
         yield Served(demo, port)
 
@@ -157,6 +158,33 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
                 await sees(pilot, "● on   ")
                 assert (await http.get(f"{served.url}/health")).status_code == 200
     assert key not in served.demo.home.log.read_text()
+
+
+async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path) -> None:
+    home, port, models = paired_home(tmp_path, 0, 1), free_port(), tmp_path / "models"
+    ApiKeys(home.api_keys).add("tests", 1.0, KEY)
+    options = ("--models", str(models), "--no-multicast", "--serve", "--allow-load", "--api-port", str(port))
+    for family in FAMILIES:
+        make_model(models / family, family)
+    async with (
+        running_node(home, *options) as node,
+        httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}/v1", headers={"x-api-key": KEY}, timeout=120) as http,
+    ):
+
+        async def listed() -> list[str]:
+            return [model["id"] for model in (await http.get("/models")).json()["data"]]
+
+        async with asyncio.timeout(60):
+            while len(await listed()) < len(FAMILIES):  # noqa: ASYNC110 - another process looks at its disk
+                await asyncio.sleep(0.05)
+        asked = {"messages": [{"role": "user", "content": "a hop is"}], "max_tokens": 8}
+        for family in FAMILIES:
+            reply = await http.post("/chat/completions", json={"model": family, **asked})
+            assert (reply.status_code, reply.json()["model"]) == (200, family)
+        await node.until(lambda w: [type(event) for event in w.seen].count(RequestDone) == len(FAMILIES), 60, "Both")
+        tokens = [event.token for event in node.seen if isinstance(event, TokenEvent)]
+        assert tokens == [token for each in FAMILIES for token in reference(models / each, ["a hop is"], 8)[0]]
+        assert await listed() == list(reversed(FAMILIES))
 
 
 def text_of(app: MaclusterApp) -> str:
