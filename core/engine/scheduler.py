@@ -301,13 +301,14 @@ class Scheduler:
         return Compose(tuple(ops))
 
     def _admit(self) -> None:
+        lent: list[Lent] | None = None
         for request, draft in [*self._waiting.values()]:
             held = len(self._rows) + len(self._leaving)
             if held >= self._most_rows or not self._prefixes.fits(request, self._reserved_tokens):
                 return
             if request.request_id in self._leaving:
                 return  # or it would be given what comes back for the one before it
-            lent = self._lent()
+            lent = self._lent() if lent is None else lent
             if self._waits_for_another(request, lent):
                 continue
             branch = 0 if self._trims(request) else self._prefixes.branch(request, lent)

@@ -1,7 +1,8 @@
 """What an agent asked for in a session, as it was recorded from the client.
 
 A file has each text once: `parts` are the values that the bodies are made of, and a body names them by number. Bodies
-of one round were sent at the same time; each round came when all of the one before was answered.
+of one round were sent at the same time; each round came when all of the one before was answered. Where the texts of a
+client are not free, its words are others, as long, and the same wherever they were the same.
 """
 
 from __future__ import annotations

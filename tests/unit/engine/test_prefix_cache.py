@@ -97,22 +97,50 @@ def test_which_row_is_reused(parked: list[tuple[int, ...]], reused: int, source:
     assert source == next((op.of for op in ops if isinstance(op, Copy)), handle)
 
 
-@given(
-    st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=12), max_size=5),
-    st.lists(st.integers(0, 1), min_size=1, max_size=12),
-    st.sampled_from([None, 0, 7]),
-)
-def test_as_much_is_reused_as_can_be(parked: list[list[int]], prompt: list[int], trim_limit: int | None) -> None:
+ROWS = st.lists(st.lists(st.integers(0, 1), min_size=4, max_size=12), max_size=5)
+
+
+@given(ROWS, ROWS, st.lists(st.integers(0, 1), min_size=1, max_size=12), st.sampled_from([None, 0, 7]))
+def test_as_much_is_reused_as_can_be(
+    parked: list[list[int]], running: list[list[int]], prompt: list[int], trim_limit: int | None
+) -> None:
     cache = PrefixCache(8, 1000, trim_limit, count(100))
     for handle, tokens in enumerate(parked):
         cache.park(handle, tuple(tokens), 0)
+    lent = [Lent(tuple(tokens), partial(Copy, of=50 + at)) for at, tokens in enumerate(running)]
     possible = [
         n
-        for tokens in parked
+        for tokens in (*parked, *running)
         for n in range(4, len(prompt))
         if tokens[:n] == prompt[:n] and (n == len(tokens) or cache.can_trim(len(tokens)))
     ]
-    assert cache.open(said(*prompt), 0).reused == max((n for n in possible if n <= len(prompt) - 1), default=0)
+    assert cache.open(said(*prompt), 0, lent).reused == max((n for n in possible if n <= len(prompt) - 1), default=0)
+
+
+@given(ROWS, st.lists(st.integers(0, 40), max_size=6), st.sampled_from([None, 0, 7]))
+def test_what_is_at_rest_fits_beside_what_runs(
+    prompts: list[list[int]], grown: list[int], trim_limit: int | None
+) -> None:
+    """However rows come, go and grow: nobody hoards, and what was dropped is no longer there."""
+    cache, running, there = PrefixCache(4, 40, trim_limit, count(1)), 0, set[int]()
+
+    def do(ops: Sequence[Op]) -> None:
+        for op in ops:
+            if isinstance(op, Drop):
+                there.discard(op.handle)
+            elif isinstance(op, New | Copy):
+                there.add(op.handle if isinstance(op, New) else op.into)
+
+    for prompt in prompts:
+        opened = cache.open(said(*prompt), 0)
+        do(opened.ops)
+        assert opened.handle in there
+        do(cache.park(opened.handle, tuple(prompt), 0))
+    for running in sorted(grown):
+        do(cache.make_room(running))
+        assert sum(len(row.tokens) for row in cache.rows) <= max(0, 40 - running)
+    assert there == set(handles_of(cache))
+    assert len(there) <= 4
 
 
 # who makes room
