@@ -7,6 +7,7 @@ from pathlib import Path
 
 from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
+from core.mac.awake import WHEN_AWAKE
 from core.mac.chip import computer_name
 from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, LOOPBACK_HOST
 
@@ -40,6 +41,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--no-wired-memory", action="store_true", help="let macOS page out what is loaded (much slower, but no stall)"
+    )
+    parser.add_argument(
+        "--awake",
+        choices=WHEN_AWAKE,
+        default="loaded",
+        help="when this Mac does not fall asleep: while it holds or copies a model (default), always, never",
     )
     parser.add_argument("--serve", action="store_true", help="serve other programs too")
     add_api_options(parser, "--api-host", "--api-port")

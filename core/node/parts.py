@@ -5,6 +5,7 @@ that lower rooms come first. Who is told by signals subscribes as it is made.
 from __future__ import annotations
 
 import asyncio
+import os
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import msgspec
 from core.address import Place
 from core.events import Peer
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.mac.awake import Awake, WhenAwake
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
 from core.node.answers.answers import Answers
@@ -74,9 +76,9 @@ from core.trust.trust_assessment import TrustAssessment
 class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
     places of other Macs, whichever they are; `key_limits` is what a key of a link may carry. Where
-    `has_spare`, a second worker stands ready while a model is loaded; where `wires`, what is loaded stays wired. `api`:
-    how other programs are served, None: not. `relays`: what programs ask a Mac that does not lead is answered by the
-    one that does; this Mac takes part in that.
+    `has_spare`, a second worker stands ready while a model is loaded; where `wires`, what is loaded stays wired.
+    `awake`: when this Mac does not fall asleep. `api`: how other programs are served, None: not. `relays`: what
+    programs ask a Mac that does not lead is answered by the one that does; this Mac takes part in that.
     """
 
     home: Home
@@ -92,6 +94,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     key_limits: KeyUse = KEY_LIMITS
     has_spare: bool = True
     wires: bool = True
+    awake: WhenAwake = "loaded"
     api: ApiOptions | None = None
     relays: bool = True
 
@@ -117,7 +120,8 @@ class Parts:
         self.signals = signals = Signals()
         self.journal = journal = Journal(home.log, config.name, bus)
         self.tasks = tasks = Tasks(journal, stopping)
-        worker = OwnWorker()
+        self.worker = worker = OwnWorker()
+        self.awake = Awake(os.getpid())
 
         # peers
         def is_member(device_id: str) -> bool:

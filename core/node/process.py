@@ -46,6 +46,7 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         multicast=not args.no_multicast,
         has_spare=not args.no_spare_worker,
         wires=not args.no_wired_memory,
+        awake=args.awake,
         peers=tuple(args.peer),
         api=_api_from(args) if args.serve else None,
         relays=not args.no_relay,

@@ -13,6 +13,7 @@ import msgspec
 from core.errors import NodeError, Problem, TrustError
 from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
+from core.mac.awake import stays_awake
 from core.node.disks.leftovers import sweep
 from core.node.parts import NodeConfig, Parts
 from core.node.trust.roster_enforcement import KeyReplaced
@@ -80,6 +81,7 @@ class Node:
         await parts.api.stop()
         parts.sessions.stop(problem)
         parts.speed.close()
+        parts.awake.keep(wanted=False)
         await parts.transfers.close()
         await parts.pairing.stop()
         await parts.discovery.stop()
@@ -96,6 +98,7 @@ class Node:
         parts = self.parts
         for number in count(1):
             parts.peers.refresh_own()
+            parts.awake.keep(wanted=self._stays_awake())
             parts.enforcement.enforce()
             parts.peers.sweep()
             parts.api.clients.look()
@@ -104,6 +107,11 @@ class Node:
             if (counters := self._counters()) != parts.bus.now.counters:
                 parts.bus.publish(counters)
             await asyncio.sleep(2 * BEAT_S)
+
+    def _stays_awake(self) -> bool:
+        parts, own = self.parts, self.parts.identity.text_id
+        copies = any(own in (each.mac, each.source) and not each.is_over for each in parts.bus.now.transfers)
+        return stays_awake(self._config.awake, is_in_use=copies or parts.worker.plan is not None)
 
     def _counters(self) -> Counters:
         parts = self.parts

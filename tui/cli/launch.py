@@ -88,7 +88,8 @@ def node_options(preferences: Preferences) -> list[str]:
         "--no-relay": not preferences.relay,
         "--serve": preferences.serve,
     }
-    return [option for option, is_wanted in said.items() if is_wanted]
+    awake = [] if preferences.awake == "loaded" else ["--awake", preferences.awake]
+    return [option for option, is_wanted in said.items() if is_wanted] + awake
 
 
 def _start_node(home: Home, *options: str) -> subprocess.Popen[bytes]:

@@ -15,13 +15,16 @@ from typing import Final
 import msgspec
 from textual.keys import Keys, _character_to_key
 
+from core.mac.awake import WHEN_AWAKE, WhenAwake
 from tui.control.actions import key_title
 from tui.control.keymap import APP, DASHBOARD, TABLES
 
+_Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
+
 # what each table of the file knows
-_KINDS: Final[Mapping[str, Mapping[str, type[str] | type[bool]]]] = {
+_KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "tui": {"theme": str, "plain": bool, "slow_link": bool},
-    "node": {"spare_worker": bool, "wired_memory": bool, "serve": bool, "relay": bool},
+    "node": {"spare_worker": bool, "wired_memory": bool, "awake": WHEN_AWAKE, "serve": bool, "relay": bool},
 }
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 PREFIX: Final = "mc."
@@ -39,9 +42,10 @@ _RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|c
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """`theme` is what the file names, `remembered` what was chosen last ("" for none). `spare_worker`: whether this
-    Mac's node keeps a second worker ready; `wired_memory`: whether what is loaded stays wired; `serve`: whether it
-    serves other programs; `relay`: whether one Mac answers what programs ask another for. `keys`: keys by the id of a
-    binding. `complaints`: a sentence for every line of the file that could not be followed.
+    Mac's node keeps a second worker ready; `wired_memory`: whether what is loaded stays wired; `awake`: when it does
+    not fall asleep; `serve`: whether it serves other programs; `relay`: whether one Mac answers what programs ask
+    another for. `keys`: keys by the id of a binding. `complaints`: a sentence for every line of the file that could
+    not be followed.
     """
 
     theme: str = ""
@@ -50,6 +54,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     slow_link: bool = False
     spare_worker: bool = True
     wired_memory: bool = True
+    awake: WhenAwake = "loaded"
     serve: bool = False
     relay: bool = True
     keys: Mapping[str, str] = NO_KEYS
@@ -117,12 +122,21 @@ def _choices(found: Mapping[str, object], text: str) -> tuple[dict[str, str | bo
         for name, value in table.items() if isinstance(table, dict) else ():
             if name not in kinds:
                 complaints.append(f"{_where(text, name)} [{title}] knows no {name!r}; it knows {', '.join(kinds)}.")
-            elif not isinstance(value, kinds[name]):
-                needs = "text in quotes" if kinds[name] is str else "true or false"
-                complaints.append(f"{_where(text, name)} {name} needs {needs}.")
+            elif not _is_of(value, kinds[name]):
+                complaints.append(f"{_where(text, name)} {name} needs {_needs(kinds[name])}.")
             else:
                 choices[name] = value
     return choices, complaints
+
+
+def _is_of(value: object, kind: _Kind) -> bool:
+    return value in kind if isinstance(kind, tuple) else isinstance(value, kind)
+
+
+def _needs(kind: _Kind) -> str:
+    if isinstance(kind, tuple):
+        return "one of " + ", ".join(f'"{word}"' for word in kind)
+    return "text in quotes" if kind is str else "true or false"
 
 
 def _keys(table: object, text: str) -> tuple[dict[str, str], list[str]]:
