@@ -13,8 +13,10 @@ from core.errors import (
     ContextExceeded,
     LinkError,
     MaclusterError,
+    ModelError,
     NodeError,
     NotPaired,
+    PlanError,
     Problem,
     UsageError,
     WorkerError,
@@ -147,7 +149,7 @@ def usage(choices: Sequence[Choice], n: int) -> dict[str, Any]:
 def error_body(problem: Problem) -> dict[str, Any]:
     """As OpenAI's clients read it; the outer type is for those of Anthropic that were not let in."""
     error = error_from(problem)
-    kind = "invalid_request_error" if isinstance(error, UsageError) else "server_error"
+    kind = "invalid_request_error" if status(error) == 400 else "server_error"
     code = None
     if isinstance(error, ContextExceeded):
         code = "context_length_exceeded"
@@ -159,7 +161,7 @@ def error_body(problem: Problem) -> dict[str, Any]:
 def status(error: MaclusterError) -> int:
     """The HTTP status that says whether it is worth asking again."""
     match error:
-        case UsageError():
+        case UsageError() | PlanError() | ModelError():  # what is asked for cannot be, however often it is asked
             return 400
         case Busy():
             return 429

@@ -10,7 +10,7 @@ import pytest
 
 from core.answer_parts import ReasoningPart, TextPart, Tool, ToolCall
 from core.constraint import Constraint
-from core.errors import BadModel, Busy, ContextExceeded, NotLoaded, NotPaired, UsageError
+from core.errors import BadModel, Busy, ContextExceeded, DoesNotFit, NotLoaded, NotPaired, TrustError, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.told import Said
 from core.node.public_api.choice import Choice
@@ -200,7 +200,9 @@ def test_reasoning_is_told_in_both_fields_and_every_call_with_its_number() -> No
         (Busy("full"), 429, "rate_limit_exceeded"),
         (NotLoaded("none"), 503, None),
         (NotPaired("mini"), 503, None),
-        (BadModel("torn"), 500, None),
+        (BadModel("torn"), 400, None),
+        (DoesNotFit("It needs 3.1 GB more."), 400, None),
+        (TrustError("torn"), 500, None),
     ],
     ids=lambda value: type(value).__name__,
 )
