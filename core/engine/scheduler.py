@@ -10,18 +10,18 @@ goes first, by itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from functools import partial
+from collections.abc import Collection, Sequence
 from itertools import count
 from math import inf
 from typing import Final, NamedTuple
 
 from core.engine.batch import lane_views, row_views
 from core.engine.lanes import Lane, gather, join, leave, named, split
+from core.engine.memory_use import claimed_tokens, copied_by, lent_rows, reserved_tokens
 from core.engine.pacing import chunk_behind
 from core.engine.prefix_cache import LEAST_REUSED, CachedPrefix, Lent, PrefixCache, common_prefix, tokens_of
 from core.engine.requests import Request
-from core.engine.ring_work import Chunk, Compose, Copy, Drop, Extract, Op, Step, Trim, Work
+from core.engine.ring_work import Chunk, Compose, Drop, Op, Step, Trim, Work
 from core.engine.running import Row
 from core.errors import Busy
 from core.events import Batch, FinishReason
@@ -308,7 +308,7 @@ class Scheduler:
                 return
             if request.request_id in self._leaving:
                 return  # or it would be given what comes back for the one before it
-            lent = self._lent() if lent is None else lent
+            lent = lent_rows(self._rows, (*self._lanes, *self._shared)) if lent is None else lent
             if self._waits_for_another(request, lent):
                 continue
             branch = 0 if self._trims(request) else self._prefixes.branch(request, lent)
@@ -324,12 +324,6 @@ class Scheduler:
     def _trims(self, request: Request) -> bool:
         """Whether its row can be trimmed to any of its beginnings when it has ended."""
         return self._prefixes.can_trim(tokens_of(request) - 1)
-
-    def _lent(self) -> list[Lent]:
-        """The rows that can be copied now: those whose step is on the ring are not."""
-        flying = {name for lane in self._lanes if lane.flying for name in lane.rows}
-        rows = [row for name, row in self._rows.items() if name not in flying and not row.is_lost]
-        return [Lent(row.held, self._copied(row)) for row in rows if row.position >= LEAST_REUSED]
 
     def _waits_for_another(self, request: Request, lent: Sequence[Lent]) -> bool:
         """Whether a row that runs will soon lend more of the beginning of `request` than it does now, and a chunk more
@@ -355,15 +349,8 @@ class Scheduler:
         for row in self._rows.values():
             if row.is_kept_now:
                 row.kept_at.remove(row.position)
-                self._ops += self._prefixes.snapshot(self._copied(row), row.held, self._claimed_tokens)
-
-    def _copied(self, row: Row) -> Callable[[int], Op]:
-        """What makes a copy of a row that runs."""
-        name = row.request.request_id
-        lane = next((lane for lane in (*self._shared, *self._lanes) if name in lane.rows), None)
-        if lane and lane.batched:
-            return partial(Extract, of=lane.handle, row=lane.rows.index(name))
-        return partial(Copy, of=lane.handle if lane else row.handle)
+                copied = copied_by(row, (*self._shared, *self._lanes))
+                self._ops += self._prefixes.snapshot(copied, row.held, self._claimed_tokens)
 
     def _share(self) -> None:
         """A row that is read leaves those that are read together; others that are read again come in, but for those so
@@ -470,23 +457,12 @@ class Scheduler:
 
     @property
     def _reserved_tokens(self) -> int:
-        """What those that run, or have not left yet, may come to take of the memory."""
-        return sum(tokens_of(row.request) for row in (*self._rows.values(), *self._leaving.values()))
+        return reserved_tokens((*self._rows.values(), *self._leaving.values()))
 
     @property
     def _claimed_tokens(self) -> int:
-        """What they take of it now, and with their next chunk or step; rows that share a lane are padded to the longest
-        of them.
-        """
-        held = {**self._rows, **self._leaving}
         lanes = (*self._lanes, *self._shared)
-        together = sum(len(lane.rows) * max(self._claim(held[name]) for name in lane.rows) for lane in lanes)
-        in_lanes = {name for lane in lanes for name in lane.rows}
-        return together + sum(self._claim(row) for name, row in held.items() if name not in in_lanes)
-
-    def _claim(self, row: Row) -> int:
-        more = 1 + self._draft if row.is_ready else self.chunk
-        return min(tokens_of(row.request), row.position + row.excess + more)
+        return claimed_tokens({**self._rows, **self._leaving}, lanes, self.chunk, self._draft)
 
 
 def _turn(request: Request) -> float:

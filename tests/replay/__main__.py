@@ -22,12 +22,13 @@ from tests.replay.replay import (
 )
 
 CONTEXTS = (1.2, 1.5, 2.0, 2.5, 4.0, 6.0)
+BUSY_S = 900.0  # a chunk far behind takes long where there is no GPU
 KINDS = {"trimmed": None, "whole rows": 0}
 
 
 def on_workers(rounds: list[list[Prompt]], context: int) -> Replayed:
     """Over two stages of the demo model."""
-    with worker_ring(DEMO_MODEL, (3,), context=context) as ring:
+    with worker_ring(DEMO_MODEL, (3,), context=context, try_s=BUSY_S) as ring:
 
         def ask(requests: list[Request]) -> list[Told]:
             answers = ring.generate_all(requests, timeout_s=3600)

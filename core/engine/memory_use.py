@@ -1,0 +1,46 @@
+"""What the rows that run take of the memory, and what others may have of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+
+from core.engine.lanes import Lane
+from core.engine.prefix_cache import LEAST_REUSED, Lent, tokens_of
+from core.engine.ring_work import Copy, Extract, Op
+from core.engine.running import Row
+
+
+def reserved_tokens(rows: Iterable[Row]) -> int:
+    """What they may come to take."""
+    return sum(tokens_of(row.request) for row in rows)
+
+
+def claimed_tokens(rows: Mapping[str, Row], lanes: Sequence[Lane], chunk: int, draft: int) -> int:
+    """What they take now, and with their next chunk, or their next step with `draft` guesses. Those that share a lane
+    are padded to the longest of them.
+    """
+
+    def claim(row: Row) -> int:
+        more = 1 + draft if row.is_ready else chunk
+        return min(tokens_of(row.request), row.position + row.excess + more)
+
+    together = {name for lane in lanes for name in lane.rows}
+    alone = sum(claim(row) for name, row in rows.items() if name not in together)
+    return alone + sum(len(lane.rows) * max(claim(rows[name]) for name in lane.rows) for lane in lanes)
+
+
+def lent_rows(rows: Mapping[str, Row], lanes: Sequence[Lane]) -> list[Lent]:
+    """Those that can be copied now: of one whose step is on the ring nobody knows what it will hold."""
+    flying = {name for lane in lanes if lane.flying for name in lane.rows}
+    still = [row for name, row in rows.items() if name not in flying and not row.is_lost]
+    return [Lent(row.held, copied_by(row, lanes)) for row in still if row.position >= LEAST_REUSED]
+
+
+def copied_by(row: Row, lanes: Sequence[Lane]) -> Callable[[int], Op]:
+    """What makes a copy of a row that runs under a handle, be it in one of `lanes` or not."""
+    name = row.request.request_id
+    lane = next((lane for lane in lanes if name in lane.rows), None)
+    if lane and lane.batched:
+        return partial(Extract, of=lane.handle, row=lane.rows.index(name))
+    return partial(Copy, of=lane.handle if lane else row.handle)
