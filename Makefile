@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast search fuzz chaos lint screenshots clean
+.PHONY: demo test fast search fuzz chaos lint dist screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -33,6 +33,10 @@ lint: $(STAMP)  ## style, types, import contracts
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports
 
+dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
+	@ls dist/*.whl
+
 screenshots: $(STAMP)  ## record the real demo and draw every screen of the README from it
 	@$(BIN)/python -m screenshots.draw
 
@@ -44,4 +48,4 @@ $(STAMP): pyproject.toml
 	@touch $@
 
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache fuzz-failures
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache fuzz-failures

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import platform
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import get_args
@@ -26,11 +27,20 @@ DEMO_PROMPT = "How does macluster split a model?"
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 
 
+class _Version(argparse.Action):
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        from importlib.metadata import version
+
+        told = ", ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "textual"))
+        parser.exit(message=f"macluster {version('macluster')} ({told}, Python {platform.python_version()})\n")
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
     odd = "If the screen was killed (kill -9) and the terminal is odd, type `reset`."
     what = "The Macs in a home as one private machine."
     top = argparse.ArgumentParser(prog="macluster", description=what, epilog=odd, parents=[launch.parser()])
+    top.add_argument("--version", action=_Version, nargs=0, help="the versions of macluster and of what it runs on")
     sub = top.add_subparsers(dest="command", metavar="COMMAND")
     _demo(sub.add_parser("demo", help="three Macs simulated on this one"))
     node = sub.add_parser("node", help="the node of this Mac, without a screen")
