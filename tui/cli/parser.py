@@ -32,7 +32,8 @@ class _Version(argparse.Action):
         from importlib.metadata import version
 
         told = ", ".join(f"{name} {version(name)}" for name in ("mlx", "mlx-lm", "textual"))
-        parser.exit(message=f"macluster {version('macluster')} ({told}, Python {platform.python_version()})\n")
+        print(f"macluster {version('macluster')} ({told}, Python {platform.python_version()})")
+        parser.exit()
 
 
 def parser() -> argparse.ArgumentParser:
