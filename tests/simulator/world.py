@@ -128,7 +128,7 @@ def simulated(world: World) -> Iterator[None]:
         patch.setattr(simulated_ring, "STATES", frozenset({1, 3} if world.kind.states else ()))
         patch.setattr(Layout, "caches", (CacheSize(bytes_per_token=8 * world.kind.mirrors),) * LAYERS)
         patch.setattr(own_mac, "used_bytes", lambda: 0)
-        patch.setattr(own_mac, "rss_bytes", lambda pid: 0)
+        patch.setattr(own_mac, "footprint_bytes", lambda pid: 0)
         patch.setattr(answers, "TokenLog", disk.Log)
         patch.setattr(answers, "unfinished", disk.unfinished)
         patch.setattr(answers, "old_logs", disk.old_logs)
