@@ -87,6 +87,18 @@ class RowGrammar:
         elif not (self.problem or self._matcher.consume_token(token)):
             self._fail("was left by the answer")
 
+    def forced(self, most: int) -> tuple[int, ...]:
+        """At most so many tokens that come next whatever is chosen, for nothing else is allowed."""
+        if self._state != "shaped" or self.problem or most <= 0:
+            return ()
+        return tuple(self._matcher.compute_ff_tokens()[:most])
+
+    def allows(self, guesses: Sequence[int]) -> int:
+        """So many of `guesses`, the first ones, may follow."""
+        if self._state == "thinking":
+            return len(guesses)
+        return self._matcher.validate_tokens(list(guesses)) if self._state == "shaped" and not self.problem else 0
+
     def _fail(self, why: str) -> None:
         self.problem = self.problem or StageFailed(f"The shape that this answer must have {why}.", _FIX).problem
 

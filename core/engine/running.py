@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from core.engine.constraints import RowGrammar
 from core.engine.requests import Request
 from core.engine.speculation import PromptLookup
 from core.events import FinishReason
@@ -21,7 +22,9 @@ class Row:
     be kept, on its way through the beginning.
     """
 
-    def __init__(self, request: Request, handle: int, reused: int, most_drafted: int) -> None:
+    def __init__(
+        self, request: Request, handle: int, reused: int, most_drafted: int, grammar: RowGrammar | None = None
+    ) -> None:
         self.request, self.handle, self.reused = request, handle, reused
         self.history = request.beginning
         self.given = len(self.history)
@@ -31,6 +34,8 @@ class Row:
         self.is_in_lane = self.is_lost = False
         self.kept_at: list[int] = []
         self._most_drafted = most_drafted
+        self._grammar = grammar
+        self._is_forced = False  # what goes with its step is no guess of the lookup's
         self._lookup: PromptLookup | None = None
 
     @property
@@ -75,8 +80,13 @@ class Row:
             most = min(most, trim_limit - self.position - 2)
         if most <= 0:
             return ()
+        forced = self._grammar.forced(most) if self._grammar else ()
+        self._is_forced = bool(forced)
+        if forced:
+            return forced
         self._lookup = self._lookup or PromptLookup(self.history, self._most_drafted)
-        return self._lookup.draft(most)
+        draft = self._lookup.draft(most)
+        return draft[: self._grammar.allows(draft)] if self._grammar and draft else draft
 
     def feed(self, guesses: int = 0) -> int:
         """The token of its next step, and so many guesses with it."""
@@ -99,7 +109,7 @@ class Row:
         self.accepted += taken - 1
         if self._lookup:
             self._lookup.extend(self.history[before:])
-            if drafted:
+            if drafted and not self._is_forced:
                 self._lookup.note_result(drafted, len(tokens) - 1)
         return taken, reason
 

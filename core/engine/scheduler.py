@@ -16,6 +16,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from core.engine.batch import lane_views, row_views
+from core.engine.constraints import RowGrammar
 from core.engine.lanes import Lane, gather, join, leave, named, split
 from core.engine.memory_use import claimed_tokens, copied_by, lent_rows, reserved_tokens
 from core.engine.pacing import chunk_behind
@@ -68,10 +69,11 @@ class HeldRow(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A request that was not admitted yet, and how many guesses may go with each of its steps."""
+    """A request that was not admitted yet, how many guesses may go with each of its steps, and what allows them."""
 
     request: Request
     draft: int
+    grammar: RowGrammar | None
 
 
 class Scheduler:
@@ -176,13 +178,14 @@ class Scheduler:
         """Whether it runs: what comes back for any other is nobody's."""
         return request_id in self._rows
 
-    def submit(self, request: Request, *, guess: bool = True) -> None:
+    def submit(self, request: Request, *, guess: bool = True, grammar: RowGrammar | None = None) -> None:
         """Take a request that no other is named like but one that is over, with a prompt of one token at least, and an
-        answer that has not ended; `guess`: guessed tokens may go with its steps. Raises Busy.
+        answer that has not ended; `guess`: guessed tokens may go with its steps, as far as its
+        `grammar` allows them, and first what that forces. Raises Busy.
         """
         if len(self._rows) + len(self._waiting) >= self._most_rows + self._queue:
             raise Busy(f"{self.running} requests are running and {self.waiting} are waiting; no more are accepted.")
-        self._waiting[request.request_id] = _Waiting(request, self._draft if guess else 0)
+        self._waiting[request.request_id] = _Waiting(request, self._draft if guess else 0, grammar)
         self._waiting = dict(sorted(self._waiting.items(), key=lambda each: _turn(each[1].request)))
 
     def cancel(self, request_id: str) -> EndedRow | None:
@@ -302,7 +305,7 @@ class Scheduler:
 
     def _admit(self) -> None:
         lent: list[Lent] | None = None
-        for request, draft in [*self._waiting.values()]:
+        for request, draft, grammar in [*self._waiting.values()]:
             held = len(self._rows) + len(self._leaving)
             if held >= self._most_rows or not self._prefixes.fits(request, self._reserved_tokens):
                 return
@@ -315,7 +318,7 @@ class Scheduler:
             ops, handle, reused = self._prefixes.open(request, self._claimed_tokens, lent)
             self._ops += ops
             del self._waiting[request.request_id]
-            self._rows[request.request_id] = row = Row(request, handle, reused, draft)
+            self._rows[request.request_id] = row = Row(request, handle, reused, draft, grammar)
             if not self._trims(request):
                 row.keep_at(len(request.tokens) - 1)
                 if branch - reused >= self.chunk:

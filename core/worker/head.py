@@ -118,7 +118,8 @@ class Head:
                 what = "How likely the tokens of a prompt were is known to another Mac in this topology."
                 raise UsageError(what, "Load the model as private.")
             admit = request.admit
-            sampler = RowSampler(admit, self._vocabulary, self._grammars.of(admit))
+            grammar = self._grammars.of(admit)
+            sampler = RowSampler(admit, self._vocabulary, grammar)
             sampler.follow(request.written)
             if sampler.problem:
                 raise error_from(sampler.problem)
@@ -127,7 +128,8 @@ class Head:
                 check_admission(admit)
                 words.append(admit)
             # elsewhere nobody can say which of several guesses are right, unless the most likely token is chosen always
-            self._scheduler.submit(request, guess=self._pipeline.chooses or sampler.is_plain)
+            guess = self._pipeline.chooses or sampler.is_plain
+            self._scheduler.submit(request, guess=guess, grammar=grammar)
         except MaclusterError as error:
             self._report(untouched(request, "error", error.problem))
             return

@@ -153,6 +153,20 @@ def test_a_shape_is_kept_beside_rows_without_one_and_where_it_goes_on(
     assert broken.done.problem
 
 
+def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(model: Path) -> None:
+    long = {"type": "object", "properties": {"a_name_that_is_long_and_known": {"enum": [1, 2]}}, "maxProperties": 1}
+    schema = {**long, "required": ["a_name_that_is_long_and_known"], "additionalProperties": False}
+    fixed = Constraint(kind="json_schema", source=json.dumps(schema))
+    again = Constraint(kind="regex", source="(ab|cd){24}")
+    asked = [msgspec.structs.replace(shaped_request([9, 8], GREEDY), constraint=each) for each in (fixed, again)]
+    with worker_ring(model, (3,), chunk=CHUNK, draft=0) as plain:
+        expected = [plain.generate_all([renamed(each)])[0].tokens for each in asked]
+    with worker_ring(model, (3,), chunk=CHUNK) as ring:
+        forced, guessed = [ring.generate_all([each])[0] for each in asked]
+    assert [forced.tokens, guessed.tokens] == expected
+    assert forced.done.drafted == forced.done.accepted > len(forced.tokens) // 2
+
+
 def shaped_request(tokens: list[int], sampling: Sampling) -> Request:
     asked = a_request(tokens, max_tokens=300, sampling=sampling, eos=[END])
     return msgspec.structs.replace(asked, constraint=SHAPED)

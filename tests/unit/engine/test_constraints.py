@@ -116,6 +116,16 @@ def test_guesses_confirm_what_would_have_been_chosen() -> None:
     assert [each.token for each in picked] == plain[:4]
 
 
+def test_what_is_forced_and_what_may_follow_is_known_before_it_is_chosen() -> None:
+    row = grammar(Constraint(kind="regex", source="abc[de]f", think_end=(THOUGHT,)))
+    assert (row.forced(9), row.allows([7, 8])) == ((), 2)
+    row.take(THOUGHT)
+    assert (row.forced(9), row.forced(2), row.forced(-1)) == ((*b"abc",), (*b"ab",), ())
+    assert (row.allows(b"abce"), row.allows(b"abxe")) == (4, 2)
+    row.take(ord("z"))
+    assert (row.forced(9), row.allows(b"abc")) == ((), 0)
+
+
 def test_what_is_thought_is_free_and_is_ended() -> None:
     thinking = Constraint(kind="regex", source="ab", think_end=(THOUGHT, 10))
     row = grammar(thinking)
