@@ -77,8 +77,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     """How a node is started. `host` is the address it listens on; `budget_bytes` what its worker may use; `peers` are
     places of other Macs, whichever they are; `key_limits` is what a key of a link may carry. Where
     `has_spare`, a second worker stands ready while a model is loaded; where `wires`, what is loaded stays wired.
-    `awake`: when this Mac does not fall asleep. `api`: how other programs are served, None: not. `relays`: what
-    programs ask a Mac that does not lead is answered by the one that does; this Mac takes part in that.
+    `awake`: when this Mac does not fall asleep. `api`: how other programs are served; where `serves`, from the start.
+    `relays`: what programs ask a Mac that does not lead is answered by the one that does; this Mac takes part in that.
     """
 
     home: Home
@@ -95,7 +95,8 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     has_spare: bool = True
     wires: bool = True
     awake: WhenAwake = "loaded"
-    api: ApiOptions | None = None
+    api: ApiOptions = ApiOptions()
+    serves: bool = False
     relays: bool = True
 
 
@@ -203,7 +204,7 @@ class Parts:
 
         # what comes in: from other programs, from a person, from other Macs and from the worker
         keys = ApiKeys(home.api_keys)
-        clients, options = Clients(keys, bus), config.api or ApiOptions()
+        clients, options = Clients(keys, bus), config.api
         certificate = home.api_certificate, identity.secret("api certificate")
         relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=config.relays)
         by_request = ModelLoading(lambda: [model.name for model in inventory.own], recovery.load, bus)

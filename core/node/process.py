@@ -48,7 +48,8 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         wires=not args.no_wired_memory,
         awake=args.awake,
         peers=tuple(args.peer),
-        api=_api_from(args) if args.serve else None,
+        api=_api_from(args),
+        serves=args.serve,
         relays=not args.no_relay,
     )
 

@@ -44,7 +44,7 @@ class Node:
         parts.peers.refresh_own()
         parts.supervisor.start()
         await parts.local_api.start(self._config.home.socket)
-        if self._config.api:
+        if self._config.serves:
             self._on_served(await parts.api.start())
         parts.tasks.spawn("Advertising this Mac", parts.search.advertise())
         parts.tasks.essential("The watch over trust", self._watch)

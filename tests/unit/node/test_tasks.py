@@ -166,6 +166,7 @@ def node_in(folder: Path, *, multicast: bool = False) -> Node:
             multicast=multicast,
             peers=(somewhere,),
             api=ApiOptions(port=0),
+            serves=True,
         )
     )
 
