@@ -5,8 +5,8 @@ and the last token of the answer, which nobody had fed. Where the caches of a mo
 something early is read from there on. Where they cannot, as with a sliding window, a row is of use as a whole only: as
 it was at the end of a prompt, or of its answer.
 
-The other ring is asked in between for what may take all of its memory, so it has nothing of the turns. Both answer the
-same turns, one after the other, in an order that changes; each run has a conversation of its own.
+The other ring has memory for one turn, and is asked in between for what takes all of it: it has nothing of the turns.
+Both answer the same turns, one after the other, in an order that changes; each run has a conversation of its own.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -22,10 +23,10 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from core.bench.asking import STEADY, Timed, a_prompt, ask, ask_all
+from core.bench.asking import STEADY, Timed, a_prompt, ask
 from core.bench.bench_models import FIRST_TOKEN, VOCABULARY, ModelSize, add_sizes, at_least_two, make, sizes_of
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
-from core.bench.ring import WorkerRing, a_request, worker_ring
+from core.bench.ring import Settings, WorkerRing, worker_ring
 
 MOST_OVER_NEW: Final = 1.05  # room for the one token that was not fed yet
 DEFAULT: Final = ModelSize(8, 384, "bfloat16")
@@ -114,8 +115,7 @@ class Pair(NamedTuple):
         return ask(self.keeps, tokens, answer, fresh=False), self._fresh(tokens, answer)
 
     def _fresh(self, tokens: tuple[int, ...], answer: int) -> Timed:
-        all_of_it = self.forgets.plan.context - len(OTHER)
-        ask_all(self.forgets, [a_request(OTHER, max_tokens=all_of_it, eos=range(VOCABULARY))], fresh=False)
+        ask(self.forgets, tuple(islice(cycle(OTHER), self.forgets.plan.context - 1)), 1, fresh=False)
         return ask(self.forgets, tokens, answer)
 
 
@@ -142,12 +142,15 @@ def _others(token: int, count: int) -> tuple[int, ...]:
 
 
 @contextmanager
-def pair(kind: str, sizes: ModelSize) -> Iterator[Pair]:
+def pair(kind: str, sizes: ModelSize, lengths: Lengths) -> Iterator[Pair]:
     """Both rings over a model of one kind, made and warm."""
+    small: Settings = {**STEADY, "context": lengths.prompt + 2 * lengths.answer + lengths.new}
     with TemporaryDirectory(prefix="macluster-reuse-") as folder, ExitStack() as stack:
         model = make(Path(folder), sizes, MODELS[kind])
         cuts = (sizes.cut,)
-        both = Pair(*(stack.enter_context(worker_ring(model, cuts, draft=0, **STEADY)) for _ in Pair._fields))
+        keeps = stack.enter_context(worker_ring(model, cuts, draft=0, **STEADY))
+        forgets = stack.enter_context(worker_ring(model, cuts, draft=0, **small))
+        both = Pair(keeps, forgets)
         for ring in both:
             ask(ring, OTHER, 1)
         yield both
@@ -157,7 +160,7 @@ def measure(runs: int, lengths: Lengths, sizes: ModelSize) -> ReuseResult:
     """`runs` conversations with a model of each kind. Raises WorkerError and what a stage reports."""
     played: list[dict[str, ReusePlayed]] = [{} for _ in range(runs)]
     for kind in MODELS:
-        with pair(kind, sizes) as both:
+        with pair(kind, sizes, lengths) as both:
             for number in range(runs):
                 played[number][kind] = both.run(number, lengths)
     return summary(played, sizes)

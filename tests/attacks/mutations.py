@@ -7,10 +7,11 @@ import random
 import msgspec
 
 from core.link.frames import HEADER, FrameType
-from core.node.base.messages import FRAMES, AnyMessage, LinkProbe, PartSent, to_frame
+from core.node.base.messages import FRAMES, AnyMessage, LinkProbe, PartSent, RelayAsk, RelayTold, to_frame
 
 _SIZE = HEADER.size
 _NUMBERS = (0, 1, -1, 2**31, 2**32, 2**63, 2**64, 1e308, -0.0, 10**400)
+_NO_JSON = (LinkProbe, PartSent, RelayAsk, RelayTold)
 _PIECES = (b"", b"\0", b"\xff\xfe", b"null", b"[]", b"{}", b'"\\u001b]52;c;aGk=\\u0007"', b'"\\ud800"', b"[" * 200)
 
 
@@ -50,7 +51,7 @@ def mutated_json(message: AnyMessage, dice: random.Random) -> tuple[FrameType, b
             body = body[:at] + dice.choice(_PIECES) + body[at + dice.randrange(4) :]
         case 1:
             body = body[: dice.randrange(len(body))]
-        case 2 if not isinstance(message, LinkProbe | PartSent):  # those are no JSON
+        case 2 if not isinstance(message, _NO_JSON):
             body = _bent(msgspec.json.decode(body), dice)
         case 3:
             kind = dice.choice(sorted(set(FRAMES.values())))

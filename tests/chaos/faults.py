@@ -52,7 +52,7 @@ AGAIN: Final = f"≤ {MOST_AGAIN} tokens read again"
 NO_LOSS: Final = "finishes, nobody taken for dead"
 
 FAULTS: Final = (
-    Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 2, kills=60),
+    Fault("worker", "kill -9 of a stage's worker", "detected < 0.2 s", "desk", kill_worker, 90, 1, kills=60),
     Fault("head-worker", "kill -9 of the head's worker", "detected < 0.2 s", "desk", kill_own_worker, 60, 1, kills=45),
     Fault("node", "kill -9 of a member's node", "detected < 0.2 s", "desk", kill_node, 50, 1, whole=False, kills=35),
     Fault("head", "kill -9 of the head's node, started again", "continued", "desk", kill_head, 8, 1, kills=16),

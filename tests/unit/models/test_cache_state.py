@@ -28,7 +28,7 @@ from tests.support.search import SEARCH
 
 # saved behind the second chunk and three steps; beyond a window of 8, and beyond what a dry forward runs
 CHUNKS: Final = (9, 71)
-STEPS: Final = 6
+STEPS: Final = 5
 SAVED_AFTER: Final = 5
 # one for each kind of cache: plain, sliding, a state, a list, chunks, token ids, one of the family's own
 KINDS: Final = (
