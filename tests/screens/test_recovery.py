@@ -63,7 +63,7 @@ def test_it_waits_is_saved_and_continued_when_the_mac_is_back(terminal: Open, mo
 
 
 def test_a_node_that_was_killed_goes_on_with_the_answer_that_is_on_screen(terminal: Open, model: Path) -> None:
-    window = terminal(80, 24, "demo", "--no-multicast", "--model", str(model), "--macs", "1")
+    window = terminal(80, 48, "demo", "--no-multicast", "--model", str(model), "--macs", "1")
     in_the_middle(window)
     node = node_of(window, "studio")
     command = node.cmdline()
