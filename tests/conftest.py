@@ -34,6 +34,8 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "nobody.pe
 gc.disable()  # until everything is collected: nothing of what is imported is garbage
 
 # they take minutes, and begin first: at the end none of them is to run alone
+# what starts nodes, workers or terminals, or looks for what is rare
+SLOW = ("processes", "screens", "network", "attacks", "fuzz", "replay")
 LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.py", "test_chaos.py")
 
 
@@ -41,7 +43,7 @@ LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.p
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """What starts nodes, workers or terminals is slow."""
     for item in items:
-        if item.path.parent.name in ("processes", "screens", "network"):
+        if item.path.parent.name in SLOW:
             item.add_marker("slow")
     items.sort(key=lambda item: item.path.name not in LONG)
 
