@@ -33,15 +33,15 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "nobody.pe
 
 gc.disable()  # until everything is collected: nothing of what is imported is garbage
 
-# they take minutes, and begin first: at the end none of them is to run alone
 # what starts nodes, workers or terminals, or looks for what is rare
 SLOW = ("processes", "screens", "network", "attacks", "fuzz", "replay")
+# they take minutes, and begin first: at the end none of them is to run alone
 LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.py", "test_chaos.py")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What starts nodes, workers or terminals is slow."""
+    """The long ones first."""
     for item in items:
         if item.path.parent.name in SLOW:
             item.add_marker("slow")
