@@ -1,22 +1,19 @@
 """What anyone may observe: the values and events that the tui, the CLI and API clients know.
 
 Every struct is frozen. Bytes are plain bytes, times end in `_s` (seconds), `start`/`stop` are half-open layer ranges.
-`Snapshot` is the fold of all events (`apply`), so a client that joins late sees what a client that was there from the
-start sees.
+`Snapshot` is the fold of all events (`core.snapshot`), so a client that joins late sees what a client that was there
+from the start sees.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal, TypeVar
+from typing import Literal
 
 import msgspec
 
 from core.errors import Problem
 from core.numbers import Logprob, Rate, Seconds, Size
 from core.settings import DEFAULT_ROWS
-
-_T = TypeVar("_T")
 
 Level = Literal["blocked", "unpaired", "seen", "paired"]
 PeerState = Literal["seen", "connected", "suspect", "lost"]
@@ -550,7 +547,6 @@ AnyEvent = (
     | ApiClients
 )
 
-LOG_LINES_KEPT = 200
 SPEED_TEST = "speed test"
 
 _encoder = msgspec.json.Encoder()
@@ -566,80 +562,3 @@ def decode_event(line: bytes | str) -> AnyEvent:
     """The event of one line of JSON; raises msgspec.ValidationError."""
     event: AnyEvent = _decoder.decode(line)
     return event
-
-
-def apply(now: Snapshot, event: AnyEvent) -> Snapshot:
-    """The snapshot after `event`. Pure; events about tokens and progress leave it as it is."""
-    after = _after(now, event)
-    if now.plan_status == "ready" and after.plan_status != "ready":
-        return msgspec.structs.replace(after, batch=_halted(after.batch))
-    return after
-
-
-def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
-    change = msgspec.structs.replace
-    match event:
-        case Snapshot():
-            return event
-        case PeerSeen(peer=peer) | PeerChanged(peer=peer):
-            return change(now, peers=_put(now.peers, peer, lambda p: p.device_id))
-        case PeerGone(device_id=gone):
-            return change(now, peers=tuple(p for p in now.peers if p.device_id != gone))
-        case TrustChanged():
-            return change(now, trust=event)
-        case PairingChanged():
-            return change(now, pairing=event)
-        case Recovery(state=state):
-            status: PlanStatus = "broken" if state in ("hold", "replan", "wait") else now.plan_status
-            return change(now, recovery=None if state == "running" else event, plan_status=status)
-        case PlanProposed(plan=plan):
-            waiting = tuple(StageState(device_id=s.device_id, status="waiting") for s in plan.stages)
-            return change(now, plan=plan, plan_status="loading", plan_problem=None, stages=waiting, hops=(), advice="")
-        case PlanLoaded():
-            return change(now, plan_status="ready", plan_problem=None)
-        case PlanFailed(problem=problem):
-            return change(now, plan_status="broken", plan_problem=problem)
-        case PlanUnloaded():
-            return change(now, plan=None, plan_status="none", plan_problem=None, stages=(), hops=(), advice="")
-        case PlanAdvice(text=text):
-            return change(now, advice=text)
-        case StageState():
-            return change(now, stages=_put(now.stages, event, lambda s: s.device_id))
-        case HopSample():
-            return change(now, hops=_put(now.hops, event, lambda h: (h.source, h.target)))
-        case RequestStarted(request_id=started, prompt_tokens=prompt_tokens, client=client):
-            row = BatchRow(request_id=started, prompt_tokens=prompt_tokens, client=client)
-            batch = change(now.batch, rows=_put(now.batch.rows, row, lambda r: r.request_id))
-            return change(now, running=(*now.running, started), batch=batch)
-        case RequestDone(request_id=done):
-            batch = change(now.batch, rows=tuple(r for r in now.batch.rows if r.request_id != done))
-            return change(now, running=tuple(r for r in now.running if r != done), last_done=event, batch=batch)
-        case LogLine():
-            return change(now, logs=(*now.logs, event)[-LOG_LINES_KEPT:])
-        case Counters():
-            return change(now, counters=event)
-        case Transfer(mac=mac):
-            others = tuple(t for t in now.transfers if t.mac != mac)
-            return change(now, transfers=others if event.is_over else (*others, event))
-        case Batch():
-            return change(now, batch=event)
-        case ApiStopped():
-            return change(now, api=None)
-        case ApiClients(clients=clients):
-            return change(now, clients=clients)
-        case ApiServed():
-            return change(now, api=event)
-        case _:
-            return now
-
-
-def _halted(batch: Batch) -> Batch:
-    """Nothing is on a ring, and no Mac holds a row: what has not ended waits."""
-    return Batch(rows=tuple(msgspec.structs.replace(r, state="waiting", lane=None) for r in batch.rows))
-
-
-def _put(items: tuple[_T, ...], item: _T, key: Callable[[_T], object]) -> tuple[_T, ...]:
-    """`items` with `item` in place of the one of the same key, or at the end."""
-    if any(key(i) == key(item) for i in items):
-        return tuple(item if key(i) == key(item) else i for i in items)
-    return (*items, item)

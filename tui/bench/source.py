@@ -32,11 +32,11 @@ from core.events import (
     StageState,
     TokenEvent,
     TrustChanged,
-    apply,
     encode_event,
 )
 from core.requests import Done, RequestAccepted
 from core.settings import GB
+from core.snapshot import apply
 
 STAGES = 3
 LAYERS = 64

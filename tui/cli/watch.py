@@ -8,8 +8,9 @@ from contextlib import suppress
 from types import TracebackType
 
 from core.errors import LinkTimeout, MaclusterError, NodeUnreachable
-from core.events import AnyEvent, Snapshot, apply
+from core.events import AnyEvent, Snapshot
 from core.settings import Home
+from core.snapshot import apply
 from tui.client import NodeClient
 
 RETRY_S = 0.1

@@ -28,9 +28,9 @@ from core.events import (
     Snapshot,
     TokenEvent,
     Value,
-    apply,
 )
 from core.requests import PlanRequest, UnfinishedAnswer
+from core.snapshot import apply
 from core.text import clean_text
 from tui.state.chats import Chat
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint, faded, point_of

@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 
-from core.events import AnyEvent, Snapshot, apply
+from core.events import AnyEvent, Snapshot
 from core.settings import VERSION
+from core.snapshot import apply
 
 READER_LIMIT = 10_000
 

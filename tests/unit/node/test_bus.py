@@ -2,8 +2,9 @@ from __future__ import annotations
 
 import asyncio
 
-from core.events import AnyEvent, Peer, PeerSeen, Snapshot, TokenEvent, apply
+from core.events import AnyEvent, Peer, PeerSeen, Snapshot, TokenEvent
 from core.node.base.bus import READER_LIMIT, Bus
+from core.snapshot import apply
 
 
 def token(index: int) -> TokenEvent:

@@ -19,10 +19,10 @@ from core.events import (
     Snapshot,
     StageState,
     TokenEvent,
-    apply,
 )
 from core.requests import Forecast, Message, ModelChoice, PlanPreview, UnfinishedAnswer
 from core.settings import GB
+from core.snapshot import apply
 from core.text import clean_text
 from tests.support.plans import mac_id, plan_of
 from tui.cli.answer import answer_facts, done_line, hop_lines, recovery_line

@@ -5,7 +5,6 @@ from hypothesis import strategies as st
 
 from core.errors import LinkLost
 from core.events import (
-    LOG_LINES_KEPT,
     AnyEvent,
     ApiServed,
     Batch,
@@ -31,10 +30,10 @@ from core.events import (
     StageState,
     TokenEvent,
     TrustChanged,
-    apply,
     decode_event,
     encode_event,
 )
+from core.snapshot import LOG_LINES_KEPT, apply
 from tests.support.plans import mac_id, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
