@@ -8,6 +8,7 @@ import os
 import socket
 import struct
 import subprocess
+import sys
 import time
 import weakref
 from collections.abc import Callable
@@ -20,8 +21,10 @@ from core.models.files.sandbox import (
     POLL_S,
     READ_BYTES,
     Job,
+    allow,
     check,
     command_of,
+    confine,
     end_with_parent,
     environment,
     finished,
@@ -32,6 +35,8 @@ READY: Final = "--ready"
 _REQUEST: Final = struct.Struct("<I")  # length
 _ANSWER: Final = struct.Struct("<iI")  # exit status, length
 
+Work = Callable[[bytes], tuple[int, bytes]]
+
 
 class _Child(NamedTuple):
     process: subprocess.Popen[bytes]
@@ -40,8 +45,8 @@ class _Child(NamedTuple):
 
 
 class ReadyChild:
-    """Runs one job at a time of `module`, which calls `serve` where it is started with `READY`. It starts with the
-    first job, unless it was started before, and ends with this object, or with this process.
+    """Runs one job at a time of `module`, which calls `run_jobs`. It starts with the first job, unless it was
+    started before, and ends with this object, or with this process.
     """
 
     def __init__(self, module: str) -> None:
@@ -106,12 +111,27 @@ def _exchanged(child: _Child, job: Job, request: bytes) -> tuple[int, bytes]:
     return int(status), bytes(read[_ANSWER.size :])
 
 
-def serve(work: Callable[[bytes], tuple[int, bytes]]) -> NoReturn:
-    """The child's side: answer each request with the exit status and the output of `work`."""
+def run_jobs(work: Work, seconds: int, get_ready: Callable[[], object]) -> NoReturn:
+    """The child's side, however it was started: `work` makes an exit status and an answer of each request, within
+    `seconds` of processor time. One that is to stand ready does `get_ready` first, and one job after the other then.
+    """
+    if READY in sys.argv:
+        get_ready()
+        _serve(work, seconds)
+    confine(seconds)
+    status, answer = work(sys.stdin.buffer.read())
+    sys.stdout.buffer.write(answer)
+    sys.stdout.buffer.flush()
+    sys.exit(status)
+
+
+def _serve(work: Work, seconds: int) -> NoReturn:
     end_with_parent()
     with socket.socket(fileno=os.dup(0)) as line, line.makefile("rb") as inbox:
         while len(head := inbox.read(_REQUEST.size)) == _REQUEST.size:
-            status, answer = work(inbox.read(*_REQUEST.unpack(head)))
+            request = inbox.read(*_REQUEST.unpack(head))
+            allow(seconds)
+            status, answer = work(request)
             line.sendall(_ANSWER.pack(status, len(answer)) + answer)
     os._exit(0)
 

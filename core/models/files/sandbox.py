@@ -50,6 +50,10 @@ class Job(Value, frozen=True, kw_only=True):
     answer_bytes: int = MIB
 
 
+# what runs a job with a request: exit status and answer
+Run = Callable[[Job, bytes], tuple[int, bytes]]
+
+
 class Running(NamedTuple):
     """A process that works on a job, and its pipes."""
 

@@ -8,8 +8,6 @@ is this module, run as `python -m core.models.text.chat_template`: JSON on stdin
 from __future__ import annotations
 
 import json
-import sys
-from collections.abc import Callable
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -20,8 +18,8 @@ import jinja2.nodes
 import jinja2.sandbox
 
 from core.errors import BadModel, UsageError
-from core.models.files.ready_child import READY, serve
-from core.models.files.sandbox import Job, allow, confine, run_child
+from core.models.files.ready_child import run_jobs
+from core.models.files.sandbox import Job, Run, run_child
 from core.settings import MIB
 from core.text import clean_text
 
@@ -36,9 +34,6 @@ _USUAL: Final = "{% for m in messages %}{% if loop.first %}{{ m['role'] + (m.con
 _REFUSED: Final = 3
 _BROKEN: Final = 4
 _FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
-
-
-Run = Callable[[Job, bytes], tuple[int, bytes]]
 
 
 def render(
@@ -160,23 +155,10 @@ def _rendered(request: bytes) -> tuple[int, bytes]:
     return status, text.encode("utf-8", "replace")
 
 
-def main() -> int:
-    """The child of one job: reads the request, writes the text or the complaint, returns the exit status."""
-    confine(CPU_SECONDS)
-    status, answer = _rendered(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(answer)
-    sys.stdout.buffer.flush()
-    return status
-
-
-def _rendered_in_time(request: bytes) -> tuple[int, bytes]:
-    allow(CPU_SECONDS)
-    return _rendered(request)
+def _get_ready() -> None:
+    """Jinja has parts that it imports with the first template."""
+    _environment().from_string(_USUAL).render(messages=[{"role": "user", "content": ""}])
 
 
 if __name__ == "__main__":
-    if READY in sys.argv:
-        _environment().from_string(_USUAL).render(messages=[{"role": "user", "content": ""}])  # jinja gets ready, too
-        serve(_rendered_in_time)
-    else:
-        sys.exit(main())
+    run_jobs(_rendered, CPU_SECONDS, _get_ready)

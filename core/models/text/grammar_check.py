@@ -8,7 +8,6 @@ core.models.text.grammar_check`: grammars on stdin, a Problem or nothing on stdo
 from __future__ import annotations
 
 import random
-import sys
 from collections.abc import Mapping
 from typing import Final
 
@@ -17,9 +16,8 @@ from llguidance import LLMatcher
 
 from core.constraint import Grammar
 from core.errors import BadModel, MaclusterError, Problem, UsageError, error_from
-from core.models.files.ready_child import READY, serve
-from core.models.files.sandbox import Job, allow, confine, run_child
-from core.models.text.chat_template import Run
+from core.models.files.ready_child import run_jobs
+from core.models.files.sandbox import Job, Run, run_child
 from core.models.text.grammar import matcher_of, tokenizer_of
 from core.settings import MIB
 
@@ -85,23 +83,5 @@ def _checked(request: bytes) -> tuple[int, bytes]:
     return 0, b""
 
 
-def main() -> int:
-    """The child of one job: reads the grammars, writes the complaint, returns the exit status."""
-    confine(CPU_SECONDS)
-    status, told = _checked(sys.stdin.buffer.read())
-    sys.stdout.buffer.write(told)
-    sys.stdout.buffer.flush()
-    return status
-
-
-def _checked_in_time(request: bytes) -> tuple[int, bytes]:
-    allow(CPU_SECONDS)
-    return _checked(request)
-
-
 if __name__ == "__main__":
-    if READY in sys.argv:
-        compile_all({"": _USUAL})
-        serve(_checked_in_time)
-    else:
-        sys.exit(main())
+    run_jobs(_checked, CPU_SECONDS, lambda: compile_all({"": _USUAL}))

@@ -20,10 +20,10 @@ from core.errors import BadModel, ModelNotFound, UnsupportedModel, UsageError
 from core.models.files.folder import inside, name_of, read_bytes, read_config, read_json
 from core.models.files.ready_child import ReadyChild
 from core.models.files.safetensors import DECIDING_FILES
-from core.models.files.sandbox import run_child
+from core.models.files.sandbox import Run, run_child
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.call_grammar import FREE, arguments_of, call_grammar, form_of, shape_of
-from core.models.text.chat_template import MODULE, Run, render
+from core.models.text.chat_template import MODULE, render
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
 from core.models.text.template_values import said_before, spec_of
