@@ -34,6 +34,7 @@ lint: $(STAMP)  ## style, types, import contracts
 	@$(BIN)/lint-imports
 
 dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take
+	@rm -rf build
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 

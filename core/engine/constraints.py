@@ -7,6 +7,7 @@ other Mac's choice pass that the grammar has not.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 import mlx.core as mx
@@ -65,14 +66,14 @@ class RowGrammar:
     def allowed(self) -> mx.array:
         """Whether each token may come next: booleans [vocabulary]."""
         if self._state == "thinking":
-            return self._but_ends()
+            return self._no_end
         marks = self._matcher.compute_logit_bias()
         if self._matcher.is_error():
             self._fail("takes too much to enforce")
         elif not any(marks):
             self._fail("needs what the tokens of this model cannot say")
         if self.problem:
-            return ~self._but_ends()
+            return ~self._no_end
         allowed = mx.array(memoryview(marks))[: self._size] != 0  # type: ignore[arg-type]  # uint8
         return allowed | self._only(self._start[:1]) if self._state == "open" else allowed
 
@@ -102,7 +103,8 @@ class RowGrammar:
     def _fail(self, why: str) -> None:
         self.problem = self.problem or StageFailed(f"The shape that this answer must have {why}.", _FIX).problem
 
-    def _but_ends(self) -> mx.array:
+    @cached_property
+    def _no_end(self) -> mx.array:
         return ~self._only(self._eos)
 
     def _only(self, tokens: Sequence[int] | frozenset[int]) -> mx.array:

@@ -6,6 +6,7 @@ import asyncio
 import json
 import signal
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -13,9 +14,10 @@ from typing import Any, Final
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.errors import MaclusterError
+from core.errors import MaclusterError, ModelError
 from core.models.made.maker import make_model
 from core.models.text.text_messages import ReadTokenizer, TokenizerRead
+from core.models.text.vocabulary import read_vocabulary
 from core.node.answers import tokenizer_process
 from core.node.answers.tokenizer_process import TokenizerProcess, start_tokenizer
 from core.node.base.bus import Bus
@@ -26,6 +28,7 @@ from core.settings import MIB
 from tests.fuzz.target import Target
 
 TOKENS: Final = range(40)
+VOCABULARY: Final = 600
 TEXT: Final = "Zwei Flüsse, 日本, and a 🐢 end of it. aaaaaaaaaaaaaaaaaaaaaaaaaaaaaa! "
 
 
@@ -54,6 +57,8 @@ class Bench:
             log = Journal(Path(self._held.name) / "log", "me", Bus())
             self._process = await start_tokenizer(self.model, Tasks(log, asyncio.Event()))
         file.write_bytes(data)
+        with suppress(ModelError):
+            read_vocabulary(self.model, VOCABULARY)
         try:
             await self._process.answer(ReadTokenizer(directory=str(self.model)), TokenizerRead)
             await self._process.encode((Message(role="user", content=TEXT),), raw=True)
