@@ -17,7 +17,7 @@ from typing import Final
 
 from core.mac.descriptors import allowed_descriptors
 from core.mac.firewall import Firewall, firewall
-from core.mac.interfaces import Interface, interfaces
+from core.mac.interfaces import ANYWHERE, Interface, interfaces
 from core.mac.memory import physical_bytes, used_bytes
 from core.mac.multicast import Echo, echo
 from core.requests import Finding
@@ -27,7 +27,6 @@ DISK_LOW_BYTES: Final = 10 * GB
 DISK_FULL_BYTES: Final = GB
 FEW_FILES: Final = 1024
 PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
-ANYWHERE: Final = ("0.0.0.0", "::")
 LOCAL_NETWORK: Final = (
     "Allow this terminal in System Settings > Privacy & Security > Local Network, then start macluster again."
 )
@@ -56,7 +55,7 @@ async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: in
 def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
     """The interfaces on which a node that listens on `host` can meet others."""
     if host in ANYWHERE:
-        return tuple(each for each in found if each.is_up and not each.is_loopback)
+        return tuple(each for each in found if each.is_up and not (each.is_loopback or each.is_virtual))
     return tuple(each for each in found if each.is_up and each.address == host)
 
 

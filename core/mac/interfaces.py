@@ -1,8 +1,9 @@
-"""Which networks this machine is on."""
+"""Which networks this machine is on, and at which of its addresses others meet it."""
 
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
@@ -10,21 +11,37 @@ from typing import Any, Final, NamedTuple
 import psutil
 
 _TUNNELS: Final = ("utun", "tun", "tap", "ppp", "ipsec", "wg", "tailscale")
+_VIRTUAL: Final = re.compile(r"bridge1\d\d|vmnet|vnic|docker|br-[0-9a-f]{12}|virbr|veth")
+ANYWHERE: Final = ("0.0.0.0", "::")
 
 
 class Interface(NamedTuple):
-    """An IPv4 address of this machine; `subnet` is "192.168.1.0/24". `is_tunnel`: a VPN, which carries no Bonjour."""
+    """An IPv4 address of this machine; `subnet` is "192.168.1.0/24"."""
 
     name: str
     address: str
     subnet: str
     is_up: bool
-    is_tunnel: bool
 
     @property
     def is_loopback(self) -> bool:
         """Whether only this machine is on it."""
         return ipaddress.ip_address(self.address).is_loopback
+
+    @property
+    def is_tunnel(self) -> bool:
+        """Whether it is a VPN, which carries no Bonjour."""
+        return self.name.startswith(_TUNNELS)
+
+    @property
+    def is_virtual(self) -> bool:
+        """Whether only the virtual machines and containers of this machine are on it."""
+        return _VIRTUAL.match(self.name) is not None
+
+    @property
+    def is_link_local(self) -> bool:
+        """Whether the interface gave the address to itself, because nobody else did."""
+        return ipaddress.ip_address(self.address).is_link_local
 
 
 def interfaces() -> tuple[Interface, ...]:
@@ -40,11 +57,40 @@ def interfaces_of(addresses: Mapping[str, Sequence[Any]], is_up: Mapping[str, bo
             address=each.address,
             subnet=str(ipaddress.ip_network(f"{each.address}/{each.netmask or '255.255.255.255'}", strict=False)),
             is_up=is_up.get(name, False),
-            is_tunnel=name.startswith(_TUNNELS),
         )
         for name, found in addresses.items()
         for each in found
         if each.family == socket.AF_INET
+    )
+
+
+def advertised(found: Iterable[Interface], host: str) -> tuple[str, ...]:
+    """Where others meet a Mac that listens on `host`."""
+    if host not in ANYWHERE:
+        return (host,)
+    kept = (i for i in found if i.is_up and not (i.is_loopback or i.is_link_local or i.is_virtual))
+    return tuple(dict.fromkeys(i.address for i in kept)) or ("127.0.0.1",)
+
+
+def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...]:
+    """On which interfaces Bonjour speaks, by their addresses, for a Mac that listens on `host`."""
+    if host.startswith("127."):
+        return (host,)
+    return tuple(dict.fromkeys(i.address for i in found if i.is_up and not i.is_virtual))
+
+
+def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
+    """Whether no other Mac can be at `host`: it is this machine's own, or on a network inside of it. Two Macs that run
+    virtual machines often have the same address there.
+    """
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    if address.version != 4 or address.is_loopback:
+        return False
+    return any(
+        host == i.address or (i.is_virtual and i.is_up and address in ipaddress.ip_network(i.subnet)) for i in found
     )
 
 

@@ -38,6 +38,7 @@ from core.node.peers.addresses import AddressBook, read_proven, write_proven
 from core.node.peers.check import Check
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
+from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
@@ -130,13 +131,14 @@ class Parts:
 
         self.sightings = sightings = Sightings(is_member)
         remember = partial(write_proven, home.addresses)
-        book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember)
+        self.networks = networks = Networks(signals)
+        book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
         own = OwnMac(_own_peer(config, identity), assessment, worker, relays=config.relays)
         self.mesh = mesh = Mesh(identity, store, book, faults, own, signals, journal, tasks, config.key_limits)
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
         self.speed = speed = SpeedTests(own_id, mesh, bus, tasks)
         self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member)
-        self.search = search = Search(discovery, book, mesh, peers, signals, journal, multicast=config.multicast)
+        self.search = search = Search(discovery, book, mesh, peers, signals, journal, tasks, multicast=config.multicast)
         check = Check(
             home, host, config.budget_bytes, worker, identity.storage, bus, discovery, tasks, multicast=config.multicast
         )
@@ -152,7 +154,6 @@ class Parts:
             host,
             store,
             PairingAttempts(home.pairing_attempts),
-            sightings,
             discovery,
             book,
             enforcement,

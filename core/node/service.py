@@ -94,10 +94,11 @@ class Node:
         self._remember()
 
     async def _watch(self) -> None:
-        """Memory and processes of this Mac, who is not advertised any more, and what came to the door."""
+        """Memory, processes and networks of this Mac, who is not advertised any more, and what came to the door."""
         parts = self.parts
         for number in count(1):
             parts.peers.refresh_own()
+            parts.networks.look()
             parts.awake.keep(wanted=self._stays_awake())
             parts.enforcement.enforce()
             parts.peers.sweep()

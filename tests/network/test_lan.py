@@ -20,7 +20,7 @@ from core.requests import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask
-from tests.support.lan import inside, lan, needs_root
+from tests.support.lan import inside, lan, needs_root, plug, unplug
 from tui.cli.demo import DEMO_MODEL
 from tui.cli.watch import Watch
 
@@ -102,6 +102,7 @@ async def test_two_macs_find_and_pair_and_answer_over_a_bridge() -> None:
             (found,) = others(studio)
             assert (found.name, found.found_by, found.trust) == ("mini", "bonjour", "unpaired")
             assert found.address.startswith(addresses[MINI])
+            await networks_change(studio)
             await pair(studio, mini, addresses[MINI])
             await studio.until(
                 lambda w: any(p.state == "connected" and p.budget_bytes for p in others(w)), WAIT_S, "A link"
@@ -130,6 +131,22 @@ async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -
         await beside
         rates.append(tokens / (time.monotonic() - started))
     print(f"{rates[0]:.1f} tokens/s in peace, {rates[1]:.1f} in the flood: {rates[1] / rates[0]:.2f}")
+
+
+async def networks_change(watch: Watch) -> None:
+    """A network that comes is advertised, one inside of that Mac is not, and what goes is not any more."""
+    plug(MINI, "vmnet1", "192.168.64.1")
+    plug(MINI, "eth1", "10.77.42.2")
+    await watch.until(lambda w: "10.77.42.2" in hosts(w), WAIT_S, "Hearing of a new address")
+    assert "192.168.64.1" not in hosts(watch)
+    unplug(MINI, "eth1")
+    plug(MINI, "eth2", "10.77.43.2")
+    await watch.until(lambda w: "10.77.43.2" in hosts(w), WAIT_S, "Hearing of another one")
+
+
+def hosts(watch: Watch) -> set[str]:
+    """Where the other Mac is said to be."""
+    return {place.rpartition(":")[0] for peer in others(watch) for place in (peer.address, *peer.also_at)}
 
 
 def others(watch: Watch) -> list[Peer]:

@@ -53,6 +53,19 @@ def _join(stack: ExitStack, port: str, name: str, address: str) -> None:
     ip("-n", name, "route", "add", "224.0.0.0/4", "dev", "eth0")
 
 
+def plug(name: str, interface: str, address: str) -> None:
+    """Another interface for a namespace, with nobody at its other end."""
+    end = f"{interface}-end"
+    ip("-n", name, "link", "add", interface, "type", "veth", "peer", "name", end)
+    ip("-n", name, "link", "set", end, "up")
+    ip("-n", name, "addr", "add", f"{address}/24", "dev", interface)
+    ip("-n", name, "link", "set", interface, "up", "multicast", "on")
+
+
+def unplug(name: str, interface: str) -> None:
+    ip("-n", name, "link", "del", interface)
+
+
 def inside(name: str, *command: str) -> Sequence[str]:
     """The command as it runs in that namespace."""
     return ["ip", "netns", "exec", name, *command]

@@ -15,6 +15,7 @@ import msgspec
 from core.address import Place
 from core.errors import Busy, MaclusterError, PairingError, UsageError
 from core.events import PairingChanged
+from core.mac.interfaces import advertised, interfaces
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.tasks import Tasks
@@ -22,8 +23,7 @@ from core.node.pairing.pairing_backoff import PairingBackoff
 from core.node.pairing.pairing_session import PairingSession, offer_pairing
 from core.node.pairing.pairing_window import PairingServer, serve_pairing
 from core.node.peers.addresses import AddressBook
-from core.node.peers.discovery import Discovery, addresses_of
-from core.node.peers.sightings import Sightings
+from core.node.peers.discovery import Discovery
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.requests.trust import PairingWindow
 from core.settings import CONTROL_PORT
@@ -36,7 +36,7 @@ LOOK_S: Final = 0.25
 
 
 class PairingFlow:
-    """One pairing at a time. Windows listen on `host`, are advertised by `discovery`, and found among `sightings`."""
+    """One pairing at a time. Windows listen on `host`, are advertised by `discovery`, and found in `book`."""
 
     def __init__(
         self,
@@ -45,7 +45,6 @@ class PairingFlow:
         host: str,
         store: RosterStore,
         attempts: PairingAttempts,
-        sightings: Sightings,
         discovery: Discovery,
         book: AddressBook,
         enforcement: RosterEnforcement,
@@ -55,7 +54,7 @@ class PairingFlow:
     ) -> None:
         self._identity, self._name, self._host, self._store = identity, name, host, store
         self._attempts = attempts
-        self._sightings, self._discovery, self._book = sightings, discovery, book
+        self._discovery, self._book = discovery, book
         self._enforcement = enforcement
         self._bus, self._journal, self._tasks = bus, journal, tasks
         self._task: asyncio.Task[None] | None = None
@@ -168,13 +167,13 @@ class PairingFlow:
     async def _meet(self, device_id: str) -> Member:
         """Where the other window is open already, knock; else open this one, and look out for the other."""
         backoff = PairingBackoff(leads=self._identity.text_id < device_id)
-        for place in self._sightings.windows(device_id):
+        for place in self._book.windows(device_id):
             backoff.note(place, time.monotonic())
             if member := await self._try(place, device_id):
                 return member
         async with self._opened(await self._listen(device_id)) as window:
             while not (await asyncio.wait({window.result}, timeout=LOOK_S))[0]:
-                place_due = backoff.due(self._sightings.windows(device_id), time.monotonic())
+                place_due = backoff.due(self._book.windows(device_id), time.monotonic())
                 if place_due is None or window.is_busy:
                     continue
                 backoff.note(place_due, time.monotonic())
@@ -215,9 +214,8 @@ class PairingFlow:
     async def _opened(self, window: PairingServer) -> AsyncIterator[PairingServer]:
         """The window is advertised for as long as it is open."""
         try:
-            self._publish(
-                address=str(Place(addresses_of(self._host)[0], window.port)), closes_at=self._open_for_a_while()
-            )
+            here = Place(advertised(interfaces(), self._host)[0], window.port)
+            self._publish(address=str(here), closes_at=self._open_for_a_while())
             with suppress(OSError):  # a person can still tell the address
                 await self._discovery.announce(window.port)
             yield window

@@ -29,7 +29,7 @@ class AddressBook:
     """Places by device id, newest first, at most 4 of each kind a Mac; those that Bonjour claims are in `sightings`.
 
     `anybody`: places of Macs whose ids nobody has told. `proven` is where it begins; `on_proof` gets every change of
-    it, at most 64 Macs.
+    it, at most 64 Macs. `is_barred`: at which hosts no other Mac can be, as of now.
     """
 
     def __init__(
@@ -38,17 +38,23 @@ class AddressBook:
         anybody: Iterable[Place] = (),
         proven: Proven | None = None,
         on_proof: Callable[[Proven], None] = lambda _: None,
+        is_barred: Callable[[str], bool] = lambda _: False,
     ) -> None:
         self._sightings = sightings
         self._anybody = tuple(dict.fromkeys(anybody))
         self._proven = dict(proven or {})
         self._by_hand: dict[str, tuple[Place, ...]] = {}
         self._on_proof = on_proof
+        self.is_barred = is_barred
 
     def of(self, device_id: str) -> tuple[Place, ...]:
         """Where to look for a Mac, in this order."""
         known, by_hand = self._proven.get(device_id, ()), self._by_hand.get(device_id, ())
-        return tuple(dict.fromkeys((*known, *by_hand, *self._sightings.places(device_id))))
+        return self._open(dict.fromkeys((*known, *by_hand, *self._sightings.places(device_id))))
+
+    def windows(self, device_id: str) -> tuple[Place, ...]:
+        """Where its pairing window is said to be open."""
+        return self._open(self._sightings.windows(device_id))
 
     def is_by_hand(self, device_id: str) -> bool:
         """Whether a person gave an address of it."""
@@ -93,6 +99,9 @@ class AddressBook:
             del self._proven[device_id]
         if gone:
             self._on_proof(self._proven)
+
+    def _open(self, places: Iterable[Place]) -> tuple[Place, ...]:
+        return tuple(place for place in places if not self.is_barred(place.host))
 
     def _set(self, device_id: str, places: tuple[Place, ...]) -> None:
         if places:

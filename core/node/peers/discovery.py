@@ -22,6 +22,7 @@ from zeroconf.asyncio import AsyncServiceBrowser, AsyncServiceInfo, AsyncZerocon
 
 from core.address import Place
 from core.errors import TrustError
+from core.mac.interfaces import advertised, interfaces, multicast_addresses
 from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.peers.sightings import MAX_RECORDS
@@ -99,6 +100,7 @@ class Discovery:
         self._zeroconf: AsyncZeroconf | None = None
         self._service: AsyncServiceInfo | None = None
         self._browser: AsyncServiceBrowser | None = None
+        self._pairing_port: int | None = None
         self._due: OrderedDict[str, None] = OrderedDict()
         self._is_due = asyncio.Event()
         self._resolver: asyncio.Task[None] | None = None
@@ -115,8 +117,8 @@ class Discovery:
             await self._start(port)
 
     async def look_again(self, port: int) -> None:
-        """Browse anew: whatever is advertised is asked for again. Where Bonjour was not to be had before, start it.
-        Raises OSError.
+        """Browse anew, on the networks on which this Mac is now: it is advertised there, and whatever is advertised is
+        asked for again. Where Bonjour was not to be had before, start it. Raises OSError.
         """
         async with self._starting:
             if self._zeroconf is None or self._browser is None or not self.is_on:
@@ -124,14 +126,12 @@ class Discovery:
                 await self._start(port)
                 return
             await self._browser.async_cancel()
+            await self._follow_networks(self._zeroconf)
             self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
 
     async def _start(self, port: int) -> None:
-        interfaces = [self._host] if self._host.startswith("127.") else None
         try:
-            self._zeroconf = (
-                AsyncZeroconf(interfaces=interfaces, ip_version=IPVersion.V4Only) if interfaces else AsyncZeroconf()
-            )
+            self._zeroconf = AsyncZeroconf(interfaces=self._speaks_on(), ip_version=IPVersion.V4Only)
             self._browser = AsyncServiceBrowser(self._zeroconf.zeroconf, SERVICE_TYPE, handlers=[self._changed])
             self._resolver = self._tasks.restartable("Bonjour", partial(self._resolve_due, self._zeroconf.zeroconf))
             self._service = self._describe(port)
@@ -142,10 +142,24 @@ class Discovery:
         except ZeroconfError as error:
             raise OSError(f"Bonjour refused to advertise this Mac: {type(error).__name__}") from error
 
+    async def _follow_networks(self, zeroconf: AsyncZeroconf) -> None:
+        """Networks that are gone are left, and others are joined."""
+        service = self._service
+        if service is None or service.port is None:
+            return
+        try:
+            await zeroconf.async_update_interfaces(self._speaks_on())
+            if set(service.parsed_addresses()) != set(advertised(interfaces(), self._host)):
+                self._service = self._describe(service.port)
+                await zeroconf.async_update_service(self._service)
+        except ZeroconfError as error:
+            raise OSError(f"Bonjour refused to follow this Mac's networks: {type(error).__name__}") from error
+
     async def announce(self, pairing_port: int | None) -> None:
         """Advertise where this Mac's pairing window listens, or (None) that it is closed."""
+        self._pairing_port = pairing_port
         if self._zeroconf and self._service and self._service.port:
-            self._service = self._describe(self._service.port, pairing_port)
+            self._service = self._describe(self._service.port)
             try:
                 await self._zeroconf.async_update_service(self._service)
             except ZeroconfError as error:
@@ -162,12 +176,15 @@ class Discovery:
         if self._zeroconf:
             await self._zeroconf.async_close()
 
-    def _describe(self, port: int, pairing_port: int | None = None) -> AsyncServiceInfo:
-        window = {"pair": str(pairing_port)} if pairing_port else {}
+    def _speaks_on(self) -> list[str | int | tuple[tuple[str, int, int], int]]:
+        return [*multicast_addresses(interfaces(), self._host)]
+
+    def _describe(self, port: int) -> AsyncServiceInfo:
+        window = {"pair": str(self._pairing_port)} if self._pairing_port else {}
         return AsyncServiceInfo(
             SERVICE_TYPE,
             f"{self._device_id}.{SERVICE_TYPE}",
-            addresses=[socket.inet_aton(address) for address in addresses_of(self._host)],
+            addresses=[socket.inet_aton(address) for address in advertised(interfaces(), self._host)],
             port=port,
             properties={"id": self._device_id, "name": self._name, "v": VERSION, **window},
             server=f"{self._device_id}.local.",  # two hosts with one server name would get each other's addresses
@@ -223,16 +240,6 @@ class Discovery:
     def _is_own(self, sighting: Sighting) -> bool:
         own = self._service
         return own is not None and sighting.port == own.port and sighting.host in own.parsed_addresses()
-
-
-def addresses_of(host: str) -> list[str]:
-    """Where others find a Mac that listens on `host`."""
-    if host not in ("0.0.0.0", "::"):
-        return [host]
-    import ifaddr
-
-    found = [ip.ip for adapter in ifaddr.get_adapters() for ip in adapter.ips if isinstance(ip.ip, str)]
-    return [ip for ip in found if not ip.startswith(("127.", "169.254."))] or ["127.0.0.1"]
 
 
 def _listeners(zeroconf: Zeroconf, name: str) -> Iterator[tuple[int, list[str]]]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from core.address import checked_place
-from core.errors import NodeError, TrustError, UsageError
+from core.errors import MaclusterError, NodeError, TrustError, UsageError
 from core.node.base.journal import Journal
 from core.node.base.signals import Signals
+from core.node.base.tasks import Tasks
 from core.node.peers.addresses import AddressBook
 from core.node.peers.discovery import AdvertisementEnded, Discovery, IdContested, Sighting
 from core.node.peers.mesh import Mesh
+from core.node.peers.networks import NetworksChanged
 from core.node.peers.peer_table import PeerTable
 from core.requests.trust import Address
 from core.trust.identity import parse_text_id
@@ -25,14 +29,16 @@ class Search:
         peers: PeerTable,
         signals: Signals,
         journal: Journal,
+        tasks: Tasks,
         *,
         multicast: bool,
     ) -> None:
         self._discovery, self._book, self._mesh, self._peers = discovery, book, mesh, peers
-        self._journal, self._multicast = journal, multicast
+        self._journal, self._tasks, self._multicast = journal, tasks, multicast
         signals.on(Sighting, self._sighted)
         signals.on(AdvertisementEnded, self._ended)
         signals.on(IdContested, self._contested)
+        signals.on(NetworksChanged, self._networks_changed)
 
     async def advertise(self) -> None:
         """Begin with Bonjour; where it cannot be had the log says so."""
@@ -67,7 +73,13 @@ class Search:
             raise UsageError(
                 f"{device_id!r} is not the device id of another Mac.", "`macluster status --json` shows it on that Mac."
             )
-        self._book.by_hand(device_id, checked_place(address.host, address.port))
+        place = checked_place(address.host, address.port)
+        if self._book.is_barred(place.host):
+            raise UsageError(
+                f"No other Mac can be at {place.host}: this Mac has it, or a network inside of this Mac.",
+                "Give an address that both Macs reach.",
+            )
+        self._book.by_hand(device_id, place)
         self._peers.refresh(device_id)
         self._mesh.dialling.reach(device_id)
 
@@ -79,6 +91,14 @@ class Search:
 
     def _ended(self, ended: AdvertisementEnded) -> None:
         self._peers.vanished(ended.device_id)
+
+    def _networks_changed(self, _: NetworksChanged) -> None:
+        """Whoever is not linked may be reached on the networks of now."""
+        self._tasks.spawn("Following the networks", self._follow())
+
+    async def _follow(self) -> None:
+        with suppress(MaclusterError):  # without Bonjour the known addresses are all there is; `advertise` has said so
+            await self.look_again()
 
     def _contested(self, _: IdContested) -> None:
         self._journal.warn("Another host advertises this Mac's id; it cannot prove it, but may delay others.")

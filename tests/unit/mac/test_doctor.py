@@ -20,10 +20,10 @@ from core.node.peers.check import bonjour_finding, key_finding, mac_findings, no
 from core.requests import FindingState
 from core.settings import GB, MIB
 
-WIFI = Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True, is_tunnel=False)
-LOOPBACK = Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True, is_tunnel=False)
-VPN = Interface("utun4", "100.64.0.2", "100.64.0.2/32", is_up=True, is_tunnel=True)
-DOWN = Interface("en5", "10.0.0.4", "10.0.0.0/24", is_up=False, is_tunnel=False)
+WIFI = Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True)
+LOOPBACK = Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True)
+VPN = Interface("utun4", "100.64.0.2", "100.64.0.2/32", is_up=True)
+DOWN = Interface("en5", "10.0.0.4", "10.0.0.0/24", is_up=False)
 
 
 class Told(NamedTuple):

@@ -7,6 +7,7 @@ from collections import namedtuple
 import psutil
 import pytest
 
+from core.mac.interfaces import Interface, advertised, is_never_dialled, multicast_addresses
 from core.mac.network import interface_of, link_kind, parse_ports
 
 PORTS = """
@@ -72,3 +73,44 @@ def test_no_more_is_said_than_the_system_says(host: str, mac: str, linux: str, m
     for platform, kind in (("darwin", mac), ("linux", linux)):
         monkeypatch.setattr("core.mac.network.sys.platform", platform)
         assert link_kind(host) == kind
+
+
+# ---- where others meet this Mac, and where they cannot be
+
+BESIDE = (
+    Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True),
+    Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True),
+    Interface("en7", "10.0.0.4", "10.0.0.0/24", is_up=False),
+    Interface("utun4", "100.64.0.9", "100.64.0.9/32", is_up=True),
+    Interface("bridge0", "169.254.7.7", "169.254.0.0/16", is_up=True),
+    Interface("bridge100", "192.168.64.1", "192.168.64.0/24", is_up=True),
+    Interface("vmnet8", "172.16.5.1", "172.16.5.0/24", is_up=True),
+    Interface("vnic0", "10.211.55.2", "10.211.55.0/24", is_up=True),
+    Interface("docker0", "172.17.0.1", "172.17.0.0/16", is_up=True),
+)
+
+
+def test_networks_inside_this_mac_are_not_advertised() -> None:
+    assert advertised(BESIDE, "0.0.0.0") == ("192.168.1.20", "100.64.0.9")
+    assert advertised(BESIDE, "192.168.1.20") == ("192.168.1.20",)
+    assert advertised((), "0.0.0.0") == ("127.0.0.1",)
+    assert multicast_addresses(BESIDE, "0.0.0.0") == ("127.0.0.1", "192.168.1.20", "100.64.0.9", "169.254.7.7")
+    assert multicast_addresses(BESIDE, "127.0.0.1") == ("127.0.0.1",)
+
+
+@pytest.mark.parametrize(
+    ("host", "never"),
+    [
+        pytest.param("192.168.1.20", True, id="own"),
+        pytest.param("192.168.1.21", False, id="beside"),
+        pytest.param("192.168.64.1", True, id="own address on a bridge"),
+        pytest.param("192.168.64.7", True, id="a virtual machine of this Mac"),
+        pytest.param("172.17.0.3", True, id="a container"),
+        pytest.param("10.211.56.2", False, id="beyond a bridge"),
+        pytest.param("127.0.0.1", False, id="Macs simulated on this one"),
+        pytest.param("studio.local", False, id="a name"),
+        pytest.param("fe80::1", False, id="ipv6"),
+    ],
+)
+def test_no_other_mac_is_looked_for_at_an_address_of_this_one(host: str, never: bool) -> None:
+    assert is_never_dialled(host, BESIDE) is never

@@ -259,3 +259,15 @@ def test_advertisements_that_repeat_change_no_order() -> None:
     for place in (CLAIMED, ROGUE) * 5:
         sightings.saw(STRANGER, "mini", (place,))
         assert sightings.places(STRANGER) == shown
+
+
+def test_what_this_mac_itself_has_is_nobodys_place_until_it_has_it_no_more() -> None:
+    sightings, own = table(MEMBER), {"192.168.64.1"}
+    book = AddressBook(sightings, proven={MEMBER: (Place("192.168.64.1", 1), GOOD)}, is_barred=own.__contains__)
+    shared = Place("192.168.64.1", 2)
+    sightings.saw(MEMBER, "studio", (shared, CLAIMED), windows=(shared, GIVEN))
+    assert book.of(MEMBER) == (GOOD, CLAIMED)
+    assert book.windows(MEMBER) == (GIVEN,)
+    own.clear()
+    assert book.of(MEMBER) == (Place("192.168.64.1", 1), GOOD, shared, CLAIMED)
+    assert book.windows(MEMBER) == (shared, GIVEN)

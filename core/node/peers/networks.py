@@ -1,0 +1,33 @@
+"""The networks of this Mac as they are now: docks, Wi-Fi and VPNs come and go while a node runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from core.mac.interfaces import Interface, interfaces, is_never_dialled
+from core.node.base.signals import Signal, Signals
+
+
+class NetworksChanged(Signal, frozen=True):
+    """This Mac has other addresses than before."""
+
+
+class Networks:
+    """Emits NetworksChanged. `now`: what `ask` said at the last `look`, of interfaces that are up."""
+
+    def __init__(self, signals: Signals, ask: Callable[[], tuple[Interface, ...]] = interfaces) -> None:
+        self._signals, self._ask = signals, ask
+        self.now = self._up()
+
+    def look(self) -> None:
+        """Ask the system again."""
+        before, self.now = self.now, self._up()
+        if set(self.now) != set(before):
+            self._signals.emit(NetworksChanged())
+
+    def is_barred(self, host: str) -> bool:
+        """Whether no other Mac can be at that address."""
+        return is_never_dialled(host, self.now)
+
+    def _up(self) -> tuple[Interface, ...]:
+        return tuple(each for each in self._ask() if each.is_up)
