@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 import mlx.core as mx
+from numpy import frombuffer, uint8, unpackbits
 
 from core.constraint import Constraint
 from core.engine.requests import Admit
@@ -61,24 +62,31 @@ class RowGrammar:
         if self._end:
             self._state = "open" if self._start else "thinking"
         self._thought: list[int] = []
+        self._bits = b""  # of what may come next, once it was asked for
         self.problem: Problem | None = None
 
     def allowed(self) -> mx.array:
         """Whether each token may come next: booleans [vocabulary]."""
         if self._state == "thinking":
             return self._no_end
-        marks = self._matcher.compute_logit_bias()
+        bits = self._bits = self._bits or self._matcher.compute_bitmask()
         if self._matcher.is_error():
             self._fail("takes too much to enforce")
-        elif not any(marks):
+        elif not any(bits):
             self._fail("needs what the tokens of this model cannot say")
         if self.problem:
             return ~self._no_end
-        allowed = mx.array(memoryview(marks))[: self._size] != 0  # type: ignore[arg-type]  # uint8
+        allowed = mx.array(unpackbits(frombuffer(bits, uint8), count=self._size, bitorder="little").view(bool))
         return allowed | self._only(self._start[:1]) if self._state == "open" else allowed
+
+    def prepare(self) -> None:
+        """Find out what may come next before anybody asks: while the others compute, it costs no time."""
+        if self._state != "thinking" and not self.problem:
+            self._bits = self._bits or self._matcher.compute_bitmask()
 
     def take(self, token: int) -> None:
         """`token` is the next one of the answer."""
+        self._bits = b""
         if self._state == "open":
             self._state = "thinking" if token == self._start[0] else "shaped"
         if self._state == "thinking":

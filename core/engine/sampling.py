@@ -98,6 +98,23 @@ class RowSampler:
         self.key = state[0]
         return token
 
+    def prepare(self) -> None:
+        """Do now what its next token needs beside logits."""
+        if self._grammar:
+            self._grammar.prepare()
+
+    def forced(self) -> Picked | None:
+        """The next token, taken, where its constraint leaves no other: as if it had been chosen from logits."""
+        forced = self._grammar.forced(1) if self._grammar else ()
+        if not forced:
+            return None
+        if self.draws:
+            self.key = _drawn(self.key, 1)
+        self.took(forced[0])
+        if self.logprobs is None:
+            return Picked(forced[0])
+        return Picked(forced[0], 0.0, ((forced[0], 0.0),)[: self.logprobs])
+
     def took(self, token: int) -> None:
         """`token` was chosen."""
         self._history.append(token)
@@ -137,7 +154,8 @@ def pick_drafted(sampler: RowSampler, logits: mx.array, drafts: Sequence[int]) -
         return confirmed(pick_each(sampler, logits), drafts)
     picked: list[Picked] = []
     for at in range(1 + len(drafts)):
-        picked += pick_all([sampler], logits[at : at + 1])
+        forced = sampler.forced()
+        picked += [forced] if forced else pick_all([sampler], logits[at : at + 1])
         if at < len(drafts) and picked[at].token != drafts[at]:
             break
     return picked
@@ -174,7 +192,7 @@ def greedy(logits: mx.array) -> int:
 
 def _drawn(key: mx.array, times: int) -> mx.array:
     """The random state behind so many draws: each splits the key, draws with one half and leaves the other."""
-    for number in range(times):
+    for number in range(1, times + 1):
         key = mx.random.split(key)[0]
         if number % DRAWS_AT_ONCE == 0:
             mx.eval(key)

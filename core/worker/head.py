@@ -210,6 +210,9 @@ class Head:
                 askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, work.requests))
                 every = bool(work.drafts)
                 self._pipeline.forward(work.handle, mx.array(fed), every=every, askers=askers, work=work)
+                if self._pipeline.chooses:  # the others compute now
+                    for row in filter(None, map(self._rows.get, work.requests)):
+                        row.sampler.prepare()
 
     def _handle_answer(self, answer: StepAnswer) -> None:
         work = answer.work

@@ -106,6 +106,13 @@ def test_the_bench_of_guesses_runs_and_answers_are_those_of_mlx_lm() -> None:
     assert all(text["same_tokens"] for text in shown["texts"].values())
 
 
+def test_the_bench_of_shapes_runs_and_forms_are_the_same_at_once_and_one_by_one() -> None:
+    shown = run_tiny("schema", "--tokens", "8")
+    assert set(shown["ratios"]) == set(shown["reach"]) == {"constrained_over_free", "forced_over_plain"}
+    assert shown["same_tokens"] is True
+    assert shown["forced"] > shown["form_tokens"] / 2
+
+
 @pytest.mark.parametrize("cuts", [(), (1,), (1, 3)])
 def test_a_ring_of_bare_workers_answers_as_one_process_does(
     model: Path, alone: tuple[int, ...], cuts: tuple[int, ...]

@@ -91,7 +91,9 @@ def parser() -> argparse.ArgumentParser:
     speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
     _fact(speed, speed_test.speedtest)
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
-    bench.add_argument("name", choices=("batch", "hop", "prefill", "reuse", "solo", "speculate", "topology", "tui"))
+    bench.add_argument(
+        "name", choices=("batch", "hop", "prefill", "reuse", "schema", "solo", "speculate", "topology", "tui")
+    )
     _fact(bench, bench_command.bench)
     return top
 

@@ -75,7 +75,7 @@ def test_a_partner_that_ends_is_noticed() -> None:
         other.receive(60)
 
 
-@pytest.mark.parametrize("bench", ["batch", "hop", "prefill", "reuse", "solo", "speculate", "topology"])
+@pytest.mark.parametrize("bench", ["batch", "hop", "prefill", "reuse", "schema", "solo", "speculate", "topology"])
 def test_the_command_names_every_bench_and_each_has_options_of_its_own(
     bench: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

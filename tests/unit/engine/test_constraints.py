@@ -116,6 +116,32 @@ def test_guesses_confirm_what_would_have_been_chosen() -> None:
     assert [each.token for each in picked] == plain[:4]
 
 
+@pytest.mark.parametrize(
+    "sampling",
+    [
+        Sampling(),
+        HOT,
+        Sampling(temperature=0.7, seed=5, logprobs=2, repetition_penalty=1.3),
+        Sampling(logprobs=0, logit_bias={ord("n"): -50.0}),
+    ],
+    ids=["greedy", "hot", "told", "biased"],
+)
+def test_what_is_forced_is_taken_as_if_it_had_been_chosen(sampling: Sampling) -> None:
+    one, rows = sampler(PERSON, sampling), [noise(step) for step in range(30)]
+    chosen = [pick_all([one], logits)[0] for logits in rows]
+    guesses = [picked.token for picked in chosen[:-1]]
+    assert pick_drafted(sampler(PERSON, sampling), mx.concatenate(rows), guesses) == chosen
+
+
+def test_what_was_prepared_is_what_is_allowed() -> None:
+    asked, prepared = (grammar(Constraint(kind="regex", source="a[bc]+d")) for _ in range(2))
+    for token in b"abcd":
+        prepared.prepare()
+        assert allowed(prepared) == allowed(asked)
+        asked.take(token)
+        prepared.take(token)
+
+
 def test_what_is_forced_and_what_may_follow_is_known_before_it_is_chosen() -> None:
     row = grammar(Constraint(kind="regex", source="abc[de]f", think_end=(THOUGHT,)))
     assert (row.forced(9), row.allows([7, 8])) == ((), 2)
