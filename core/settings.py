@@ -27,6 +27,8 @@ KV_BITS: Final = (4, 8)
 DEFAULT_ROWS: Final = 8
 MAX_LANE_ROWS: Final = 64
 QUEUE_LIMIT: Final = 8
+# names, in the environment, what MLX computes on: "cpu", or the GPU where there is one
+DEVICE: Final = "MACLUSTER_DEVICE"
 
 
 class Home(msgspec.Struct, frozen=True):

@@ -15,6 +15,7 @@ import msgspec
 import psutil
 from textual.pilot import Pilot
 
+from core.demo import DEMO_MODEL
 from core.events import Peer
 from core.requests import ChatRequest, LoadRequest, Message, SessionName
 from core.requests.api import ApiKeyName
@@ -24,7 +25,7 @@ from screenshots import recording
 from screenshots.recording import Recording, RecordingClient
 from screenshots.scenes import NOTE, SCENES, lead, settled, until
 from tui.app import MaclusterApp
-from tui.cli.demo import DEMO_MODEL, START_S, Demo, DemoConfig, pair
+from tui.cli.demo import START_S, Demo, DemoConfig, pair
 from tui.cli.parser import DEMO_PROMPT
 from tui.cli.watch import Watch
 from tui.state.state import UiState

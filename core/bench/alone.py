@@ -51,6 +51,9 @@ def alone(model: Path) -> Iterator[Alone]:
 def _answer(pipe: Connection[Any, Any]) -> None:
     from mlx_lm import load, stream_generate
 
+    from core.models.metal import obey_device
+
+    obey_device()
     asked: _SoloRequest = pipe.recv()
     model, tokenizer = load(asked.directory)[:2]
     while True:

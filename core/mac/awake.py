@@ -4,6 +4,7 @@ all the same, and its screen may go dark. Source: caffeinate(8).
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +13,8 @@ from typing import Final, Literal, get_args
 WhenAwake = Literal["loaded", "always", "never"]
 WHEN_AWAKE: Final[tuple[WhenAwake, ...]] = get_args(WhenAwake)
 CAFFEINATE: Final = "/usr/bin/caffeinate"
+PMSET: Final = "/usr/bin/pmset"
+_ASSERTION: Final = re.compile(r"pid (\d+)\(caffeinate\):.*\bPreventUserIdleSystemSleep\b")
 
 
 def stays_awake(when: WhenAwake, *, is_in_use: bool) -> bool:
@@ -42,3 +45,14 @@ class Awake:
             process, self._process = self._process, None
             process.kill()
             process.wait()
+
+
+def awake_by() -> frozenset[int]:
+    """The ids of those processes of caffeinate of which macOS says that they keep this Mac awake."""
+    asked = subprocess.run([PMSET, "-g", "assertions"], capture_output=True, text=True, timeout=5, check=False)
+    return parse_assertions(asked.stdout)
+
+
+def parse_assertions(text: str) -> frozenset[int]:
+    """Those that `pmset -g assertions` lists, by process."""
+    return frozenset(int(pid) for pid in _ASSERTION.findall(text))

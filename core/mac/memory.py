@@ -33,6 +33,13 @@ def used_bytes() -> int:
     return int(memory.total - memory.available) // USED_STEP_BYTES * USED_STEP_BYTES
 
 
+def wired_bytes() -> int:
+    """Memory of a Mac that stays where it is, in bytes; 0 on another system."""
+    import psutil
+
+    return int(getattr(psutil.virtual_memory(), "wired", 0))
+
+
 def default_budget(physical: int) -> int:
     """What a worker may use of `physical` bytes: all but a reserve for the person's own work, at least the floor."""
     return max(MEMORY_FLOOR_BYTES, physical - MEMORY_RESERVE_BYTES)

@@ -5,10 +5,13 @@ of Metal's command buffers (kIOGPUCommandBufferCallbackError...).
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Final
 
 import mlx.core as mx
+
+from core.settings import DEVICE
 
 _CODE: Final = re.compile(r"\[METAL\].*\((?:0x)?([0-9a-fA-F]+):\s*kIOGPUCommandBufferCallbackError", re.DOTALL)
 _OUT_OF_MEMORY: Final = 0x08
@@ -36,6 +39,14 @@ def fault_of(error: Exception) -> GpuFault | None:
         return None
     code = int(found[1], 16)
     return GpuFault(_FAULTS.get(code, f"Metal failed by 0x{code:02x}"), is_memory=code == _OUT_OF_MEMORY)
+
+
+def obey_device() -> None:
+    """Compute on the CPU where the environment says so: its sums do not depend on shapes, so that tokens can be
+    compared. In every process that computes, before it does.
+    """
+    if os.environ.get(DEVICE) == "cpu":
+        mx.set_default_device(mx.cpu)
 
 
 def working_set_bytes() -> int:

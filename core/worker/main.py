@@ -25,7 +25,7 @@ from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoA
 from core.events import Plan
 from core.link.channel import listen
 from core.models.files.catalog import fingerprint
-from core.models.metal import GpuFault, fault_of, wire_weights, working_set_bytes
+from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, working_set_bytes
 from core.models.slicing.loading import load_slice
 from core.models.slicing.slots import Slice
 from core.models.text.vocabulary import read_vocabulary
@@ -347,6 +347,7 @@ def main(inbox: Inbox, outbox: Outbox) -> None:
     """Serve the node at the other end of the pipe until the GPU fails; the inbox ends the process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0002)
+    obey_device()
     mx.set_cache_limit(256 << 20)
     Worker(inbox, outbox).run()
     os._exit(1)  # a GPU that failed may never come to rest, which MLX would wait for

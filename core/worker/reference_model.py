@@ -22,6 +22,7 @@ from core.engine.sampling import greedy
 from core.errors import MaclusterError, StageFailed
 from core.link.arrays import encode_arrays
 from core.models.files.sandbox import confine
+from core.models.metal import obey_device
 from core.models.slicing.loading import build_lazily
 from core.models.slicing.slots import KV_GROUP
 
@@ -87,6 +88,7 @@ def main() -> int:
     answer = os.dup(1)
     os.dup2(2, 1)
     task = msgspec.msgpack.decode(sys.stdin.buffer.read(), type=Task)
+    obey_device()
     mx.set_cache_limit(CACHE_BYTES)
     try:
         body, status = msgspec.msgpack.encode(run(task)), 0

@@ -15,10 +15,11 @@ from typing import NamedTuple
 import psutil
 import pytest
 
+from core.demo import DEMO_MODEL
 from core.events import LogLine
 from tests.attacks.victim import port_of
 from tests.support.cluster import ask, running_demo
-from tui.cli.demo import DEMO_MODEL, Demo
+from tui.cli.demo import Demo
 
 pytestmark = pytest.mark.slow
 

@@ -16,13 +16,13 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from core.demo import DEMO_MODEL
 from core.errors import MaclusterError
 from tests.chaos.bed import NEEDS_ROOT, Bed, Where, bed
 from tests.chaos.faults import FAULTS, Fault
 from tests.chaos.network import can_network
 from tests.chaos.report import Outcome, Round
 from tests.chaos.trial import Undisturbed
-from tui.cli.demo import DEMO_MODEL
 
 APART: Final = 1000  # between the seeds of two faults
 

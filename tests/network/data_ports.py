@@ -15,10 +15,10 @@ import sys
 import time
 from contextlib import suppress
 
+from core.demo import DEMO_MODEL
 from core.errors import MaclusterError
 from tests.attacks.victim import port_of
 from tests.support.cluster import running_demo
-from tui.cli.demo import DEMO_MODEL
 
 SAYS = {"nothing": "", "hello": "160301020001"}
 

@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from core.demo import DEMO_MODEL
 from core.events import PairingChanged, Peer
 from core.requests import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask
 from tests.support.lan import inside, lan, needs_root, plug, unplug
-from tui.cli.demo import DEMO_MODEL
 from tui.cli.watch import Watch
 
 pytestmark = [needs_root, pytest.mark.slow]

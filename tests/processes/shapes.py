@@ -24,6 +24,7 @@ import msgspec
 
 from core.bench.ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.constraint import Constraint, Grammar
+from core.demo import DEMO_MODEL
 from core.engine.requests import Request
 from core.errors import UsageError
 from core.events import Topology
@@ -34,7 +35,6 @@ from core.models.text.grammar_check import MODULE, check
 from core.models.text.tokenizer import Tokens
 from core.models.text.vocabulary import Vocabulary, read_vocabulary
 from core.sampling_options import Sampling
-from tui.cli.demo import DEMO_MODEL
 
 ROWS: Final = 8
 MAX_TOKENS: Final = 600

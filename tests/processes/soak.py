@@ -20,11 +20,12 @@ from time import perf_counter
 
 import psutil
 
+from core.demo import DEMO_MODEL
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import running_demo
 from tests.support.crowd import Crowd
 from tests.support.waiting import until
-from tui.cli.demo import DEMO_MODEL, NAMES, Demo
+from tui.cli.demo import NAMES, Demo
 
 KEY = "sesame"
 WARM_S = 30.0

@@ -23,6 +23,7 @@ import pydantic
 import pytest
 import pytest_asyncio
 
+from core.demo import DEMO_MODEL
 from core.engine.scheduler import MOST_TOLD
 from core.models.text.tokenizer import Tokens
 from core.requests import ChatRequest, Message
@@ -31,7 +32,7 @@ from tests.support.cluster import Make, ask, finish, running_demo
 from tests.support.crowd import Crowd
 from tests.support.scripted import make_scripted
 from tests.support.waiting import until
-from tui.cli.demo import DEMO_MODEL, Demo
+from tui.cli.demo import Demo
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

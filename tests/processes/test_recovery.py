@@ -13,12 +13,13 @@ import psutil
 import pytest
 import pytest_asyncio
 
+from core.demo import DEMO_MODEL
 from core.errors import UsageError
 from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenEvent
 from core.link.liveness import DEAD_S
 from core.requests import AnswerId, ChatRequest, LoadRequest, Message, RecoveryOrder
 from tests.support.cluster import Answer, Make, finish, running_demo, tokens_seen
-from tui.cli.demo import DEMO_MODEL, Demo
+from tui.cli.demo import Demo
 from tui.cli.load import loaded
 from tui.cli.watch import Watch
 

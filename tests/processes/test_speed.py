@@ -10,12 +10,13 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
+from core.demo import DEMO_MODEL
 from core.errors import Busy, MaclusterError, NodeError, NotPaired
 from core.events import PeerChanged, PeerSeen, Progress
 from core.node.peers.link_probe import FRAMES, PROBES, ROUND_TRIPS
 from core.requests import SpeedRequest, SpeedResult
 from tests.support.cluster import ask, begin, finish, running_demo, tokens_seen
-from tui.cli.demo import DEMO_MODEL, Demo, DemoConfig
+from tui.cli.demo import Demo, DemoConfig
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from textual.pilot import Pilot
 
+from core.demo import DEMO_MODEL
 from core.requests import ChatRequest, Message
 from tests.support.cluster import running_demo
 from tui.app import MaclusterApp
-from tui.cli.demo import DEMO_MODEL
 from tui.client import NodeClient
 from tui.screens.sessions import SessionsScreen
 from tui.widgets.session_list import SessionList

@@ -11,10 +11,11 @@ from operator import lt
 import pytest
 import pytest_asyncio
 
+from core.demo import DEMO_MODEL
 from tests.support.cluster import ask, running_demo
 from tests.support.person import Person
 from tui.app import MaclusterApp
-from tui.cli.demo import DEMO_MODEL, Demo
+from tui.cli.demo import Demo
 from tui.client import NodeClient
 from tui.screens.hop import HopScreen
 from tui.state.hop_history import HOP_WINDOW_S

@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from textual.widgets import Input
 
+from core.demo import DEMO_MODEL
 from core.settings import Home
 from tests.support.cluster import running_demo
 from tests.support.nodes import own_port, running_node
 from tests.support.person import Person
 from tui.app import MaclusterApp
-from tui.cli.demo import DEMO_MODEL, pair
+from tui.cli.demo import pair
 from tui.client import NodeClient
 from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.check import CheckScreen

@@ -7,11 +7,12 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from core.demo import DEMO_MODEL
 from core.requests import ChatRequest, Message
 from tests.support.cluster import running_demo, tokens_seen
 from tests.support.person import Person
 from tui.app import MaclusterApp
-from tui.cli.demo import DEMO_MODEL, Demo
+from tui.cli.demo import Demo
 from tui.client import NodeClient
 from tui.screens.asking import ChoiceScreen
 from tui.screens.topology import TopologyScreen

@@ -13,13 +13,13 @@ import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from functools import partial
-from importlib.resources import files
 from os import environ
 from pathlib import Path
 
 import msgspec
 
 from core.address import parse_place
+from core.demo import DEMO_MODEL
 from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
 from core.requests import LoadRequest
@@ -42,7 +42,6 @@ NAMES = ("studio", "mbp", "mini", "air", "cube", "book", "tower", "spare")
 CHIPS = ("M2 Ultra", "M3 Max", "M4 Pro", "M2", "M1", "M1 Pro", "M1 Max", "M1")
 BONJOUR_S = 8.0
 START_S = 30.0
-DEMO_MODEL = Path(str(files("core.demo"))) / "macluster-demo"
 
 
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):

@@ -21,6 +21,7 @@ from tui.cli import load as load_command
 from tui.cli import plan as plan_command
 from tui.cli import run as run_command
 from tui.cli import trust as trust_commands
+from tui.cli import verify as verify_command
 
 DEMO_PROMPT = "How does macluster split a model?"
 
@@ -52,6 +53,8 @@ def parser() -> argparse.ArgumentParser:
     pair = sub.add_parser("pair", help="let another Mac in: each person types the digits of the other screen")
     pair.add_argument("mac", metavar="MAC|HOST:PORT", nargs="?", default="", help="which one (default: any that asks)")
     _fact(pair, pairing.pair)
+    proves = "everything that can be proved on this very Mac, as a report for an issue"
+    verify_command.add_options(sub.add_parser("verify", help=proves), _fact)
     doctor_command.add_options(sub.add_parser("doctor", help="why no other Mac is found, and what to do"), _fact)
     trust_commands.add_options(sub.add_parser("trust", help="how far each Mac is trusted, and how to change it"), _fact)
     _fact(sub.add_parser("models", help="models on the disks of the Macs and how they fit"), models.models)

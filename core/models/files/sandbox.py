@@ -22,14 +22,14 @@ import psutil
 
 from core.errors import BadModel, MaclusterError
 from core.events import Value
-from core.settings import MIB
+from core.settings import DEVICE, MIB
 
 POLL_S: Final = 0.01
 _PARENT_POLL_S: Final = 0.2
 # what the system ends a child with that has used up its processor time
 _OUT_OF_TIME: Final = (-signal.SIGXCPU, -signal.SIGKILL)
 READ_BYTES: Final = 64 * 1024
-_KEPT: Final = ("PATH", "PYTHONPATH", "TZ")
+_KEPT: Final = ("PATH", "PYTHONPATH", "TZ", DEVICE)
 # by this a child knows a parent that died before the child could look
 PARENT: Final = "MACLUSTER_PARENT"
 _OFFLINE: Final = {"HF_HUB_OFFLINE": "1", "HF_HUB_DISABLE_PROGRESS_BARS": "1"}

@@ -6,12 +6,12 @@ import mlx_lm
 import pytest
 from mlx_lm.generate import stream_generate
 
+from core.demo import DEMO_MODEL
 from core.demo.training.evaluate import answer_held_out
 from core.models.files.layout import read_layout
 from core.models.text.tokenizer import Tokens
 from core.requests import Message
 from tests.support.models import read_entry
-from tui.cli.demo import DEMO_MODEL
 from tui.cli.parser import DEMO_PROMPT
 
 EIGHT_MB = 8_000_000

@@ -1,0 +1,164 @@
+"""What macOS does for macluster: each function is a check, and asks the machine itself."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Final
+
+from core.mac.awake import CAFFEINATE, Awake, awake_by
+from core.mac.chip import chip_name
+from core.mac.descriptors import raise_descriptor_limit
+from core.mac.doctor import FEW_FILES, LOCAL_NETWORK, firewall_finding, usable
+from core.mac.firewall import firewall
+from core.mac.interfaces import Interface, interfaces
+from core.mac.multicast import echo
+from core.mac.network import link_kind
+from core.plan.chips import memory_bytes_per_s
+from core.settings import GB
+from core.verify.check import NOT_A_MAC, Outcome, failed, passed, skipped
+
+SERVICE_TYPE: Final = "_macl-verify._tcp.local."
+HEARD_S: Final = 5.0
+SETTLED_S: Final = 5.0
+POLL_S: Final = 0.05
+KINDS: Final = ("Thunderbolt", "Wi-Fi", "Ethernet", "LAN", "USB")
+
+
+def chip(_: threading.Event) -> Outcome:
+    """The chip's name is one of which predictions know how fast its memory is."""
+    if sys.platform != "darwin":
+        return NOT_A_MAC
+    name = chip_name()
+    if rate := memory_bytes_per_s(name):
+        return passed(f"{name}: {rate / GB:.0f} GB/s of memory by the table")
+    return failed(f"{name} is not in the table of chips")
+
+
+def keychain(_: threading.Event) -> Outcome:
+    """An item goes into the keychain, comes out again, and goes."""
+    if sys.platform != "darwin":
+        return NOT_A_MAC
+    from core.trust.keychain import drop, keep, recall
+
+    name, passphrase = f"verify-{secrets.token_hex(8)}", secrets.token_hex(32).encode()
+    if not keep(name, passphrase):
+        return skipped("no keychain is open to this process, as over SSH: a key lies in a file (0600) then")
+    try:
+        is_same = recall(name) == passphrase
+    finally:
+        drop(name)
+    return passed("an item was kept, read and dropped") if is_same else failed("what was kept is not what came out")
+
+
+def bonjour(host: str) -> Callable[[threading.Event], Outcome]:
+    """What this machine advertises by Bonjour it hears itself. `host`: as a node's."""
+
+    def run(stop: threading.Event) -> Outcome:
+        from zeroconf import IPVersion, ServiceBrowser, ServiceInfo, Zeroconf
+
+        found = usable(interfaces(), host)
+        if not found:
+            return skipped("this machine is on no network")
+        name, heard = f"{secrets.token_hex(8)}.{SERVICE_TYPE}", threading.Event()
+
+        def hear(name_heard: str) -> None:
+            if name_heard == name:
+                heard.set()
+
+        with ExitStack() as stack:
+            addresses = [each.address for each in found]
+            speaker, listener = (Zeroconf(interfaces=addresses, ip_version=IPVersion.V4Only) for _ in range(2))
+            stack.callback(speaker.close)
+            stack.callback(listener.close)
+            handler = [lambda zeroconf, service_type, name, state_change: hear(name)]
+            started = time.perf_counter()
+            ServiceBrowser(listener, SERVICE_TYPE, handlers=handler)
+            info = ServiceInfo(SERVICE_TYPE, name, port=9, parsed_addresses=addresses, server=f"{name[:16]}.local.")
+            speaker.register_service(info, cooperating_responders=True)
+            while not heard.wait(POLL_S):
+                if stop.is_set() or time.perf_counter() - started > HEARD_S:
+                    return failed(_unheard(found))
+            seconds = time.perf_counter() - started
+        return passed(f"heard its own advertisement in {seconds:.2f} s; networks: {len(found)}")
+
+    return run
+
+
+def _unheard(found: Iterable[Interface]) -> str:
+    echoes = [echo(each.address) for each in found]
+    cure = LOCAL_NETWORK if "denied" in echoes and sys.platform == "darwin" else "See `macluster doctor`."
+    counted = ", ".join(f"{word} {echoes.count(word)}" for word in dict.fromkeys(echoes))
+    return f"did not hear its own advertisement within {HEARD_S:g} s; plain datagrams by network: {counted}. {cure}"
+
+
+def incoming(_: threading.Event) -> Outcome:
+    """Whether macOS lets other Macs in."""
+    if (state := firewall()) == "unknown":
+        return skipped("the firewall can only be asked on a Mac") if sys.platform != "darwin" else failed("no answer")
+    finding = firewall_finding(state)
+    words = f"{finding.what} {finding.fix}".strip()
+    return failed(words) if finding.state == "bad" else passed(words)
+
+
+def awake(_: threading.Event) -> Outcome:
+    """macOS says that this Mac is kept awake while it is to be, and no longer."""
+    if not Path(CAFFEINATE).exists():
+        return NOT_A_MAC
+    before, keeper = awake_by(), Awake(os.getpid())
+    try:
+        keeper.keep(wanted=True)
+        is_kept = _comes(lambda: bool(awake_by() - before))
+    finally:
+        keeper.keep(wanted=False)
+    is_let_go = _comes(lambda: not awake_by() - before)
+    if is_kept and is_let_go:
+        return passed("macOS lists the assertion while it is held, and not after")
+    return failed("macOS lists no assertion" if not is_kept else "the assertion stays when it is let go")
+
+
+def _comes(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + SETTLED_S
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(POLL_S)
+    return True
+
+
+def open_files(_: threading.Event) -> Outcome:
+    """As many files as macluster needs can be open at the same time."""
+    raise_descriptor_limit()
+    opened: list[int] = []
+    try:
+        while len(opened) < FEW_FILES:
+            opened.append(os.open(os.devnull, os.O_RDONLY))
+    except OSError:
+        return failed(f"{len(opened)} files were open at once, {FEW_FILES} are needed: see `macluster doctor`")
+    finally:
+        for each in opened:
+            os.close(each)
+    return passed(f"{FEW_FILES} files open at once")
+
+
+def ports(host: str) -> Callable[[threading.Event], Outcome]:
+    """By what this Mac is on its networks. `host`: as a node's."""
+
+    def run(_: threading.Event) -> Outcome:
+        if sys.platform != "darwin":
+            return NOT_A_MAC
+        kinds = [kind_of(link_kind(each.address)) for each in usable(interfaces(), host)]
+        return passed(", ".join(kinds)) if kinds else failed("no port is up")
+
+    return run
+
+
+def kind_of(port: str) -> str:
+    """What kind a port is, of those that macOS names ("Thunderbolt Bridge (bridge0)"): its own name may say more."""
+    return next((kind for kind in KINDS if kind in port), "other")

@@ -1,0 +1,84 @@
+"""`slices FOLDER cpu|gpu`: whether a model cut into three stages computes what mlx_lm computes in one process."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any, Final
+
+import mlx.core as mx
+from mlx_lm.models.cache import make_prompt_cache
+
+from core.bench.local_ring import local_ring
+from core.demo import DEMO_MODEL
+from core.engine.ring_model import RingModel
+from core.engine.sampling import greedy
+from core.models.metal import obey_device
+from core.models.slicing.loading import build_lazily
+from core.settings import DEVICE
+from core.verify.check import Outcome, failed, passed, skipped
+from core.verify.child import tell
+from core.worker.proof import EXACT, HALF, fixed_prompt
+
+CUTS: Final = (6, 11)
+STEPS: Final = 24
+TOLERANCE: Final = {"cpu": EXACT, "gpu": HALF}
+
+
+def check(device: str) -> Outcome:
+    """Both read the same prompt, and then the same tokens one by one: those that mlx_lm chooses."""
+    if device == "gpu" and not mx.is_available(mx.gpu):
+        return skipped("MLX has no GPU here")
+    os.environ[DEVICE] = device  # which the workers obey, too
+    obey_device()
+    whole = build_lazily(DEMO_MODEL)
+    with local_ring(DEMO_MODEL, CUTS) as stages:
+        tokens, expected = walked(whole)
+        return compared(expected, through(RingModel(stages), tokens), TOLERANCE[device])
+
+
+def walked(whole: Any) -> tuple[list[list[int]], mx.array]:
+    """What is read: the prompt, then a token at a time; and the logits [positions, vocabulary] behind each."""
+    cache = make_prompt_cache(whole)
+    parts = [fixed_prompt(whole.args.vocab_size)]
+    rows: list[mx.array] = []
+    while len(rows) < STEPS:
+        rows.append(whole(mx.array([parts[-1]]), cache=cache)[0, -1:].astype(mx.float32))
+        mx.eval(rows[-1])
+        parts.append([greedy(rows[-1])])
+    return parts[:-1], mx.concatenate(rows)
+
+
+def through(model: RingModel, parts: Sequence[list[int]]) -> mx.array:
+    """The logits behind the same tokens, from the ring."""
+    cache = model.make_cache()
+    logits = mx.concatenate([model(mx.array([part]), cache=cache)[0, -1:].astype(mx.float32) for part in parts])
+    mx.eval(logits)
+    return logits
+
+
+def compared(expected: mx.array, found: mx.array, tolerance: float) -> Outcome:
+    """`tolerance` is relative to the largest logit. A token that differs is excused where mlx_lm's own two best are
+    nearer to each other than that.
+    """
+    largest = max(1.0, _number(mx.abs(expected).max()))
+    difference = _number(mx.abs(expected - found).max()) / largest
+    best = mx.sort(expected, axis=-1)[:, -2:]
+    is_tie = best[:, 1] - best[:, 0] <= tolerance * largest
+    is_same = mx.argmax(expected, axis=-1) == mx.argmax(found, axis=-1)
+    same, excused = (int(_number(each.sum())) for each in (is_same, ~is_same & is_tie))
+    figure = (
+        f"3 stages and mlx_lm choose the same token {same} of {len(expected)} times; logits differ by {difference:.1e} "
+        f"of the largest, {tolerance:.1e} is allowed"
+    )
+    is_right = difference <= tolerance and same + excused == len(expected)  # also false where it is no number
+    return passed(figure) if is_right else failed(figure)
+
+
+def _number(array: mx.array) -> float:
+    value: Any = array.item()
+    return float(value)
+
+
+if __name__ == "__main__":
+    tell(check)

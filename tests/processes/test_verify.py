@@ -1,0 +1,33 @@
+"""`macluster verify` for real, as a person runs it."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-f]{2}(:[0-9a-f]{2}){5}|/\w+/")
+
+
+def test_everything_that_can_be_proved_here_is_and_the_report_holds_nothing_private(
+    tmp_path: Path, bonjour: None
+) -> None:
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(tmp_path), "verify", "--json", "--host", "127.0.0.1"]
+    # in a session of its own it asks no terminal, such as the one that these tests run in
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, start_new_session=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    told = json.loads(done.stdout)
+    for check in told["checks"]:
+        assert set(check) == {"name", "passed", "figure", "skipped_because", "seconds"}
+        assert check["passed"] is (check["skipped_because"] is None)
+    passed = {check["name"] for check in told["checks"] if check["passed"]}
+    assert passed >= {"open files", "Bonjour", "footprint", "slices on the CPU", "hop", "stages"}
+    said = json.dumps(told["checks"])
+    assert not ADDRESS.search(said)
+    assert platform.node() not in done.stdout
+    assert getpass.getuser() not in re.findall(r"\w+", said)
+    assert list(tmp_path.iterdir()) == []

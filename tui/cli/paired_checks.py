@@ -1,0 +1,65 @@
+"""What `macluster verify --with MAC` measures between this Mac and a paired one."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from core.errors import MaclusterError
+from core.requests import SpeedRequest, SpeedResult
+from core.settings import Home
+from core.text import clean_text
+from core.verify.check import Check, Outcome, passed, skipped
+from core.verify.machine import kind_of
+from tui.cli.output import print_progress
+from tui.cli.watch import ATTACH_S, Watch
+
+LIMIT_S = 25.0
+NOBODY = skipped("no other Mac was named (--with MAC)")
+
+
+def paired_checks(home: Home, mac: str) -> tuple[Check, ...]:
+    """The link to `mac`, a name or an id, and the way back; skipped where it is ""."""
+    return tuple(
+        Check(name, proves, partial(_run, partial(measure, home, mac)) if mac else lambda _: NOBODY, LIMIT_S)
+        for name, proves, measure in (
+            ("link to the other Mac", "the link works, and how fast it is", there),
+            ("link back", "the other Mac measures it, too", back),
+        )
+    )
+
+
+def _run(measure: Callable[[], Awaitable[SpeedResult]], _: threading.Event) -> Outcome:
+    async def within() -> SpeedResult:
+        async with asyncio.timeout(LIMIT_S):
+            return await measure()
+
+    try:
+        return told(asyncio.run(within()))
+    except MaclusterError as error:
+        # it may name a Mac, so it is for this person and not for the report
+        print_progress(clean_text(f"macluster verify: {error}"))
+        raise
+
+
+async def there(home: Home, mac: str) -> SpeedResult:
+    """Measured by this Mac. Raises what the node of this Mac says."""
+    async with Watch(home) as watch:
+        await watch.attached(ATTACH_S)
+        return await watch.client.test_speed(SpeedRequest(target=mac))
+
+
+async def back(home: Home, mac: str) -> SpeedResult:
+    """Measured by the other Mac. Raises what the node of this Mac says."""
+    async with Watch(home) as watch:
+        await watch.attached(ATTACH_S)
+        own = next(peer.device_id for peer in watch.now.peers if peer.is_self)
+        return await watch.client.test_speed(SpeedRequest(source=mac, target=own))
+
+
+def told(found: SpeedResult) -> Outcome:
+    """Figures of speed never fail."""
+    by = f", by {kind_of(found.via)}" if found.via else ""
+    return passed(f"{1e3 * found.rtt_s:.2f} ms there and back, {found.bytes_per_s / 1e6:.0f} MB/s sealed{by}")

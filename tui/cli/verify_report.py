@@ -1,0 +1,73 @@
+"""The report of `macluster verify`: which checks run, and how what came of them is told."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+from importlib.metadata import version
+from time import perf_counter
+
+from core.mac.chip import chip_name
+from core.mac.memory import physical_bytes
+from core.settings import GB, Home
+from core.verify.check import Check, Checked, Report
+from core.verify.checks import checks_of
+from core.verify.running import run_checks
+from tui.cli.launch import home_of
+from tui.cli.output import to_json
+from tui.cli.paired_checks import paired_checks
+from tui.cli.terminal_checks import terminal_checks
+from tui.state.format import finding_mark
+
+
+def all_checks(home: Home, host: str, mac: str) -> tuple[Check, ...]:
+    """Every check, in the order in which they run."""
+    return (*terminal_checks(), *checks_of(host), *paired_checks(home, mac))
+
+
+async def report(args: argparse.Namespace) -> int:
+    """Every check as it is made, or all as one JSON object; 1 where one failed."""
+    started, checked = perf_counter(), []
+    system = system_of()
+    if not args.json:
+        print(f"macluster {version('macluster')}: {', '.join(system.values())}", flush=True)
+    checks = all_checks(home_of(args), args.host, args.mac)
+    proves = {check.name: check.proves for check in checks}
+    async for each in run_checks(checks):
+        checked.append(each)
+        if not args.json:
+            print(line_of(each, proves[each.name]), flush=True)
+    seconds = round(perf_counter() - started, 1)
+    whole = Report(version=version("macluster"), system=system, checks=checked, seconds=seconds)
+    print(to_json(whole) if args.json else summary(whole))
+    return 1 if whole.failed else 0
+
+
+def system_of() -> dict[str, str]:
+    """What kind of machine this is."""
+    mac = platform.mac_ver()[0]
+    return {
+        "system": f"macOS {mac}" if mac else platform.system(),
+        "machine": platform.machine(),
+        "chip": chip_name(),
+        "memory": f"{physical_bytes() / GB:.0f} GB",
+        "python": f"Python {platform.python_version()}",
+        **{name: f"{name} {version(name)}" for name in ("mlx", "mlx-lm")},
+    }
+
+
+def line_of(checked: Checked, proves: str) -> str:
+    """A check as text; one that failed says what it was to prove."""
+    if checked.skipped_because:
+        mark, word, what = finding_mark("unknown"), "skipped", checked.skipped_because
+    else:
+        mark, word = (finding_mark("ok"), "passed") if checked.passed else (finding_mark("bad"), "FAILED")
+        what = checked.figure if checked.passed else f"{checked.figure} (it was to show that {proves})"
+    return f"{mark.glyph} {word:<7} {checked.name}: {what} ({checked.seconds:.1f} s)"
+
+
+def summary(report: Report) -> str:
+    """How many of each, and what the report is good for."""
+    passed, bad = sum(each.passed for each in report.checks), len(report.failed)
+    counted = f"{passed} passed, {bad} failed, {len(report.checks) - passed - bad} skipped, in {report.seconds:.0f} s."
+    return f"{counted} `macluster verify --json` is for an issue: it names no person, no Mac and no address."
