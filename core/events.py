@@ -330,7 +330,8 @@ class PromptLikely(Event, frozen=True, kw_only=True):
 class RequestDone(Event, frozen=True, kw_only=True):
     """A request ended. `text` is what was held back until the end of the answer; `ttft_s` counts from admission.
     `reused_tokens` of the prompt were in memory already; of `drafted_tokens` guessed ones `accepted_tokens` were right.
-    `stop_text`: which of the request's ended it.
+    `stop_text`: which of the request's ended it. `is_valid`: whether it has the shape that was asked for, or was cut
+    off before; None where none was.
     """
 
     request_id: str
@@ -344,6 +345,7 @@ class RequestDone(Event, frozen=True, kw_only=True):
     ttft_s: Seconds | None = None
     decode_tokens_per_s: Rate | None = None
     stop_text: str = ""
+    is_valid: bool | None = None
     problem: Problem | None = None
 
 

@@ -94,7 +94,7 @@ class AnswerOptions(Body, frozen=True, kw_only=True):
     ] = DEFAULT_MAX_TOKENS
     min_tokens: Annotated[Size, Option("not by itself before there are N tokens")] = 0
     prompt_logprobs: bool = False
-    constraint: Constraint | None = None
+    constraint: Annotated[Constraint | None, Option(label="Shape", hint="schema FILE, regex R or grammar FILE")] = None
 
     @property
     def answer_options(self) -> dict[str, Any]:

@@ -23,7 +23,7 @@ class ChatOptions(AnswerOptions, frozen=True, kw_only=True):
 
 class KeptTurn(Body, frozen=True, kw_only=True):
     """One message of a conversation that is kept, said at `at`, seconds since the epoch. Of an answer also its figures,
-    and `why` it ended, where it did not simply end.
+    and `why` it ended, where it did not simply end. `is_valid`: whether it has the shape that it was to have.
     """
 
     role: Literal["user", "assistant"]
@@ -36,6 +36,7 @@ class KeptTurn(Body, frozen=True, kw_only=True):
     ttft_s: Seconds | None = None
     tokens_per_s: Rate | None = None
     why: str = ""
+    is_valid: bool | None = None
 
 
 class ConversationId(Body, frozen=True, kw_only=True):

@@ -220,11 +220,13 @@ async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: t
         await pilot.press("down", "enter")
         assert (fields["temperature"].value, fields["top-p"].value) == ("0.7", "0.9")
         fields["seed"].value, fields["system"].value = "4", "Be brief."
+        fields["constraint"].value = "regex [a-z]{8,12}"
         await pilot.press("enter")
         await someone.until(lambda: app.screen is app.dashboard)
         await someone.asks("how?")
         assert app.dashboard.chat.border_title is not None
         assert "temp 0.7 · top-p 0.9 · seed 4" in str(app.dashboard.chat.border_title)
+        await someone.sees("✓ valid")
         first = app.state.turns[-1].text
         await pilot.press("ctrl+r")
         await someone.answered(2)

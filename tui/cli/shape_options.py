@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from pathlib import Path
 
-from core.constraint import MAX_SOURCE, Constraint
-from core.errors import UsageError
+from core.constraint import Constraint
+from tui.state.shapes import grammar_in, schema_in
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -25,26 +24,5 @@ def constraint_of(args: argparse.Namespace) -> Constraint | None:
     if args.regex is not None:
         return Constraint(kind="regex", source=args.regex)
     if args.schema:
-        return Constraint(kind="json_schema", source=_schema(args.schema))
-    return Constraint(kind="lark", source=_read(args.grammar)) if args.grammar else None
-
-
-def _schema(file: Path) -> str:
-    source = _read(file)
-    try:
-        if isinstance(json.loads(source), dict):
-            return source
-    except (ValueError, RecursionError):
-        pass
-    raise UsageError(f"{file} is no JSON schema: it holds no JSON object.", 'Such as {"type": "object"}.')
-
-
-def _read(file: Path) -> str:
-    try:
-        with file.open(encoding="utf-8") as lines:
-            source = lines.read(MAX_SOURCE + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{file} cannot be read: {getattr(error, 'strerror', None) or 'it is no text'}.") from error
-    if len(source) > MAX_SOURCE:
-        raise UsageError(f"{file} is longer than {MAX_SOURCE // 1024} KiB.")
-    return source
+        return schema_in(args.schema)
+    return grammar_in(args.grammar) if args.grammar else None

@@ -57,7 +57,7 @@ conversation."""
                 yield self._presets
             with VerticalScroll(id="fields", classes="pane", can_focus=False):
                 for field in FIELDS:
-                    wide = field.kind in (tuple, str)
+                    wide = field.kind not in (float, int)
                     with Horizontal(classes="field wide-field" if wide else "field"):
                         yield Static(field.option.label, classes="label", markup=False)
                         yield from (self._inputs[field.name], self._words[field.name])

@@ -11,6 +11,7 @@ from core.events import Value
 from core.requests.conversations import ChatOptions, Conversation, KeptTurn
 from core.sampling_options import Sampling, option_fields
 from core.text import Clean, clean_text
+from tui.state.shapes import WORDS
 from tui.state.turns import INTERRUPTED, Turn
 
 TITLE_LIMIT: Final = 60
@@ -88,8 +89,9 @@ def reseeded(options: ChatOptions) -> ChatOptions:
 
 
 def option_words(options: ChatOptions) -> list[str]:
-    """What differs from the defaults, in few words: "temp 0.7", "seed 4", "system prompt"."""
+    """What differs from the defaults, in few words: "temp 0.7", "seed 4", "schema", "system prompt"."""
     words = [*_number_words(options.sampling, Sampling()), *_number_words(options, ChatOptions())]
+    words += [WORDS[options.constraint.kind]] if options.constraint else []
     words += [f"stop {len(options.stop)}"] if options.stop else []
     return words + (["system prompt"] if options.system else [])
 
@@ -114,6 +116,7 @@ def _kept_turn(turn: Turn) -> KeptTurn:
         ttft_s=turn.ttft_s,
         tokens_per_s=turn.rate,
         why=turn.why if turn.done else INTERRUPTED,
+        is_valid=turn.is_valid,
     )
 
 
@@ -131,6 +134,7 @@ def _turn(one: KeptTurn, number: int) -> Turn:
         ttft_s=one.ttft_s,
         tokens_per_s=one.tokens_per_s,
         why=_line(one.why),
+        is_valid=one.is_valid,
     )
 
 

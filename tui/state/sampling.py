@@ -7,10 +7,12 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from core.constraint import Constraint
 from core.errors import UsageError
 from core.requests.conversations import ChatOptions
 from core.sampling_options import OptionField, Sampling, option_fields
 from tui.client import check
+from tui.state.shapes import shape_of, shape_text
 
 STOP_BETWEEN: Final = "|"
 
@@ -29,7 +31,14 @@ FIELDS: Final = tuple(field for field in TYPED if field.option.label)
 # what a preset fills in
 PRESET: Final = tuple(field.name for field in FIELDS if field in OF_SAMPLING and field.name != "seed")
 
-_READ: Final[dict[type, Callable[[str], Any]]] = {float: float, int: int, tuple: _stops, str: str, dict: _bias}
+_READ: Final[dict[type, Callable[[str], Any]]] = {
+    float: float,
+    int: int,
+    tuple: _stops,
+    str: str,
+    dict: _bias,
+    Constraint: shape_of,
+}
 
 
 def texts_of(options: ChatOptions, fields: Iterable[OptionField] = FIELDS) -> dict[str, str]:
@@ -39,8 +48,10 @@ def texts_of(options: ChatOptions, fields: Iterable[OptionField] = FIELDS) -> di
 
 def options_of(texts: Mapping[str, str], before: ChatOptions) -> tuple[ChatOptions, dict[str, str]]:
     """What was typed, the rest as it was `before`; and for each field that is wrong, why."""
-    options, wrong = before, {}
+    options, wrong, shown = before, {}, texts_of(before)
     for field in FIELDS:
+        if texts[field.name] == shown[field.name]:
+            continue
         try:
             options = _with(options, field, texts[field.name])
         except (ValueError, UsageError) as error:
@@ -81,6 +92,8 @@ def _value(options: ChatOptions, field: OptionField) -> object:
 def _text(value: object) -> str:
     if isinstance(value, dict):
         return ",".join(f"{token}={bias:g}" for token, bias in value.items())
+    if isinstance(value, Constraint):
+        return shape_text(value)
     if isinstance(value, tuple):
         return STOP_BETWEEN.join(part.replace("\n", "\\n") for part in value)
     return "" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
@@ -90,6 +103,8 @@ def _reason(field: OptionField, error: ValueError | UsageError) -> str:
     """What is wrong with what was typed; the limit that msgspec names: "at most 5"."""
     if isinstance(error, ValueError):
         return "this is not a whole number" if field.kind is int else "this is not a number"
+    if field.kind is Constraint:
+        return error.what.removesuffix(".")
     said = str(error.__cause__).partition(" - at")[0].replace("`", "")
     for sign, words in (("<= ", "at most "), (">= ", "at least "), ("> ", "more than ")):
         if sign in said:

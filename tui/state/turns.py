@@ -28,6 +28,7 @@ class Turn(Value, frozen=True, kw_only=True):
     """One message on screen. `number` never repeats; `at`, `first_at` and `last_at` are seconds since the epoch.
 
     An answer has no `request_id` until the node has accepted it. `why`: what ended it, where it did not simply end.
+    `is_valid`: whether it has the shape that was asked for; None where none was, or it is not known yet.
     Of its `tokens`, `earlier` were there before `first_at`.
     """
 
@@ -45,6 +46,7 @@ class Turn(Value, frozen=True, kw_only=True):
     ttft_s: float | None = None
     tokens_per_s: float | None = None
     why: str = ""
+    is_valid: bool | None = None
     remarks: tuple[Remark, ...] = ()
 
     @property
@@ -82,6 +84,7 @@ def ended(answer: Turn, event: RequestDone, now: float) -> Turn:
         ttft_s=event.ttft_s,
         tokens_per_s=event.decode_tokens_per_s,
         why=_why(event),
+        is_valid=event.is_valid,
         last_at=answer.last_at or now,
     )
 
@@ -95,7 +98,7 @@ def gone_on(answer: Turn, kept: UnfinishedAnswer) -> Turn:
     """An interrupted answer that goes on behind what is on screen, or behind what was kept of it if that is more."""
     text = Clean(kept.text) if kept.text.startswith(answer.text) else answer.text
     tokens = max(answer.tokens, kept.tokens)
-    again = _change(answer, text=text, tokens=tokens, earlier=tokens, done=False, why="")
+    again = _change(answer, text=text, tokens=tokens, earlier=tokens, done=False, why="", is_valid=None)
     # the time in between says nothing of its speed
     return remarked(_change(again, first_at=None, last_at=None, ttft_s=None, tokens_per_s=None), "continued")
 

@@ -10,7 +10,7 @@ from textual.widgets import Static
 
 from core.events import Recovery
 from core.text import Clean
-from tui.state.format import DIM, WARN, clock, count, duration
+from tui.state.format import DIM, GOOD, WARN, clock, count, duration
 from tui.state.recovery import STOPS, since
 from tui.state.turns import Remark, Turn
 from tui.widgets.markdown import render
@@ -195,15 +195,18 @@ def foot_content(turn: Turn, now: float, recovery: Recovery | None = None, *, zo
         words = figures(turn) if turn.tokens else [_waiting(turn)]
         words += [duration(max(0.0, float(round(now - turn.at)))) if now - turn.at >= 1 else "", "Esc stop"]
         return Content.styled(" · ".join(w for w in words if w), DIM)
-    lines = [f"─── {turn.why} ───"] if turn.why else []
-    if turn.tokens and not zoomed:
-        words = figures(turn)
-        if turn.last_at is not None and turn.last_at - turn.at >= 1:
-            words.append(duration(float(round(turn.last_at - turn.at))))
-        if turn.ttft_s is not None:
-            words.append(f"first token {duration(turn.ttft_s)}")
-        lines.append(" · ".join(words))
-    return Content.styled("\n".join(lines), DIM)
+    lines = [Content.styled(f"─── {turn.why} ───", DIM)] if turn.why else []
+    words = figures(turn) if turn.tokens and not zoomed else []
+    if words and turn.last_at is not None and turn.last_at - turn.at >= 1:
+        words.append(duration(float(round(turn.last_at - turn.at))))
+    if words and turn.ttft_s is not None:
+        words.append(f"first token {duration(turn.ttft_s)}")
+    last = [Content.styled(" · ".join(words), DIM)] if words else []
+    if turn.is_valid is not None:
+        mark = Content.styled("✓ valid", GOOD) if turn.is_valid else Content.styled("✗ cut off: not valid", WARN)
+        last.insert(0, mark)
+    lines += [Content.styled(" · ", DIM).join(last)] if last else []
+    return Content("\n").join(lines)
 
 
 def figures(turn: Turn) -> list[str]:

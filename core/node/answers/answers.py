@@ -441,6 +441,7 @@ class Answers:
                 running.log.close()
             else:
                 running.log.close(done.finish_reason)
+        is_whole = done.finish_reason == "stop" and not running.stop_text
         self._bus.publish(
             RequestDone(
                 request_id=done.request_id,
@@ -454,6 +455,7 @@ class Answers:
                 ttft_s=done.ttft_s,
                 decode_tokens_per_s=running.rate(done),
                 stop_text=running.stop_text,
+                is_valid=is_whole if running.record.constraint else None,
                 problem=done.problem,
             )
         )

@@ -12,6 +12,7 @@ import pytest
 from rich.cells import cell_len
 from textual.pilot import Pilot
 
+from core.constraint import Constraint
 from core.errors import NodeError, NodeUnreachable, UsageError
 from core.events import Snapshot
 from core.requests import Message, UnfinishedAnswer
@@ -155,6 +156,10 @@ FORM = sampling.texts_of(ChatOptions())
         pytest.param("top_k", "1.5", "this is not a whole number", id="not-whole"),
         pytest.param("repetition_penalty", "0", "more than 0", id="penalty"),
         pytest.param("max_tokens", "0", "at least 1", id="no-tokens"),
+        pytest.param("constraint", "yes|no", "begins with schema, regex or grammar", id="no-shape"),
+        pytest.param("constraint", "schema", "begins with schema, regex or grammar", id="no-schema"),
+        pytest.param("constraint", "schema /none.json", "There is no file /none.json", id="no-file"),
+        pytest.param("constraint", 'schema {"type":', "There is no file", id="half-a-schema"),
         pytest.param("seed", str(1 << 63), "at most 9223372036854775807", id="seed"),
         pytest.param("stop", "|".join("abcdefghijklmnopq"), "at most 16", id="stops"),
     ],
@@ -175,6 +180,33 @@ def test_what_is_typed_is_what_is_asked_and_shown_again() -> None:
     assert chats.option_words(options) == ["temp 0.7", "seed 4", "stop 2", "system prompt"]
     untouched = ChatOptions(sampling=Sampling(presence_penalty=1.0))
     assert sampling.options_of(sampling.texts_of(untouched), untouched) == (untouched, {})
+
+
+def test_a_shape_is_typed_as_its_file_or_itself_and_kept_as_it_was_read(tmp_path: Path) -> None:
+    schema, grammar = tmp_path / "a b.json", tmp_path / "grammar.lark"
+    schema.write_text('{"type":\n "null"}')
+    grammar.write_text('start: "a" b\nb: "c"')
+    for typed, shape, word in (
+        (f"schema {schema}", Constraint(kind="json_schema", source='{"type":\n "null"}'), "schema"),
+        ('schema {"type": "null"}', Constraint(kind="json_schema", source='{"type": "null"}'), "schema"),
+        (" regex a | b ", Constraint(kind="regex", source="a | b"), "regex"),
+        (f"grammar {grammar}", Constraint(kind="lark", source='start: "a" b\nb: "c"'), "grammar"),
+    ):
+        options, wrong = sampling.options_of(FORM | {"constraint": typed}, ChatOptions())
+        assert (options, wrong) == (ChatOptions(constraint=shape), {})
+        assert chats.option_words(options) == [word]
+        assert sampling.options_of(sampling.texts_of(options), options) == (options, {})
+        assert sampling.options_of(FORM, options) == (ChatOptions(), {})
+
+
+@pytest.mark.parametrize(("valid", "mark"), [(True, "✓ valid · 2 tok"), (False, "✗ cut off: not valid · 2 tok")])
+def test_the_foot_says_whether_an_answer_has_its_shape(valid: bool, mark: str) -> None:
+    now = conversation.accepted(conversation.sent(asked(), "one", 1.0), "r1", 5, 1.0)
+    now = state.fold(now, msgspec.structs.replace(done(tokens=2), is_valid=valid), 3.0)
+    assert foot_content(now.turns[-1], 4.0).plain.startswith(mark)
+    assert foot_content(now.turns[-1], 4.0, zoomed=True).plain == mark.partition(" · ")[0]
+    kept = chats.kept(now.chat, now.turns, 9.0)
+    assert chats.reopened(kept, 1)[1][-1].is_valid is valid
 
 
 def test_presets_are_within_the_limits() -> None:
