@@ -36,6 +36,7 @@ MaclusterError
 ├── SessionError              a saved session cannot be written, read, or used with this model
 └── NodeError
     ├── NodeUnreachable       no node answers on this Mac
+    ├── PortTaken             another program listens on the port that the node needs
     ├── NotLoaded             a request came while no model is loaded
     ├── Parked                an answer ended for want of a Mac, and can be continued
     └── Busy                  the queue is full, or another load is running
@@ -251,7 +252,13 @@ class NodeError(MaclusterError):
 class NodeUnreachable(NodeError):
     """No node answers on this Mac."""
 
-    fix_by_default = "Start one with `macluster node`."
+    fix_by_default = "Start one: `macluster` with its screen, or `macluster node` without one."
+
+
+class PortTaken(NodeError):
+    """Another program listens on the port that the node needs."""
+
+    fix_by_default = "End that one, or take another port: `macluster node --port 0` takes any that is free."
 
 
 class NotLoaded(NodeError):

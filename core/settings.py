@@ -62,6 +62,11 @@ class Home(msgspec.Struct, frozen=True):
         return self.root / "node.log"
 
     @property
+    def last_words(self) -> Path:
+        """Why the last node could not start, or has ended (0600); absent after an end in order."""
+        return self.root / "last-words.json"
+
+    @property
     def complaints(self) -> Path:
         """What the node that the screen started wrote to standard error: how it ended where its log does not say."""
         return self.root / "node.stderr"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path, PurePath
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from textual.actions import ActionParseResult
 from textual.app import SystemCommand
@@ -16,6 +16,7 @@ from textual.dom import DOMNode
 from textual.filter import LineFilter
 from textual.screen import Screen
 
+from core.errors import Problem
 from core.requests import RecoveryOrder
 from core.settings import default_home
 from tui.client import NodeClient
@@ -47,9 +48,14 @@ from tui.state.state import UiState
 from tui.widgets.chat_log import warm_up
 from tui.widgets.prompt import Prompt
 
+if TYPE_CHECKING:
+    from tui.own_node import OwnNode
+
 
 class MaclusterApp(BaseApp, inherit_bindings=False):
-    """The face of one node. `note` is a line for the top and the empty chat, such as "demo: three simulated Macs"."""
+    """The face of one node. `note` is a line for the top and the empty chat, such as "demo: three simulated Macs";
+    `node` starts one where none runs.
+    """
 
     # the default screen is there before it could bring its own style sheet
     CSS_PATH: ClassVar[list[str | PurePath]] = [STYLES / "base.tcss", STYLES / "dashboard.tcss"]
@@ -64,12 +70,13 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         note: str = "",
         folder: Path | None = None,
         preferences: Preferences = DEFAULTS,
-        ends_node: bool = False,
+        node: OwnNode | None = None,
     ) -> None:
         with no_color_kept():
             super().__init__()
         self.client: NodeClient = client
         self.note = note
+        self._node = node
         self.folder = folder or default_home().root
         self.preferences = preferences
         self.state: UiState = UiState()
@@ -80,7 +87,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.chat: ChatController = ChatController(self, self.conversations)
         self._events = EventHandler(self, self.models, self.chat)
         self._copier = Clipboard(self, self.folder)
-        self._quitting = Quitting(self, self.conversations, ends_node=ends_node)
+        self._quitting = Quitting(self, self.conversations, ends_node=lambda: node is not None and node.is_running)
         self._fps = frames_per_s(preferences, os.environ)
         if self._fps < FULL_FPS or preferences.plain:
             self.animation_level = "none"
@@ -107,7 +114,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def why_not(self, run: str) -> str:
         """Why an action of the app cannot be done now; "" if it can."""
-        return disabled_reasons.why_not(self.state, run)
+        return disabled_reasons.why_not(self.state, run, starts_node=self._node is not None)
 
     async def run_action(
         self,
@@ -123,7 +130,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
 
     def get_default_screen(self) -> Screen[object]:
         """The dashboard."""
-        self.dashboard = Dashboard(note=self.note, fps=self._fps)
+        self.dashboard = Dashboard(note=self.note, fps=self._fps, starts_node=self._node is not None)
         return self.dashboard  # type: ignore[return-value]
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
@@ -146,8 +153,14 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         """Follow the node, now that there is something to look at."""
         tune_gc()
         # a defect that it does not catch ends the app: the screen would stand still and say nothing
-        begin: Any = partial(follow, self.client, self._events.handle, self._events.lose)
+        begin: Any = partial(follow, self.client, self._events.handle, self._lose)
         self.run_worker(begin, group="events")
+
+    def _lose(self, problem: Problem) -> None:
+        """No events come, and why; a node that was just started may say nothing yet."""
+        starting = self._node is not None and self._node.is_starting and not self.state.attached
+        trouble = self._node.trouble if self._node is not None else None
+        self._events.lose(None if starting else trouble or problem)
 
     def set_state(self, new: UiState) -> None:
         """Take and draw a state; the last ticks of an app that ends find no screen any more."""
@@ -238,6 +251,15 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     def action_rescan(self) -> None:
         """Look for Macs again."""
         self.in_background(self.macs.rescan)
+
+    def action_start_node(self, port: int | None = None) -> None:
+        """Start the node of this Mac, on any free port where that is 0."""
+        assert self._node is not None
+        if self._node.is_running:
+            self.notify("Not now: it is being started.")
+            return
+        self._node.start(*(() if port is None else ("--port", str(port))))
+        self._events.lose(None)
 
     def action_help(self) -> None:
         """Help for what has the focus."""

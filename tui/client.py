@@ -102,7 +102,7 @@ class NodeClient:
                 async for said in stream_of(reply):
                     yield decode_event(said)
         except httpx2.ConnectError as error:
-            raise NodeUnreachable("No node answers on this Mac.") from error
+            raise self._gone(error) from error
         except httpx2.TransportError:
             return
 
@@ -227,7 +227,7 @@ class NodeClient:
                 async for said in stream_of(reply):
                     yield msgspec.json.decode(said, type=Finding)
         except httpx2.TransportError as error:
-            raise NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).") from error
+            raise self._gone(error) from error
 
     async def open_pairing(self) -> PairingWindow:
         """Open this Mac's pairing window; PairingChanged events follow."""
@@ -301,6 +301,15 @@ class NodeClient:
         """Refuse whoever has it from now on."""
         await self._call("DELETE", f"/v1/api/keys/{_segment(wanted.name)}", None, Done)
 
+    def _gone(self, error: httpx2.TransportError) -> NodeUnreachable:
+        import httpx2
+
+        if isinstance(error, httpx2.ConnectError):
+            from core.node.base.last_words import unreachable
+
+            return unreachable(self.home)
+        return NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).")
+
     async def _call(
         self, method: str, path: str, body: Body | None, kind: type[_T], timeout_s: float | None = ANSWER_S
     ) -> _T:
@@ -310,7 +319,7 @@ class NodeClient:
         try:
             reply = await self._http.request(method, path, content=content, timeout=timeout_s)
         except httpx2.TransportError as error:
-            raise NodeUnreachable(f"The node of this Mac does not answer ({type(error).__name__}).") from error
+            raise self._gone(error) from error
         if reply.status_code >= 400:
             raise error_from(_problem_of(reply))
         return msgspec.json.decode(reply.content, type=kind)

@@ -7,6 +7,7 @@ then, `recv` refuses them. Where each end stands is read from HELLO and from the
 from __future__ import annotations
 
 import asyncio
+import errno
 import socket
 import ssl
 from collections import Counter
@@ -15,7 +16,7 @@ from functools import partial
 from time import monotonic
 from typing import Final
 
-from core.errors import LinkLost, MaclusterError, ProtocolError
+from core.errors import LinkLost, MaclusterError, PortTaken, ProtocolError
 from core.link.accepting import accepted
 from core.link.admission import Admission, Visit
 from core.link.ends import KeyMeter
@@ -26,6 +27,7 @@ from core.link.seal import Opener, Sealer
 from core.link.session import HELLO_TIMEOUT_S
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context
 from core.link.wire import Wire, wired
+from core.mac.port_holder import port_holder
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.roster import Cluster, Member, Stand, decode_bundle
@@ -326,13 +328,15 @@ async def serve_control(
     on_link: Callable[[ControlLink], Awaitable[None]],
 ) -> ControlServer:
     """Listen on `host` and `port` (0 for any) and hand every link that proved itself to `on_link`. `cluster` is asked
-    for each connection, so a new roster counts at once. Raises LinkLost if the address cannot be had.
+    for each connection, so a new roster counts at once. Raises PortTaken, or LinkLost if the address cannot be had.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
-        cure = "Stop what uses it, or choose another port."
+        if error.errno == errno.EADDRINUSE:
+            raise PortTaken(f"Port {port} of this Mac is taken by {port_holder(port)}.") from error
+        cure = "See which addresses this Mac has (`macluster doctor`), and which ports this account may take."
         raise LinkLost(f"This Mac cannot listen on {host} port {port}: {error.strerror}.", cure) from error
     listener.setblocking(False)
     return ControlServer(listener, identity, cluster, on_link)

@@ -21,6 +21,7 @@ from core.events import ApiServed
 from core.mac.descriptors import raise_descriptor_limit
 from core.mac.memory import default_budget, physical_bytes
 from core.node.base.home_lock import home_lock
+from core.node.base.last_words import keeping_last_words
 from core.node.options import add_options
 from core.node.parts import NodeConfig
 from core.node.public_api.api_options import ApiOptions
@@ -132,7 +133,8 @@ def main() -> None:
     status = 0
     try:
         config = config_from(args)
-        with home_lock(config.home), _discarded(config.home.root) if args.discard else contextlib.nullcontext():
+        discarded = _discarded(config.home.root) if args.discard else contextlib.nullcontext()
+        with home_lock(config.home), discarded, keeping_last_words(config.home):
             asyncio.run(_serve(config, until_eof=args.until_eof, tell=args.tell))
     except MaclusterError as error:
         print(f"macluster: {error}", file=sys.stderr, flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,9 +18,13 @@ import pytest
 from core.models.slicing.loading import slice_parts
 from core.node.base.home_lock import home_lock
 from core.settings import Home
+from tests.support import waiting
+from tests.support.app import text_of
 from tests.support.borrowing import borrowing
 from tests.support.cluster import Make, reference
-from tui.cli.launch import _start_node
+from tui.app import MaclusterApp
+from tui.client import NodeClient
+from tui.own_node import OwnNode
 
 MACLUSTER = [sys.executable, "-m", "tui.cli.main"]
 
@@ -71,15 +76,46 @@ def test_a_second_node_on_one_home_says_so_and_touches_nothing(home: Path) -> No
     assert facts(home, "status")["peers"]
 
 
-def test_what_a_node_that_the_screen_started_complains_of_is_kept(tmp_path: Path) -> None:
+async def test_what_a_node_that_the_screen_started_complains_of_is_kept(tmp_path: Path) -> None:
     home = Home(tmp_path / "mac")
     with home_lock(home):
+        node = OwnNode(home)
         for _ in range(2):
-            with _start_node(home) as node:
-                assert node.wait(120) == 1
+            node.start()
+            await waiting.until(lambda: not node.is_running)
+            assert "runs on" in str(node.trouble)
+        await node.close()
+    assert not home.last_words.exists(), "they are those of the node that has the home"
     for kept in (home.complaints, home.root / "node.stderr.1"):
         assert kept.read_text().startswith(f"macluster: Another node (process {os.getpid()}) runs on ")
         assert kept.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_path: Path) -> None:
+    home = Home(tmp_path / "mac")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        node = OwnNode(home, ["--host", "127.0.0.1", "--no-multicast", "--no-spare-worker", "--port", port])
+        node.start()
+        async with NodeClient(home) as client:
+            app = MaclusterApp(client, folder=home.root, node=node)
+            async with app.run_test(size=(100, 30)):
+                await waiting.until(lambda: app.state.offline is not None and app.state.offline.kind == "PortTaken")
+                screen = text_of(app)
+                assert f"Port {port} of this Mac is taken by " in screen
+                assert f"(process {os.getpid()})" in screen
+                assert "N starts it again, P starts it on another port." in screen
+                ran = macluster(home.root, "status")
+                assert (ran.returncode, f"Port {port} of this Mac is taken" in ran.stderr) == (1, True)
+                found = json.loads(macluster(home.root, "doctor", "--host", "127.0.0.1", "--json").stdout)
+                assert f"Port {port} of this Mac is taken" in found[0]["what"]
+                assert app.why_not("start_node") == ""
+                await app.run_action("start_node(0)")
+                await waiting.until(lambda: app.state.attached)
+                assert app.state.offline is None
+                assert app.why_not("start_node") == "the node of this Mac runs"
+        await node.close()
+    assert not home.last_words.exists(), "it has ended in order"
 
 
 def test_status_models_and_plan(home: Path, made: Make) -> None:

@@ -19,6 +19,7 @@ from textual.pilot import Pilot
 from core.events import RequestDone, TokenEvent
 from core.models.made.maker import make_model
 from core.trust.api_keys import ApiKeys
+from tests.support.app import text_of
 from tests.support.cluster import Make, reference, running_demo
 from tests.support.nodes import free_port, paired_home, running_node
 from tests.support.terminals import Terminal
@@ -185,10 +186,6 @@ async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path
         tokens = [event.token for event in node.seen if isinstance(event, TokenEvent)]
         assert tokens == [token for each in FAMILIES for token in reference(models / each, ["a hop is"], 8)[0]]
         assert await listed() == list(reversed(FAMILIES))
-
-
-def text_of(app: MaclusterApp) -> str:
-    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
 async def sees(pilot: Pilot[None], *words: str) -> None:

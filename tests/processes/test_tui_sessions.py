@@ -11,6 +11,7 @@ from textual.pilot import Pilot
 
 from core.demo import DEMO_MODEL
 from core.requests import ChatRequest, Message
+from tests.support.app import text_of
 from tests.support.cluster import running_demo
 from tui.app import MaclusterApp
 from tui.client import NodeClient
@@ -18,10 +19,6 @@ from tui.screens.sessions import SessionsScreen
 from tui.widgets.session_list import SessionList
 
 WAIT_S = 120.0
-
-
-def text_of(app: MaclusterApp) -> str:
-    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
 async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:

@@ -37,3 +37,8 @@ class StillNode:
 
 def app_with(snapshot: Snapshot) -> MaclusterApp:
     return MaclusterApp(StillNode(snapshot))  # type: ignore[arg-type]
+
+
+def text_of(app: MaclusterApp) -> str:
+    """What its screen shows."""
+    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import argparse
-import asyncio
 import gc
-import os
-import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,8 +12,8 @@ import msgspec
 
 from core.errors import UsageError
 from core.settings import Home, default_home
-from core.trust.files import private_folder
 from tui.client import NodeClient, is_listening
+from tui.own_node import OwnNode
 
 if TYPE_CHECKING:
     from tui.control.preferences import Preferences
@@ -49,15 +45,15 @@ async def open_tui(args: argparse.Namespace) -> int:
     _check_terminal()
     home = home_of(args)
     preferences = preferences_of(args)
-    node = None if await is_listening(home) else _start_node(home, *node_options(preferences))
+    node = OwnNode(home, node_options(preferences))
+    if not await is_listening(home):
+        node.start()
     try:
         async with NodeClient(home) as client:
-            app = MaclusterApp(client, folder=home.root, preferences=preferences, ends_node=node is not None)
+            app = MaclusterApp(client, folder=home.root, preferences=preferences, node=node)
             await app.run_async()
     finally:
-        if node and node.stdin:
-            node.stdin.close()
-            await asyncio.to_thread(node.wait)
+        await node.close()
     return app.return_code or 0
 
 
@@ -90,23 +86,3 @@ def node_options(preferences: Preferences) -> list[str]:
     }
     awake = [] if preferences.awake == "loaded" else ["--awake", preferences.awake]
     return [option for option, is_wanted in said.items() if is_wanted] + awake
-
-
-def _start_node(home: Home, *options: str) -> subprocess.Popen[bytes]:
-    """A node that ends when this process does: it watches the pipe to its standard input. What it complains of is kept,
-    and what the last one that did complained of.
-    """
-    private_folder(home.root)
-    with suppress(FileNotFoundError):
-        if home.complaints.stat().st_size:
-            home.complaints.replace(home.complaints.with_suffix(".stderr.1"))
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    with os.fdopen(os.open(home.complaints, flags, 0o600), "wb") as complaints:
-        return subprocess.Popen(
-            [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof", *options],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            stderr=complaints,
-            env={**os.environ, "PYTHONSAFEPATH": "1"},
-            start_new_session=True,
-        )

@@ -30,7 +30,7 @@ def problem_of(error: Exception) -> Problem:
 
 
 async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Callable[[Problem], None]) -> None:
-    """Give every event to `take`, for ever. When the node goes away, `lose` hears why; then try again every second."""
+    """Give every event to `take`, for ever. While no node answers, `lose` hears why once a second."""
     while True:
         gone = NodeUnreachable("The node of this Mac stopped.").problem
         try:
@@ -42,7 +42,6 @@ async def follow(client: NodeClient, take: Callable[[AnyEvent], None], lose: Cal
                     # a burst that is already here would keep the screen from being drawn
                     await asyncio.sleep(0)
         except FAILURES as error:
-            why = problem_of(error)
-            gone = NodeUnreachable(f"The node of this Mac stopped. {why.what}", why.fix).problem
+            gone = problem_of(error)
         lose(gone)
         await asyncio.sleep(RETRY_S)

@@ -53,8 +53,8 @@ class EventHandler:
         if is_new or (isinstance(event, RequestDone) and event.problem is not None):
             self._chat.find_unfinished()
 
-    def lose(self, problem: Problem) -> None:
-        """The node went away, and why."""
+    def lose(self, problem: Problem | None) -> None:
+        """The node went away, and why; None while one is being started."""
         self._app.set_state(state.detached(self._app.state, problem))
 
     def _notify_end(self, transfer: Transfer) -> None:

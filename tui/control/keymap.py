@@ -75,6 +75,8 @@ APP = (
     Action("mc.rescan", "", "rescan", "Rescan", "Look for Macs again"),
     Action("mc.check", "", "open('check')", "Check", "Check why no Mac is found"),
     Action("mc.hops", "", "open('hop')", "Hops", "Hop details, with a speed test"),
+    Action("mc.start-node", "N", "start_node", "Start", "Start the node of this Mac, when it does not run"),
+    Action("mc.start-port", "P", "start_node(0)", "Port", "Start it on another port, when its own is taken"),
     Action("mc.theme", "", "change_theme", "Theme", "Change the theme"),
 )
 

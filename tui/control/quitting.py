@@ -5,6 +5,8 @@ Only a program that started the node ends it. The simulated Macs of the demo end
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.interface import AppInterface
 from tui.state.format import plural
@@ -30,9 +32,9 @@ def effect(state: UiState) -> str:
 
 
 class Quitting:
-    """Ends `app`; asks first where that `ends_node` and so takes a model from other Macs."""
+    """Ends `app`; asks first where that `ends_node()` and so takes a model from other Macs."""
 
-    def __init__(self, app: AppInterface, conversations: ConversationArchive, *, ends_node: bool) -> None:
+    def __init__(self, app: AppInterface, conversations: ConversationArchive, *, ends_node: Callable[[], bool]) -> None:
         self._app = app
         self._conversations = conversations
         self._ends_node = ends_node
@@ -40,7 +42,7 @@ class Quitting:
 
     async def leave(self) -> None:
         """Ask if need be, then leave. Asked already, it is meant."""
-        text = effect(self._app.state) if self._ends_node else ""
+        text = effect(self._app.state) if self._ends_node() else ""
         if text and not self._is_asked:
             self._is_asked = True
             try:

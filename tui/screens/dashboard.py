@@ -16,7 +16,7 @@ from tui.control.messages import ProblemRead, Seen
 from tui.screens.base import SizedScreen
 from tui.state.recovery import held
 from tui.state.state import UiState
-from tui.widgets.banner import Banner
+from tui.widgets.banner import Banner, startable
 from tui.widgets.chat_log import ChatLog
 from tui.widgets.chat_title import ChatTitle
 from tui.widgets.cluster_strip import ClusterStrip
@@ -43,8 +43,9 @@ class Dashboard(SizedScreen):
 
     HELP = """The Macs of your home as one private machine for language models."""
 
-    def __init__(self, *, note: str, fps: int) -> None:
+    def __init__(self, *, note: str, fps: int, starts_node: bool) -> None:
         super().__init__()
+        self._starts_node = starts_node
         self._state = UiState()
         self._zoomed = ""
         self._last_pane = "peers"
@@ -109,7 +110,7 @@ class Dashboard(SizedScreen):
         self._state = state
         if not self._can_draw:
             return
-        self.offline.show(state.offline)
+        self.offline.show(startable(state.offline) if self._starts_node else state.offline)
         self.trouble.show(state.problem)
         self.status.show(state)
         for pane in (self.peers, self.split, self.hops):

@@ -11,13 +11,17 @@ _NO_NODE = "the node of this Mac does not run"
 _OFFLINE = ("pair", "unload", "keep", "go_on", "retry")
 
 
-def why_not(state: UiState, run: str) -> str:
-    """Why the action `run` of the app cannot be done; "" if it can."""
+def why_not(state: UiState, run: str, *, starts_node: bool = True) -> str:
+    """Why the action `run` of the app cannot be done; "" if it can. `starts_node`: this program may start the node."""
     now = state.snapshot
     name = run.partition("(")[0]
     if name in _OFFLINE and not state.attached:
         return _NO_NODE
     match name:
+        case "start_node" if not starts_node:
+            return "the simulated Macs are started together"
+        case "start_node" if state.offline is None:
+            return "the node of this Mac runs" if state.attached else "it is being started"
         case "go_on" if why := _why_not_on(state):
             return why
         case "stop_answer" if state.answer is None:

@@ -155,9 +155,9 @@ def of_used(state: UiState, request: _Request) -> _Request:
     return _change(request, without=tuple(dict.fromkeys((*request.without, *state.skipped))))
 
 
-def detached(state: UiState, problem: Problem) -> UiState:
-    """The stream of events ended."""
-    return _change(state, attached=False, offline=problem)
+def detached(state: UiState, problem: Problem | None) -> UiState:
+    """There is no stream of events, and why; None while a node is being started."""
+    return _change(state, attached=False, offline=washed(problem))
 
 
 def failed(state: UiState, problem: Problem | None) -> UiState:

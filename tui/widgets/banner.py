@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import msgspec
 from textual.content import Content
 
-from core.errors import Problem
+from core.errors import NodeUnreachable, PortTaken, Problem
 from tui.state.format import BAD, WARN
 from tui.widgets.text_view import TextView
 
@@ -21,6 +22,17 @@ class Banner(TextView):
         self.display = problem is not None
         if problem is not None:
             self.draw(banner_content(problem))
+
+
+def startable(problem: Problem | None) -> Problem | None:
+    """Why no node runs, with the keys that start one here."""
+    if problem is None:
+        return None
+    is_taken = problem.kind == PortTaken.__name__
+    keys = "N starts it again" + (", P starts it on another port." if is_taken else ".")
+    known = (NodeUnreachable.fix_by_default, PortTaken.fix_by_default)
+    fix = "" if problem.fix in known else f"{problem.fix} "
+    return msgspec.structs.replace(problem, fix=f"{fix}{keys}")
 
 
 def banner_content(problem: Problem) -> Content:

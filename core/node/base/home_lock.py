@@ -37,7 +37,8 @@ def _lock(fd: int, home: Home) -> None:
     except BlockingIOError as error:
         holder = os.pread(fd, 20, 0).decode("ascii", "replace")
         whose = f" (process {holder})" if holder.isdigit() else ""
-        cure = "End that one first, or give this one a folder of its own with --home."
+        end = f"`kill {holder}` ends it" if whose else "End it first"
+        cure = f"macluster and its commands use that one. {end}, or --home gives this one another folder."
         raise NodeError(f"Another node{whose} runs on {home.root} already.", cure) from error
     except OSError as error:
         cure = "Choose a folder on a disk of this Mac that has room, with --home."

@@ -14,6 +14,7 @@ from core.events import Peer
 from core.mac.doctor import examine_machine, examine_network
 from core.mac.interfaces import Interface, interfaces, on_subnet
 from core.node.base.bus import Bus
+from core.node.base.last_words import unreachable
 from core.node.base.own_worker import OwnWorker
 from core.node.base.tasks import Restarts, Tasks
 from core.node.peers.discovery import Discovery
@@ -68,8 +69,8 @@ class Check:
 
 async def findings_without_node(home: Home, host: str, budget_bytes: int) -> AsyncIterator[Finding]:
     """What can be said of this Mac while no node runs on it."""
-    cure = "Run macluster: it starts one for as long as it is open. `macluster node` runs one without a screen."
-    yield Finding(name="node", state="bad", what="No node runs on this Mac.", fix=cure)
+    problem = unreachable(home).problem
+    yield Finding(name="node", state="bad", what=problem.what, fix=problem.fix)
     async for finding in examine_network(host):
         yield finding
     async for finding in examine_machine(home.root, budget_bytes, 0):

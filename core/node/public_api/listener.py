@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import resource
 import socket
 import ssl
@@ -13,6 +14,7 @@ from aiohttp import web
 
 from core.errors import NodeError
 from core.link.accepting import accepted
+from core.mac.port_holder import port_holder
 from core.node.base.tasks import Tasks
 from core.node.public_api.api_options import ApiOptions
 from core.node.public_api.bodies import Handler
@@ -40,7 +42,10 @@ class Listener:
             family, *_, place = socket.getaddrinfo(options.host, options.port, type=socket.SOCK_STREAM)[0]
             listener = socket.create_server(place[:2], family=family, backlog=BACKLOG)
         except OSError as error:
-            what = f"The API cannot be served at {options.host}:{options.port}: {error.strerror or error}."
+            why = error.strerror or str(error)
+            if error.errno == errno.EADDRINUSE:
+                why = f"the port is taken by {port_holder(options.port)}"
+            what = f"The API cannot be served at {options.host}:{options.port}: {why}."
             raise NodeError(what, f"Take another one: {options.port_option}.") from error
         listener.setblocking(False)
         self._serving = self._tasks.essential("The API", lambda: self._serve(listener, server, context))

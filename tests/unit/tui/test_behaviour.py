@@ -19,10 +19,11 @@ from core.requests import ModelChoice
 from core.requests.trust import PairingOffer
 from core.settings import Home
 from tests.support import waiting
-from tests.support.app import StillNode
+from tests.support.app import StillNode, text_of
 from tests.support.told import PLAN
 from tui.app import MaclusterApp
 from tui.control import crash, quitting
+from tui.own_node import OwnNode
 from tui.screens.asking import ChoiceScreen
 from tui.screens.help import HelpLine, HelpScreen, Topic, help_content, searched
 from tui.screens.logs import LogsScreen
@@ -41,14 +42,16 @@ LINES = tuple(
 )
 
 
-def app_with(snapshot: Snapshot, folder: Path, *, ends_node: bool = False) -> MaclusterApp:
+class Started(OwnNode):
+    """A node that this program has started, without its process."""
+
+    is_running = True
+
+
+def app_with(snapshot: Snapshot, folder: Path, own: OwnNode | None = None) -> MaclusterApp:
     node = StillNode(snapshot)
     node.home = Home(folder)  # type: ignore[attr-defined]
-    return MaclusterApp(node, folder=folder, ends_node=ends_node)  # type: ignore[arg-type]
-
-
-def text_of(app: MaclusterApp) -> str:
-    return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
+    return MaclusterApp(node, folder=folder, node=own)  # type: ignore[arg-type]
 
 
 async def sees(pilot: Pilot[None], *words: str) -> str:
@@ -156,7 +159,7 @@ def test_only_a_model_that_others_hold_makes_leaving_a_question() -> None:
 
 
 async def test_quitting_asks_with_staying_first_and_the_second_ctrl_q_is_meant(tmp_path: Path) -> None:
-    app = app_with(READY, tmp_path, ends_node=True)
+    app = app_with(READY, tmp_path, Started(Home(tmp_path)))
     async with app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "5 Chat · m")
         await pilot.press("ctrl+q")
@@ -183,7 +186,7 @@ async def test_ctrl_q_works_over_everything(where: str, tmp_path: Path) -> None:
 
 
 async def test_a_question_about_quitting_that_is_given_up_is_asked_again(tmp_path: Path) -> None:
-    app = app_with(READY, tmp_path, ends_node=True)
+    app = app_with(READY, tmp_path, Started(Home(tmp_path)))
     async with app.run_test(size=(80, 24)) as pilot:
         await sees(pilot, "5 Chat · m")
         await pilot.press("ctrl+q")

@@ -1,0 +1,48 @@
+"""Which process listens on a TCP port of this machine, as far as this account may know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import psutil
+
+UNKNOWN = "a program of the system, or of another account of this Mac"
+
+
+def port_holder(port: int) -> str:
+    """Who listens there, in words that end a sentence."""
+    pid = next((pid for taken, pid in _listeners() if taken == port), None)
+    if pid is None:
+        return UNKNOWN
+    try:
+        process = psutil.Process(pid)
+        return holder_words(pid, process.name(), process.cmdline())
+    except psutil.Error:
+        return f"process {pid}"
+
+
+def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
+    """A process by what a person knows it by."""
+    words = [*command]
+    if "core.node" in words:
+        home = words[words.index("--home") + 1 :][:1] if "--home" in words else []
+        return f"macluster's node of another folder (process {pid}{''.join(f', {each}' for each in home)})"
+    return f"{name} (process {pid})"
+
+
+def _listeners() -> Iterator[tuple[int, int | None]]:
+    """Port and process id; macOS tells only root of all processes at once."""
+    try:
+        found = [(each.laddr, each.pid, each.status) for each in psutil.net_connections("tcp")]
+    except psutil.AccessDenied:
+        found = [(each.laddr, pid, each.status) for pid in psutil.pids() for each in _connections(pid)]
+    for address, pid, status in found:
+        if address and status == psutil.CONN_LISTEN:
+            yield address.port, pid
+
+
+def _connections(pid: int) -> list[psutil._ntuples.pconn]:
+    try:
+        return psutil.Process(pid).net_connections("tcp")
+    except psutil.Error:
+        return []

@@ -1,0 +1,85 @@
+"""Why no node runs: what is kept of the last one, and what is told of it."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+import psutil
+import pytest
+
+from core.errors import IdentityError, NodeUnreachable, Problem
+from core.mac.port_holder import holder_words
+from core.node.base.last_words import TEXT_LIMIT, LastWords, keeping_last_words, last_words, unreachable
+from core.settings import Home
+from tui.own_node import OwnNode
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    return Home(tmp_path)
+
+
+def test_an_end_in_order_leaves_no_words(home: Home) -> None:
+    with keeping_last_words(home):
+        assert last_words(home) is not None
+        assert "does not answer yet" in unreachable(home).what, "it is this process, which runs"
+    assert last_words(home) is None
+    assert unreachable(home).fix == NodeUnreachable.fix_by_default
+
+
+def test_an_error_is_kept_with_its_cure_in_a_small_private_file(home: Home) -> None:
+    with pytest.raises(IdentityError), keeping_last_words(home):
+        raise IdentityError("The keychain is locked.\x1b[2J" + "x" * 10_000, "Unlock it.")
+    told = unreachable(home)
+    assert "The keychain is locked.[2J" in told.what
+    assert (told.fix, len(told.what) < TEXT_LIMIT + 100) == ("Unlock it.", True)
+    assert home.last_words.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_defect_is_kept_by_its_place_without_its_words(home: Home) -> None:
+    with pytest.raises(ValueError, match="my prompt"), keeping_last_words(home):
+        raise ValueError("my prompt")
+    assert "ValueError at" in unreachable(home).what
+    assert "my prompt" not in home.last_words.read_text()
+
+
+def test_a_node_that_was_killed_has_ended_without_a_word(home: Home) -> None:
+    nobody = next(pid for pid in range(2**22 - 1, 0, -1) if not psutil.pid_exists(pid))
+    for words in (LastWords(at=time.time(), pid=nobody), LastWords(at=0.0, pid=os.getpid())):
+        home.last_words.write_bytes(msgspec.json.encode(words))
+        home.last_words.chmod(0o600)
+        assert "ended without a word" in unreachable(home).what, "a younger process of that number is another one"
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"at": "x"}', b"\xff"])
+def test_a_damaged_file_says_nothing(home: Home, damage: bytes) -> None:
+    home.last_words.write_bytes(damage)
+    home.last_words.chmod(0o600)
+    assert unreachable(home).what == "No node answers on this Mac."
+
+
+@pytest.mark.parametrize(
+    ("name", "command", "said"),
+    [
+        ("nginx", ["nginx", "-g"], "nginx (process 7)"),
+        ("python3.11", ["py", "-m", "core.node", "--home", "/h"], "macluster's node of another folder (process 7, /h)"),
+        ("python3.11", ["py", "-m", "core.node"], "macluster's node of another folder (process 7)"),
+    ],
+)
+def test_who_has_a_port_is_named(name: str, command: list[str], said: str) -> None:
+    assert holder_words(7, name, command) == said
+
+
+def test_a_home_that_is_a_file_is_told_by_the_one_who_starts_the_node(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    own = OwnNode(Home(tmp_path / "file"))
+    own.start()
+    assert own.trouble == Problem(
+        kind="IdentityError",
+        what=f"{tmp_path}/file is not the kind of file that it should be.",
+        fix=f"Move it away: `mv {tmp_path}/file {tmp_path}/file.old`.",
+    )
+    assert not own.is_running

@@ -1,0 +1,103 @@
+"""The node that the screen starts where none runs: a process that ends when this one does, and why it did not start."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+
+from core.errors import MaclusterError, NodeError, Problem
+from core.node.base.last_words import last_words
+from core.settings import Home
+from core.text import clean_text
+from core.trust.files import private_folder
+
+QUIET_S = 3.0  # so long may a node take to start before anything is said of it
+TAIL_BYTES = 4096
+TAIL_LIMIT = 500
+
+
+class OwnNode:
+    """`options` are those of a node. `trouble`: why the one that was started last does not run, None where none was
+    started, or it runs.
+    """
+
+    def __init__(self, home: Home, options: Sequence[str] = ()) -> None:
+        self._home, self._options = home, options
+        self._process: subprocess.Popen[bytes] | None = None
+        self._started_at = 0.0
+        self._refused: Problem | None = None
+
+    def start(self, *more: str) -> None:
+        """Start it, with `more` options; what comes of it is told by `trouble`. What it complains of is kept, and what
+        the last one that did complained of.
+        """
+        if self._process is not None and self._process.stdin:
+            self._process.stdin.close()
+        self._process, self._refused, self._started_at = None, None, time.monotonic()
+        try:
+            self._process = self._spawn(*more)
+        except MaclusterError as error:
+            self._refused = error.problem
+        except OSError as error:
+            what = f"{error.filename or sys.executable}: {error.strerror or error}."
+            self._refused = NodeError(f"The node could not be started: {what}", "Mend that, and try again.").problem
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the one that was started here has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether it may not answer yet without anything being wrong."""
+        return self.is_running and time.monotonic() - self._started_at < QUIET_S
+
+    @property
+    def trouble(self) -> Problem | None:
+        """In its own words."""
+        if self._process is None or self._process.poll() is None:
+            return self._refused
+        words = last_words(self._home)
+        if words is not None and words.pid == self._process.pid and words.problem is not None:
+            return words.problem
+        what = self._last_complaint() or f"The node of this Mac ended with status {self._process.returncode}."
+        return NodeError(what, f"{self._home.log} has what it did last.").problem
+
+    async def close(self) -> None:
+        """End it in order."""
+        if self._process is not None and self._process.stdin:
+            self._process.stdin.close()
+            await asyncio.to_thread(self._process.wait)
+
+    def _spawn(self, *more: str) -> subprocess.Popen[bytes]:
+        """It watches the pipe to its standard input, which ends with this process."""
+        home = self._home
+        private_folder(home.root)
+        with suppress(FileNotFoundError):
+            if home.complaints.stat().st_size:
+                home.complaints.replace(home.complaints.with_suffix(".stderr.1"))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+        with os.fdopen(os.open(home.complaints, flags, 0o600), "wb") as complaints:
+            return subprocess.Popen(
+                [sys.executable, "-m", "core.node", "--home", str(home.root), "--until-eof", *self._options, *more],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=complaints,
+                env={**os.environ, "PYTHONSAFEPATH": "1"},
+                start_new_session=True,
+            )
+
+    def _last_complaint(self) -> str:
+        try:
+            with self._home.complaints.open("rb") as file:
+                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL_BYTES))
+                lines = file.read().decode("utf-8", "replace").split("\n")
+        except OSError:
+            return ""
+        last = next((line for line in reversed(lines) if line.strip()), "")
+        return clean_text(last.removeprefix("macluster: "))[:TAIL_LIMIT].strip()
