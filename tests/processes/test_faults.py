@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
 import subprocess
@@ -11,10 +12,12 @@ import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
+import jsonschema
 import psutil
 import pytest
 import pytest_asyncio
 
+from core.constraint import Constraint
 from core.errors import LinkError, MaclusterError
 from core.events import Recovery
 from core.requests import LoadRequest
@@ -90,6 +93,25 @@ async def test_an_answer_outlives_each_worker(demo: Demo, name: str) -> None:
     assert told[-1].state == "running"
     assert f"the worker of {name} was started again" in told[-1].text
     assert demo.head.now.recovery is None
+
+
+async def test_a_document_that_a_schema_asks_for_outlives_a_worker_and_is_whole(demo: Demo) -> None:
+    text = {"type": "string", "minLength": 24, "maxLength": 30}
+    schema = {"type": "array", "prefixItems": [text, {"enum": [1, 2]}], "minItems": 5, "maxItems": 5, "items": text}
+    shape = Constraint(kind="json_schema", source=json.dumps(schema))
+    expected = await finish(demo.head, await begin(demo.head, PROMPT, 400, constraint=shape))
+    assert len(set(expected.tokens)) > len(expected.tokens) / 2
+    jsonschema.validate(json.loads(expected.text), schema)
+    request = await begin(demo.head, PROMPT, 400, constraint=shape)
+    await tokens_seen(demo.head, request, 5)
+    os.kill(worker_of(demo, "mini"), signal.SIGKILL)
+    answer = await finish(demo.head, request)
+    assert (answer.tokens, answer.text) == (expected.tokens, expected.text)
+    assert (answer.done.finish_reason, answer.done.is_valid) == ("stop", True)
+    told = [event for event in demo.head.seen if isinstance(event, Recovery) and request in event.requests]
+    assert told[-1].state == "running"
+    cut_off = await finish(demo.head, await begin(demo.head, PROMPT, 5, constraint=shape))
+    assert (cut_off.done.finish_reason, cut_off.done.is_valid) == ("length", False)
 
 
 async def test_an_answer_outlives_a_mac_also_where_all_clocks_jump(jumping: Demo) -> None:

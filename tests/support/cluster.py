@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from core.constraint import Constraint
 from core.events import RequestDone, TokenEvent
 from core.requests import ChatRequest, Message
 from core.sampling_options import Sampling
@@ -52,11 +53,19 @@ async def running_demo(
 
 
 async def begin(
-    watch: Watch, prompt: str, max_tokens: int, *, sampling: Sampling = GREEDY, stop: Sequence[str] = ()
+    watch: Watch,
+    prompt: str,
+    max_tokens: int,
+    *,
+    sampling: Sampling = GREEDY,
+    stop: Sequence[str] = (),
+    constraint: Constraint | None = None,
 ) -> str:
     """Ask and come back at once with the request's id."""
     message = Message(role="user", content=prompt)
-    request = ChatRequest(messages=(message,), max_tokens=max_tokens, sampling=sampling, stop=tuple(stop))
+    request = ChatRequest(
+        messages=(message,), max_tokens=max_tokens, sampling=sampling, stop=tuple(stop), constraint=constraint
+    )
     return (await watch.client.chat(request)).request_id
 
 
