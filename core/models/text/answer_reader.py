@@ -47,7 +47,9 @@ class AnswerReader:
         self._at = machine.make_state(begins)
         self._state = begins
         self._is_fresh = begins == "reasoning"
+        self._is_shaped = shaped
         self._blank = self._call = ""
+        self._tried = 0  # so much of a call was found to be none
 
     def read(self, text: str) -> list[AnswerPart]:
         """The parts that this text completes."""
@@ -58,8 +60,8 @@ class AnswerReader:
         """What was held back. A call that the answer's end cuts off is none, if it is not `is_whole`."""
         self._at, rest, state = self._machine.flush(self._at)
         parts = list(self._take(state, rest))
-        if self._state == "tool":
-            parts += self._called("", is_whole)
+        if self._state == "tool" or self._call:
+            parts += self._told("", self._parsed(self._call) if is_whole else None)
         elif self._state == "normal" and self._blank and not self._is_fresh:
             parts.append(TextPart(self._blank))
         return parts
@@ -71,23 +73,41 @@ class AnswerReader:
             self._state = state
         if state == "tool":
             self._call += said
+        elif self._call:
+            self._call += said
+            yield from self._ended()
         elif state in ("normal", "reasoning") and (told := self._trimmed(said)):
             yield TextPart(told) if state == "normal" else ReasoningPart(told)
 
     def _leave(self, state: str) -> Iterator[AnswerPart]:
         if self._state == "tool":
-            yield from self._called(self._wrapper.tool_call_end, True)
+            self._call += self._wrapper.tool_call_end
+            yield from self._ended()
+        elif self._call:
+            self._call += self._wrapper.tool_call_start
         elif "reasoning" in (state, self._state):
             self._is_fresh, self._blank = True, ""
 
-    def _called(self, end: str, is_whole: bool) -> list[AnswerPart]:
-        written, self._call = self._call, ""
-        calls = self._parsed(written) if is_whole else None
-        if calls is None:
-            self._is_fresh, blank, self._blank = False, self._blank, ""
-            return [TextPart(f"{blank}{self._wrapper.tool_call_start}{written}{end}")]
-        self._is_fresh, self._blank = True, ""
-        return [*calls]
+    def _ended(self) -> Iterator[AnswerPart]:
+        """The call, where a marker ends it. Those of a shaped answer are sound: where one does not parse yet, the
+        marker stands in a text of its arguments.
+        """
+        end = self._wrapper.tool_call_end
+        while end and (at := self._call.find(end, self._tried)) >= 0:
+            self._tried = at + len(end)
+            calls = self._parsed(self._call[:at])
+            if calls is None and self._is_shaped:
+                continue
+            self._call, rest = self._call[:at], self._call[self._tried :]
+            yield from self._told(end, calls)
+            if told := self._trimmed(rest):
+                yield TextPart(told)
+
+    def _told(self, end: str, calls: list[ToolCall] | None) -> list[AnswerPart]:
+        """The calls, or where there are none what was written up to `end`."""
+        written, self._call, self._tried = self._call, "", 0
+        self._is_fresh, blank, self._blank = calls is not None, self._blank, ""
+        return [TextPart(f"{blank}{self._wrapper.tool_call_start}{written}{end}")] if calls is None else [*calls]
 
     def _parsed(self, written: str) -> list[ToolCall] | None:
         if not self._tools:

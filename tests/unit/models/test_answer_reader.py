@@ -136,6 +136,17 @@ def test_a_history_with_reasoning_calls_and_results_goes_through_the_template(to
     assert prompt.endswith("<|turn|>tool\na step<|end|>\n<|turn|>assistant\n<|script:result|>")
 
 
+@pytest.mark.parametrize("size", [1, 3, 1000])
+@pytest.mark.parametrize("word", ["</tool_call>", "a</tool_call>b<tool_call>c</tool_call>d", "<tool_call>", "\\"])
+def test_a_marker_in_a_text_of_a_call_that_is_enforced_ends_it_not(tokens: Tokens, word: str, size: int) -> None:
+    first = CALL.replace("höp", json.dumps(word)[1:-1])
+    calls = told(tokens, f"{first}\n{CALL}", shaped=True, size=size)
+    assert [json.loads(call.arguments)["word"] for call in calls if isinstance(call, ToolCall)] == [word, "höp"]
+    assert len(calls) == 2
+    cut = first.removesuffix("}}</tool_call>")
+    assert told(tokens, cut, shaped=True, size=size, is_whole=False) == [TextPart(cut)]
+
+
 def test_behind_what_is_thought_a_shaped_answer_is_text_and_the_calls_that_it_may_have(tokens: Tokens) -> None:
     document = '{"a": "<think>x</think><tool_call>y</tool_call>"}'
     thought = f"<think>Hm <tool_call></think>{document}"
