@@ -20,6 +20,7 @@ from tui.cli import doctor as doctor_command
 from tui.cli import load as load_command
 from tui.cli import plan as plan_command
 from tui.cli import run as run_command
+from tui.cli import service as service_command
 from tui.cli import trust as trust_commands
 from tui.cli import verify as verify_command
 
@@ -56,6 +57,7 @@ def parser() -> argparse.ArgumentParser:
     proves = "everything that can be proved on this very Mac, as a report for an issue"
     verify_command.add_options(sub.add_parser("verify", help=proves), _fact)
     doctor_command.add_options(sub.add_parser("doctor", help="why no other Mac is found, and what to do"), _fact)
+    service_command.add_options(sub.add_parser("service", help="the node from boot on: install, remove, status"), _fact)
     trust_commands.add_options(sub.add_parser("trust", help="how far each Mac is trusted, and how to change it"), _fact)
     _fact(sub.add_parser("models", help="models on the disks of the Macs and how they fit"), models.models)
     download = sub.add_parser("download", help="a model of the Hugging Face hub to this Mac's disk")

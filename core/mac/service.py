@@ -1,0 +1,220 @@
+"""The node as a service of the system: launchd on a Mac, systemd's user units on Linux. What is written, what is run
+for that, and what the system says of it; nothing here runs anything.
+"""
+
+from __future__ import annotations
+
+import plistlib
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+LABEL: Final = "macluster.node"
+UNIT: Final = "macluster.service"
+PLIST: Final = Path("/Library/LaunchDaemons") / f"{LABEL}.plist"
+OPEN_FILES: Final = 4096
+RESTART_S: Final = 10
+# a service has none of what the shell's start-up files set; these say where models and settings are
+KEPT_VARIABLES: Final = (
+    *("MACLUSTER_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"),
+    *("XDG_CACHE_HOME", "XDG_CONFIG_HOME"),
+)
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to run, as whom. `home` is the node's state folder, `user_home` that of the account."""
+
+    command: tuple[str, ...]
+    user: str
+    user_home: Path
+    home: Path
+    environment: Mapping[str, str] = msgspec.field(default_factory=dict)
+
+
+class Step(msgspec.Struct, frozen=True):
+    """A command for the system. `may_fail`: it undoes what may not be there."""
+
+    words: tuple[str, ...]
+    may_fail: bool = False
+
+
+class Plan(msgspec.Struct, frozen=True, kw_only=True):
+    """`text` goes into `file`, which this account may write; then the steps, in this order. Without a text, the file is
+    removed after the steps.
+    """
+
+    file: Path
+    text: str = ""
+    steps: tuple[Step, ...]
+
+
+class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the system says. `starts`: how often it has started it; `last_exit`: how it ended last, in its words."""
+
+    is_installed: bool
+    is_running: bool = False
+    state: str = ""
+    pid: int | None = None
+    starts: int | None = None
+    last_exit: str = ""
+
+
+def launchd_plist(service: Service) -> str:
+    """A LaunchDaemon: it runs without anybody logged in, and is exempt from Local Network privacy. It is started again
+    after a fault, never sooner than after `RESTART_S`, and not after an end in order.
+    """
+    entries = {
+        "Label": LABEL,
+        "ProgramArguments": [*service.command],
+        "UserName": service.user,
+        "EnvironmentVariables": {"HOME": str(service.user_home), "PYTHONSAFEPATH": "1", **service.environment},
+        "WorkingDirectory": str(service.user_home),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+        "ThrottleInterval": RESTART_S,
+        "ExitTimeOut": 15,
+        "ProcessType": "Interactive",
+        "SoftResourceLimits": {"NumberOfFiles": OPEN_FILES},
+        "StandardErrorPath": str(service.home / "node.stderr"),
+    }
+    return plistlib.dumps(entries, sort_keys=False).decode()
+
+
+def launchd_install(service: Service) -> Plan:
+    """The plist is written into the state folder and put in its place by `sudo`."""
+    draft = service.home / PLIST.name
+    return Plan(
+        file=draft,
+        text=launchd_plist(service),
+        steps=(
+            Step(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
+            Step(("sudo", "install", "-m", "644", "-o", "root", "-g", "wheel", str(draft), str(PLIST))),
+            Step(("sudo", "launchctl", "enable", f"system/{LABEL}")),
+            Step(("sudo", "launchctl", "bootstrap", "system", str(PLIST))),
+        ),
+    )
+
+
+def launchd_remove(home: Path) -> Plan:
+    """Ended and forgotten."""
+    steps = (
+        Step(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
+        Step(("sudo", "rm", "-f", str(PLIST))),
+    )
+    return Plan(file=home / PLIST.name, steps=steps)
+
+
+LAUNCHD_STATUS: Final = ("launchctl", "print", f"system/{LABEL}")
+
+
+def launchd_state(printed: str, *, found: bool) -> ServiceState:
+    """From `launchctl print`, which exits with another status than 0 where there is no such service (`found`)."""
+    if not found:
+        return ServiceState(is_installed=False)
+    # what belongs to the service itself is indented once; deeper are its arguments, environment and so on
+    lines = (line[1:] for line in printed.splitlines() if line.startswith("\t") and not line.startswith("\t\t"))
+    facts = {key.strip(): value.strip() for key, sign, value in (line.partition(" = ") for line in lines) if sign}
+    ended = facts.get("last exit code", "")
+    return ServiceState(
+        is_installed=True,
+        is_running=facts.get("state") == "running",
+        state=facts.get("state", "unknown"),
+        pid=_number(facts.get("pid", "")),
+        starts=_number(facts.get("runs", "")),
+        last_exit="" if ended.startswith("(") else ended,
+    )
+
+
+def systemd_unit(service: Service) -> str:
+    """A unit of this account. It is started again after a fault, never sooner than after `RESTART_S` and, from systemd
+    254 on, later each time; not after wrong use.
+    """
+    variables = {"PYTHONSAFEPATH": "1", **service.environment}
+    lines = [
+        "[Unit]",
+        "Description=macluster: the node of this machine",
+        "StartLimitIntervalSec=0",  # never given up: the delay is what bounds the cost
+        "",
+        "[Service]",
+        f"ExecStart={' '.join(_quoted(word).replace('$', '$$') for word in service.command)}",
+        *(f"Environment={_quoted(f'{name}={value}')}" for name, value in variables.items()),
+        "Restart=on-failure",
+        "RestartPreventExitStatus=2",
+        f"RestartSec={RESTART_S}",
+        "RestartSteps=5",
+        "RestartMaxDelaySec=60",
+        "TimeoutStopSec=15",
+        f"LimitNOFILE={OPEN_FILES}:524288",
+        "",
+        "[Install]",
+        "WantedBy=default.target",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def systemd_path(user_home: Path) -> Path:
+    """Where units of an account lie."""
+    return user_home / ".config" / "systemd" / "user" / UNIT
+
+
+def systemd_install(service: Service) -> Plan:
+    """It runs from boot on, also while nobody is logged in."""
+    return Plan(
+        file=systemd_path(service.user_home),
+        text=systemd_unit(service),
+        steps=(
+            Step(("systemctl", "--user", "daemon-reload")),
+            Step(("systemctl", "--user", "enable", UNIT)),
+            Step(("systemctl", "--user", "restart", UNIT)),
+            Step(("loginctl", "enable-linger", service.user), may_fail=True),
+        ),
+    )
+
+
+def systemd_remove(user_home: Path) -> Plan:
+    """Ended and forgotten."""
+    return Plan(
+        file=systemd_path(user_home),
+        steps=(Step(("systemctl", "--user", "disable", "--now", UNIT), may_fail=True),),
+    )
+
+
+SYSTEMD_STATUS: Final = (
+    *("systemctl", "--user", "show", UNIT),
+    "--property=LoadState,ActiveState,SubState,MainPID,NRestarts,Result,ExecMainStatus",
+)
+
+
+def systemd_state(printed: str) -> ServiceState:
+    """From `systemctl show`."""
+    facts = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
+    if facts.get("LoadState", "not-found") == "not-found":
+        return ServiceState(is_installed=False)
+    restarts, failed = _number(facts.get("NRestarts", "")), facts.get("Result", "success") != "success"
+    active, sub = facts.get("ActiveState", "unknown"), facts.get("SubState", "")
+    return ServiceState(
+        is_installed=True,
+        is_running=active == "active",
+        state=active if active == sub or not sub else f"{active} ({sub})",
+        pid=_number(facts.get("MainPID", "")) or None,
+        starts=None if restarts is None else restarts + (active != "inactive"),
+        last_exit=f"{facts['Result']}, status {facts.get('ExecMainStatus', '?')}" if failed else "",
+    )
+
+
+def command_line(step: Step) -> str:
+    """As a person types it."""
+    return shlex.join(step.words)
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _quoted(word: str) -> str:
+    """A word of a unit file, where % begins a name of systemd's own."""
+    escaped = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%")
+    return f'"{escaped}"' if not word or set(word) & set(" \t\"'\\;") else escaped

@@ -1,0 +1,155 @@
+"""`macluster service`: the node as a service of the system, started with the machine and again after a fault."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import os
+import subprocess
+import sys
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from core.errors import NodeError, Problem, UsageError
+from core.mac import service as services
+from core.mac.service import KEPT_VARIABLES, Plan, Service, ServiceState, command_line
+from core.node.base.last_words import last_words
+from core.settings import Home
+from core.text import clean_text
+from core.trust.files import private_folder
+from tui.cli.launch import home_of
+from tui.cli.output import print_facts, print_progress
+
+Command = Callable[[argparse.Namespace], Awaitable[int]]
+STEP_S = 120.0
+
+
+def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
+    """`fact` adds `--json`, and says what runs it."""
+    actions = command.add_subparsers(dest="action", metavar="ACTION", required=True)
+    install = actions.add_parser("install", help="run the node from boot on, and again after a fault")
+    install.add_argument("--dry-run", action="store_true", help="only print what it would write and run")
+    after = "options of `macluster node`, behind --: macluster service install -- --port 4718"
+    install.add_argument("node_options", nargs="*", metavar="OPTION", help=after)
+    fact(install, install_service)
+    remove = actions.add_parser("remove", help="end it, and run it no longer")
+    remove.add_argument("--dry-run", action="store_true", help="only print what it would remove and run")
+    fact(remove, remove_service)
+    fact(actions.add_parser("status", help="what the system says of it"), tell)
+
+
+async def install_service(args: argparse.Namespace) -> int:
+    """Write it, start it. On a Mac `sudo` asks for the password, in the terminal."""
+    home = home_of(args)
+    service = described(home, tuple(args.node_options), dict(os.environ))
+    plan = services.launchd_install(service) if _is_mac() else services.systemd_install(service)
+    if not args.dry_run:
+        private_folder(home.root)
+        plan.file.parent.mkdir(parents=True, exist_ok=True)
+        plan.file.write_text(plan.text)
+        _run(plan)
+        if _is_mac():
+            plan.file.unlink(missing_ok=True)
+    notes = ["With FileVault it starts once somebody has unlocked this Mac."] if _is_mac() else []
+    notes.append("A node that runs on this folder now keeps it; the service takes over when that one ends.")
+    print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "started", notes))
+    return 0
+
+
+async def remove_service(args: argparse.Namespace) -> int:
+    """End it and take its file away."""
+    plan = removal(home_of(args))
+    if not args.dry_run:
+        remove(plan)
+    print_facts(args, msgspec.to_builtins(plan, enc_hook=str), _lines(args, plan, "removed", []))
+    return 0
+
+
+async def tell(args: argparse.Namespace) -> int:
+    """0 where it runs."""
+    state = current()
+    words = last_words(home_of(args))
+    problem = words.problem if words and not state.is_running else None
+    facts = msgspec.to_builtins(state) | {"last_words": msgspec.to_builtins(problem)}
+    print_facts(args, facts, state_lines(state, problem))
+    return 0 if state.is_running else 1
+
+
+def described(home: Home, options: tuple[str, ...], environment: dict[str, str]) -> Service:
+    """The service that runs `macluster node` with these options over `home`, as this account."""
+    if os.geteuid() == 0 and _is_mac():
+        raise UsageError("A node does not run as root.", "Leave `sudo` out: this asks for it where it is needed.")
+    return Service(
+        command=(sys.executable, "-m", "tui.cli.main", "--home", str(home.root), "node", *options),
+        user=getpass.getuser(),
+        user_home=Path.home(),
+        home=home.root,
+        environment={name: environment[name] for name in KEPT_VARIABLES if environment.get(name)},
+    )
+
+
+def removal(home: Home) -> Plan:
+    """What takes the service away."""
+    return services.launchd_remove(home.root) if _is_mac() else services.systemd_remove(Path.home())
+
+
+def remove(plan: Plan) -> None:
+    """Do it. Raises NodeError."""
+    _run(plan)
+    plan.file.unlink(missing_ok=True)
+
+
+def current() -> ServiceState:
+    """What the system says now."""
+    words = services.LAUNCHD_STATUS if _is_mac() else services.SYSTEMD_STATUS
+    try:
+        ran = subprocess.run(words, capture_output=True, text=True, timeout=STEP_S, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ServiceState(is_installed=False, state=f"{words[0]} does not answer")
+    if _is_mac():
+        return services.launchd_state(ran.stdout, found=ran.returncode == 0)
+    return services.systemd_state(ran.stdout)
+
+
+def state_lines(state: ServiceState, problem: Problem | None) -> list[str]:
+    """What `macluster service status` prints."""
+    if not state.is_installed:
+        return [f"Not installed{f' ({state.state})' if state.state else ''}. `macluster service install` does that."]
+    process = f", process {state.pid}" if state.pid else ""
+    starts = f", started {state.starts} times" if state.starts and state.starts > 1 else ""
+    lines = [f"Installed: {state.state}{process}{starts}."]
+    if state.last_exit:
+        lines.append(f"It ended last with: {state.last_exit}.")
+    if problem is not None:
+        lines.append(f"Its last words: {problem.what} {problem.fix}".rstrip())
+    return [clean_text(line) for line in lines]
+
+
+def _lines(args: argparse.Namespace, plan: Plan, done: str, notes: list[str]) -> list[str]:
+    if not args.dry_run:
+        return [f"The service is {done}.", *notes]
+    written = [f"Would write {plan.file}:", plan.text] if plan.text else []
+    removed = [] if plan.text else [f"Would remove {plan.file}"]
+    return [*written, "Would run:", *(f"  {command_line(step)}" for step in plan.steps), *removed]
+
+
+def _run(plan: Plan) -> None:
+    for step in plan.steps:
+        print_progress(f"$ {command_line(step)}")
+        quiet = subprocess.DEVNULL if step.may_fail else None
+        try:
+            ran = subprocess.run(step.words, stdout=sys.stderr, stderr=quiet, timeout=STEP_S, check=False)
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise _failed(command_line(step), type(error).__name__) from error
+        if ran.returncode and not step.may_fail:
+            raise _failed(command_line(step), f"status {ran.returncode}")
+
+
+def _failed(command: str, why: str) -> NodeError:
+    return NodeError(f"`{command}` failed ({why}).", "Run that by hand to see more, then try again.")
+
+
+def _is_mac() -> bool:
+    return sys.platform == "darwin"
