@@ -22,6 +22,7 @@ from core.models.made.maker import make_model
 from core.models.slicing.loading import build_lazily, load_slice, slice_parts
 from core.models.slicing.slots import Slice
 from tests.support.checkpoints import REWRITES, change_config, read_weights, write_weights
+from tests.support.waiting import until
 
 LAYERS = 4
 STAGES = ((0, 1), (1, 3), (3, LAYERS))
@@ -106,10 +107,11 @@ def test_what_another_slice_held_is_not_read_again(original: Path, model: Path, 
         np.testing.assert_array_equal(np.array(one), np.array(other))
 
 
-def test_no_file_stays_open(original: Path) -> None:
+async def test_no_file_stays_open(original: Path) -> None:
     gc.collect()  # what tests before have left
     stage = load(original, 0, 2)
-    assert not [f for f in psutil.Process().open_files() if f.path.startswith(str(original))]
+    # mlx's own thread may close the last one a moment after its arrays are there
+    await until(lambda: not [f for f in psutil.Process().open_files() if f.path.startswith(str(original))])
     assert stage.weight_bytes
 
 
