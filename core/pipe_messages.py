@@ -5,10 +5,12 @@ little-endian, and one msgpack value.
 from __future__ import annotations
 
 import struct
-from asyncio import StreamReader
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
+
+if TYPE_CHECKING:
+    from asyncio import StreamReader  # a worker, which reads in a thread, does not import it
 
 LENGTH: Final = struct.Struct("<I")
 MAX_MESSAGE: Final = 64 << 20

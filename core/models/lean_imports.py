@@ -6,7 +6,7 @@ and half of its import is a list of all its models.
 from __future__ import annotations
 
 import sys
-from importlib import import_module, metadata
+from importlib import import_module
 from importlib.util import find_spec, module_from_spec
 from types import ModuleType
 from typing import Any, Final
@@ -61,6 +61,8 @@ def import_for_layers_only() -> None:
 
 def import_for_text_only() -> None:
     """Have mlx_lm and transformers imported as far as a tokenizer needs them, and the rest when it is asked for."""
+    from importlib import metadata  # a worker has no use for it
+
     package = _Late("transformers", dict(_TEXT))
     package.__version__ = metadata.version("transformers")  # type: ignore[attr-defined]
     sys.modules.setdefault("transformers", package)

@@ -7,9 +7,10 @@ brought comes behind the composition that makes room for it. A new link sends ag
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
+
+from mlx_lm._version import __version__ as MLX_LM
 
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.scheduler import Scheduler
@@ -19,8 +20,6 @@ from core.events import Plan
 from core.worker.kv_parts import PART_BYTES, KvPart, Verb
 from core.worker.messages import LoadSession, Report, SaveSession, SessionFailed, SessionLoaded, SessionSaved
 from core.worker.pipeline import Pipeline, StepAnswer
-
-MLX_LM: Final = version("mlx-lm")
 
 Exchange = Generator[KvPart, KvPart, None]
 
