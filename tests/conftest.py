@@ -30,6 +30,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["SSL_CERT_DIR"] = os.devnull
 os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "nobody.pem")
 
+# on a CPU mlx has the system's compiler build each fused kernel, which takes a second; what is computed is the same
+os.environ["MLX_DISABLE_COMPILE"] = "1"
 
 gc.disable()  # until everything is collected: nothing of what is imported is garbage
 

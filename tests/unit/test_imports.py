@@ -10,6 +10,7 @@ import pytest
 from screenshots import architecture
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("imports", "forbidden"),
     [

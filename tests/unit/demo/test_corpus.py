@@ -63,6 +63,7 @@ def test_held_out_questions_are_never_in_training(corpus: list[Conversation]) ->
     assert [q for q in held_out_outside(100) if normal(q) in trained] == []
 
 
+@pytest.mark.slow
 def test_the_question_of_the_demo_is_trained_and_answered_right(
     corpus: list[Conversation], facts: dict[str, Fact]
 ) -> None:

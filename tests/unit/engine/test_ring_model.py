@@ -56,6 +56,7 @@ def test_mlx_lm_runs_over_a_ring(variant: str) -> None:
     assert [stage.handles for stage in ring.stages] == [0] * len(ring.stages)
 
 
+@pytest.mark.slow
 def test_mlx_lm_streams_text_from_a_model_on_disk(tmp_path: Path) -> None:
     make_model(tmp_path, "llama")
     whole, tokenizer, *_ = mlx_lm.load(str(tmp_path))

@@ -170,6 +170,7 @@ def test_every_setting_counts() -> None:
     assert len(set(answers.values())) == len(answers)
 
 
+@pytest.mark.slow
 def test_rows_of_a_batch_do_not_show_through() -> None:
     """Each step takes other rows, in another order."""
     dice = random.Random(1)

@@ -152,6 +152,7 @@ def test_a_hard_limit_of_256_open_files_is_told_with_its_cure() -> None:
     assert doctor.files_finding(4096).state == "ok"
 
 
+@pytest.mark.slow
 def test_models_can_be_run_where_256_open_files_are_allowed() -> None:
     code = "import resource as r; r.setrlimit(r.RLIMIT_NOFILE, (256, 256)); import core, mlx_lm.utils; print('it runs')"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

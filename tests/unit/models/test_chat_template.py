@@ -60,6 +60,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_ends_in_a_sentence(name: str) -> None:
     begun = time.monotonic()
@@ -69,6 +70,7 @@ def test_a_bomb_ends_in_a_sentence(name: str) -> None:
     assert time.monotonic() - begun < 3
 
 
+@pytest.mark.slow
 def test_a_child_that_stands_ready_bears_every_bomb_and_goes_on() -> None:
     ready = ReadyChild(MODULE)
     for name in ("loops without end", "doubling", "output", "internals", "syntax"):

@@ -152,6 +152,7 @@ def test_a_missing_model_or_shard_is_named(model: Path, cache: Path, tmp_path: P
         Manifests(cache).of(model)
 
 
+@pytest.mark.slow
 async def test_two_at_once_agree_and_a_cancelled_one_ends(model: Path, cache: Path) -> None:
     with (model / SHARDS[2]).open("ab") as file:
         file.truncate(256 * MIB)

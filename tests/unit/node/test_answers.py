@@ -450,6 +450,7 @@ async def test_while_a_plan_is_kept_alive_its_text_refuses_new_requests(desk: De
         await desk.ask()
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_crash_anywhere_costs_nothing_that_was_shown(
@@ -642,6 +643,7 @@ async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: Desk) -> None
     assert desk.logged(warm)[0].sampling == warm.sampling
 
 
+@pytest.mark.slow
 @given(st.data())
 @settings(max_examples=25 * SEARCH, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_an_answer_is_the_same_however_late_its_text_comes(

@@ -79,6 +79,7 @@ async def hand(number: int, post: Post, to: int) -> AsyncIterator[Hand]:
         await held.gone()
 
 
+@pytest.mark.slow
 async def test_links_get_new_keys_again_and_again_and_no_message_is_lost_or_overtaken(tmp_path: Path) -> None:
     async with posted(tmp_path, LOW, FEW) as low, posted(tmp_path, HIGH) as high:
         low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
@@ -275,6 +276,7 @@ async def test_a_message_that_meets_a_defect_ends_that_link_and_is_logged_and_th
         await until(lambda: low.knows(HIGH) and high.knows(LOW))
 
 
+@pytest.mark.slow
 async def test_a_member_that_floods_pings_is_answered_within_its_budget(tmp_path: Path) -> None:
     async with posted(tmp_path, MIDDLE) as post, hand(LOW, post, MIDDLE) as rogue, hand(HIGH, post, MIDDLE) as honest:
         flood, link = await rogue.dial(), await honest.dial()

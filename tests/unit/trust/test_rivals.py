@@ -335,6 +335,7 @@ def check_blocked(home: Home, sides: list[tuple[Roster, ...]]) -> None:
     assert home.first in (None, *own[:1]), "none wins by itself"
 
 
+@pytest.mark.slow
 @settings(max_examples=10 * SEARCH, deadline=None)
 @given(histories=st.lists(changes, min_size=2, max_size=ADMINS), order=meetings, wanted=st.permutations(range(ADMINS)))
 def test_whatever_was_signed_apart_and_however_it_travels_all_who_know_are_blocked_and_all_agree_in_the_end(

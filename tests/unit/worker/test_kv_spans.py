@@ -47,6 +47,7 @@ def cut(kind: str, start: int, stop: int) -> KvSpan:
     return serve_span(stage(kind), 1, KvSpan(SpanVerb.CUT, 0, start, stop, {}))
 
 
+@pytest.mark.slow
 @settings(max_examples=15 * SEARCH, deadline=None)
 @given(st.sampled_from(sorted(KINDS)), st.sets(st.integers(1, 41), min_size=1, max_size=6), st.data())
 def test_a_row_is_the_sum_of_its_spans_or_it_is_known_that_it_is_not(

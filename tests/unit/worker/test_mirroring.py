@@ -131,6 +131,7 @@ def gone_on_with(lost: Desk, variant: str, *requests: Request) -> Desk:
     return desk
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "until"),
     [("llama", 1), ("llama", 35), ("llama sliding", 35), (BITS, 1), *((variant, 39) for variant in STATES)],
@@ -146,6 +147,7 @@ def test_an_answer_goes_on_with_what_was_mirrored(variant: str, until: int) -> N
     assert desk.said(Prefilled)[0].done == restored.tokens
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["llama", "llama sliding", "qwen3_next"])
 def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
     other = "cd" * 16
@@ -161,6 +163,7 @@ def test_rows_of_a_batch_are_mirrored_too(variant: str) -> None:
         assert desk.requests[name].mirrored > len(PROMPT)
 
 
+@pytest.mark.slow
 def test_states_travel_in_parts_that_belong_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(mirroring, "SPAN_BYTES", 20_000)
     undisturbed, lost = Desk("qwen3_next"), Desk("qwen3_next")

@@ -83,6 +83,7 @@ def test_a_ring_that_breaks_meanwhile_ends_the_whole_model() -> None:
     assert not any("reference_model" in line for line in our_children())
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_the_whole_model_is_told() -> None:
     with pytest.raises(ModelNotFound, match="/no/such/model"):
         run_whole(Task(directory="/no/such/model", tokens=[1, 2], chunk=8, count=1), 0, 0, lambda: None)

@@ -316,6 +316,7 @@ def test_each_stage_tells_of_itself_and_of_nobody_else(pair: Linked, indices: li
 # ---- the head reads on while it cannot send
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("renewed", [False, True], ids=["first-links", "renewed-links"])
 def test_a_head_with_more_on_its_way_than_all_buffers_hold_does_not_stand_still(
     threads: Threads, renewed: bool

@@ -100,6 +100,7 @@ def test_a_batch_gives_what_each_row_gives_alone() -> None:
         assert logits.argmax(axis=-1).tolist() == [reference.tokens[step + 1] for reference in alone]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["llama", "deepseek_v3"])
 def test_a_copy_without_most_of_its_tokens_takes_no_memory_for_them(variant: str) -> None:
     whole = build(variant)
