@@ -66,7 +66,9 @@ class Peer(Value, frozen=True, kw_only=True):
 
 
 class Stage(Value, frozen=True, kw_only=True):
-    """A contiguous layer range [start, stop) on one Mac; `weight_bytes` includes embedding and head where owned."""
+    """A contiguous layer range [start, stop) on one Mac; `weight_bytes` includes embedding and head where owned.
+    `step_bytes`: what computing takes beside weights and caches.
+    """
 
     device_id: str
     peer: str
@@ -75,6 +77,12 @@ class Stage(Value, frozen=True, kw_only=True):
     weight_bytes: Size
     kv_bytes: Size
     budget_bytes: Size
+    step_bytes: Size = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """What it takes of the budget."""
+        return self.weight_bytes + self.kv_bytes + self.step_bytes
 
 
 MirrorChoice = Literal["on", "off", "auto"]

@@ -17,7 +17,6 @@ import msgspec
 from core.bench.macs import BenchMacs, make_macs
 from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
-from core.engine.speculation import MAX_DRAFT
 from core.engine.steps import TRY_S
 from core.errors import error_from
 from core.events import Plan, Sight, Stage, Topology
@@ -25,7 +24,7 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.models.files.layout import read_layout
 from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.sampling_options import Sampling
-from core.settings import PREFILL_CHUNK
+from core.settings import MAX_DRAFT, PREFILL_CHUNK
 from core.worker.messages import (
     AnswerDone,
     Cancel,

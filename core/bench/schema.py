@@ -29,8 +29,8 @@ from core.bench.bench_models import ModelSize, add_sizes, at_least_two, make, si
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
 from core.bench.ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.constraint import Constraint
-from core.engine.speculation import MAX_DRAFT
 from core.models.text.tokenizer import Tokens
+from core.settings import MAX_DRAFT
 
 CONSTRAINED_OVER_FREE: Final = 0.95
 FORCED_OVER_PLAIN: Final = 1.5

@@ -39,7 +39,7 @@ from core.bench.bench_models import (
 )
 from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
 from core.bench.ring import WorkerRing, worker_ring
-from core.engine.speculation import MAX_DRAFT
+from core.settings import MAX_DRAFT
 
 REPEATING_OVER_PLAIN: Final = 1.5
 WANDERING_OVER_PLAIN: Final = 0.9  # a few guesses have to be wrong before it ends

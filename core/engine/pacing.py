@@ -18,11 +18,12 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from core.settings import FAR_BACK
+
 MOST_WINDOW: Final = 8
 LEAST_CHUNK: Final = 32
 WIRE_S: Final = 0.25
 FAST_WIRE_S: Final = 0.15
-FAR_BACK: Final = 32_768
 MISSING: Final = 0.25
 MISSING_LESS: Final = 0.1
 

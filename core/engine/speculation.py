@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-MAX_DRAFT: Final = 16
 LENGTHS: Final = (4, 3, 2)  # of the n-grams that are looked up, in tokens
 FIRST_DRAFT: Final = 4
 WEIGHT: Final = 0.25  # of the newest step in the rate of guesses that are right

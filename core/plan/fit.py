@@ -73,7 +73,7 @@ def _draft(
     if kv_bits and profile and profile.whole_bits:
         what = f"The caches of {model} cannot be kept in {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Keep them as they are: without --kv-bits, or K in the list of models.")
-    sizes = Sizes(layout, profile, context, kv_bits)
+    sizes = Sizes(layout, profile, context, kv_bits, chunk or PREFILL_CHUNK, rows)
     if layers:
         split = as_given(model, layers, peers, topology, layout.layers, profile)
     else:
@@ -104,7 +104,7 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
     worst = max(plan.stages, key=missing_bytes)
     if missing_bytes(worst) <= 0:
         return None
-    need = sum(s.weight_bytes + s.kv_bytes for s in plan.stages)
+    need = sum(s.needed_bytes for s in plan.stages)
     total = sum(s.budget_bytes for s in plan.stages)
     macs = len(plan.stages)
     fix = ""
@@ -120,7 +120,7 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
 
 def missing_bytes(stage: Stage) -> int:
     """By how many bytes a stage exceeds its Mac; below zero what stays free."""
-    return stage.weight_bytes + stage.kv_bytes - stage.budget_bytes
+    return stage.needed_bytes - stage.budget_bytes
 
 
 def at_least_a_tenth(count: int) -> str:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from core.events import Peer, Stage
 from core.models.files.cache_size import CacheSize
+from core.models.files.step_size import StepSize
 from core.models.slicing.split_profile import SplitProfile
 from core.numbers import MOST
 from core.plan.cuts import Overflow
+from core.settings import DEFAULT_ROWS, FAR_BACK, MAX_DRAFT, PREFILL_CHUNK
+
+# a cache that grows is copied, and two layers are on their way at the same time
+GROWING: Final = 2
 
 
 class Bytes(Protocol):
@@ -27,16 +32,22 @@ class Bytes(Protocol):
     def caches(self) -> Sequence[CacheSize]:
         """Roughly the size of each layer's cache."""
 
+    @property
+    def step(self) -> StepSize:
+        """Roughly what computing takes."""
+
 
 class Sizes(NamedTuple):
     """A model with caches of `context` tokens, in `kv_bits` if those are given: of the size that examining it measured,
-    or of a rough one before.
+    or of a rough one before. It computes `chunk` tokens of a prompt, or the next one of `rows` rows.
     """
 
     layout: Bytes
     profile: SplitProfile | None
     context: int
     kv_bits: int | None
+    chunk: int = PREFILL_CHUNK
+    rows: int = DEFAULT_ROWS
 
     def stage(self, peer: Peer, part: range, *, output: bool) -> Stage:
         """The layers in `part` on `peer`; who has the first one embeds."""
@@ -48,12 +59,22 @@ class Sizes(NamedTuple):
             weight_bytes=self.layout.stage_bytes(part.start, part.stop, embed=part.start == 0, output=output),
             kv_bytes=self.kv_bytes(part),
             budget_bytes=peer.budget_bytes,
+            step_bytes=self.step_bytes(output=output),
         )
 
     def kv_bytes(self, part: range) -> int:
         """Bytes of the caches of the layers in `part`."""
         caches = (self.profile or self.layout).caches
         return min(MOST, sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part))
+
+    def step_bytes(self, *, output: bool) -> int:
+        """Bytes that computing takes on a Mac, whatever layers it has: those of the widest moment."""
+        step = self.layout.step
+        layer = step.layer_bytes(self.chunk, min(self.context, FAR_BACK), quantised=bool(self.kv_bits))
+        caches = (self.profile or self.layout).caches
+        grown = max(cache.bytes_for(self.context, self.kv_bits) - cache.fixed_bytes for cache in caches)
+        logits = output * max(self.rows, 1 + MAX_DRAFT) * step.logit_bytes
+        return min(MOST, max(layer + GROWING * grown, logits))
 
     def overflow(self, owners: Sequence[Peer], output: int) -> Overflow:
         """Bytes that do not fit, from running sums, since it is asked for every pair of cuts. `owners` are in the order
@@ -63,7 +84,10 @@ class Sizes(NamedTuple):
         inner = [layout.stage_bytes(i, i + 1, embed=False, output=False) for i in range(layout.layers)]
         kept = [self.kv_bytes(range(i, i + 1)) for i in range(layout.layers)]
         sums = [0, *accumulate(weights + kv for weights, kv in zip(inner, kept, strict=True))]
-        ends = [layout.stage_bytes(0, 1, embed=i == 0, output=i == output) - inner[0] for i in range(len(owners))]
+        ends = [
+            layout.stage_bytes(0, 1, embed=i == 0, output=i == output) - inner[0] + self.step_bytes(output=i == output)
+            for i in range(len(owners))
+        ]
 
         def overflow(owner: int, start: int, stop: int) -> int:
             return max(0, sums[stop] - sums[start] + ends[owner] - owners[owner].budget_bytes)

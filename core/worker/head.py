@@ -14,10 +14,9 @@ from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
 from core.engine.sampling import Picked, RowSampler, confirmed, likely, pick_all, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
-from core.engine.speculation import MAX_DRAFT
 from core.errors import MaclusterError, Problem, StageFailed, UsageError, error_from
 from core.events import Batch, FinishReason, LikelyToken, Plan
-from core.settings import QUEUE_LIMIT
+from core.settings import MAX_DRAFT, QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Batching, Prefilled, PromptTold, Report, Samples, StageSample, Token
 from core.worker.mirroring import CutRequest, Mirroring, PasteRequest
 from core.worker.pipe import Inbox

@@ -10,13 +10,13 @@ from typing import Literal
 import msgspec
 
 from core.engine.requests import Request
-from core.engine.speculation import MAX_DRAFT
 from core.engine.steps import TRY_S
 from core.errors import Problem
 from core.events import Batch, FinishReason, LikelyToken, Plan, Sight
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.numbers import Seconds, Size
 from core.requests import Message as Turn
+from core.settings import MAX_DRAFT
 
 
 class PipeMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -11,6 +11,7 @@ from typing import Any, Final
 from core.events import Plan
 from core.models.files.cache_size import CacheSize
 from core.models.files.catalog import ModelEntry
+from core.models.files.step_size import StepSize
 from core.models.text.text_messages import Decoded
 from core.requests import Message
 from core.settings import GB
@@ -29,6 +30,7 @@ class Layout:
     layers = LAYERS
     total_bytes = 0
     caches = (CacheSize(),) * LAYERS
+    step = StepSize()
 
     def __init__(self, model: str) -> None:
         self._layer_bytes = LAYER_BYTES[model]

@@ -6,6 +6,7 @@ from typing import Any
 
 from core.events import Peer, Plan, Stage
 from core.models.files.cache_size import CacheSize
+from core.models.files.step_size import StepSize
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import make_plan
 from core.settings import GB
@@ -16,6 +17,7 @@ class FlatLayout:
 
     layers = 10
     caches = (CacheSize(fixed_bytes=GB // 10),) * 10
+    step = StepSize()
 
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
         return (stop - start + 2 * embed + 3 * output) * GB

@@ -71,13 +71,15 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
             str(s.stop - s.start),
             gigabytes(s.weight_bytes),
             gigabytes(s.kv_bytes),
+            gigabytes(s.step_bytes),
             gigabytes(s.budget_bytes),
             gigabytes(-missing_bytes(s)) if missing_bytes(s) <= 0 else f"{gigabytes(missing_bytes(s))} short",
             *([f"{hop_bytes[plan.stages.index(s)]} B"] if hop_bytes else []),
         )
         for s in plan.owners
     ]
-    head = ("Mac", "layers", "count", "weights", "cache", "budget", "free", *(["sends/token"] if hop_bytes else []))
+    known = ("Mac", "layers", "count", "weights", "cache", "step", "budget", "free")
+    head = (*known, *(["sends/token"] if hop_bytes else []))
     title = f"Plan: {plan.model}, {plan.layers} layers, topology {plan.topology}, context {plan.context} tokens"
     can_lose = "" if shortage(plan) else survival(plan)
     return [title, *table(head, rows), *plan.notes, *([can_lose] if can_lose else [])]
@@ -136,6 +138,7 @@ def plan_facts(plan: Plan) -> Facts:
                 "stop": s.stop,
                 "bytes": s.weight_bytes,
                 "kv_bytes": s.kv_bytes,
+                "step_bytes": s.step_bytes,
                 "budget_bytes": s.budget_bytes,
                 "free_bytes": -missing_bytes(s),
                 "sees": sees(plan, s.device_id),

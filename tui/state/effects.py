@@ -20,11 +20,12 @@ class Share(NamedTuple):
     kv_bytes: int
     budget_bytes: int
     token_s: float | None
+    step_bytes: int = 0
 
     @property
     def free_bytes(self) -> int:
         """What is left of its budget; below zero what it lacks."""
-        return self.budget_bytes - self.weight_bytes - self.kv_bytes
+        return self.budget_bytes - self.weight_bytes - self.kv_bytes - self.step_bytes
 
 
 class Effect(NamedTuple):
@@ -87,6 +88,7 @@ def _share(stage: Stage, layers: int, layer_bytes: int, kv_bytes: float, token_s
         kv_bytes=max(0, stage.kv_bytes + round(more * kv_bytes)),
         budget_bytes=stage.budget_bytes,
         token_s=None if token_s is None else token_s * layers / before,
+        step_bytes=stage.step_bytes,
     )
 
 

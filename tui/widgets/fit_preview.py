@@ -111,14 +111,16 @@ def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | No
     size = f"{choice.layers} layers · {gigabytes(choice.total_bytes)} GB weights"
     room = [f"{gigabytes(kv)} GB"] if kv else []
     bits = [f"in {how.kv_bits} bits"] if how and how.kv_bits else []
+    step = max((s.step_bytes for s in split.stages), default=0) if split is not None else 0
+    computing = [f"{gigabytes(step)} GB to compute"] if step else []
     return [
         Content(f"{size} · {choice.quantization}" if choice.quantization else size),
-        Content(" · ".join([context, *([" ".join(["KV", *room, *bits])] if room or bits else [])])),
+        Content(" · ".join([context, *([" ".join(["KV", *room, *bits])] if room or bits else []), *computing])),
     ]
 
 
 def _stage_line(stage: Stage, width: int) -> Content:
-    size = stage.weight_bytes + stage.kv_bytes
+    size = stage.needed_bytes
     name = min(16, max(9, width - 46))
     bar = max(8, min(24, width - name - 24))
     over = size > stage.budget_bytes

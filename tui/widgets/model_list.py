@@ -75,7 +75,7 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
 
 def missing_bytes(draft: Plan) -> int:
     """By how much the stages of a split exceed their Macs, all together."""
-    return sum(max(0, s.weight_bytes + s.kv_bytes - s.budget_bytes) for s in draft.stages)
+    return sum(max(0, s.needed_bytes - s.budget_bytes) for s in draft.stages)
 
 
 def head_content(width: int) -> Content:

@@ -131,7 +131,7 @@ def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, wi
 
 def _memory(stage: Stage) -> Content:
     """What the stage holds of what its Mac may use."""
-    size = stage.weight_bytes + stage.kv_bytes
+    size = stage.needed_bytes
     text = f"{gigabytes_short(size)}/{gigabytes_short(stage.budget_bytes)}"
     style = "$primary" if size <= stage.budget_bytes else BAD
     return Content.assemble((gauge(size, stage.budget_bytes, _GAUGE), style), fit(text, _MEMORY - _GAUGE, right=True))

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final
+from typing import Annotated, Any
 
 import msgspec
 
 from core.events import Value
-from core.models.files.config_limits import MAX_COUNT
+from core.models.files.shape_settings import first, heads_of, number_bytes
 
 Count = Annotated[int, msgspec.Meta(ge=0)]
-
-_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads")
-_KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_n_heads", "num_attention_groups")
-_WIDTHS: Final = ("hidden_size", "n_embd", "d_model", "model_dim", "hidden_dim")
 
 
 class CacheSize(Value, frozen=True, kw_only=True):
@@ -45,19 +41,9 @@ def rough_size(text: dict[str, Any]) -> CacheSize:
     what most families do. A model that is to be loaded is examined. Raises TypeError or ValueError for a setting that
     is no number.
     """
-    if rank := _first(text, "kv_lora_rank"):
-        numbers = rank + _first(text, "qk_rope_head_dim")
+    if rank := first(text, "kv_lora_rank"):
+        numbers = rank + first(text, "qk_rope_head_dim")
     else:
-        heads = _first(text, *_HEADS) or 1
-        head_dim = _first(text, "head_dim") or _first(text, *_WIDTHS) // heads
-        by_layer = text.get("num_kv_heads")
-        most = min(MAX_COUNT, max(map(int, by_layer))) if isinstance(by_layer, list) else _first(text, *_KV_HEADS)
-        numbers = 2 * (most or heads) * head_dim
-    return CacheSize(
-        bytes_per_token=max(0, numbers) * (4 if "float32" in (text.get("dtype"), text.get("torch_dtype")) else 2)
-    )
-
-
-def _first(text: dict[str, Any], *names: str) -> int:
-    """The first of some settings that is there and not zero; else zero."""
-    return next((int(text[name]) for name in names if text.get(name)), 0)
+        heads = heads_of(text)
+        numbers = 2 * heads.kv_number * heads.width
+    return CacheSize(bytes_per_token=max(0, numbers) * number_bytes(text))

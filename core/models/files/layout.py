@@ -12,6 +12,7 @@ from core.events import Value
 from core.models.files.cache_size import CacheSize, rough_size
 from core.models.files.folder import judged, read_config, text_config
 from core.models.files.safetensors import Tensor, read_tensors
+from core.models.files.step_size import StepSize, step_size
 
 _LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\.")
 _DIGITS: Final = 5  # of a layer's number
@@ -33,7 +34,8 @@ class Layout(Value, frozen=True, kw_only=True):
 
     `embed_bytes`: what is read before layer 0. `output_bytes`: final norm and head, without the embedding of a `tied`
     model. `token_bytes[i]`: what one token needs of layer i, where it passes but a few of the experts.
-    `caches[i]`: roughly the size of layer i's cache, for a model that was not examined yet.
+    `caches[i]`: roughly the size of layer i's cache, for a model that was not examined yet. `step`: what
+    computing takes.
     """
 
     layers: int
@@ -43,6 +45,7 @@ class Layout(Value, frozen=True, kw_only=True):
     output_bytes: int
     tied: bool
     caches: tuple[CacheSize, ...]
+    step: StepSize = StepSize()
 
     @property
     def total_bytes(self) -> int:
@@ -80,7 +83,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     tied = text.get("tie_word_embeddings") is True or heads == 0
     norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
     try:
-        cache = rough_size(text)
+        cache, step = rough_size(text), step_size(text)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
     return Layout(
@@ -91,6 +94,7 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
         output_bytes=norms + (0 if tied else heads),
         tied=tied,
         caches=(cache,) * layers,
+        step=step,
     )
 
 

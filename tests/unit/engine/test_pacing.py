@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.engine.pacing import FAR_BACK, LEAST_CHUNK, MOST_WINDOW, Pace, RingFigures, chunk_behind, planned_pace
+from core.engine.pacing import LEAST_CHUNK, MOST_WINDOW, Pace, RingFigures, chunk_behind, planned_pace
+from core.settings import FAR_BACK
 
 TOKEN_S = 0.001  # a stage computes a token in a millisecond
 

@@ -1,0 +1,44 @@
+"""The sizes that a config.json names, whatever a family calls them. All functions raise TypeError or ValueError for a
+setting that is no number.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+from core.models.files.config_limits import MAX_COUNT
+
+_HEADS: Final = ("num_attention_heads", "n_head", "n_heads", "num_heads")
+_KV_HEADS: Final = ("num_key_value_heads", "num_kv_heads", "n_kv_heads", "kv_n_heads", "num_attention_groups")
+_WIDTHS: Final = ("hidden_size", "n_embd", "d_model", "model_dim", "hidden_dim")
+
+
+class Heads(NamedTuple):
+    """Of attention: how many, how many of keys and values, and how wide each is."""
+
+    number: int
+    kv_number: int
+    width: int
+
+
+def first(text: dict[str, Any], *names: str) -> int:
+    """The first of some settings that is there and not zero; else zero."""
+    return next((int(text[name]) for name in names if text.get(name)), 0)
+
+
+def width_of(text: dict[str, Any]) -> int:
+    """Numbers of a hidden state."""
+    return first(text, *_WIDTHS)
+
+
+def heads_of(text: dict[str, Any]) -> Heads:
+    """Of any layer, of that with the most where they differ."""
+    number = first(text, *_HEADS) or 1
+    by_layer = text.get("num_kv_heads")
+    most = min(MAX_COUNT, max(map(int, by_layer))) if isinstance(by_layer, list) else first(text, *_KV_HEADS)
+    return Heads(number, most or number, first(text, "head_dim") or width_of(text) // number)
+
+
+def number_bytes(text: dict[str, Any]) -> int:
+    """Bytes of a number of a hidden state."""
+    return 4 if "float32" in (text.get("dtype"), text.get("torch_dtype")) else 2
