@@ -11,7 +11,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Literal
 
 import mlx.core as mx
-from numpy import frombuffer, uint8, unpackbits
 
 from core.constraint import Constraint
 from core.engine.requests import Admit
@@ -67,6 +66,9 @@ class RowGrammar:
 
     def allowed(self) -> mx.array:
         """Whether each token may come next: booleans [vocabulary]."""
+        # it is imported for who needs it
+        from numpy import frombuffer, uint8, unpackbits
+
         if self._state == "thinking":
             return self._no_end
         bits = self._bits = self._bits or self._matcher.compute_bitmask()

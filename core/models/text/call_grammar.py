@@ -4,44 +4,78 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from core.answer_parts import Tool
 from core.constraint import Grammar
 from core.errors import UsageError
-from core.models.text.grammar import STYLE
+from core.models.text.marks import Mark, json_rule, quoted
+from core.models.text.tagged_calls import Tags, tagged, terms
 
 FREE: Final = "WORDS?"
 
 _TERMS: Final = ("WORDS: /(.|\\n)+/", "BLANK: /\\n{1,2}/")
-_LENIENT: Final = {"lenient": True, "coerce_one_of": True}
-
-# how a marker of the family is written: as a token of its own, or as text
-Mark = Callable[[str], str]
 
 
 class Form(NamedTuple):
-    """How a family writes calls: `opening` stands before each, and `between` two of them. `call` is what follows, of
-    the name of a tool and the grammar of its arguments.
+    """How a family writes calls: `opening` stands before each, and `between` two of them. `call` is the rule of what
+    follows, and of `terms` it is made.
     """
 
     opening: str
-    call: Callable[[str, str, Mark], str]
+    call: Callable[[Tool, Mark], str]
     between: str
+    terms: Callable[[Mark], tuple[str, ...]] = lambda _: ()
 
 
-def _json_tools(name: str, arguments: str, mark: Mark) -> str:
-    opening = f'\n{{"name": {_text(name)}, "arguments": '
-    return f"{_text(opening)} {arguments} {_text('}' + chr(10))} {mark('</tool_call>')}"
+def _json_tools(tool: Tool, mark: Mark) -> str:
+    opening = f'\n{{"name": {quoted(tool.name)}, "arguments": '
+    return f"{quoted(opening)} {_arguments(tool)} {quoted('}' + chr(10))} {mark('</tool_call>')}"
 
 
-def _mistral(name: str, arguments: str, mark: Mark) -> str:
-    return f"{_text(name)} {mark('[ARGS]')} {arguments}"
+def _mistral(tool: Tool, mark: Mark) -> str:
+    return f"{quoted(tool.name)} {mark('[ARGS]')} {_arguments(tool)}"
 
+
+def _kimi_k2(tool: Tool, mark: Mark) -> str:
+    begin, named = mark("<|tool_call_begin|>"), quoted(f"functions.{tool.name}:")
+    behind = f"{mark('<|tool_call_end|>')} {mark('<|tool_calls_section_end|>')}"
+    return f"{begin} {named} NUMBER {mark('<|tool_call_argument_begin|>')} {_arguments(tool)} {behind}"
+
+
+_GLM: Final = Tags(
+    head="NAME",
+    key="<arg_key>KEY</arg_key><arg_value>",
+    end="</arg_value>",
+    behind="",
+    tail="</tool_call>",
+    all_json=True,
+    null=False,
+)
+_QWEN: Final = Tags(
+    head="\n<function=NAME>\n",
+    key="<parameter=KEY>\n",
+    end="</parameter>",
+    behind="\n",
+    tail="</function>\n</tool_call>",
+)
+_MINIMAX: Final = Tags(
+    head='\n<invoke name="NAME">\n',
+    key='<parameter name="KEY">',
+    end="</parameter>",
+    behind="\n",
+    tail="</invoke>\n</minimax:tool_call>",
+)
+_GLM_FORM: Final = Form("<tool_call>", tagged(_GLM), '"\\n"', terms(_GLM))
 
 FORMS: Final = {
+    "glm47": _GLM_FORM,
     "json_tools": Form("<tool_call>", _json_tools, '"\\n"'),
+    "kimi_k2": Form("<|tool_calls_section_begin|>", _kimi_k2, "", lambda _: ("NUMBER: /[0-9]{1,2}/",)),
+    "laguna": _GLM_FORM,
+    "minimax_m2": Form("<minimax:tool_call>", tagged(_MINIMAX), '"\\n"', terms(_MINIMAX)),
     "mistral": Form("[TOOL_CALLS]", _mistral, ""),
+    "qwen3_coder": Form("<tool_call>", tagged(_QWEN), '"\\n"', terms(_QWEN)),
 }
 
 
@@ -53,22 +87,17 @@ def form_of(parser: str) -> Form:
     return FORMS[parser]
 
 
-def arguments_of(tool: Tool) -> Grammar:
-    """Of a call: what its schema says or, where the tool is not strict, as much of that as can be enforced."""
-    schema = {**json.loads(tool.parameters), "type": "object"}
-    return Grammar(kind="lark", source=f"start: {_json(schema, {} if tool.strict else _LENIENT)}")
-
-
 def shape_of(grammar: Grammar) -> str:
     """A rule for what an answer may be in the place of calls. Raises UsageError."""
     if grammar.kind != "json_schema":
         raise UsageError("Beside tools an answer can have the shape of a JSON schema only.", "Ask without tools.")
-    return _json(json.loads(grammar.source), {})
+    return json_rule(json.loads(grammar.source), strict=True)
 
 
 def call_grammar(form: Form, tools: Sequence[Tool], mark: Mark, *, one_call: bool, beside: str = "") -> Grammar:
     """An answer that calls one of `tools`, or several where not `one_call`. `beside`: the rule of what it may be in the
-    place of calls; where that is FREE, there may also be words before the first.
+    place of calls; where that is FREE, there may also be words before the first. Raises UsageError for a schema that
+    the family has no form for.
     """
     opening, named = mark(form.opening), [f"tool_{number}" for number in range(len(tools))]
     first = f"BLANK? {opening}"
@@ -78,19 +107,13 @@ def call_grammar(form: Form, tools: Sequence[Tool], mark: Mark, *, one_call: boo
     lines = [
         f"start: {first} any{again}" + (f" | {beside}" if beside else ""),
         f"any: {' | '.join(named)}",
-        *(
-            f"{rule}: {form.call(tool.name, arguments_of(tool).source.removeprefix('start: '), mark)}"
-            for rule, tool in zip(named, tools, strict=True)
-        ),
+        *(f"{rule}: {form.call(tool, mark)}" for rule, tool in zip(named, tools, strict=True)),
         *([f"opened[lazy]: /(.|\\n)*/ {opening}"] if first == "opened" else []),
         *_TERMS,
+        *form.terms(mark),
     ]
     return Grammar(kind="lark", source="\n".join(lines))
 
 
-def _json(schema: dict[str, Any], options: dict[str, bool]) -> str:
-    return f"%json {json.dumps({**schema, 'x-guidance': {**STYLE, **options}})}"
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
+def _arguments(tool: Tool) -> str:
+    return json_rule({**json.loads(tool.parameters), "type": "object"}, strict=tool.strict)

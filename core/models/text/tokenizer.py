@@ -22,7 +22,7 @@ from core.models.files.ready_child import ReadyChild
 from core.models.files.safetensors import DECIDING_FILES
 from core.models.files.sandbox import Run, run_child
 from core.models.text.answer_reader import AnswerReader
-from core.models.text.call_grammar import FREE, arguments_of, call_grammar, form_of, shape_of
+from core.models.text.call_grammar import FREE, call_grammar, form_of, shape_of
 from core.models.text.chat_template import MODULE, render
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
@@ -161,7 +161,8 @@ class Tokens:
         parser = self._wrapper.tool_parser
         form = form_of(parser.__module__.rpartition(".")[2] if parser else "")
         beside = "" if calls.must_call else shape_of(parts[""]) if parts else FREE
-        check(parts | {f"tools: {tool.name}": arguments_of(tool) for tool in callable_}, self._checks)
+        alone = {f"tools: {tool.name}": call_grammar(form, [tool], json.dumps, one_call=True) for tool in callable_}
+        check(parts | alone, self._checks)
         grammar = call_grammar(form, callable_, mark, one_call=calls.one_call, beside=beside)
         if len(grammar.source) > MAX_SOURCE:
             raise UsageError("The schemas of these tools are too long together.", "Ask with fewer tools.")

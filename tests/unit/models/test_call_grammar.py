@@ -3,22 +3,51 @@
 from __future__ import annotations
 
 import json
+import random
 from importlib import import_module
 
+import jsonschema
 import pytest
 
-from core.answer_parts import Tool
+from core.answer_parts import Tool, ToolCall
 from core.constraint import Grammar
 from core.errors import UsageError
+from core.models.text.answer_reader import AnswerReader
 from core.models.text.call_grammar import FORMS, FREE, call_grammar, form_of, shape_of
 from core.models.text.grammar import matcher_of, tokenizer_of
+from tests.support.families import Family
 
-SCHEMA = {"properties": {"word": {"enum": ["höp", "ring"]}}, "required": ["word"], "additionalProperties": False}
+WORD = {"type": "string", "enum": ["höp", "ring"]}
+SCHEMA = {"properties": {"word": WORD}, "required": ["word"], "additionalProperties": False}
 TOOLS = [Tool(name="look_up", parameters=json.dumps(SCHEMA), strict=True), Tool(name="say-it")]
+# a call of each of them
 CALLS = {
-    "json_tools": '<tool_call>\n{"name": "look_up", "arguments": {"word": "höp"}}\n</tool_call>',
-    "mistral": '[TOOL_CALLS]look_up[ARGS]{"word": "höp"}',
+    "glm47": (
+        "<tool_call>look_up<arg_key>word</arg_key><arg_value>höp</arg_value></tool_call>",
+        "<tool_call>say-it</tool_call>",
+    ),
+    "json_tools": (
+        '<tool_call>\n{"name": "look_up", "arguments": {"word": "höp"}}\n</tool_call>',
+        '<tool_call>\n{"name": "say-it", "arguments": {"any": "höp"}}\n</tool_call>',
+    ),
+    "kimi_k2": (
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.look_up:0<|tool_call_argument_begin|>"
+        '{"word": "höp"}<|tool_call_end|><|tool_calls_section_end|>',
+        "<|tool_calls_section_begin|><|tool_call_begin|>functions.say-it:1<|tool_call_argument_begin|>"
+        "{}<|tool_call_end|><|tool_calls_section_end|>",
+    ),
+    "minimax_m2": (
+        '<minimax:tool_call>\n<invoke name="look_up">\n<parameter name="word">höp</parameter>\n</invoke>\n'
+        "</minimax:tool_call>",
+        '<minimax:tool_call>\n<invoke name="say-it">\n</invoke>\n</minimax:tool_call>',
+    ),
+    "mistral": ('[TOOL_CALLS]look_up[ARGS]{"word": "höp"}', '[TOOL_CALLS]say-it[ARGS]{"any": "höp"}'),
+    "qwen3_coder": (
+        "<tool_call>\n<function=look_up>\n<parameter=word>\nhöp</parameter>\n</function>\n</tool_call>",
+        "<tool_call>\n<function=say-it>\n</function>\n</tool_call>",
+    ),
 }
+CALLS["laguna"] = CALLS["glm47"]
 MARKS = {"[TOOL_CALLS]": 257, "[ARGS]": 258}
 
 
@@ -43,16 +72,17 @@ def holds(grammar: Grammar, text: str) -> bool:
 
 @pytest.mark.parametrize("family", FORMS)
 def test_what_must_be_called_is_called_in_the_form_of_the_family(family: str) -> None:
-    call, parser = CALLS[family], import_module(f"mlx_lm.tool_parsers.{family}")
+    (call, other), parser = CALLS[family], import_module(f"mlx_lm.tool_parsers.{family}")
     written = call.removeprefix(parser.tool_call_start).removesuffix(parser.tool_call_end)
-    assert parser.parse_tool_call(written) == {"name": "look_up", "arguments": {"word": "höp"}}
+    read = parser.parse_tool_call(written)
+    found = read[0] if isinstance(read, list) else read
+    assert (found["name"], found["arguments"]) == ("look_up", {"word": "höp"})
     one = call_grammar(form_of(family), TOOLS, mark, one_call=True)
     several = call_grammar(form_of(family), TOOLS, mark, one_call=False)
-    other = call.replace("look_up", "say-it")
-    between = "" if family == "mistral" else "\n"
+    between = "" if family in ("mistral", "kimi_k2") else "\n"
     for grammar in (one, several):
         assert holds(grammar, call)
-        assert holds(grammar, "\n\n" + other.replace("word", "any"))
+        assert holds(grammar, "\n\n" + other)
         for wrong in ("", "Well.", call.replace("höp", "x"), call[:-1]):
             assert not holds(grammar, wrong)
     assert (holds(one, call + between + other), holds(several, call + between + other)) == (False, True)
@@ -61,16 +91,111 @@ def test_what_must_be_called_is_called_in_the_form_of_the_family(family: str) ->
 @pytest.mark.parametrize("family", FORMS)
 def test_words_are_free_where_nothing_must_be_called_but_strict_calls_are_not(family: str) -> None:
     grammar = call_grammar(form_of(family), TOOLS, mark, one_call=False, beside=FREE)
-    call = CALLS[family]
+    call, _ = CALLS[family]
     for text in ("", "Well <then", call, f"Well.\n{call}"):
         assert holds(grammar, text)
     assert not holds(grammar, f"Well.\n{call.replace('höp', 'x')}")
 
 
+VALUES = {
+    "type": "object",
+    "properties": {
+        "text": {"type": "string", "description": "anything"},
+        "count": {"type": "integer"},
+        "share": {"type": "number"},
+        "few": {"type": "integer", "minimum": 3, "maximum": 40},
+        "on": {"type": "boolean"},
+        "way": WORD,
+        "list": {"type": "array", "items": {"type": "string", "maxLength": 9}, "maxItems": 2},
+        "point": {"type": "object", "properties": {"x": {"$ref": "#/$defs/x"}}, "additionalProperties": False},
+    },
+    "required": ["text", "few", "list"],
+    "additionalProperties": False,
+    "$defs": {"x": {"type": "number", "minimum": 0, "maximum": 9}},
+}
+CLOSERS = ("</parameter>", "</arg_value>", '"', "]", "}", "\n")
+
+
+def babble(grammar: Grammar, dice: random.Random) -> str:
+    """Any text of the grammar, of a model that would rather write marks than words."""
+    tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""], frozenset(), (256,))
+    matcher, text = matcher_of(grammar, tokenizer), b""
+    while not (matcher.is_accepting() and dice.random() < 0.5):
+        fitting = [c for c in CLOSERS if matcher.validate_tokens(list(c.encode())) == len(c)]
+        marks = [
+            *CLOSERS,
+            "null",
+            "</tool_call>",
+            "</function>",
+            "<tool_call>",
+            "<arg_key>",
+            "<parameter=on>",
+            "<",
+            "日",
+        ]
+        may = [m for m in marks if matcher.validate_tokens(list(m.encode())) == len(m.encode())]
+        bits = matcher.compute_logit_bias()
+        letters = [bytes([byte]) for byte in range(256) if bits[byte]]
+        if fitting and dice.random() < 0.3:
+            said = dice.choice(fitting).encode()
+        elif may and dice.random() < 0.5:
+            said = dice.choice(may).encode()
+        elif letters:
+            said = dice.choice(letters)
+        else:
+            break
+        assert matcher.consume_tokens(list(said))
+        text += said
+        assert len(text) < 20_000
+    return text.decode()
+
+
+@pytest.mark.parametrize("family", FORMS)
+def test_whatever_is_written_in_a_call_is_read_as_its_schema_says(family: str) -> None:
+    dice, tool = random.Random(family), Tool(name="look_up", parameters=json.dumps(VALUES), strict=True)
+    grammar = call_grammar(form_of(family), [tool], json.dumps, one_call=True)
+    for _ in range(8):
+        text = babble(grammar, dice)
+        reader = AnswerReader(Family(family), "normal", (tool,), shaped=True)
+        parts = [*reader.read(text), *reader.end(True)]
+        assert [type(part) for part in parts] == [ToolCall], text
+        assert isinstance(parts[0], ToolCall)
+        jsonschema.validate(json.loads(parts[0].arguments), VALUES)
+
+
+@pytest.mark.parametrize(
+    ("said", "named"),
+    [
+        ({"properties": {"a": {"type": "string", "pattern": "x"}}}, "pattern of a"),
+        ({"properties": {"a": {"anyOf": [{"type": "string"}, {"type": "null"}]}}}, "a without one type"),
+        ({"properties": {"a b": {"type": "string"}}}, "name 'a b'"),
+        ({"properties": {}, "required": ["b"]}, "required b"),
+        ({"properties": {}, "minProperties": 1}, "minProperties"),
+    ],
+)
+def test_what_no_parser_would_read_back_is_refused_where_it_is_strict(said: object, named: str) -> None:
+    form, tool = form_of("qwen3_coder"), Tool(name="t", parameters=json.dumps(said), strict=True)
+    with pytest.raises(UsageError, match=named):
+        call_grammar(form, [tool], json.dumps, one_call=True)
+
+
+def test_a_tag_that_is_a_token_of_its_own_ends_a_text() -> None:
+    marks = {"<arg_value>": 257, "</arg_value>": 258}
+    tool = Tool(name="t", parameters='{"properties": {"a": {"type": "string"}}}')
+    form = form_of("glm47")
+    grammar = call_grammar(form, [tool], lambda m: f"<[{marks[m]}]>" if m in marks else json.dumps(m), one_call=True)
+    tokenizer = tokenizer_of([bytes([byte]) for byte in range(256)] + [b""] * 3, frozenset({257, 258}), (256,))
+    for text in (b"", b"x", b"a </b> c\n"):
+        tokens = [*b"<tool_call>t<arg_key>a</arg_key>", 257, *text, 258, *b"</tool_call>"]
+        matcher = matcher_of(grammar, tokenizer)
+        assert matcher.try_consume_tokens(tokens) == len(tokens), text
+        assert matcher.is_accepting()
+
+
 def test_an_answer_calls_or_has_its_shape() -> None:
     shape = shape_of(Grammar(kind="json_schema", source='{"type": "null"}'))
     grammar = call_grammar(form_of("json_tools"), TOOLS, mark, one_call=True, beside=shape)
-    assert [holds(grammar, text) for text in ("null", CALLS["json_tools"], "Well.")] == [True, True, False]
+    assert [holds(grammar, text) for text in ("null", CALLS["json_tools"][0], "Well.")] == [True, True, False]
 
 
 def test_a_family_that_writes_otherwise_is_refused_by_its_name() -> None:
