@@ -5,8 +5,9 @@ checks it.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 
@@ -14,6 +15,8 @@ VERSION: Final = "0.1.0"
 CONTROL_PORT: Final = 4717
 API_PORT: Final = 4720
 API_QUEUE: Final = 100
+KeyPlace = Literal["file", "keychain"]
+KEY_PLACE: Final[KeyPlace] = "keychain" if sys.platform == "darwin" else "file"
 LOOPBACK_HOST: Final = "127.0.0.1"
 GB: Final = 1_000_000_000
 MIB: Final = 1 << 20

@@ -16,6 +16,7 @@ from core.settings import Home
 from core.text import clean_text
 from core.trust.files import private_folder
 
+END_S = 15.0
 QUIET_S = 3.0  # so long may a node take to start before anything is said of it
 TAIL_BYTES = 4096
 TAIL_LIMIT = 500
@@ -72,7 +73,11 @@ class OwnNode:
         """End it in order."""
         if self._process is not None and self._process.stdin:
             self._process.stdin.close()
-            await asyncio.to_thread(self._process.wait)
+            try:
+                await asyncio.to_thread(self._process.wait, END_S)
+            except subprocess.TimeoutExpired:  # it waits for what macOS asks a person, say
+                self._process.terminate()
+                await asyncio.to_thread(self._process.wait)
 
     def _spawn(self, *more: str) -> subprocess.Popen[bytes]:
         """It watches the pipe to its standard input, which ends with this process."""

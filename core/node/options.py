@@ -9,7 +9,7 @@ from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
 from core.mac.awake import WHEN_AWAKE
 from core.mac.chip import computer_name
-from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, LOOPBACK_HOST
+from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, KEY_PLACE, LOOPBACK_HOST
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -48,6 +48,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         default="loaded",
         help="when this Mac does not fall asleep: while it holds or copies a model (default), always, never",
     )
+    where = "where the key of this Mac is kept if it is made now (default %(default)s); `macluster trust key` moves it"
+    parser.add_argument("--key", choices=("file", "keychain"), default=KEY_PLACE, help=where)
     parser.add_argument("--serve", action="store_true", help="serve other programs too")
     add_api_options(parser, "--api-host", "--api-port")
     parser.add_argument("--tell", choices=("text", "json"), help=argparse.SUPPRESS)  # by `macluster serve`

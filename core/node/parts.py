@@ -23,6 +23,7 @@ from core.node.answers.sessions import SavedSessions
 from core.node.answers.tokenizer_process import start_tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
+from core.node.base.last_words import say_waiting
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
@@ -62,7 +63,7 @@ from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
-from core.settings import Home, hub_cache
+from core.settings import KEY_PLACE, Home, KeyPlace, hub_cache
 from core.trust.api_keys import ApiKeys
 from core.trust.files import private_folder
 from core.trust.identity import Identity, parse_text_id
@@ -80,6 +81,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     `has_spare`, a second worker stands ready while a model is loaded; where `wires`, what is loaded stays wired.
     `awake`: when this Mac does not fall asleep. `api`: how other programs are served; where `serves`, from the start.
     `relays`: what programs ask a Mac that does not lead is answered by the one that does; this Mac takes part in that.
+    `key`: where the key of this Mac is kept if it is made now.
     """
 
     home: Home
@@ -99,6 +101,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     api: ApiOptions = ApiOptions()
     serves: bool = False
     relays: bool = True
+    key: KeyPlace = KEY_PLACE
 
 
 class Parts:
@@ -111,7 +114,12 @@ class Parts:
         private_folder(home.root)
 
         self.store = store = RosterStore(home.rosters)
-        self.identity = identity = settle_rotation(home.identity, store.lists)
+        self.identity = identity = settle_rotation(
+            home.identity,
+            store.lists,
+            use_keychain=config.key == "keychain",
+            on_wait=lambda is_waiting: say_waiting(home, is_waiting=is_waiting),
+        )
         self.seen = seen = SeenMacs(home.seen)
         own_id, faults = identity.text_id, KnownFaults()
         assessment = TrustAssessment(store, seen, faults, own_id, home.root)

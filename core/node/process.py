@@ -52,6 +52,7 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
         api=_api_from(args),
         serves=args.serve,
         relays=not args.no_relay,
+        key=args.key,
     )
 
 

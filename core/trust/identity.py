@@ -15,6 +15,7 @@ import os
 import secrets
 import ssl
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -72,14 +73,17 @@ class Identity:
         return expand(master, b"macluster/1 secret " + label.encode())
 
 
-def load_or_create(folder: Path, *, use_keychain: bool = sys.platform == "darwin") -> Identity:
-    """The identity in `folder`, made if there is none. Raises IdentityError with the cure if it cannot be used safely:
-    a symlink, a foreign owner, a mode that lets others in, a damaged file, a locked keychain.
+def load_or_create(
+    folder: Path, *, use_keychain: bool = sys.platform == "darwin", on_wait: Callable[[bool], None] = lambda _: None
+) -> Identity:
+    """The identity in `folder`, made if there is none; `on_wait` as for `core.trust.keychain.recall`. Raises
+    IdentityError with the cure if it cannot be used safely: a symlink, a foreign owner, a mode that lets others in, a
+    damaged file, a locked keychain.
     """
     private_folder(folder)
     if not os.path.lexists(folder / "identity.pem"):
-        _create(folder, use_keychain)
-    return open_identity(folder, _find_passphrase(folder))
+        _create(folder, use_keychain, on_wait)
+    return open_identity(folder, _find_passphrase(folder, on_wait))
 
 
 def open_identity(folder: Path, passphrase: bytes) -> Identity:
@@ -230,13 +234,13 @@ def _read_certificate(path: Path) -> bytes:
         raise IdentityError(f"{path} is damaged.", "Put it back from a backup.") from error
 
 
-def _create(folder: Path, use_keychain: bool) -> None:
+def _create(folder: Path, use_keychain: bool, on_wait: Callable[[bool], None]) -> None:
     """The key file is written last: once it is there, what it needs is there too."""
     key = Ed25519PrivateKey.generate()
     passphrase = secrets.token_hex(32).encode()
     for stale in (f"{NEXT}.pem", f"{NEXT}.crt"):  # of a key that is gone: no passphrase opens them any more
         (folder / stale).unlink(missing_ok=True)
-    if use_keychain and _to_keychain(key, passphrase):
+    if use_keychain and _to_keychain(key, passphrase, on_wait):
         (folder / "passphrase").unlink(missing_ok=True)
     else:
         write_private(folder / "passphrase", passphrase)
@@ -244,19 +248,20 @@ def _create(folder: Path, use_keychain: bool) -> None:
     write_key(folder / "identity.pem", key, passphrase)
 
 
-def _find_passphrase(folder: Path) -> bytes:
+def _find_passphrase(folder: Path, on_wait: Callable[[bool], None]) -> bytes:
     """What opens the keys in `folder`: its file, or the keychain's item. Raises IdentityError."""
     if os.path.lexists(folder / "passphrase"):
         return read_private(folder / "passphrase")
     from core.trust import keychain
 
-    return keychain.recall(text_id(device_id_of(certificate_key(_read_certificate(folder / "identity.crt")))))
+    name = text_id(device_id_of(certificate_key(_read_certificate(folder / "identity.crt"))))
+    return keychain.recall(name, on_wait)
 
 
-def _to_keychain(key: Ed25519PrivateKey, passphrase: bytes) -> bool:
+def _to_keychain(key: Ed25519PrivateKey, passphrase: bytes, on_wait: Callable[[bool], None]) -> bool:
     from core.trust import keychain
 
-    return keychain.keep(text_id(device_id_of(key.public_key().public_bytes_raw())), passphrase)
+    return keychain.keep(text_id(device_id_of(key.public_key().public_bytes_raw())), passphrase, on_wait)
 
 
 def _complete_swap(folder: Path) -> None:

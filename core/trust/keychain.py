@@ -7,7 +7,10 @@ refuse them (fail), and the trust screen would call it a keychain all the same.
 from __future__ import annotations
 
 import configparser
-from typing import Final
+from collections.abc import Callable
+from concurrent.futures import Future
+from threading import Thread
+from typing import Final, TypeVar
 
 import keyring
 from keyring.backends import macOS
@@ -15,7 +18,11 @@ from keyring.errors import KeyringError
 
 from core.errors import IdentityError
 
+_T = TypeVar("_T")
+
 SERVICE: Final = "macluster"
+ASKS_S: Final = 3.0  # a keychain that is open answers in milliseconds
+PATIENCE_S: Final = 120.0
 
 # What a keyring.cfg or an environment variable that names no proper back end makes of `get_keyring`.
 _MISCONFIGURED: Final = (
@@ -32,31 +39,61 @@ _MISCONFIGURED: Final = (
 _REFUSED: Final = (KeyringError, ValueError, OSError)
 
 
-def keep(name: str, passphrase: bytes) -> bool:
+# what Apple's number in the words of keyring means to a person, and what to do
+_MEANING: Final = {
+    "-25308": (
+        "The keychain that guards the device key is locked, or there is no desktop session in which it could ask",
+        "Unlock it (`security unlock-keychain`), or start macluster in a desktop session. For SSH and for a service, "
+        "`macluster trust key file` in a desktop session moves the key out of it.",
+    ),
+    "-128": (
+        "macOS asked whether macluster may use the keychain, and the answer was no",
+        'Start it again and choose "Always Allow", or move the key into a file: `macluster trust key file`.',
+    ),
+    "-25293": (
+        "The password that was given for the keychain that guards the device key is wrong",
+        "Start it again with the password of this account, or unlock it first (`security unlock-keychain`).",
+    ),
+}
+_ELSE: Final = (
+    "The keychain that guards the device key cannot be read",
+    "Unlock it (`security unlock-keychain`), or start macluster from a login session.",
+)
+
+OnWait = Callable[[bool], None]
+
+
+def keep(name: str, passphrase: bytes, on_wait: OnWait = lambda _: None) -> bool:
     """Whether `passphrase` is in the keychain now, and can be read from it again. False where there is none or it is
-    locked, as over SSH, under launchd and on Linux: that is normal, and no error.
+    locked, as over SSH, under launchd and on Linux: that is normal, and no error. `on_wait` as for `recall`.
     """
     keychain = _keychain()
     if keychain is None:
         return False
-    try:
+
+    def kept() -> bool:
         keychain.set_password(SERVICE, name, passphrase.decode())
         return bool(keychain.get_password(SERVICE, name) == passphrase.decode())
+
+    try:
+        return _patiently(kept, on_wait)
     except _REFUSED:
         return False
 
 
-def recall(name: str) -> bytes:
-    """The passphrase kept for `name`. Raises IdentityError with the cure."""
+def recall(name: str, on_wait: OnWait = lambda _: None) -> bytes:
+    """The passphrase kept for `name`. Where macOS asks a person first, `on_wait` hears True after `ASKS_S`, and False
+    when that is over. Raises IdentityError with the cure.
+    """
     keychain = _keychain()
     if keychain is None:
         cure = "Put `passphrase` back from a backup; on a Mac, unset PYTHON_KEYRING_BACKEND and look at keyringrc.cfg."
         raise IdentityError(f"Mac {name[:8]} has no file `passphrase`, and there is no keychain to ask.", cure)
     try:
-        passphrase = keychain.get_password(SERVICE, name)
+        passphrase = _patiently(lambda: keychain.get_password(SERVICE, name), on_wait)
     except _REFUSED as error:
-        cure = "Unlock it (`security unlock-keychain`), or start macluster from a login session."
-        raise IdentityError(f"The keychain that guards the device key is locked ({error}).", cure) from error
+        what, cure = next((told for number, told in _MEANING.items() if f"({number}," in str(error)), _ELSE)
+        raise IdentityError(f"{what} ({error}).", cure) from error
     if passphrase is None:
         cure = "Put it back from a backup, or remove the identity folder: this Mac then gets a new key and is to pair."
         raise IdentityError(f"The keychain holds no passphrase for Mac {name[:8]}.", cure)
@@ -71,6 +108,33 @@ def drop(name: str) -> None:
             keychain.delete_password(SERVICE, name)
         except _REFUSED:
             return
+
+
+def _patiently(call: Callable[[], _T], on_wait: OnWait) -> _T:
+    """What `call` returns or raises, from a thread that may be left behind: macOS lets it wait for a person as long as
+    that takes. TimeoutError, an OSError, after `PATIENCE_S`.
+    """
+    done: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            done.set_result(call())
+        except Exception as error:  # whatever it is, it belongs to whoever waits
+            done.set_exception(error)
+
+    Thread(target=run, name="keychain", daemon=True).start()
+    try:
+        return done.result(ASKS_S)
+    except TimeoutError:
+        if done.done():
+            raise
+    on_wait(True)
+    try:
+        return done.result(PATIENCE_S)
+    except TimeoutError as error:
+        raise TimeoutError("nobody answered what macOS asked about it") from error
+    finally:
+        on_wait(False)
 
 
 def _keychain() -> macOS.Keyring | None:

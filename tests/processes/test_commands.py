@@ -100,7 +100,7 @@ async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_
         async with NodeClient(home) as client:
             app = MaclusterApp(client, folder=home.root, node=node)
             async with app.run_test(size=(100, 30)):
-                await waiting.until(lambda: app.state.offline is not None and app.state.offline.kind == "PortTaken")
+                await waiting.until(lambda: "P starts it on another port." in text_of(app))
                 screen = text_of(app)
                 assert f"Port {port} of this Mac is taken by " in screen
                 assert f"(process {os.getpid()})" in screen

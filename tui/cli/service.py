@@ -12,13 +12,14 @@ from pathlib import Path
 
 import msgspec
 
-from core.errors import NodeError, Problem, UsageError
+from core.errors import IdentityError, NodeError, Problem, UsageError
 from core.mac import service as services
 from core.mac.service import KEPT_VARIABLES, Plan, Service, ServiceState, command_line
 from core.node.base.last_words import last_words
 from core.settings import Home
 from core.text import clean_text
 from core.trust.files import private_folder
+from core.trust.key_storage import key_place
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, print_progress
 
@@ -46,6 +47,8 @@ async def install_service(args: argparse.Namespace) -> int:
     service = described(home, tuple(args.node_options), dict(os.environ))
     plan = services.launchd_install(service) if _is_mac() else services.systemd_install(service)
     if not args.dry_run:
+        if _is_mac():
+            check_key(home)
         private_folder(home.root)
         plan.file.parent.mkdir(parents=True, exist_ok=True)
         plan.file.write_text(plan.text)
@@ -75,6 +78,13 @@ async def tell(args: argparse.Namespace) -> int:
     facts = msgspec.to_builtins(state) | {"last_words": msgspec.to_builtins(problem)}
     print_facts(args, facts, state_lines(state, problem))
     return 0 if state.is_running else 1
+
+
+def check_key(home: Home) -> None:
+    """Raises IdentityError where the key of this Mac is where no LaunchDaemon can reach it."""
+    if (home.identity / "identity.pem").exists() and key_place(home.identity) == "keychain":
+        what = "The key of this Mac is in the keychain, which nothing can open that runs without a desktop session."
+        raise IdentityError(what, "Move it first: `macluster trust key file`.")
 
 
 def described(home: Home, options: tuple[str, ...], environment: dict[str, str]) -> Service:

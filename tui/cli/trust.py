@@ -43,6 +43,9 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
         if name == "revoke":
             _can_ask(command)
         fact(command, run)
+    key = sub.add_parser("key", help="where the key of this Mac is kept, and to move it")
+    key.add_argument("place", choices=("file", "keychain"), nargs="?", help="move it there (default: say where it is)")
+    fact(key, keep_key)
     turn = sub.add_parser("rotate", help="give this Mac a new key")
     recovery = sub.add_parser("recover", help="make this Mac an admin by the 24 words")
     recovery.add_argument("--new", action="store_true", help="make new words instead; older ones are void")
@@ -66,6 +69,24 @@ async def show_one(args: argparse.Namespace) -> int:
     wanted = pick(args.mac, [(m.device_id, m.name) for m in view.macs])
     mac = next(m for m in view.macs if m.device_id == wanted)
     print(to_json(mac) if args.json else "\n".join(mac_lines(mac)))
+    return 0
+
+
+async def keep_key(args: argparse.Namespace) -> int:
+    """Move the key of this Mac, or say where it is; needs no node."""
+    from core.node.base.last_words import KEYCHAIN_ASKS
+    from core.trust.key_storage import key_place, move_key
+
+    def on_wait(is_waiting: bool) -> None:
+        if is_waiting:
+            print(f"{KEYCHAIN_ASKS.what}", file=sys.stderr, flush=True)
+
+    folder = _home(args).identity
+    moved = move_key(folder, args.place, on_wait) if args.place else False
+    place = key_place(folder)
+    names = {"keychain": "the keychain of this Mac", "file": f"a file of this account alone ({folder}/passphrase)"}
+    told = f"What opens the key of this Mac is kept in {names[place]}."
+    print(to_json({"key": place, "moved": moved}) if args.json else told)
     return 0
 
 

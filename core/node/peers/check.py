@@ -147,5 +147,5 @@ def key_finding(storage: Storage) -> Finding:
     """What keeps this Mac's key."""
     if storage == "keychain":
         return Finding(name="key", state="ok", what="Kept in the keychain of this Mac.")
-    cure = "No keychain was open when it was made. A new key (trust screen, o) goes there if one is open then."
+    cure = "`macluster trust key keychain` moves it into the keychain, where one is open."
     return Finding(name="key", state="warn", what="Kept by file permissions (0600).", fix=cure)

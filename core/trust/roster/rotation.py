@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -123,12 +124,18 @@ def finish_rotation(folder: Path) -> Identity:
     return new
 
 
-def settle_rotation(folder: Path, lists: Callable[[bytes], bool]) -> Identity:
+def settle_rotation(
+    folder: Path,
+    lists: Callable[[bytes], bool],
+    *,
+    use_keychain: bool = sys.platform == "darwin",
+    on_wait: Callable[[bool], None] = lambda _: None,
+) -> Identity:
     """The identity in `folder`, after the swap if `lists`, the newest roster, has the next key's device id in the place
     of the present one's. For the start of a node, so that neither a crash nor a late roster keeps it from its key.
-    Raises IdentityError.
+    `use_keychain` is for a key that is made now. Raises IdentityError.
     """
-    identity = load_or_create(folder)
+    identity = load_or_create(folder, use_keychain=use_keychain, on_wait=on_wait)
     if lists(identity.device_id) or not os.path.lexists(folder / f"{NEXT}.pem"):
         return identity
     return finish_rotation(folder) if lists(prepare_rotation(folder).device_id) else identity

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import NodeError
+from core.errors import IdentityError, NodeError
 from core.mac.service import (
     Plan,
     Service,
@@ -23,8 +23,10 @@ from core.mac.service import (
     systemd_state,
     systemd_unit,
 )
+from core.settings import Home
+from core.trust.identity import load_or_create
 from tui.cli.main import main
-from tui.cli.service import described, remove, state_lines
+from tui.cli.service import check_key, described, remove, state_lines
 
 GOLDEN = Path(__file__).parent
 SERVICE = Service(
@@ -164,7 +166,17 @@ def test_a_dry_run_prints_what_would_be_done_and_does_nothing(
 
 
 def test_only_what_says_where_things_are_is_taken_from_the_environment() -> None:
-    from core.settings import Home
 
     kept = described(Home(Path("/h")), (), {"HF_HOME": "/m", "HF_TOKEN": "secret", "XDG_CACHE_HOME": ""})
     assert kept.environment == {"HF_HOME": "/m"}
+
+
+def test_a_service_needs_a_key_that_it_can_reach(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    check_key(home)  # it makes one that it can
+    load_or_create(home.identity, use_keychain=False)
+    check_key(home)
+    (home.identity / "passphrase").unlink()  # as in a folder whose passphrase is in the keychain
+    with pytest.raises(IdentityError, match="in the keychain") as refused:
+        check_key(home)
+    assert "macluster trust key file" in refused.value.fix

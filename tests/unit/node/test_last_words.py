@@ -12,7 +12,7 @@ import pytest
 
 from core.errors import IdentityError, NodeUnreachable, Problem
 from core.mac.port_holder import holder_words
-from core.node.base.last_words import TEXT_LIMIT, LastWords, keeping_last_words, last_words, unreachable
+from core.node.base.last_words import TEXT_LIMIT, LastWords, keeping_last_words, last_words, say_waiting, unreachable
 from core.settings import Home
 from tui.own_node import OwnNode
 
@@ -37,6 +37,17 @@ def test_an_error_is_kept_with_its_cure_in_a_small_private_file(home: Home) -> N
     assert "The keychain is locked.[2J" in told.what
     assert (told.fix, len(told.what) < TEXT_LIMIT + 100) == ("Unlock it.", True)
     assert home.last_words.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_macos_asks_is_said_while_the_node_waits(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    with keeping_last_words(home):
+        say_waiting(home, is_waiting=True)
+        told = unreachable(home)
+        assert "does not answer yet. macOS asks, on the screen of this Mac" in told.what
+        assert "macluster trust key file" in told.fix
+        assert "macOS asks" in capsys.readouterr().err
+        say_waiting(home, is_waiting=False)
+        assert "macOS asks" not in unreachable(home).what
 
 
 def test_a_defect_is_kept_by_its_place_without_its_words(home: Home) -> None:

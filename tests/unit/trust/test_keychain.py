@@ -1,5 +1,6 @@
 """keyring's own Mac back end runs here on a stand-in for Apple's Security framework, the one part that Linux lacks."""
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,6 +13,7 @@ from keyring.backends import fail, macOS, null
 from core.errors import IdentityError
 from core.trust import keychain
 from core.trust.identity import load_or_create
+from core.trust.key_storage import key_place, move_key
 from core.trust.roster.rotation import finish_rotation, prepare_rotation
 
 LOCKED, DENIED, AUTH_FAILED = -25308, -128, -25293
@@ -37,8 +39,11 @@ class SecurityFramework:
         self.items: dict[tuple[str, str], str] = {}
         self.status = 0
         self.forgets = False
+        self.answered = threading.Event()
+        self.answered.set()
 
     def _check(self) -> None:
+        self.answered.wait(60)
         if self.status == DENIED:
             raise KeychainDenied(self.status, "Keychain Access Denied")
         if self.status:
@@ -110,15 +115,23 @@ def test_over_ssh_and_launchd_the_passphrase_is_a_private_file(
     assert not mac_keychain.items
 
 
-@pytest.mark.parametrize("status", [LOCKED, DENIED, AUTH_FAILED])
+@pytest.mark.parametrize(
+    ("status", "said", "cure"),
+    [
+        (LOCKED, "is locked, or there is no desktop session", "`macluster trust key file` in a desktop session"),
+        (DENIED, "the answer was no", "Always Allow"),
+        (AUTH_FAILED, "password .* is wrong", "unlock-keychain"),
+        (-25293000, "cannot be read", "unlock-keychain"),
+    ],
+)
 def test_a_keychain_locked_later_says_how_to_unlock_it(
-    mac_keychain: SecurityFramework, tmp_path: Path, status: int
+    mac_keychain: SecurityFramework, tmp_path: Path, status: int, said: str, cure: str
 ) -> None:
     load_or_create(tmp_path / "i", use_keychain=True)
     mac_keychain.status = status
-    with pytest.raises(IdentityError, match=f"locked .*{status}") as caught:
+    with pytest.raises(IdentityError, match=f"{said}.*{status}") as caught:
         load_or_create(tmp_path / "i", use_keychain=True)
-    assert "unlock-keychain" in caught.value.fix
+    assert cure in caught.value.fix
 
 
 def test_a_keychain_that_forgets_is_found_out_at_once(mac_keychain: SecurityFramework, tmp_path: Path) -> None:
@@ -185,3 +198,49 @@ def test_dropping_what_cannot_be_dropped_is_no_error(mac_keychain: SecurityFrame
     keychain.drop("nobody")
     mac_keychain.status = LOCKED
     keychain.drop("nobody")
+
+
+def test_macos_may_ask_and_nothing_waits_in_silence(
+    mac_keychain: SecurityFramework, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    identity = load_or_create(tmp_path / "i", use_keychain=True)
+    monkeypatch.setattr(keychain, "ASKS_S", 0.01)
+    mac_keychain.answered.clear()
+    heard: list[bool] = []
+
+    def on_wait(is_waiting: bool) -> None:
+        heard.append(is_waiting)
+        mac_keychain.answered.set()  # somebody allows it
+
+    assert load_or_create(tmp_path / "i", on_wait=on_wait).public == identity.public
+    assert heard == [True, False]
+    mac_keychain.answered.clear()
+    monkeypatch.setattr(keychain, "PATIENCE_S", 0.01)
+    with pytest.raises(IdentityError, match="nobody answered what macOS asked"):
+        load_or_create(tmp_path / "i")
+    mac_keychain.answered.set()
+
+
+def test_a_key_moves_from_one_place_to_the_other_and_is_the_same(
+    mac_keychain: SecurityFramework, tmp_path: Path
+) -> None:
+    folder = tmp_path / "i"
+    with pytest.raises(IdentityError, match="no key yet"):
+        move_key(folder, "keychain")
+    old = load_or_create(folder, use_keychain=False)
+    following = prepare_rotation(folder)
+    mac_keychain.status = LOCKED
+    with pytest.raises(IdentityError, match="stays in its file"):
+        move_key(folder, "keychain")
+    assert key_place(folder) == "file"
+    mac_keychain.status = 0
+    assert move_key(folder, "keychain")
+    assert not move_key(folder, "keychain"), "it is there"
+    assert key_place(folder) == "keychain"
+    assert set(mac_keychain.items) == {("macluster", old.text_id), ("macluster", following.text_id)}
+    assert load_or_create(folder).public == old.public
+    assert move_key(folder, "file")
+    assert (folder / "passphrase").stat().st_mode & 0o777 == 0o600
+    assert not mac_keychain.items
+    again = load_or_create(folder)
+    assert (again.public, again.passphrase, again.storage) == (old.public, old.passphrase, "file permissions")

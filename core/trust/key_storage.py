@@ -1,0 +1,48 @@
+"""Where the device key's passphrase is kept: the keychain, or a file of this account. Moving it changes no key."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from core.errors import IdentityError
+from core.settings import KeyPlace
+from core.trust import keychain
+from core.trust.files import write_private
+from core.trust.identity import CURRENT, NEXT, load_or_create, open_pair
+
+
+def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = lambda _: None) -> bool:
+    """Whether the passphrase of the identity in `folder` had to be moved to `place`. At any time it is in one of the
+    two, and where it is in both, the file counts. Raises IdentityError; nothing has changed then.
+    """
+    if not os.path.lexists(folder / f"{CURRENT}.pem"):
+        raise _no_key(place)
+    if key_place(folder) == place:
+        return False
+    identity = load_or_create(folder, on_wait=on_wait)
+    stems = (CURRENT, NEXT) if os.path.lexists(folder / f"{NEXT}.crt") else (CURRENT,)
+    names = [open_pair(folder, stem, identity.passphrase).text_id for stem in stems]
+    if place == "file":
+        write_private(folder / "passphrase", identity.passphrase)
+        for name in names:
+            keychain.drop(name)
+        return True
+    for name in names:
+        if not keychain.keep(name, identity.passphrase, on_wait):
+            cure = "Unlock it (`security unlock-keychain`), or do this in a desktop session of this Mac."
+            raise IdentityError("The keychain does not take the passphrase of the key; it stays in its file.", cure)
+    (folder / "passphrase").unlink()
+    return True
+
+
+def key_place(folder: Path) -> KeyPlace:
+    """Where it is kept now. Raises IdentityError where there is no key."""
+    if not os.path.lexists(folder / f"{CURRENT}.pem"):
+        raise _no_key("file")
+    return "file" if os.path.lexists(folder / "passphrase") else "keychain"
+
+
+def _no_key(place: KeyPlace) -> IdentityError:
+    return IdentityError("This Mac has no key yet.", f"`macluster node --key {place}` makes one that is kept there.")
