@@ -25,6 +25,7 @@ FinishReason = Literal["stop", "length", "cancelled", "error"]
 RecoveryState = Literal["running", "suspect", "stuck", "hold", "resume", "replan", "rebuild", "wait", "parked"]
 RecoveryChoice = Literal["replan", "wait", "save", "stop"]
 RowState = Literal["waiting", "reading", "writing"]
+PathKind = Literal["Thunderbolt", "Ethernet", "Wi-Fi", "tunnel", ""]
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +155,7 @@ class HopSample(Event, frozen=True, kw_only=True):
     `compute_s`, `codec_s`, `seal_s` and `send_s` were spent by the sender, `wait_s` and `open_s` by the receiver; of
     `wait_s`, `wire_s` is what frames took from their header to their last byte.
     `rtt_s` is the round trip of an empty control frame between the two Macs; `queue` counts frames waiting at the
-    receiver.
+    receiver. `path`: over what kind of network it goes, "" where that is not known.
     """
 
     source: str
@@ -171,6 +172,7 @@ class HopSample(Event, frozen=True, kw_only=True):
     wire_s: float = 0.0
     rtt_s: float | None = None
     queue: int = 0
+    path: PathKind = ""
 
 
 class PeerSeen(Event, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from core.engine.steps import TRY_S
 from core.events import Topology
 from core.link.channel import listen
 from core.link.rekey_limits import KEY_LIMITS
+from core.link.ways import Way
 from core.models.files.layout import read_layout
 from core.models.slicing.loading import load_slice
 from core.plan.stage_roles import role_of
@@ -53,7 +54,7 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
         ports = [*(worker.port for worker in workers), int(listener.getsockname()[1])]
         for worker in workers:
             encoded = macs.cluster.encode()
-            worker.send(Connect(plan=plan, cluster=encoded, next_host=HOST, next_port=ports[worker.index]))
+            worker.send(Connect(plan=plan, cluster=encoded, ways=(Way(HOST),), next_port=ports[worker.index]))
         meter = StageMeter(0)
         own = role_of(plan, 0)
         layers = load_slice(model_dir, plan.head.start, plan.head.stop, embed=own.embeds, output=own.outputs)
@@ -61,7 +62,8 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
             plan,
             0,
             listener=listener,
-            next_address=(HOST, ports[0]),
+            ways=(Way(HOST),),
+            next_port=ports[0],
             identity=macs.identities[0],
             cluster=macs.cluster,
             row_bytes=row_bytes(plan, 0, layers),

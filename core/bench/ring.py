@@ -21,6 +21,7 @@ from core.engine.steps import TRY_S
 from core.errors import error_from
 from core.events import Plan, Sight, Stage, Topology
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.link.ways import Way
 from core.models.files.layout import read_layout
 from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.sampling_options import Sampling
@@ -112,7 +113,7 @@ class WorkerRing:
                 Connect(
                     plan=self.plan,
                     cluster=self._macs.cluster.encode(),
-                    next_host=HOST,
+                    ways=(Way(HOST),),
                     next_port=next_port,
                     key_limits=self._key_limits,
                 )

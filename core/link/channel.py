@@ -20,6 +20,7 @@ from core.link.lobby import Alarm, Lobby
 from core.link.seal import Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, HELLO_TIMEOUT_S, REPLY_BYTES, Acceptor, Dialler, Kind
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context, tune
+from core.link.ways import Way, connect
 from core.trust.identity import Identity
 from core.trust.roster import Cluster
 
@@ -42,16 +43,24 @@ def listen(host: str) -> socket.socket:
 
 
 def dial(
-    host: str, port: int, *, identity: Identity, cluster: Cluster, peer_id: bytes, binding: bytes, timeout_s: float
+    host: str,
+    port: int,
+    *,
+    identity: Identity,
+    cluster: Cluster,
+    peer_id: bytes,
+    binding: bytes,
+    timeout_s: float,
+    plain: socket.socket | None = None,
 ) -> Sender:
-    """A link to `peer_id`, ready to send. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError."""
+    """A link to `peer_id`, ready to send; over `plain`, where that is connected already. Raises LinkLost, LinkTimeout,
+    HandshakeError, SealError or ProtocolError.
+    """
     deadline = monotonic() + timeout_s
     where = f"{host} port {port}"
     context = client_context(identity, cluster)
-    try:
-        plain = socket.create_connection((host, port), timeout=timeout_s)
-    except OSError as error:
-        raise link_error(error, where) from error
+    if plain is None:
+        plain, _ = connect((Way(host),), port, timeout_s)
     tls: socket.socket = plain
     try:
         tune(plain)

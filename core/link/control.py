@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import Final
+from typing import Any, Final
 
 from core.errors import LinkLost, MaclusterError, PortTaken, ProtocolError
 from core.link.accepting import accepted
@@ -26,7 +26,9 @@ from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.session import HELLO_TIMEOUT_S
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context
+from core.link.ways import Way, connect
 from core.link.wire import Wire, wired
+from core.mac.interfaces import interfaces, reachable
 from core.mac.port_holder import port_holder
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
@@ -165,20 +167,33 @@ async def dial_control(
     Mac is told anything, and may raise. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError.
     """
     where = f"{host} port {port}"
-    connect = partial(
+    connecting = partial(
         asyncio.get_running_loop().create_connection,
-        host=host,
-        port=port,
+        **await _end_at(host, port, timeout_s),
         ssl=client_context(identity, cluster),
         server_hostname="macluster",  # else the address would go out in clear
         ssl_shutdown_timeout=GOODBYE_S,
     )
     try:
-        async with asyncio.timeout(timeout_s), wired(connect, where, host) as wire:
+        async with asyncio.timeout(timeout_s), wired(connecting, where, host) as wire:
             on_proof(check_peer(wire.certificate, cluster))
             return ControlLink(wire, *await introduce(wire, identity, cluster, peer_id))
     except OSError as error:
         raise link_error(error, where) from error
+
+
+async def _end_at(host: str, port: int, timeout_s: float) -> dict[str, Any]:
+    """Where asyncio is to connect to. At the other end of a cable addresses say nothing of the interface: there it is a
+    socket that is connected already, through the one that answered first. Raises LinkLost, LinkTimeout.
+    """
+    if not host.startswith("169.254."):
+        return {"host": host, "port": port}
+    ways = [Way(host, each.name, each.kind) for each in reachable(interfaces(), "0.0.0.0") if each.is_link_local]
+    if not ways:
+        raise LinkLost(f"{host} is at the other end of a cable that this Mac does not have.")
+    sock, _ = await asyncio.to_thread(connect, ways, port, timeout_s)
+    sock.setblocking(False)
+    return {"sock": sock}
 
 
 class ControlServer:

@@ -10,18 +10,24 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
-_TUNNELS: Final = ("utun", "tun", "tap", "ppp", "ipsec", "wg", "tailscale")
+from core.events import PathKind
+from core.mac.network import hardware_ports, path_kind
+
 _VIRTUAL: Final = re.compile(r"bridge1\d\d|vmnet|vnic|docker|br-[0-9a-f]{12}|virbr|veth")
 ANYWHERE: Final = ("0.0.0.0", "::")
 
 
 class Interface(NamedTuple):
-    """An IPv4 address of this machine; `subnet` is "192.168.1.0/24"."""
+    """An IPv4 address of this machine; `subnet` is "192.168.1.0/24". `rate_mbits`: what the hardware promises, 0 where
+    it says nothing.
+    """
 
     name: str
     address: str
     subnet: str
     is_up: bool
+    kind: PathKind = ""
+    rate_mbits: int = 0
 
     @property
     def is_loopback(self) -> bool:
@@ -31,7 +37,7 @@ class Interface(NamedTuple):
     @property
     def is_tunnel(self) -> bool:
         """Whether it is a VPN, which carries no Bonjour."""
-        return self.name.startswith(_TUNNELS)
+        return self.kind == "tunnel"
 
     @property
     def is_virtual(self) -> bool:
@@ -46,17 +52,22 @@ class Interface(NamedTuple):
 
 def interfaces() -> tuple[Interface, ...]:
     """All of them, asked anew."""
-    return interfaces_of(psutil.net_if_addrs(), {name: stats.isup for name, stats in psutil.net_if_stats().items()})
+    addresses = psutil.net_if_addrs()
+    return interfaces_of(addresses, psutil.net_if_stats(), hardware_ports(frozenset(addresses)))
 
 
-def interfaces_of(addresses: Mapping[str, Sequence[Any]], is_up: Mapping[str, bool]) -> tuple[Interface, ...]:
-    """What psutil says of addresses by interface, and which interfaces are up."""
+def interfaces_of(
+    addresses: Mapping[str, Sequence[Any]], stats: Mapping[str, Any], ports: Mapping[str, str]
+) -> tuple[Interface, ...]:
+    """What psutil says of addresses and of interfaces, and macOS of its hardware, by interface."""
     return tuple(
         Interface(
             name=name,
             address=each.address,
             subnet=str(ipaddress.ip_network(f"{each.address}/{each.netmask or '255.255.255.255'}", strict=False)),
-            is_up=is_up.get(name, False),
+            is_up=name in stats and stats[name].isup,
+            kind=path_kind(name, ports.get(name, "")),
+            rate_mbits=stats[name].speed if name in stats else 0,
         )
         for name, found in addresses.items()
         for each in found
@@ -64,12 +75,20 @@ def interfaces_of(addresses: Mapping[str, Sequence[Any]], is_up: Mapping[str, bo
     )
 
 
+def reachable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
+    """By which interfaces others meet a Mac that listens on `host`. An address that an interface gave to itself counts
+    where a cable between two Macs is all that makes the network: Thunderbolt.
+    """
+    usual = [i for i in found if i.is_up and not (i.is_loopback or i.is_virtual)]
+    kept = [i for i in usual if not i.is_link_local or i.kind == "Thunderbolt"]
+    return tuple(sorted((i for i in kept if host in (*ANYWHERE, i.address)), key=lambda i: i.is_link_local))
+
+
 def advertised(found: Iterable[Interface], host: str) -> tuple[str, ...]:
     """Where others meet a Mac that listens on `host`."""
     if host not in ANYWHERE:
         return (host,)
-    kept = (i for i in found if i.is_up and not (i.is_loopback or i.is_link_local or i.is_virtual))
-    return tuple(dict.fromkeys(i.address for i in kept)) or ("127.0.0.1",)
+    return tuple(dict.fromkeys(i.address for i in reachable(found, host))) or ("127.0.0.1",)
 
 
 def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...]:

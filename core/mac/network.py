@@ -1,12 +1,26 @@
-"""Which interface has an address, and what kind it is, as far as the system says so."""
+"""Which interface has an address, what kind it is, as far as the system says so, and sockets that stay on one."""
 
 from __future__ import annotations
 
+import re
+import socket
 import subprocess
 import sys
+from functools import lru_cache
 from ipaddress import ip_address
+from typing import Final
 
 import psutil
+
+from core.events import PathKind
+
+_IP_BOUND_IF: Final = 25  # of macOS; Python has no name for it
+_TUNNELS: Final = ("utun", "tun", "tap", "ppp", "ipsec", "wg", "tailscale")
+_BY_NAME: Final[tuple[tuple[str, PathKind], ...]] = (
+    (r"thunderbolt\d", "Thunderbolt"),
+    (r"wl", "Wi-Fi"),
+    (r"eth|enp|eno|ens", "Ethernet"),
+)
 
 
 def link_kind(host: str) -> str:
@@ -26,6 +40,39 @@ def interface_of(host: str) -> str:
         if any(address.address.partition("%")[0] == host for address in addresses):
             return name
     return ""
+
+
+def path_kind(name: str, port: str) -> PathKind:
+    """What kind of network the interface `name` is on; `port` is what macOS calls the hardware, "" where it says
+    nothing. A network adapter in a Thunderbolt port is an Ethernet one.
+    """
+    if name.startswith(_TUNNELS):
+        return "tunnel"
+    if "Ethernet" in port or "LAN" in port:
+        return "Ethernet"
+    if "Thunderbolt" in port:
+        return "Thunderbolt"
+    if port in ("Wi-Fi", "AirPort"):
+        return "Wi-Fi"
+    return next((kind for pattern, kind in _BY_NAME if re.match(pattern, name)), "")
+
+
+def bind_to(sock: socket.socket, interface: str) -> None:
+    """Let what `sock` sends leave by `interface` only: addresses that interfaces gave to themselves say nothing of the
+    one that leads there. Raises OSError.
+    """
+    if sys.platform == "darwin":
+        sock.setsockopt(socket.IPPROTO_IP, _IP_BOUND_IF, socket.if_nametoindex(interface))
+    else:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_BINDTODEVICE, interface.encode() + b"\0")
+
+
+@lru_cache(maxsize=4)
+def hardware_ports(names: frozenset[str]) -> dict[str, str]:
+    """What macOS calls the hardware behind its interfaces, by their names; asked anew when there are others than
+    `names`. Nothing elsewhere.
+    """
+    return _ports() if names and sys.platform == "darwin" else {}
 
 
 def parse_ports(text: str) -> dict[str, str]:

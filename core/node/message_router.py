@@ -195,7 +195,7 @@ class MessageRouter:
             case SessionSaved() | SessionLoaded() | SessionFailed():
                 self._sessions.handle_report(report)
             case Samples(stages=stages) if self._leader.plan and len(stages) == len(self._leader.plan.stages):
-                for hop in hop_samples(self._leader.plan, stages, self._peers.rtt):
+                for hop in hop_samples(self._leader.plan, stages, self._peers.rtt, self._leader.path_from):
                     self._bus.publish(hop)
             case Loading() | Loaded() | Failed() | Linked() | LinkBroken():
                 self._tasks.spawn_essential("A report of the worker", self._member.reported(report))

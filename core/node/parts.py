@@ -41,6 +41,7 @@ from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
+from core.node.peers.paths import Paths
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.search import Search
 from core.node.peers.sightings import Sightings
@@ -139,9 +140,9 @@ class Parts:
 
         self.sightings = sightings = Sightings(is_member)
         remember = partial(write_proven, home.addresses)
-        self.networks = networks = Networks(signals)
+        self.networks = networks = Networks(host, signals)
         book = AddressBook(sightings, config.peers, read_proven(home.addresses), remember, networks.is_barred)
-        own = OwnMac(_own_peer(config, identity), assessment, worker, relays=config.relays)
+        own = OwnMac(_own_peer(config, identity), assessment, worker, networks, relays=config.relays)
         self.mesh = mesh = Mesh(identity, store, book, faults, own, signals, journal, tasks, config.key_limits)
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
         self.speed = speed = SpeedTests(own_id, mesh, bus, tasks)
@@ -184,8 +185,19 @@ class Parts:
         self.supervisor = supervisor = Supervisor(
             identity, host, worker, signals, journal, tasks, has_spare=config.has_spare, wires=config.wires
         )
-        member = PlanMember(
-            own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, config.key_limits
+        self.member = member = PlanMember(
+            own_id,
+            mesh,
+            Paths(mesh, networks),
+            supervisor,
+            worker,
+            models,
+            store,
+            assessment,
+            signals,
+            journal,
+            tasks,
+            config.key_limits,
         )
         leader = PlanLeader(own_id, mesh, member, worker, faults, signals, bus, journal, tasks)
         throughput = ThroughputHistory(home.throughput)

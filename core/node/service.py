@@ -99,6 +99,7 @@ class Node:
         for number in count(1):
             parts.peers.refresh_own()
             parts.networks.look()
+            parts.member.follow_paths()
             parts.awake.keep(wanted=self._stays_awake())
             parts.enforcement.enforce()
             parts.peers.sweep()

@@ -275,14 +275,15 @@ class Worker:
         self._unlink(LinkLost("The ring is being linked again.").problem)
         self._held = held = replace(self._held, plan=command.plan)
         try:
-            self._ring = Ring(_neighbours(command, self._joined, held), held.stage.meter, command.key_limits)
+            neighbours = _neighbours(command, self._joined, held)
+            self._ring = Ring(neighbours, held.stage.meter, command.key_limits)
             if held.engine and (problem := held.engine.pipeline.link(self._ring)):
                 held.engine.head.fail_all(problem)
         except LinkError:
             raise
         except MaclusterError as error:
             raise HandshakeError(error.what, error.fix) from error
-        self._report(Linked(plan_gen=command.plan.plan_gen))
+        self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
 
     def _prove(self, command: Prove) -> None:
         """Show that the ring computes; one that breaks meanwhile is proved when it stands again."""
@@ -329,7 +330,8 @@ def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours
         command.plan,
         held.index,
         listener=joined.listener,
-        next_address=(command.next_host, command.next_port),
+        ways=command.ways,
+        next_port=command.next_port,
         identity=joined.identity,
         cluster=Cluster.decode(command.cluster),
         row_bytes=row_bytes(command.plan, held.index, held.stage.layers),

@@ -5,7 +5,7 @@ Keys and plans travel here, in memory: never on a command line, never in the env
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -14,6 +14,7 @@ from core.engine.steps import TRY_S
 from core.errors import Problem
 from core.events import Batch, FinishReason, LikelyToken, Plan, Sight
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.link.ways import MAX_WAYS, Way
 from core.numbers import Seconds, Size
 from core.requests import Message as Turn
 from core.settings import MAX_DRAFT
@@ -49,14 +50,15 @@ class Load(PipeMessage, frozen=True, kw_only=True):
 
 
 class Connect(PipeMessage, frozen=True, kw_only=True):
-    """Close old links, then link to the neighbours of `plan`, under the roster in `cluster`. The head gives the links
+    """Close old links, then link to the neighbours of `plan`, to the next on the best of `ways`, under the roster in
+    `cluster`. The head gives the links
     new keys once one has carried `key_limits`, under the same plan and roster: a roster that changed meanwhile counts
     from the next Connect on. Answered by `Linked` or `LinkBroken`.
     """
 
     plan: Plan
     cluster: bytes
-    next_host: str
+    ways: Annotated[tuple[Way, ...], msgspec.Meta(min_length=1, max_length=MAX_WAYS)]
     next_port: int
     key_limits: KeyUse = KEY_LIMITS
 
@@ -174,9 +176,10 @@ class Failed(PipeMessage, frozen=True, kw_only=True):
 
 
 class Linked(PipeMessage, frozen=True, kw_only=True):
-    """Both data links of this stage are sealed and bound to the plan."""
+    """Both data links of this stage are sealed and bound to the plan, the one to the next stage on `way`."""
 
     plan_gen: Size
+    way: Way
 
 
 class LinkBroken(PipeMessage, frozen=True, kw_only=True):

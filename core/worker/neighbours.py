@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import socket
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from core.errors import MaclusterError
 from core.events import Plan
 from core.link.channel import Alarm, Receiver, Sender, accept, dial
+from core.link.ways import Way, connect
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
 
@@ -24,7 +26,7 @@ def plan_digest(plan: Plan) -> bytes:
 
 class Neighbours:
     """Those of stage `index` in `plan`. Every link to them is bound to this plan and this roster; `row_bytes` is what a
-    position may weigh that comes in.
+    position may weigh that comes in; `way` the one of `ways` on which the link to the next stage goes.
     """
 
     def __init__(
@@ -33,13 +35,15 @@ class Neighbours:
         index: int,
         *,
         listener: socket.socket,
-        next_address: tuple[str, int],
+        ways: Sequence[Way],
+        next_port: int,
         identity: Identity,
         cluster: Cluster,
         row_bytes: int,
     ) -> None:
         self.plan, self.index = plan, index
-        self._listener, self._next_address = listener, next_address
+        self._listener, self._ways, self._next_port = listener, tuple(ways), next_port
+        self.way = self._ways[0]
         self._identity, self._cluster = identity, cluster
         self._row_bytes = row_bytes
         self._before = parse_text_id(plan.stages[index - 1].device_id)
@@ -70,15 +74,17 @@ class Neighbours:
         return sender, receiver
 
     def _dial(self) -> Sender:
-        host, port = self._next_address
+        plain, self.way = connect(self._ways, self._next_port, DIAL_S)
+        self._ways = (self.way,)  # new keys go the same way; on to another one leads the head, by another plan_gen
         return dial(
-            host,
-            port,
+            self.way.host,
+            self._next_port,
             identity=self._identity,
             cluster=self._cluster,
             peer_id=self._after,
             binding=self._binding,
             timeout_s=DIAL_S,
+            plain=plain,
         )
 
     def _accept(self, alarm: Alarm | None) -> Receiver:

@@ -18,6 +18,7 @@ import pytest
 from core.bench.ring import HOST, LINK_S, WorkerRing, worker_ring
 from core.engine.ring_work import Copy, Extend, Extract, Finalise, Keep, Merge, New, Op, PrepareRows, Trim
 from core.errors import LinkError, Problem
+from core.link import ways
 from core.link.arrays import encode_arrays
 from core.link.channel import Receiver, Sender, accept, dial, listen
 from core.link.frames import HEADER, Buffer, FrameHeader, FrameType
@@ -67,7 +68,7 @@ class Beside:
         self.plan = msgspec.structs.replace(self.plan, plan_gen=self.plan.plan_gen + 1)
         port = self._listener.getsockname()[1]
         encoded = self.cluster.encode()
-        self.victim.send(Connect(plan=self.plan, cluster=encoded, next_host=HOST, next_port=port))
+        self.victim.send(Connect(plan=self.plan, cluster=encoded, ways=(ways.Way(HOST),), next_port=port))
 
     def dial(self, port: int = 0) -> Sender:
         """An honest dial; `port` leads through somebody else. Raises LinkError."""

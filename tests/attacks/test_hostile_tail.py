@@ -17,6 +17,7 @@ from core.errors import LinkError, Problem
 from core.link.arrays import encode_arrays
 from core.link.channel import Frame, Receiver, Sender, accept, dial, listen
 from core.link.frames import FrameType
+from core.link.ways import Way
 from core.models.made.maker import make_model
 from core.sampling_options import Sampling
 from core.trust.identity import parse_text_id
@@ -69,7 +70,7 @@ class Behind:
             Connect(
                 plan=self.plan,
                 cluster=self._cluster.encode(),
-                next_host=HOST,
+                ways=(Way(HOST),),
                 next_port=self._listener.getsockname()[1],
             )
         )

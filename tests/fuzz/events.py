@@ -80,8 +80,19 @@ def shaped(told: list[tuple[int, int, float, float]]) -> None:
         peer = Peer(device_id="B", name="b", memory_bytes=one, budget_bytes=other, used_bytes=one, rtt_s=long)
         state = fold(state, PeerChanged(peer=peer), _NOW + at)
         for source, target in ("AB", "BA"):
-            times = {"compute_s": long, "codec_s": short, "seal_s": long, "send_s": short, "wait_s": long}
-            hop = HopSample(source=source, target=target, frames=one, bytes=other, open_s=short, queue=one, **times)
+            hop = HopSample(
+                source=source,
+                target=target,
+                frames=one,
+                bytes=other,
+                compute_s=long,
+                codec_s=short,
+                seal_s=long,
+                send_s=short,
+                wait_s=long,
+                open_s=short,
+                queue=one,
+            )
             state = fold(state, hop, _NOW + at)
         assert hops_content(state, 44, _NOW + at).plain
         assert peer_content(state, peer, None, 60).plain

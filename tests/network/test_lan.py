@@ -21,7 +21,7 @@ from core.requests import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask
-from tests.support.lan import inside, lan, needs_root, plug, unplug
+from tests.support.lan import cable, inside, ip, lan, needs_root, plug, unplug
 from tui.cli.watch import Watch
 
 pytestmark = [needs_root, pytest.mark.slow]
@@ -116,6 +116,7 @@ async def test_two_macs_find_and_pair_and_answer_over_a_bridge() -> None:
             assert answer.done.problem is None
             assert answer.text
             await answers_under_a_flood(studio, addresses[STUDIO], answer.tokens)
+            await answers_over_a_cable(studio, answer.tokens)
 
 
 async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -> None:
@@ -131,6 +132,34 @@ async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -
         await beside
         rates.append(tokens / (time.monotonic() - started))
     print(f"{rates[0]:.1f} tokens/s in peace, {rates[1]:.1f} in the flood: {rates[1] / rates[0]:.2f}")
+
+
+async def answers_over_a_cable(studio: Watch, expected: list[int]) -> None:
+    """The ring moves to a cable that is plugged in, off it when it is pulled, and back, while answer follows answer."""
+    assert paths(studio) == {"Ethernet"}
+    cable(STUDIO, MINI, "thunderbolt0")
+    await asks_until(studio, "Thunderbolt", expected)
+    ip("-n", MINI, "link", "set", "thunderbolt0", "down")
+    await asks_until(studio, "Ethernet", expected)
+    ip("-n", MINI, "link", "set", "thunderbolt0", "up")
+    await asks_until(studio, "Thunderbolt", expected)
+    told = [line.text for line in studio.now.logs]
+    assert any("The Thunderbolt path to" in text and "is gone" in text for text in told)
+    assert studio.now.plan
+    assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
+
+
+async def asks_until(studio: Watch, path: str, expected: list[int]) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while paths(studio) != {path}:
+            answer = await ask(studio, PROMPT, 64)
+            assert answer.done.problem is None
+            assert answer.tokens == expected
+
+
+def paths(watch: Watch) -> set[str]:
+    """Over which kinds of network the ring goes."""
+    return {hop.path for hop in watch.now.hops}
 
 
 async def networks_change(watch: Watch) -> None:

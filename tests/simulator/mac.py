@@ -22,7 +22,9 @@ from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
 from core.node.peers.addresses import AddressBook
+from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
+from core.node.peers.paths import Paths
 from core.node.peers.peer_table import PeerTable
 from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import SpeedTests
@@ -93,7 +95,8 @@ class Node:
         # peers
         sightings = Sightings(lambda _: True)
         book = AddressBook(sightings)
-        own = OwnMac(_own_peer(home), assessment, worker)
+        networks = Networks("", signals, tuple)
+        own = OwnMac(_own_peer(home), assessment, worker, networks)
         self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals)
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
         speed = SpeedTests(own_id, mesh, bus, tasks)
@@ -112,7 +115,18 @@ class Node:
         # ring
         self.supervisor = supervisor = Supervisor(identity, "", worker, signals, journal, tasks, has_spare=False)
         self.member = member = PlanMember(
-            own_id, mesh, supervisor, worker, models, store, assessment, signals, journal, tasks, KEY_LIMITS
+            own_id,
+            mesh,
+            Paths(mesh, networks),
+            supervisor,
+            worker,
+            models,
+            store,
+            assessment,
+            signals,
+            journal,
+            tasks,
+            KEY_LIMITS,
         )
         self.leader = leader = PlanLeader(own_id, mesh, member, worker, faults, signals, bus, journal, tasks)
         throughput = ThroughputHistory(NOWHERE)

@@ -80,6 +80,10 @@ class Mesh:
             raise LinkLost(f"Mac {device_id[:8]} is not linked.")
         return device_id
 
+    def local_host_of(self, device_id: str) -> str:
+        """Where this Mac is."""
+        return self.device_id
+
     def is_suspect(self, device_id: str) -> bool:
         """Whether that Mac is silent."""
         return self._liveness.is_suspect(device_id)

@@ -201,7 +201,7 @@ class Worker:
         assert command.plan.plan_gen not in self._generations, "two rings of one generation"
         self._generations.add(command.plan.plan_gen)
         self._close()
-        self._plan, self._port = command.plan, command.next_port
+        self._plan, self._port, self._way = command.plan, command.next_port, command.ways[0]
         self._early.clear()
         if self._index == 0:
             self._dial()
@@ -252,7 +252,7 @@ class Worker:
         assert self._plan
         self._wait("linked", None)
         self._network.linked.add((self.device_id, self._plan.plan_gen))
-        self._report(Linked(plan_gen=self._plan.plan_gen))
+        self._report(Linked(plan_gen=self._plan.plan_gen, way=self._way))
         if any(link is None or link.is_over for link in (self._sender, self._receiver)):
             self._break(LinkLost("The link ended."))
             return

@@ -53,6 +53,16 @@ def _join(stack: ExitStack, port: str, name: str, address: str) -> None:
     ip("-n", name, "route", "add", "224.0.0.0/4", "dev", "eth0")
 
 
+def cable(one: str, other: str, interface: str) -> None:
+    """From one namespace straight to another, with addresses such as interfaces give to themselves; `interface` is what
+    both ends are called.
+    """
+    ip("-n", one, "link", "add", interface, "type", "veth", "peer", "name", interface, "netns", other)
+    for number, name in enumerate((one, other), 1):
+        ip("-n", name, "addr", "add", f"169.254.{number}.{number}/16", "dev", interface)
+        ip("-n", name, "link", "set", interface, "up", "multicast", "on")
+
+
 def plug(name: str, interface: str, address: str) -> None:
     """Another interface for a namespace, with nobody at its other end."""
     end = f"{interface}-end"

@@ -13,6 +13,7 @@ import msgspec
 from core.events import Plan, Topology
 from core.link.channel import listen
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
+from core.link.ways import Way
 from core.trust.roster import Cluster
 from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
@@ -75,7 +76,8 @@ class Linked:
             self.plan,
             number,
             listener=self._listeners[number],
-            next_address=(HOST, port_of(after)),
+            ways=(Way(HOST),),
+            next_port=port_of(after),
             identity=mac(number),
             cluster=self._cluster,
             row_bytes=self._row_bytes[number],

@@ -15,6 +15,7 @@ from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import LinkEnded, Mesh, PeerMessage
+from core.node.peers.networks import Networks
 from core.node.peers.own_mac import OwnMac
 from core.node.peers.sightings import Sightings
 from core.trust.known_faults import KnownFaults
@@ -41,7 +42,7 @@ class MeshDesk:
         own_id = mac(number).text_id
         self.assessment = TrustAssessment(store, self.seen, self.faults, own_id, folder)
         known = Peer(device_id=own_id, name="m", state="connected", trust="paired", is_self=True)
-        self.own = OwnMac(known, self.assessment, self.worker)
+        self.own = OwnMac(known, self.assessment, self.worker, Networks(HOST, self.signals))
         journal = Journal(folder / f"{number}-log", "m", self.bus)
         self.tasks = tasks_of(journal)
         self.mesh = Mesh(

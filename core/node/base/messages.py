@@ -10,6 +10,7 @@ import msgspec
 from core.errors import Problem, ProtocolError
 from core.events import Plan, Transfer
 from core.link.frames import FrameType
+from core.link.ways import MAX_WAYS, Reach
 from core.numbers import MOST, Positive, Seconds, Size
 from core.requests import Duration, SpeedResult
 from core.text import clean_text
@@ -48,7 +49,7 @@ class Leads(msgspec.Struct, frozen=True, kw_only=True):
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
     """How a Mac is: sizes in bytes, `rtts` in seconds by device id. `has_model`: whether its worker holds a stage;
-    `step`: the last step of work that it has finished, 0 for none.
+    `step`: the last step of work that it has finished, 0 for none; `reach`: where its worker listens.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     has_model: bool = False
     step: Size = 0
     leads: Leads | None = None
+    reach: Annotated[tuple[Reach, ...], msgspec.Meta(max_length=MAX_WAYS)] = ()
 
 
 class Ping(NodeMessage, frozen=True, kw_only=True):

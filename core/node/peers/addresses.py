@@ -101,7 +101,9 @@ class AddressBook:
             self._on_proof(self._proven)
 
     def _open(self, places: Iterable[Place]) -> tuple[Place, ...]:
-        return tuple(place for place in places if not self.is_barred(place.host))
+        """By a cable alone only where nothing else leads there: its link ends when it is pulled."""
+        found = (place for place in places if not self.is_barred(place.host))
+        return tuple(sorted(found, key=lambda place: place.host.startswith("169.254.")))
 
     def _set(self, device_id: str, places: tuple[Place, ...]) -> None:
         if places:

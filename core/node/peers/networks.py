@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from core.mac.interfaces import Interface, interfaces, is_never_dialled
+from core.link.ways import MAX_WAYS, Reach
+from core.mac.interfaces import Interface, interfaces, is_never_dialled, reachable
 from core.node.base.signals import Signal, Signals
 
 
@@ -13,10 +14,12 @@ class NetworksChanged(Signal, frozen=True):
 
 
 class Networks:
-    """Emits NetworksChanged. `now`: what `ask` said at the last `look`, of interfaces that are up."""
+    """Emits NetworksChanged. `now`: what `ask` said at the last `look`, of interfaces that are up; `host`: on which
+    address this Mac's worker listens.
+    """
 
-    def __init__(self, signals: Signals, ask: Callable[[], tuple[Interface, ...]] = interfaces) -> None:
-        self._signals, self._ask = signals, ask
+    def __init__(self, host: str, signals: Signals, ask: Callable[[], tuple[Interface, ...]] = interfaces) -> None:
+        self._host, self._signals, self._ask = host, signals, ask
         self.now = self._up()
 
     def look(self) -> None:
@@ -28,6 +31,11 @@ class Networks:
     def is_barred(self, host: str) -> bool:
         """Whether no other Mac can be at that address."""
         return is_never_dialled(host, self.now)
+
+    @property
+    def reach(self) -> tuple[Reach, ...]:
+        """Where others reach this Mac's worker."""
+        return tuple(Reach(each.address, each.kind) for each in reachable(self.now, self._host))[:MAX_WAYS]
 
     def _up(self) -> tuple[Interface, ...]:
         return tuple(each for each in self._ask() if each.is_up)

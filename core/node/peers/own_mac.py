@@ -10,14 +10,18 @@ from core.events import Peer
 from core.mac.memory import footprint_bytes, usable_bytes, used_bytes
 from core.node.base.messages import MAX_MODEL_NAME, Leads, Status
 from core.node.base.own_worker import OwnWorker
+from core.node.peers.networks import Networks
 from core.trust.trust_assessment import TrustAssessment
 
 
 class OwnMac:
     """`known` is what stays the same as long as the node runs. `relays`: whether requests of other Macs are taken."""
 
-    def __init__(self, known: Peer, assessment: TrustAssessment, worker: OwnWorker, *, relays: bool = True) -> None:
+    def __init__(
+        self, known: Peer, assessment: TrustAssessment, worker: OwnWorker, networks: Networks, *, relays: bool = True
+    ) -> None:
         self._known, self._assessment, self._worker, self._relays = known, assessment, worker, relays
+        self._networks = networks
         self.device_id = known.device_id
 
     def now(self, address: str = "") -> Peer:
@@ -51,6 +55,7 @@ class OwnMac:
             has_model=self._worker.has_model,
             step=self._worker.step,
             leads=self._leads(),
+            reach=self._networks.reach,
         )
 
     def _leads(self) -> Leads | None:

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core.events import HopSample, Plan
+from core.events import HopSample, PathKind, Plan
 from core.worker.messages import StageSample
 
 
-def hop_samples(plan: Plan, stages: Sequence[StageSample], rtt: Callable[[str, str], float | None]) -> list[HopSample]:
-    """One sample for each hop of the ring: the sender's work, the next stage's waiting and opening."""
+def hop_samples(
+    plan: Plan,
+    stages: Sequence[StageSample],
+    rtt: Callable[[str, str], float | None],
+    path: Callable[[str], PathKind] = lambda _: "",
+) -> list[HopSample]:
+    """One sample for each hop of the ring: the sender's work, the next stage's waiting and opening. `path` says on what
+    a Mac's link to the next one goes.
+    """
     hops = []
     for index, sent in enumerate(stages):
         after = (index + 1) % len(stages)
@@ -30,6 +37,7 @@ def hop_samples(plan: Plan, stages: Sequence[StageSample], rtt: Callable[[str, s
                 wire_s=received.wire_s,
                 rtt_s=rtt(source.device_id, target.device_id),
                 queue=received.queue,
+                path=path(source.device_id),
             )
         )
     return hops

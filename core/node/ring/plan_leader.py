@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
-from core.events import Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
+from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
@@ -86,6 +86,7 @@ class PlanLeader:
         self._first_gen = 0
         self._directory = Path()
         self._verify = False
+        self._paths: dict[str, PathKind] = {}
         self.last_gen = 0
         signals.on_awaited(OwnStageReported, self._handle_own)
 
@@ -98,6 +99,10 @@ class PlanLeader:
     def plan(self) -> Plan | None:
         """The plan that is loading or loaded."""
         return self._lifecycle.plan if self._lifecycle and self._lifecycle.phase != "failed" else None
+
+    def path_from(self, device_id: str) -> PathKind:
+        """On what kind of network the link of that Mac's stage to the next one goes."""
+        return self._paths.get(device_id, "")
 
     def served(self) -> None:
         """A token came of the ring."""
@@ -222,7 +227,8 @@ class PlanLeader:
                 return lifecycle.loaded(device_id, report)
             case Failed(problem=problem):
                 return self._lost(device_id, problem)
-            case Linked(plan_gen=gen):
+            case Linked(plan_gen=gen, way=way):
+                self._paths[device_id] = way.kind
                 return lifecycle.linked(device_id, gen)
             case LinkBroken(plan_gen=gen, problem=problem):
                 self._journal.warn(f"A link of {self._name(device_id)} broke: {problem.what}")

@@ -19,7 +19,7 @@ from core.errors import (
     Problem,
     ProtocolError,
 )
-from core.events import Plan
+from core.events import Plan, Stage
 from core.link.rekey_limits import KeyUse
 from core.node.base.journal import Journal
 from core.node.base.messages import (
@@ -39,12 +39,14 @@ from core.node.base.signals import AwaitedSignal, Signals
 from core.node.base.tasks import Tasks
 from core.node.disks.local_models import LocalModels
 from core.node.peers.mesh import Mesh
+from core.node.peers.paths import Paths
+from core.node.ring.edge import Edge
 from core.node.ring.supervisor import Supervisor, WorkerReported
 from core.plan.topology import is_ring
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster import RosterStore
 from core.trust.trust_assessment import TrustAssessment
-from core.worker.messages import Connect, LinkBroken, Load, Prove
+from core.worker.messages import Connect, LinkBroken, Linked, Load, Prove
 
 MAX_STAGES = 64
 GRACE_S = 30.0
@@ -66,6 +68,7 @@ class PlanMember:
         self,
         device_id: str,
         mesh: Mesh,
+        paths: Paths,
         supervisor: Supervisor,
         worker: OwnWorker,
         models: LocalModels,
@@ -77,7 +80,7 @@ class PlanMember:
         key_limits: KeyUse,
     ) -> None:
         self._device_id = device_id
-        self._mesh = mesh
+        self._mesh, self._paths = mesh, paths
         self._supervisor = supervisor
         self._worker = worker
         self._models = models
@@ -94,6 +97,7 @@ class PlanMember:
         self._checking: asyncio.Task[None] | None = None
         self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
         self._linking: asyncio.Task[None] | None = None
+        self._edge = Edge()
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path) -> int:
         """Load a stage of a plan that this Mac leads; the worker's data port."""
@@ -202,6 +206,8 @@ class PlanMember:
 
     async def reported(self, report: StageReport) -> None:
         """Pass a report of the worker on to the head."""
+        if isinstance(report, Linked):
+            self._edge.linked(report.way)
         if self._worker.plan and self._head:
             await self._report(self._head, Reported(plan_gen=self._worker.plan.plan_gen, report=report))
 
@@ -276,33 +282,43 @@ class PlanMember:
             self._linking.cancel()
         self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(order))
 
+    def follow_paths(self) -> None:
+        """Where there is a better way to the next stage, or the one in use is gone, the head links the ring anew."""
+        plan = self._worker.plan
+        if plan is None or (direct := self._paths.direct(self._after(plan).device_id)) is None:
+            return
+        if why := self._edge.reason_to_move(direct, self._after(plan).peer):
+            self._edge.offer(direct)
+            self._say_broken(plan, why)
+
+    def _after(self, plan: Plan) -> Stage:
+        return plan.stages[(self._index + 1) % len(plan.stages)]
+
+    def _say_broken(self, plan: Plan, what: str) -> None:
+        """As if its worker had said so."""
+        self._signals.emit(WorkerReported(LinkBroken(plan_gen=plan.plan_gen, problem=LinkLost(what).problem)))
+
     async def _link_in_time(self, order: LinkUp) -> None:
         """The two Macs may be dialling each other at this moment."""
-        after = order.plan.stages[(self._index + 1) % len(order.plan.stages)]
+        after = self._after(order.plan)
         loop = asyncio.get_running_loop()
         until = loop.time() + MEET_S
-        while (host := self._host_of(after.device_id)) is None:
+        while not (ways := self._paths.ways(after.device_id)):
             if loop.time() >= until:
-                what = f"{order.plan.stages[self._index].peer} and {after.peer} are not linked with each other."
-                broken = LinkBroken(plan_gen=order.plan.plan_gen, problem=LinkLost(what).problem)
-                self._signals.emit(WorkerReported(broken))  # as if its worker had said so
+                own = order.plan.stages[self._index].peer
+                self._say_broken(order.plan, f"{own} and {after.peer} are not linked with each other.")
                 return
             await asyncio.sleep(LOOK_S)
+        self._edge.offer(self._paths.direct(after.device_id) or ())
         self._supervisor.send(
             Connect(
                 plan=order.plan,
                 cluster=self._store.cluster().encode(),
-                next_host=host,
+                ways=ways,
                 next_port=order.port,
                 key_limits=self._key_limits,
             )
         )
-
-    def _host_of(self, device_id: str) -> str | None:
-        try:
-            return self._mesh.host_of(device_id)
-        except LinkLost:
-            return None
 
 
 def check_order(plan: Plan, index: int, head: str, own: str) -> None:

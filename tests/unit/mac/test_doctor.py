@@ -22,8 +22,13 @@ from core.settings import GB, MIB
 
 WIFI = Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True)
 LOOPBACK = Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True)
-VPN = Interface("utun4", "100.64.0.2", "100.64.0.2/32", is_up=True)
+VPN = Interface("utun4", "100.64.0.2", "100.64.0.2/32", is_up=True, kind="tunnel")
 DOWN = Interface("en5", "10.0.0.4", "10.0.0.0/24", is_up=False)
+
+
+class Stats(NamedTuple):
+    isup: bool
+    speed: int
 
 
 class Told(NamedTuple):
@@ -66,7 +71,12 @@ def test_interfaces_are_read_from_what_psutil_gives() -> None:
         "utun4": [Told(socket.AF_INET, "100.64.0.2", None)],
         "en5": [Told(socket.AF_INET, "10.0.0.4", "255.255.255.0")],
     }
-    assert interfaces_of(told, {"lo0": True, "en0": True, "utun4": True}) == (LOOPBACK, WIFI, VPN, DOWN)
+    assert interfaces_of(told, dict.fromkeys(("lo0", "en0", "utun4"), Stats(isup=True, speed=0)), {}) == (
+        LOOPBACK,
+        WIFI,
+        VPN,
+        DOWN,
+    )
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from collections import namedtuple
+from types import SimpleNamespace
+from typing import Any, cast
 
 import psutil
 import pytest
 
 from core.mac.interfaces import Interface, advertised, is_never_dialled, multicast_addresses
-from core.mac.network import interface_of, link_kind, parse_ports
+from core.mac.network import bind_to, interface_of, link_kind, parse_ports, path_kind
 
 PORTS = """
 Hardware Port: Ethernet
@@ -38,6 +41,44 @@ def interfaces(monkeypatch: pytest.MonkeyPatch) -> None:
         "utun4": [Address("100.64.0.9")],
     }
     monkeypatch.setattr(psutil, "net_if_addrs", lambda: found)
+
+
+@pytest.mark.parametrize(
+    ("name", "port", "kind"),
+    [
+        pytest.param("bridge0", "Thunderbolt Bridge", "Thunderbolt", id="bridge of all Thunderbolt ports"),
+        pytest.param("en2", "Thunderbolt 1", "Thunderbolt", id="one port"),
+        pytest.param("en7", "Thunderbolt Ethernet Slot 0", "Ethernet", id="adapter in a Thunderbolt port"),
+        pytest.param("en8", "USB 10/100/1000 LAN", "Ethernet", id="USB adapter"),
+        pytest.param("en0", "Ethernet", "Ethernet", id="ethernet"),
+        pytest.param("en1", "Wi-Fi", "Wi-Fi", id="wi-fi"),
+        pytest.param("en9", "iPhone USB", "", id="something else"),
+        pytest.param("utun4", "", "tunnel", id="VPN"),
+        pytest.param("thunderbolt0", "", "Thunderbolt", id="Linux: cable"),
+        pytest.param("wlp3s0", "", "Wi-Fi", id="Linux: wi-fi"),
+        pytest.param("eth0", "", "Ethernet", id="Linux: ethernet"),
+        pytest.param("lo", "", "", id="Linux: loopback"),
+    ],
+)
+def test_the_kind_of_a_network(name: str, port: str, kind: str) -> None:
+    assert path_kind(name, port) == kind
+
+
+@pytest.mark.parametrize(
+    ("platform", "option"),
+    [
+        pytest.param("darwin", (socket.IPPROTO_IP, 25, 7), id="a Mac"),
+        pytest.param("linux", (socket.SOL_SOCKET, socket.SO_BINDTODEVICE, b"en7\0"), id="Linux"),
+    ],
+)
+def test_a_socket_that_stays_on_one_interface(
+    platform: str, option: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[tuple[int, ...]] = []
+    monkeypatch.setattr("core.mac.network.sys.platform", platform)
+    monkeypatch.setattr(socket, "if_nametoindex", {"en7": 7}.__getitem__)
+    bind_to(cast(Any, SimpleNamespace(setsockopt=lambda *words: told.append(words))), "en7")
+    assert told == [option]
 
 
 def test_the_ports_that_macos_lists_have_kinds() -> None:
@@ -81,8 +122,9 @@ BESIDE = (
     Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True),
     Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True),
     Interface("en7", "10.0.0.4", "10.0.0.0/24", is_up=False),
-    Interface("utun4", "100.64.0.9", "100.64.0.9/32", is_up=True),
-    Interface("bridge0", "169.254.7.7", "169.254.0.0/16", is_up=True),
+    Interface("utun4", "100.64.0.9", "100.64.0.9/32", is_up=True, kind="tunnel"),
+    Interface("bridge0", "169.254.7.7", "169.254.0.0/16", is_up=True, kind="Thunderbolt"),
+    Interface("en8", "169.254.8.8", "169.254.0.0/16", is_up=True, kind="Ethernet"),
     Interface("bridge100", "192.168.64.1", "192.168.64.0/24", is_up=True),
     Interface("vmnet8", "172.16.5.1", "172.16.5.0/24", is_up=True),
     Interface("vnic0", "10.211.55.2", "10.211.55.0/24", is_up=True),
@@ -91,10 +133,16 @@ BESIDE = (
 
 
 def test_networks_inside_this_mac_are_not_advertised() -> None:
-    assert advertised(BESIDE, "0.0.0.0") == ("192.168.1.20", "100.64.0.9")
+    assert advertised(BESIDE, "0.0.0.0") == ("192.168.1.20", "100.64.0.9", "169.254.7.7")
     assert advertised(BESIDE, "192.168.1.20") == ("192.168.1.20",)
     assert advertised((), "0.0.0.0") == ("127.0.0.1",)
-    assert multicast_addresses(BESIDE, "0.0.0.0") == ("127.0.0.1", "192.168.1.20", "100.64.0.9", "169.254.7.7")
+    assert multicast_addresses(BESIDE, "0.0.0.0") == (
+        "127.0.0.1",
+        "192.168.1.20",
+        "100.64.0.9",
+        "169.254.7.7",
+        "169.254.8.8",
+    )
     assert multicast_addresses(BESIDE, "127.0.0.1") == ("127.0.0.1",)
 
 

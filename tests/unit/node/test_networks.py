@@ -12,7 +12,7 @@ def test_a_change_of_addresses_is_told_once_and_holds_from_then_on() -> None:
     found, signals = [WIFI], Signals()
     told: list[NetworksChanged] = []
     signals.on(NetworksChanged, told.append)
-    networks = Networks(signals, lambda: tuple(found))
+    networks = Networks("0.0.0.0", signals, lambda: tuple(found))
     networks.look()
     assert (told, networks.is_barred(BRIDGE.address)) == ([], False)
     found.insert(0, BRIDGE)

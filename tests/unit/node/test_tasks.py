@@ -17,6 +17,7 @@ from core.address import Place
 from core.errors import NodeError, NotLoaded, PairingError, WorkerDied
 from core.events import AnyEvent, LogLine
 from core.link.control import ControlServer
+from core.link.ways import Way
 from core.node import service
 from core.node.answers.answers import Answers
 from core.node.answers.sessions import SavedSessions
@@ -126,7 +127,7 @@ RESTARTABLE = {
     "Bonjour": (Discovery, "_resolve_due"),
 }
 ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
-    "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1)))),
+    "A report of the worker": (PlanMember, "reported", said(WorkerReported(Linked(plan_gen=1, way=Way("10.0.0.7"))))),
     "The proof of the ring": (PlanLeader, "proved", said(WorkerReported(Unproved(plan_gen=1, problem=PROBLEM)))),
     "The end of the worker": (PlanMember, "worker_died", said(WorkerEnded(WorkerDied("It ended.")))),
     "The check of files": (PlanMember, "_check", take_stage),

@@ -8,6 +8,7 @@ import pytest
 from core.engine.requests import Request
 from core.errors import LinkLost
 from core.events import Batch, BatchLane, BatchRow, LikelyToken
+from core.link.ways import Way
 from core.pipe_messages import LENGTH, pack
 from core.requests import Message
 from core.sampling_options import Sampling
@@ -58,6 +59,7 @@ from tests.support.plans import held, plan_of
 
 PROBLEM = LinkLost("The cable is out.", "Plug it in.").problem
 ID = "ab" * 16
+CABLE = Way("169.254.1.2", "en2", "Thunderbolt", 40000)
 EVERY_WISH = Sampling(
     temperature=0.5,
     top_p=0.9,
@@ -77,7 +79,12 @@ SAID = (Message(role="user", content="ö"), Message(role="assistant", content=""
 COMMANDS: list[Command] = [
     Join(identity_folder="/somewhere", passphrase=b"\x00\xff", host="127.0.0.1"),
     Load(plan=plan_of(3), index=2, directory="/models/ö"),
-    Connect(plan=plan_of(2), cluster=bytes(range(256)), next_host="::1", next_port=65535),
+    Connect(
+        plan=plan_of(2),
+        cluster=bytes(range(256)),
+        ways=(Way("::1"), CABLE),
+        next_port=65535,
+    ),
     Prove(plan_gen=100, directory="/models/ö", verify=True),
     Request(request_id=ID, tokens=[0, 2**31], max_tokens=9, min_tokens=1, eos=[2], sampling=EVERY_WISH),
     Request(request_id=ID, tokens=[], max_tokens=1),
@@ -94,7 +101,7 @@ REPORTS: list[Report] = [
     Loading(plan_gen=100, done_bytes=1, total_bytes=2**40),
     held(1, weight_bytes=2**40),
     Failed(plan_gen=100, problem=PROBLEM),
-    Linked(plan_gen=100),
+    Linked(plan_gen=100, way=CABLE),
     LinkBroken(plan_gen=100, problem=PROBLEM),
     Proved(plan_gen=100, seconds=0.25, tokens=24, difference=None),
     Proved(plan_gen=100, seconds=0.25, tokens=24, difference=1e-6),

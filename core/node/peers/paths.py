@@ -1,0 +1,64 @@
+"""On which ways this Mac reaches another one that is linked."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterable, Sequence
+
+from core.errors import LinkLost
+from core.link.ways import MAX_WAYS, Reach, Way, slower
+from core.mac.interfaces import Interface, reachable
+from core.node.peers.mesh import Mesh
+from core.node.peers.networks import Networks
+
+
+class Paths:
+    """From what the other Mac tells of its addresses, and what the interfaces of this one are now."""
+
+    def __init__(self, mesh: Mesh, networks: Networks) -> None:
+        self._mesh, self._networks = mesh, networks
+
+    def direct(self, device_id: str) -> tuple[Way, ...] | None:
+        """Through networks that both Macs are on, the best kind first; None where the other has told nothing yet."""
+        contact = self._mesh.contacts.get(device_id)
+        if contact is None or contact.status is None:
+            return None
+        return direct_ways(self._networks.now, contact.status.reach)
+
+    def ways(self, device_id: str) -> tuple[Way, ...]:
+        """All that are known, and where its control link goes; none if it is not linked."""
+        try:
+            host = self._mesh.host_of(device_id)
+        except LinkLost:
+            return ()
+        direct = self.direct(device_id) or ()
+        if any(way.host == host for way in direct):
+            return direct
+        return (*direct[: MAX_WAYS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
+
+    def _linked(self, host: str, own_host: str) -> Way:
+        own = next((each for each in self._networks.now if each.address == own_host), None)
+        if own is None:
+            return Way(host)
+        return Way(host, own.name if own.is_link_local else "", own.kind, own.rate_mbits)
+
+
+def direct_ways(own: Iterable[Interface], told: Sequence[Reach]) -> tuple[Way, ...]:
+    """To the addresses in `told` that are on a network of this Mac, the best kind first. A way is bound to its
+    interface where the address alone does not say which one leads there.
+    """
+    ways = []
+    here = reachable(own, "0.0.0.0")
+    for reach in told:
+        over = [i for i in here if _is_on(reach.host, i)]
+        for each in over:
+            name = each.name if each.is_link_local or len(over) > 1 else ""
+            ways.append(Way(reach.host, name, slower(each.kind, reach.kind), each.rate_mbits))
+    return tuple(sorted(ways, key=lambda way: way.rank)[:MAX_WAYS])
+
+
+def _is_on(host: str, interface: Interface) -> bool:
+    try:
+        return host != interface.address and ipaddress.ip_address(host) in ipaddress.ip_network(interface.subnet)
+    except ValueError:
+        return False
