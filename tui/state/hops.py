@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from core.events import HopSample, PathKind
 from tui.state.hop_history import HopPoint, last_of
 from tui.state.state import UiState
 
@@ -30,6 +31,7 @@ class Hop(NamedTuple):
     rtt_s: float | None
     samples: tuple[tuple[float, float], ...]
     pair: tuple[str, str] = ("", "")
+    path: PathKind = ""
 
     @property
     def transfer_s(self) -> float | None:
@@ -108,9 +110,9 @@ def ring_of(state: UiState) -> Ring:
         pairs = list(zip(owners, owners[1:] + owners[:1], strict=True)) if len(owners) > 1 else []
     else:
         pairs = list(dict.fromkeys((p.source, p.target) for p in state.points))
-    rtts = {(s.source, s.target): s.rtt_s for s in state.snapshot.hops}
+    told = {(s.source, s.target): s for s in state.snapshot.hops}
     points = {pair: _steady(state, pair) for pair in pairs}
-    hops = tuple(_hop(points[pair], pair, names, rtts.get(pair)) for pair in pairs)
+    hops = tuple(_hop(points[pair], pair, names, told.get(pair)) for pair in pairs)
     turn_s = _turn_s(points[pairs[0]], points[pairs[-1]]) if pairs else None
     return Ring(hops, turn_s, len(state.snapshot.batch.running))
 
@@ -127,7 +129,7 @@ def _turn_s(leaving: list[HopPoint], coming: list[HopPoint]) -> float | None:
     return None if sent is None or came is None else sent + came
 
 
-def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], rtt_s: float | None) -> Hop:
+def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], told: HopSample | None) -> Hop:
     source, target = (names.get(device, device[:8]) for device in pair)
     recent = points[-RECENT_POINTS:]
     transfer_s = sum(p.transfer_s for p in recent)
@@ -138,9 +140,10 @@ def _hop(points: list[HopPoint], pair: tuple[str, str], names: dict[str, str], r
         seal_s=_mean(points, "seal_s"),
         wire_s=_mean(points, "wire_s"),
         bytes_per_s=sum(p.bytes for p in recent) / transfer_s if transfer_s > 0 else None,
-        rtt_s=rtt_s,
+        rtt_s=told.rtt_s if told else None,
         samples=tuple((p.at, p.transfer_s / p.frames) for p in points),
         pair=pair,
+        path=told.path if told else "",
     )
 
 

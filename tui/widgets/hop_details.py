@@ -44,7 +44,7 @@ def title_content(state: UiState, ring: Ring, hop: Hop | None, test: SpeedTest, 
     left = f" Hop {ring.hops.index(hop) + 1} of {len(ring.hops)} · {hop.source} → {hop.target}"
     host = next((p.address.rpartition(":")[0] for p in state.snapshot.peers if p.device_id == hop.pair[1]), "")
     rtt = "" if hop.rtt_s is None else f"rtt {duration(hop.rtt_s)}"
-    via = test.result.via if test.result else ""
+    via = hop.path or (test.result.via if test.result else "")
     known = [part for part in ("TLS 1.3 + seal", rtt, via, host) if part]
     while len(left) + sum(len(part) + 3 for part in known) > width and known:
         known.pop()
@@ -168,6 +168,8 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return Content("")
+    if hop.path == "Thunderbolt":
+        return Content("This hop goes over a Thunderbolt cable: no better path is to be had.")
     # a test shows what the link itself takes; pings go their way between everything else
     rtt_s = test.result.rtt_s if test.result else hop.rtt_s
     worth = worth_of(ring, rtt_s)

@@ -117,4 +117,4 @@ def _slowest(ring: Ring) -> Content:
     if hop is None:
         return Content.styled("no hop is clearly the slowest", DIM)
     rtt = "" if hop.rtt_s is None else f" · rtt {duration(hop.rtt_s)}"
-    return Content.assemble("slowest: ", (hop.label, WARN), rtt)
+    return Content.assemble("slowest: ", (hop.label, WARN), hop.path and f" · {hop.path}", rtt)

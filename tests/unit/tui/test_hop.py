@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from core.errors import Busy
-from core.events import HopSample, Peer, Progress, Snapshot
+from core.events import HopSample, PathKind, Peer, Progress, Snapshot
 from core.requests import SpeedResult
 from tests.support.told import PLAN
 from tui.state import state
@@ -290,3 +290,13 @@ def test_progress_of_a_test_is_kept_for_the_screen() -> None:
     assert now.speed_test
     assert now.speed_test.done == 3
     assert state.fold(UiState(), Progress(task="prefill", done=3, total=190), NOW).speed_test is None
+
+
+@pytest.mark.parametrize("path", ["Wi-Fi", "Ethernet", "Thunderbolt"])
+def test_the_path_that_a_hop_takes_is_named_and_no_cable_is_advised_where_there_is_one(path: PathKind) -> None:
+    before = ringed()
+    now = state.fold(before, msgspec.structs.replace(sample("A", "B", 12, 0.0062, 0.03), path=path), NOW)
+    ring, hop = ring_of(now), first(now)
+    assert f"192.168.1.1 · {path} · rtt" in title_content(now, ring, hop, SpeedTest(), 120).plain
+    assert f"slowest: a→b · {path} · rtt" in hops_content(now, 44, NOW).plain
+    assert ("this hop would save" in worth_content(ring, hop, SpeedTest()).plain) is (path != "Thunderbolt")
