@@ -46,6 +46,50 @@ def recovery_line(recovery: Recovery) -> str:
 
 def recovery_facts(recovery: Recovery) -> Facts:
     """The same for programs; `tokens` are committed, `done` of `total` are read again."""
+    fields = ("state", "text", "fix", "mac", "since", "tokens", "done", "total", "eta_s", "choices")
+    return {field: getattr(recovery, field) for field in fields}
+
+
+def answer_facts(
+    now: Snapshot,
+    tokens: Sequence[TokenEvent],
+    done: RequestDone,
+    *,
+    before: str = "",
+    recoveries: Sequence[Recovery] = (),
+) -> Facts:
+    """The object that `macluster demo --json` and `macluster run --json` print. The text `before` was there already
+    when the answer was continued; `tokens` are those that came then.
+    """
+    names = {p.device_id: p.name for p in now.peers}
+    return {
+        "plan": plan_facts(now.plan) if now.plan else None,
+        "tokens": [t.token for t in tokens],
+        "text": before + "".join(t.text for t in tokens) + done.text,
+        "logprobs": [_likely(t) for t in tokens if t.logprob is not None],
+        "finish_reason": done.finish_reason,
+        "problem": done.problem,
+        "prompt_tokens": done.prompt_tokens,
+        "reused_tokens": done.reused_tokens,
+        "drafted_tokens": done.drafted_tokens,
+        "accepted_tokens": done.accepted_tokens,
+        "ttft_s": done.ttft_s,
+        "decode_tokens_per_s": done.decode_tokens_per_s,
+        "recoveries": [recovery_facts(one) for one in recoveries],
+        "hops": [hop_facts(h, names) for h in now.hops],
+        "trust": {"level": now.trust.level, "weakest": now.trust.weakest},
+        "workers": [worker_facts(p, now) for p in now.peers if p.worker_pid],
+    }
+
+
+def _likely(token: TokenEvent) -> Facts:
+    top = [{"token": one, "logprob": logprob} for one, logprob in token.top]
+    return {"token": token.token, "logprob": token.logprob, "top": top}
+
+
+def hop_facts(hop: HopSample, names: dict[str, str]) -> Facts:
+    """A hop with names for ids; times in seconds."""
+    facts: Facts = {"from": names.get(hop.source, hop.source), "to": names.get(hop.target, hop.target)}
     times = ("compute_s", "codec_s", "wait_s", "seal_s", "open_s", "send_s", "rtt_s")
     fields = ("frames", "bytes", *times, "queue", "path")
     return facts | {field: getattr(hop, field) for field in fields}
