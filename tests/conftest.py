@@ -14,6 +14,7 @@ import psutil
 import pytest
 from hypothesis import HealthCheck, settings
 
+from core.settings import DEVICE
 from tests.support.search import SEARCH
 
 # no time gates, not even that of making an input: machines are shared
@@ -33,10 +34,13 @@ os.environ["SSL_CERT_FILE"] = str(Path(__file__).parent / "support" / "nobody.pe
 # on a CPU mlx has the system's compiler build each fused kernel, which takes a second; what is computed is the same
 os.environ["MLX_DISABLE_COMPILE"] = "1"
 
+# tokens can be compared on a CPU only: on a GPU sums depend on shapes. Workers obey it too; tests/gpu has its own
+os.environ[DEVICE] = "cpu"
+
 gc.disable()  # until everything is collected: nothing of what is imported is garbage
 
 # what starts nodes, workers or terminals, or looks for what is rare
-SLOW = ("processes", "screens", "network", "attacks", "fuzz", "replay")
+SLOW = ("gpu", "processes", "screens", "network", "attacks", "fuzz", "replay")
 # they take minutes, and begin first: at the end none of them is to run alone
 LONG = ("test_atlas.py", "test_cache_state.py", "test_answers.py", "test_bench.py", "test_chaos.py")
 
@@ -51,7 +55,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays: the collector need not look at it again and again."""
+    """What was imported stays: the collector need not look at it again and again. What computes does so on the CPU."""
+    if "mlx.core" in sys.modules:
+        from core.models.metal import obey_device
+
+        obey_device()
     gc.freeze()
     gc.enable()
 

@@ -19,6 +19,7 @@ from core.link.channel import listen
 from core.link.rekey_limits import KEY_LIMITS
 from core.link.ways import Way
 from core.models.files.layout import read_layout
+from core.models.metal import obey_device
 from core.models.slicing.loading import load_slice
 from core.plan.stage_roles import role_of
 from core.plan.topology import DEFAULT_TOPOLOGY
@@ -39,6 +40,7 @@ def local_ring(model_dir: Path, cuts: Sequence[int], topology: Topology = DEFAUL
 
     Raises ModelError for a model that cannot be loaded, IllegalCut where it cannot be cut there.
     """
+    obey_device()
     with ExitStack() as stack:
         macs = make_macs(Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-"))), len(cuts) + 1)
         plan = plan_of(model_dir.name, read_layout(model_dir).layers, cuts, macs, topology)

@@ -13,7 +13,6 @@ from core.bench.local_ring import local_ring
 from core.demo import DEMO_MODEL
 from core.engine.ring_model import RingModel
 from core.engine.sampling import greedy
-from core.models.metal import obey_device
 from core.models.slicing.loading import build_lazily
 from core.settings import DEVICE
 from core.verify.check import Outcome, failed, passed, skipped
@@ -29,18 +28,18 @@ def check(device: str) -> Outcome:
     """Both read the same prompt, and then the same tokens one by one: those that mlx_lm chooses."""
     if device == "gpu" and not mx.is_available(mx.gpu):
         return skipped("MLX has no GPU here")
-    os.environ[DEVICE] = device  # which the workers obey, too
-    obey_device()
+    os.environ[DEVICE] = device  # for the workers
+    mx.set_default_device(mx.gpu if device == "gpu" else mx.cpu)
     whole = build_lazily(DEMO_MODEL)
     with local_ring(DEMO_MODEL, CUTS) as stages:
-        tokens, expected = walked(whole)
-        return compared(expected, through(RingModel(stages), tokens), TOLERANCE[device])
+        parts, expected = walked(whole, stages.vocab_size)
+        return compared(expected, through(RingModel(stages), parts), TOLERANCE[device])
 
 
-def walked(whole: Any) -> tuple[list[list[int]], mx.array]:
+def walked(whole: Any, vocabulary: int) -> tuple[list[list[int]], mx.array]:
     """What is read: the prompt, then a token at a time; and the logits [positions, vocabulary] behind each."""
     cache = make_prompt_cache(whole)
-    parts = [fixed_prompt(whole.args.vocab_size)]
+    parts = [fixed_prompt(vocabulary)]
     rows: list[mx.array] = []
     while len(rows) < STEPS:
         rows.append(whole(mx.array([parts[-1]]), cache=cache)[0, -1:].astype(mx.float32))

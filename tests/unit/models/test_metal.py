@@ -7,7 +7,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from core.models.metal import fault_of, wire_weights, working_set_bytes
+from core.models.metal import fault_of, obey_device, wire_weights, working_set_bytes
+from core.settings import DEVICE
 
 FAILED = "[METAL] Command buffer execution failed: "
 
@@ -55,3 +56,14 @@ def test_what_is_in_memory_is_wired_and_no_more_than_may_be(
     monkeypatch.setattr(mx, "set_wired_limit", limits.append)
     wire_weights()
     assert limits == [wired]
+
+
+@pytest.mark.parametrize(("said", "chosen"), [("cpu", [mx.cpu]), ("gpu", []), ("", [])])
+def test_the_environment_chooses_the_cpu_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, said: str, chosen: list[Any]
+) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(mx, "set_default_device", asked.append)
+    monkeypatch.setenv(DEVICE, said)
+    obey_device()
+    assert asked == chosen

@@ -1,0 +1,81 @@
+"""On a GPU the sums of a model depend on shapes: what a ring computes there equals mlx_lm within a tolerance, and its
+tokens are the same but where the best two are nearly alike. All other tests compute on the CPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from core.bench.asking import ask
+from core.bench.local_ring import local_ring
+from core.bench.ring import worker_ring
+from core.engine.ring_model import RingModel
+from core.events import Topology
+from core.models.made.maker import make_model
+from core.models.metal import fault_of, working_set_bytes
+from core.models.slicing.loading import build_lazily
+from core.settings import DEVICE
+from core.verify.slices import STEPS, TOLERANCE, compared, through, walked
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not mx.is_available(mx.gpu), reason="MLX has no GPU here"),
+]
+
+CUTS = (3, 6)
+SHAPE: dict[str, Any] = {"layers": 8, "hidden": 256, "intermediate": 512, "head_dim": 64}
+
+
+@pytest.fixture(autouse=True)
+def gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In this process, and in the workers that it starts."""
+    monkeypatch.setenv(DEVICE, "gpu")
+    mx.set_default_device(mx.gpu)
+    yield
+    mx.set_default_device(mx.cpu)
+
+
+@pytest.mark.parametrize(
+    ("family", "more", "topology"),
+    [
+        pytest.param("llama", {}, "private", id="llama"),
+        pytest.param("llama", {"dtype": "bfloat16"}, "forward", id="llama-bfloat16-forward"),
+        pytest.param("llama", {"dtype": "bfloat16", "bits": 4}, "reverse", id="llama-4-bit-reverse"),
+        pytest.param("qwen3_moe", {}, "private", id="experts"),
+        pytest.param("gemma3_text", {}, "private", id="windows"),
+    ],
+)
+def test_a_ring_computes_what_mlx_lm_computes(
+    tmp_path: Path, family: str, more: dict[str, Any], topology: Topology
+) -> None:
+    make_model(tmp_path, family, **SHAPE, **more)
+    parts, expected = walked(build_lazily(tmp_path), 512)
+    assert len({part[0] for part in parts[1:]}) > STEPS / 2, "a reference that does not wander shows nothing"
+    with local_ring(tmp_path, CUTS, topology) as stages:
+        outcome = compared(expected, through(RingModel(stages), parts), TOLERANCE["gpu"])
+    assert outcome.passed, outcome.figure
+
+
+def test_workers_on_a_gpu_answer_the_same_again(tmp_path: Path) -> None:
+    """The same work in the same shapes: here the tokens are the same to the last."""
+    make_model(tmp_path, "llama", **SHAPE)
+    with worker_ring(tmp_path, CUTS, draft=0) as ring:
+        first, again = (ask(ring, tuple(range(101, 140)), 24, fresh=False).answer for _ in range(2))
+    assert first.tokens == again.tokens
+
+
+def test_the_gpu_tells_how_much_memory_it_may_use_where_it_is_metals() -> None:
+    if not mx.metal.is_available():
+        pytest.skip("MLX has no Metal here")
+    assert working_set_bytes() > 0
+
+
+def test_an_error_that_is_not_the_gpus_is_no_fault_of_it() -> None:
+    with pytest.raises(ValueError, match="shape") as caught:
+        mx.eval(mx.ones((2, 3)) @ mx.ones((2, 3)))
+    assert fault_of(caught.value) is None
