@@ -18,12 +18,19 @@ class Row:
     """`handle` is the plain one of its beginning of `given` tokens, which holds the first `reused` of them already.
     `history`: prompt and answer so far; `position`: so many tokens of it are on the ring; `excess`: so many guesses are
     there behind them, of which nobody knows yet that they are right, or that turned out wrong. At most `most_drafted` a
-    step. `read`: so much of its beginning every stage has done, or held already. `kept_at`: where a copy of it is to
-    be kept, on its way through the beginning.
+    step, and where it is `sure` only such as its grammar forces. `read`: so much of its beginning every stage has done,
+    or held already. `kept_at`: where a copy of it is to be kept, on its way through the beginning.
     """
 
     def __init__(
-        self, request: Request, handle: int, reused: int, most_drafted: int, grammar: RowGrammar | None = None
+        self,
+        request: Request,
+        handle: int,
+        reused: int,
+        most_drafted: int,
+        grammar: RowGrammar | None = None,
+        *,
+        sure: bool = False,
     ) -> None:
         self.request, self.handle, self.reused = request, handle, reused
         self.history = request.beginning
@@ -34,7 +41,7 @@ class Row:
         self.is_in_lane = self.is_lost = False
         self.kept_at: list[int] = []
         self._most_drafted = most_drafted
-        self._grammar = grammar
+        self._grammar, self._is_sure = grammar, sure
         self._is_forced = False  # what goes with its step is no guess of the lookup's
         self._lookup: PromptLookup | None = None
 
@@ -82,7 +89,7 @@ class Row:
             return ()
         forced = self._grammar.forced(most) if self._grammar else ()
         self._is_forced = bool(forced)
-        if forced:
+        if forced or self._is_sure:
             return forced
         self._lookup = self._lookup or PromptLookup(self.history, self._most_drafted)
         draft = self._lookup.draft(most)

@@ -69,11 +69,14 @@ class HeldRow(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    """A request that was not admitted yet, how many guesses may go with each of its steps, and what allows them."""
+    """A request that was not admitted yet, how many guesses may go with each of its steps, what allows them, and
+    whether only such as that forces.
+    """
 
     request: Request
     draft: int
     grammar: RowGrammar | None
+    sure: bool
 
 
 class Scheduler:
@@ -180,12 +183,14 @@ class Scheduler:
 
     def submit(self, request: Request, *, guess: bool = True, grammar: RowGrammar | None = None) -> None:
         """Take a request that no other is named like but one that is over, with a prompt of one token at least, and an
-        answer that has not ended; `guess`: guessed tokens may go with its steps, as far as its
-        `grammar` allows them, and first what that forces. Raises Busy.
+        answer that has not ended; `guess`: guessed tokens may go with its steps, as far as its `grammar` allows them,
+        and first what that forces; else nothing but that. Raises Busy.
         """
         if len(self._rows) + len(self._waiting) >= self._most_rows + self._queue:
             raise Busy(f"{self.running} requests are running and {self.waiting} are waiting; no more are accepted.")
-        self._waiting[request.request_id] = _Waiting(request, self._draft if guess else 0, grammar)
+        self._waiting[request.request_id] = _Waiting(
+            request, self._draft if guess or grammar else 0, grammar, sure=not guess
+        )
         self._waiting = dict(sorted(self._waiting.items(), key=lambda each: _turn(each[1].request)))
 
     def cancel(self, request_id: str) -> EndedRow | None:
@@ -305,7 +310,7 @@ class Scheduler:
 
     def _admit(self) -> None:
         lent: list[Lent] | None = None
-        for request, draft, grammar in [*self._waiting.values()]:
+        for request, draft, grammar, sure in [*self._waiting.values()]:
             held = len(self._rows) + len(self._leaving)
             if held >= self._most_rows or not self._prefixes.fits(request, self._reserved_tokens):
                 return
@@ -318,7 +323,7 @@ class Scheduler:
             ops, handle, reused = self._prefixes.open(request, self._claimed_tokens, lent)
             self._ops += ops
             del self._waiting[request.request_id]
-            self._rows[request.request_id] = row = Row(request, handle, reused, draft, grammar)
+            self._rows[request.request_id] = row = Row(request, handle, reused, draft, grammar, sure=sure)
             if not self._trims(request):
                 row.keep_at(len(request.tokens) - 1)
                 if branch - reused >= self.chunk:

@@ -127,6 +127,7 @@ class Head:
                 check_admission(admit)
                 words.append(admit)
             # elsewhere nobody can say which of several guesses are right, unless the most likely token is chosen always
+            # or, whatever is asked, the grammar forces them
             guess = self._pipeline.chooses or sampler.is_plain
             self._scheduler.submit(request, guess=guess, grammar=grammar)
         except MaclusterError as error:

@@ -58,7 +58,8 @@ class RemoteSamplers:
 
     def choose(self, askers: Sequence[bytes], logits: mx.array) -> list[list[Picked]]:
         """For each row a token from logits [B, V]; or for the one row a token at each position of logits [1, L, V], as
-        if all tokens between were those that the head guessed, which it checks. Raises ProtocolError.
+        if all tokens between were those that the head guessed, which it checks; where the row's tokens depend on those
+        before, its constraint has to force them. Raises ProtocolError.
         """
         rows = [self._rows.get(asker) for asker in askers]
         samplers = [row for row in rows if row]
@@ -66,9 +67,13 @@ class RemoteSamplers:
             raise ProtocolError(f"Tokens were asked for {len(rows)} rows, {len(samplers)} of which run.")
         if logits.ndim == 2:
             return [[picked] for picked in pick_all(samplers, logits)]
-        if len(samplers) != 1 or not samplers[0].is_plain:
+        if len(samplers) == 1 and samplers[0].is_plain:
+            return [pick_each(samplers[0], logits[0])]
+        forced = [samplers[0].forced() if len(samplers) == 1 else None for _ in range(logits.shape[1] - 1)]
+        sure = [picked for picked in forced if picked]
+        if len(sure) != len(forced):
             raise ProtocolError("Guesses came for a row that cannot take them here.")
-        return [pick_each(samplers[0], logits[0])]
+        return [[*sure, *pick_all(samplers, logits[:, -1])]]
 
 
 def check_admission(row: Admit) -> None:

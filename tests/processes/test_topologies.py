@@ -153,7 +153,7 @@ def test_a_shape_is_kept_beside_rows_without_one_and_where_it_goes_on(
     assert broken.done.problem
 
 
-def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(model: Path) -> None:
+def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(model: Path, forward: WorkerRing) -> None:
     long = {"type": "object", "properties": {"a_name_that_is_long_and_known": {"enum": [1, 2]}}, "maxProperties": 1}
     schema = {**long, "required": ["a_name_that_is_long_and_known"], "additionalProperties": False}
     fixed = Constraint(kind="json_schema", source=json.dumps(schema))
@@ -161,10 +161,18 @@ def test_what_is_forced_goes_round_at_once_and_guesses_are_such_as_may_follow(mo
     asked = [msgspec.structs.replace(shaped_request([9, 8], GREEDY), constraint=each) for each in (fixed, again)]
     with worker_ring(model, (3,), chunk=CHUNK, draft=0) as plain:
         expected = [plain.generate_all([renamed(each)])[0].tokens for each in asked]
+        hot = renamed(asked[0], sampling=Sampling(temperature=1.0, seed=3, logprobs=1))
+        by_chance = plain.generate_all([hot])[0].told
     with worker_ring(model, (3,), chunk=CHUNK) as ring:
         forced, guessed = [ring.generate_all([each])[0] for each in asked]
     assert [forced.tokens, guessed.tokens] == expected
     assert forced.done.drafted == forced.done.accepted > len(forced.tokens) // 2
+    there = [forward.generate_all([renamed(each)])[0] for each in (*asked, hot)]
+    assert [each.tokens for each in there] == [*expected, tuple(token.token for token in by_chance)]
+    assert [t.logprob for t in there[2].told] == pytest.approx([t.logprob for t in by_chance], abs=1e-4)
+    assert [[token for token, _ in t.top] for t in there[2].told] == [[token for token, _ in t.top] for t in by_chance]
+    for each in (there[0], there[2]):
+        assert each.done.drafted == each.done.accepted == forced.done.drafted
 
 
 def shaped_request(tokens: list[int], sampling: Sampling) -> Request:
