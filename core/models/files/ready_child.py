@@ -61,7 +61,7 @@ class ReadyChild:
         assert child
         try:
             status, answer = _exchanged(child, job, request)
-            if rss_of(child.watched) < job.rss_bytes // 2:  # else the next job would have little left
+            if rss_of(child.watched) < job.rss_bytes // 3:  # else the next job would have little left
                 self._child = child
         except TimeoutError as error:
             raise BadModel(f"{job.subject} does not end in time.", job.fix) from error

@@ -22,7 +22,8 @@ from core.models.text.grammar import matcher_of, tokenizer_of
 from core.settings import MIB
 
 MODULE: Final = "core.models.text.grammar_check"
-MAX_RSS_BYTES: Final = 96 * MIB  # of which Python and llguidance take a third
+MAX_GRAMMAR_BYTES: Final = 64 * MIB
+OWN_BYTES: Final = MAX_GRAMMAR_BYTES // 2  # of the process; one that has more is not asked again
 CPU_SECONDS: Final = 2
 MAX_SECONDS: Final = 20.0  # of wall time: a Mac that computes has little time for this
 STEPS: Final = 64
@@ -34,10 +35,14 @@ _decoder = msgspec.json.Decoder(dict[str, Grammar])
 
 
 def check(
-    grammars: Mapping[str, Grammar], run: Run = run_child, *, seconds: float = MAX_SECONDS, rss: int = MAX_RSS_BYTES
+    grammars: Mapping[str, Grammar],
+    run: Run = run_child,
+    *,
+    seconds: float = MAX_SECONDS,
+    rss: int = OWN_BYTES + MAX_GRAMMAR_BYTES,
 ) -> None:
     """Compile each in a child process that `run` has. Raises UsageError for one that cannot be enforced, by its name,
-    and for all that take more than `CPU_SECONDS`, `seconds` of wall time or `rss` bytes.
+    and for all that take more than `CPU_SECONDS`, `seconds` of wall time or `rss` bytes with the process itself.
     """
     job = Job(
         module=MODULE, subject="The shape of this answer", fix=_FIX, seconds=seconds, rss_bytes=rss, answer_bytes=MIB

@@ -9,7 +9,8 @@ import pytest
 from core.constraint import Grammar
 from core.errors import UsageError
 from core.models.files.ready_child import ReadyChild
-from core.models.text.grammar_check import MODULE, check
+from core.models.files.sandbox import rss_of
+from core.models.text.grammar_check import MODULE, OWN_BYTES, check
 
 MANY = [{"type": "object", "properties": {f"p{n}{i}": {"type": "integer"} for i in range(10)}} for n in range(60)]
 HOSTILE = {
@@ -38,10 +39,19 @@ def test_hostile_ones_are_refused(child: ReadyChild, name: str) -> None:
         check({"": grammar(*HOSTILE[name])}, child.run)
 
 
+def test_every_grammar_has_as_much_memory_whatever_was_asked_before() -> None:
+    child = ReadyChild(MODULE)
+    for name in ("too wide to use", "states", "ambiguous"):
+        with pytest.raises(UsageError):
+            check({"": grammar(*HOSTILE[name])}, child.run)
+        assert not child._child or rss_of(child._child.watched) < OWN_BYTES
+
+
 def test_an_honest_one_passes_and_a_limit_ends_the_child(child: ReadyChild) -> None:
     schema = grammar("json_schema", {"anyOf": MANY[:4]})
     honest = {"a": schema, "b": grammar("regex", "[a-z]+@"), "c": grammar("lark", 'start: "a"')}
     check(honest, child.run)
+    assert child._child
     with pytest.raises(UsageError, match="in time"):
         check(honest, child.run, seconds=0.0)
     with pytest.raises(UsageError, match="memory"):
