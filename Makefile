@@ -5,7 +5,7 @@ STAMP := $(VENV)/.installed
 # where it is set, each of the hundreds of processes that the tests start would compile every file of ours anew
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test fast search fuzz chaos lint dist screenshots clean
+.PHONY: demo test fast search fuzz chaos lint dist installed screenshots clean
 
 demo: $(STAMP)  ## three simulated Macs; with a terminal the UI, without one a plain answer
 	@$(BIN)/macluster demo
@@ -34,9 +34,12 @@ lint: $(STAMP)  ## style, types, import contracts
 	@$(BIN)/lint-imports
 
 dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take
-	@rm -rf build
+	@rm -rf build dist
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
+
+installed: dist  ## the wheel in an environment of its own runs demo, doctor and the API
+	@$(BIN)/python -m tests.installed dist/*.whl
 
 screenshots: $(STAMP)  ## record the real demo and draw every screen of the README from it
 	@$(BIN)/python -m screenshots.draw

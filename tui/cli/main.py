@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import os
-import signal
-import sys
-from typing import Any, NoReturn
+from core.mac.requirements import check_machine
 
-from core.errors import MaclusterError, UsageError
-from core.text import clean_text
-from tui.cli import launch
+check_machine()  # before what was built for one kind of machine is imported, and fails on another
+
+import argparse  # noqa: E402
+import asyncio  # noqa: E402
+import os  # noqa: E402
+import signal  # noqa: E402
+import sys  # noqa: E402
+from typing import Any, NoReturn  # noqa: E402
+
+from core.errors import MaclusterError, UsageError  # noqa: E402
+from core.text import clean_text  # noqa: E402
+from tui.cli import launch  # noqa: E402
 
 
 def main() -> None:

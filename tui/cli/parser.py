@@ -13,7 +13,20 @@ from core.events import MirrorChoice, Topology
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
-from tui.cli import answer_options, keys, launch, models, pairing, serve, sessions, speed_test, status, transfers
+from tui.cli import (
+    answer_options,
+    completions,
+    keys,
+    launch,
+    models,
+    pairing,
+    serve,
+    sessions,
+    speed_test,
+    status,
+    transfers,
+    uninstall,
+)
 from tui.cli import bench as bench_command
 from tui.cli import demo as demo_command
 from tui.cli import doctor as doctor_command
@@ -95,6 +108,9 @@ def parser() -> argparse.ArgumentParser:
     speed.add_argument("source", metavar="FROM", nargs="?", default="", help="name or id (default: this Mac)")
     speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
     _fact(speed, speed_test.speedtest)
+    shells = "what lets zsh, bash or fish complete commands"
+    completions.add_options(sub.add_parser("completions", help=shells), parser)
+    uninstall.add_options(sub.add_parser("uninstall", help="take away what macluster made on this Mac"), _fact)
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
     bench.add_argument(
         "name", choices=("batch", "hop", "prefill", "reuse", "schema", "solo", "speculate", "topology", "tui")

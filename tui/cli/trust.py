@@ -14,6 +14,7 @@ from core.requests.trust import ForkChoice, RecoveryPhrase, RecoveryWords, Renam
 from core.settings import Home
 from core.text import clean_text
 from core.trust.name_matching import pick
+from tui.cli.asking import agreed, can_ask
 from tui.cli.output import table, to_json
 from tui.cli.status import trust_line
 from tui.client import NodeClient
@@ -41,7 +42,7 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
         if name == "rename":
             command.add_argument("name", metavar="NAME")
         if name == "revoke":
-            _can_ask(command)
+            can_ask(command)
         fact(command, run)
     key = sub.add_parser("key", help="where the key of this Mac is kept, and to move it")
     key.add_argument("place", choices=("file", "keychain"), nargs="?", help="move it there (default: say where it is)")
@@ -53,7 +54,7 @@ def add_options(trust: argparse.ArgumentParser, fact: Callable[[argparse.Argumen
     decide = sub.add_parser("resolve", help="decide which history of the roster counts after a fork")
     decide.add_argument("keep", metavar="ours|theirs|HASH", nargs="?", default="", help="which (default: show them)")
     for command, run in ((turn, rotate), (recovery, recover), (decide, resolve)):
-        _can_ask(command)
+        can_ask(command)
         fact(command, run)
 
 
@@ -92,7 +93,7 @@ async def keep_key(args: argparse.Namespace) -> int:
 
 async def revoke(args: argparse.Namespace) -> int:
     """Put a Mac out for good."""
-    if not await _agreed(args, f"{args.mac} is revoked: its key never comes back."):
+    if not await agreed(args, f"{args.mac} is revoked: its key never comes back."):
         return 1
     return await _change(args, lambda client: client.revoke(Target(mac=args.mac)))
 
@@ -114,7 +115,7 @@ async def rename(args: argparse.Namespace) -> int:
 
 async def rotate(args: argparse.Namespace) -> int:
     """Give this Mac a new key."""
-    if not await _agreed(args, "This Mac gets a new key, and its old one is revoked."):
+    if not await agreed(args, "This Mac gets a new key, and its old one is revoked."):
         return 1
     return await _change(args, lambda client: client.rotate())
 
@@ -124,7 +125,7 @@ async def recover(args: argparse.Namespace) -> int:
     if args.new and args.lost:
         raise UsageError("--lost revokes a Mac with the old words, --new makes new ones.", "Do one after the other.")
     what = "The recovery words that count until now become void." if args.new else "The 24 words are used up by this."
-    if not await _agreed(args, what):
+    if not await agreed(args, what):
         return 1
     async with NodeClient(_home(args)) as client:
         if args.new:
@@ -147,7 +148,7 @@ async def resolve(args: argparse.Namespace) -> int:
         print(to_json(told) if args.json else "\n".join(fork_lines(view)))
         return 1
     keep = _side(args.keep, view.fork)
-    if not await _agreed(args, f"This Mac refuses every other history from now on, and keeps {keep[:8]}."):
+    if not await agreed(args, f"This Mac refuses every other history from now on, and keeps {keep[:8]}."):
         return 1
     return await _change(args, lambda client: client.resolve_fork(ForkChoice(keep=keep)))
 
@@ -211,23 +212,6 @@ def _side(typed: str, fork: tuple[str, ...]) -> str:
     if typed not in named and len(sides) != 1:
         raise UsageError(f"{clean_text(typed)!r} is no side of the fork.", "`macluster trust resolve` shows them.")
     return named.get(typed) or sides[0]
-
-
-def _can_ask(command: argparse.ArgumentParser) -> None:
-    command.add_argument("--yes", action="store_true", help="do it without asking")
-
-
-async def _agreed(args: argparse.Namespace, what: str) -> bool:
-    """What cannot be undone is asked for in a terminal, and refused without one."""
-    if args.yes:
-        return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{clean_text(what)} There is nobody to ask.", "Add --yes to do it.")
-    print(clean_text(f"{what} Type yes to do it: "), end="", file=sys.stderr, flush=True)
-    if (await asyncio.to_thread(sys.stdin.readline)).strip().lower() == "yes":
-        return True
-    print("Nothing was changed.", file=sys.stderr)
-    return False
 
 
 def _typed_words() -> str:

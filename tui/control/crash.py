@@ -7,15 +7,18 @@ import time
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 from core.settings import VERSION
+
+TRACE: Final = "tui-crash.log"
 
 
 def write(error: BaseException, folder: Path) -> str:
     """Write where `error` came from; the sentence that says where that is. Neither values nor the error's own words
     are kept: they can hold what was typed.
     """
-    path = folder / "tui-crash.log"
+    path = folder / TRACE
     lines = [f"{time.strftime('%Y-%m-%d %H:%M:%S')} macluster {VERSION}\n", *_frames(error), "\n"]
     sorry = f"macluster: the screen stopped by a defect ({type(error).__name__})."
     try:

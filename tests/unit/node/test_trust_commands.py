@@ -55,6 +55,7 @@ from tests.support.meshes import MeshDesk
 from tests.support.plans import held, mac_id, plan_of
 from tests.support.tokenizers import read_here
 from tests.support.waiting import until
+from tui.cli import asking
 from tui.cli import trust as commands
 
 HOST = "127.0.0.1"
@@ -489,9 +490,9 @@ async def test_what_cannot_be_undone_is_refused_where_nobody_can_be_asked(monkey
     with os.fdopen(read) as nobody:
         monkeypatch.setattr("sys.stdin", nobody)
         with pytest.raises(UsageError, match="There is nobody to ask") as refused:
-            await commands._agreed(Namespace(yes=False), "mini is put out.")
+            await asking.agreed(Namespace(yes=False), "mini is put out.")
         assert "--yes" in refused.value.fix
-        assert await commands._agreed(Namespace(yes=True), "mini is put out.")
+        assert await asking.agreed(Namespace(yes=True), "mini is put out.")
 
 
 def test_a_side_of_a_fork_is_named_by_word_or_hash() -> None:

@@ -1,0 +1,88 @@
+"""The wheel as a person has it: `python -m tests.installed WHEEL` installs it into an environment of its own, without
+this repository, and runs demo, doctor and the demo's API from there. The dependencies are those of this environment.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import urllib.request
+import venv
+from pathlib import Path
+from zipfile import ZipFile
+
+from tests.support.nodes import free_port
+
+# how the demo's model was made, and what only tests need, are no part of it
+LEFT_OUT = ("core/demo/training/", "tests/", "screenshots/")
+KEY = "a-key-of-this-check"
+RUN_S = 120
+
+
+def main(wheel: Path) -> None:
+    """Raises where something does not hold."""
+    names = ZipFile(wheel).namelist()
+    assert not [name for name in names if name.startswith(LEFT_OUT)], "the wheel holds what nobody needs who runs it"
+    with tempfile.TemporaryDirectory(prefix="mc-") as folder:
+        program = installed(wheel, Path(folder) / "env")
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        environment |= {"MACLUSTER_HOME": f"{folder}/home"}
+
+        def ran(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [str(program), *words]
+            return subprocess.run(
+                command, cwd=folder, env=environment, stdin=subprocess.DEVNULL, text=True, timeout=RUN_S,
+                stdout=subprocess.PIPE, check=False,
+            )  # fmt: skip
+
+        where = [str(program.parent / "python"), "-c", "import core; print(core.__file__)"]
+        found = subprocess.run(where, cwd=folder, env=environment, capture_output=True, text=True, check=True).stdout
+        assert found.startswith(folder), f"it runs {found.strip()}"
+        assert ran("--version").stdout.startswith("macluster ")
+        doctor = json.loads(ran("doctor", "--host", "127.0.0.1", "--json").stdout)
+        assert {"node", "memory", "programs"} <= {finding["name"] for finding in doctor}
+        answer = json.loads(ran("demo", "--no-multicast", "--json").stdout)
+        assert (len(answer["plan"]["stages"]), len(answer["tokens"]) > 8) == (3, True)
+        assert served([str(program), "demo", "--no-multicast", "--macs", "1"], folder, environment), (
+            "the API says nothing"
+        )
+    print(f"{wheel.name}: {len(names)} files; version, doctor, demo and its API run from an environment of its own")
+
+
+def installed(wheel: Path, folder: Path) -> Path:
+    """The `macluster` of that wheel."""
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", str(python), "--disable-pip-version-check", "--quiet"]
+    # told to, for the one of this environment would count as installed
+    subprocess.run([*pip, "install", "--no-deps", "--no-index", "--ignore-installed", str(wheel)], check=True)
+    return folder / "bin" / "macluster"
+
+
+def served(command: list[str], folder: str, environment: dict[str, str]) -> str:
+    """What the demo's API answers."""
+    with subprocess.Popen(
+        [*command, "--serve", str(free_port()), "--key", KEY], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, text=True,
+    ) as demo:  # fmt: skip
+        try:
+            assert demo.stdout
+            told = json.loads(demo.stdout.readline())
+            asked = {"model": told["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+            request = urllib.request.Request(f"{told['url']}/chat/completions", json.dumps(asked).encode())
+            request.add_header("Authorization", f"Bearer {KEY}")
+            request.add_header("Content-Type", "application/json")
+            with urllib.request.urlopen(request, timeout=RUN_S) as reply:
+                return str(json.load(reply)["choices"][0]["message"]["content"])
+        finally:
+            demo.terminate()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]).absolute())

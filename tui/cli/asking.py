@@ -1,0 +1,28 @@
+"""Asking before what cannot be undone."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+
+from core.errors import UsageError
+from core.text import clean_text
+
+
+def can_ask(command: argparse.ArgumentParser) -> None:
+    """Its option for those who need not be asked."""
+    command.add_argument("--yes", action="store_true", help="do it without asking")
+
+
+async def agreed(args: argparse.Namespace, what: str) -> bool:
+    """What cannot be undone is asked for in a terminal, and refused without one."""
+    if args.yes:
+        return True
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{clean_text(what)} There is nobody to ask.", "Add --yes to do it.")
+    print(clean_text(f"{what} Type yes to do it: "), end="", file=sys.stderr, flush=True)
+    if (await asyncio.to_thread(sys.stdin.readline)).strip().lower() == "yes":
+        return True
+    print("Nothing was changed.", file=sys.stderr)
+    return False
