@@ -19,7 +19,7 @@ from core.mac.doctor import FEW_FILES, LOCAL_NETWORK, firewall_finding, usable
 from core.mac.firewall import firewall
 from core.mac.interfaces import Interface, interfaces
 from core.mac.multicast import echo
-from core.mac.network import link_kind
+from core.mac.network import path_kind
 from core.plan.chips import memory_bytes_per_s
 from core.settings import GB
 from core.verify.check import NOT_A_MAC, Outcome, failed, passed, skipped
@@ -28,7 +28,6 @@ SERVICE_TYPE: Final = "_macl-verify._tcp.local."
 HEARD_S: Final = 5.0
 SETTLED_S: Final = 5.0
 POLL_S: Final = 0.05
-KINDS: Final = ("Thunderbolt", "Wi-Fi", "Ethernet", "LAN", "USB")
 
 
 def chip(_: threading.Event) -> Outcome:
@@ -153,12 +152,17 @@ def ports(host: str) -> Callable[[threading.Event], Outcome]:
     def run(_: threading.Event) -> Outcome:
         if sys.platform != "darwin":
             return NOT_A_MAC
-        kinds = [kind_of(link_kind(each.address)) for each in usable(interfaces(), host)]
+        kinds = [f"{each.kind or 'other'}{_rate(each)}" for each in usable(interfaces(), host)]
         return passed(", ".join(kinds)) if kinds else failed("no port is up")
 
     return run
 
 
-def kind_of(port: str) -> str:
-    """What kind a port is, of those that macOS names ("Thunderbolt Bridge (bridge0)"): its own name may say more."""
-    return next((kind for kind in KINDS if kind in port), "other")
+def _rate(each: Interface) -> str:
+    return f" of {each.rate_mbits} Mbit/s" if each.rate_mbits else ""
+
+
+def kind_of(via: str) -> str:
+    """What kind a port is that was told as "Wi-Fi (en0)" or "en0": its own name may say more than that."""
+    port, _, name = via.removesuffix(")").rpartition(" (")
+    return path_kind(name, port) or "another kind of port"

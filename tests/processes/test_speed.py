@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from collections.abc import AsyncIterator
 
@@ -15,8 +16,10 @@ from core.errors import Busy, MaclusterError, NodeError, NotPaired
 from core.events import PeerChanged, PeerSeen, Progress
 from core.node.peers.link_probe import FRAMES, PROBES, ROUND_TRIPS
 from core.requests import SpeedRequest, SpeedResult
+from core.verify.running import run_checks
 from tests.support.cluster import ask, begin, finish, running_demo, tokens_seen
 from tui.cli.demo import Demo, DemoConfig
+from tui.cli.paired_checks import paired_checks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -101,6 +104,14 @@ async def test_the_command_prints_it(demo: Demo) -> None:
         assert said in out.decode()
         if "--json" in words:
             assert json.loads(out)["frames"] > 0
+
+
+async def test_a_report_has_the_link_to_a_mac_and_the_way_back_without_their_names(demo: Demo) -> None:
+    checks = paired_checks(demo.head.client.home, "mini")
+    found = [each async for each in run_checks(checks)]
+    assert [(each.name, each.passed) for each in found] == [("link to the other Mac", True), ("link back", True)]
+    assert all(re.fullmatch(r"[\d.]+ ms there and back, \d+ MB/s sealed.*", each.figure) for each in found)
+    assert not re.search("mini|studio|lo", " ".join(each.figure for each in found))
 
 
 async def test_a_mac_that_is_not_paired_is_not_tested() -> None:

@@ -179,9 +179,10 @@ def test_staying_awake_is_what_macos_says_of_it(
     [
         ("Thunderbolt Bridge (bridge0)", "Thunderbolt"),
         ("Wi-Fi (en0)", "Wi-Fi"),
-        ("USB 10/100/1000 LAN (en7)", "LAN"),
-        ("Ada's iPhone (en9)", "other"),
-        ("en5", "other"),
+        ("USB 10/100/1000 LAN (en7)", "Ethernet"),
+        ("Ada's iPhone (en9)", "another kind of port"),
+        ("en5", "another kind of port"),
+        ("utun4", "tunnel"),
     ],
 )
 def test_a_port_is_told_by_its_kind(port: str, kind: str) -> None:
