@@ -20,6 +20,8 @@ from core.models.text.vocabulary import Vocabulary
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
+# of a byte, the lowest first
+_BITS: Final = mx.array([1 << bit for bit in range(8)], mx.uint8)
 _FIX: Final = "Ask with a simpler shape, or for text."
 
 
@@ -78,7 +80,8 @@ class RowGrammar:
             self._fail("needs what the tokens of this model cannot say")
         if self.problem:
             return ~self._no_end
-        allowed = mx.array(unpackbits(frombuffer(bits, uint8), count=self._size, bitorder="little").view(bool))
+        marks = mx.array(memoryview(bits))[:, None] & _BITS  # type: ignore[arg-type]  # uint8
+        allowed = marks.flatten()[: self._size] != 0
         return allowed | self._only(self._start[:1]) if self._state == "open" else allowed
 
     def prepare(self) -> None:

@@ -1,6 +1,6 @@
 """Most of what importing mlx_lm takes is for others: transformers for tokenizers, the hub for downloads, numpy for its
-own generation. A process that only computes layers asks for none of it. Of transformers a tokenizer takes a small part,
-and half of its import is a list of all its models.
+own generation. A process that only computes layers asks for none of it. Of transformers a tokenizer takes a small part;
+most of its import is a list of all its models, numpy for arrays that nobody asks for, and what speaks with the hub.
 """
 
 from __future__ import annotations
@@ -12,11 +12,13 @@ from types import ModuleType
 from typing import Any, Final
 
 _NAMES: Final = ("transformers", "transformers.tokenization_utils_base", "huggingface_hub")
-_TEXT: Final = {
+_TEXT: Final[dict[str, str | None]] = {
     "AutoTokenizer": "transformers.models.auto.tokenization_auto",
     "PreTrainedTokenizer": "transformers.tokenization_python",
     "PreTrainedTokenizerFast": "transformers.tokenization_utils_tokenizers",
 }
+_ARRAYS: Final[dict[str, str | None]] = {"dtype": None, "float32": None, "ndarray": None}
+_HUB: Final = ("httpx2", "httpcore2")
 
 
 class _Unused(type):
@@ -34,9 +36,11 @@ class _LeftOut(ModuleType):
 
 
 class _Late(ModuleType):
-    """A package whose __init__ runs when somebody asks for what is in none of `known`, modules by names."""
+    """A package whose __init__ runs when somebody asks for what is not `known`: names, and the module that each is
+    from, or None for what is only named.
+    """
 
-    def __init__(self, name: str, known: dict[str, str]) -> None:
+    def __init__(self, name: str, known: dict[str, str | None]) -> None:
         super().__init__(name)
         spec = find_spec(name)
         assert spec is not None
@@ -47,7 +51,8 @@ class _Late(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         if name in self._known:
-            return getattr(import_module(self._known[name]), name)
+            module = self._known[name]
+            return getattr(import_module(module), name) if module else _Unused(name, (), {})
         del sys.modules[self.__name__]
         return getattr(import_module(self.__name__), name)
 
@@ -67,6 +72,9 @@ def import_for_text_only() -> None:
     package.__version__ = metadata.version("transformers")  # type: ignore[attr-defined]
     sys.modules.setdefault("transformers", package)
     sys.modules.setdefault("transformers.models", _Late("transformers.models", {}))
+    sys.modules.setdefault("numpy", _Late("numpy", dict(_ARRAYS)))
+    for name in _HUB:
+        sys.modules.setdefault(name, _LeftOut(name))
     _import_without_commands()
 
 
