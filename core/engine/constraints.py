@@ -68,9 +68,6 @@ class RowGrammar:
 
     def allowed(self) -> mx.array:
         """Whether each token may come next: booleans [vocabulary]."""
-        # it is imported for who needs it
-        from numpy import frombuffer, uint8, unpackbits
-
         if self._state == "thinking":
             return self._no_end
         bits = self._bits = self._bits or self._matcher.compute_bitmask()
