@@ -7,6 +7,7 @@ soon as it is made.
 from __future__ import annotations
 
 import asyncio
+import os
 import platform
 import shutil
 import sys
@@ -15,6 +16,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Final
 
+from core.mac import local_network
 from core.mac.descriptors import allowed_descriptors
 from core.mac.firewall import Firewall, firewall
 from core.mac.interfaces import ANYWHERE, Interface, interfaces
@@ -27,9 +29,6 @@ DISK_LOW_BYTES: Final = 10 * GB
 DISK_FULL_BYTES: Final = GB
 FEW_FILES: Final = 1024
 PACKAGES: Final = ("mlx", "mlx-lm", "zeroconf", "textual")
-LOCAL_NETWORK: Final = (
-    "Allow this terminal in System Settings > Privacy & Security > Local Network, then start macluster again."
-)
 
 
 async def examine_network(host: str) -> AsyncIterator[Finding]:
@@ -83,7 +82,11 @@ def multicast_finding(echoes: Mapping[str, Echo], system: str) -> Finding:
         return Finding(name="multicast", state="ok", what=f"Sent and heard on {', '.join(heard)}.")
     names = ", ".join(echoes)
     if "denied" in echoes.values():
-        cure = LOCAL_NETWORK if system == "darwin" else "A firewall or a rule of this machine forbids it."
+        cure = (
+            local_network.advice(os.environ)
+            if system == "darwin"
+            else "A firewall or a rule of this machine forbids it."
+        )
         return Finding(name="multicast", state="bad", what=f"The system refuses to send on {names}.", fix=cure)
     if "silent" in echoes.values():
         cure = "A firewall or a VPN blocks it: turn that off for a moment, or add Macs by address."

@@ -12,10 +12,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from core.mac import local_network
 from core.mac.awake import CAFFEINATE, Awake, awake_by
 from core.mac.chip import chip_name
 from core.mac.descriptors import raise_descriptor_limit
-from core.mac.doctor import FEW_FILES, LOCAL_NETWORK, firewall_finding, usable
+from core.mac.doctor import FEW_FILES, firewall_finding, usable
 from core.mac.firewall import firewall
 from core.mac.interfaces import Interface, interfaces
 from core.mac.multicast import echo
@@ -92,7 +93,11 @@ def bonjour(host: str) -> Callable[[threading.Event], Outcome]:
 
 def _unheard(found: Iterable[Interface]) -> str:
     echoes = [echo(each.address) for each in found]
-    cure = LOCAL_NETWORK if "denied" in echoes and sys.platform == "darwin" else "See `macluster doctor`."
+    cure = (
+        local_network.advice(os.environ)
+        if "denied" in echoes and sys.platform == "darwin"
+        else "See `macluster doctor`."
+    )
     counted = ", ".join(f"{word} {echoes.count(word)}" for word in dict.fromkeys(echoes))
     return f"did not hear its own advertisement within {HEARD_S:g} s; plain datagrams by network: {counted}. {cure}"
 

@@ -117,6 +117,7 @@ async def test_two_macs_find_and_pair_and_answer_over_a_bridge() -> None:
             assert answer.text
             await answers_under_a_flood(studio, addresses[STUDIO], answer.tokens)
             await answers_over_a_cable(studio, answer.tokens)
+            await meets_over_the_cable_alone(studio, answer.tokens)
 
 
 async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -> None:
@@ -147,6 +148,19 @@ async def answers_over_a_cable(studio: Watch, expected: list[int]) -> None:
     assert any("The Thunderbolt path to" in text and "is gone" in text for text in told)
     assert studio.now.plan
     assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
+
+
+async def meets_over_the_cable_alone(studio: Watch, expected: list[int]) -> None:
+    """Where nothing else is left, the Macs are linked by the addresses that the cable's ends gave to themselves."""
+    ip("-n", MINI, "link", "set", "eth0", "down")
+
+    def is_linked(watch: Watch) -> bool:
+        return any(p.state == "connected" and p.address.startswith("169.254.") for p in others(watch))
+
+    await studio.until(is_linked, WAIT_S, "A link over the cable")
+    await studio.until(lambda w: w.now.plan_status == "ready", WAIT_S, "A plan that runs")
+    answer = await ask(studio, PROMPT, 64)
+    assert (answer.done.problem, answer.tokens) == (None, expected)
 
 
 async def asks_until(studio: Watch, path: str, expected: list[int]) -> None:

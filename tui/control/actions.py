@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from textual.actions import parse
 from textual.app import App, SystemCommand
@@ -15,29 +16,47 @@ from textual.widget import Widget
 
 from tui.control.keymap import Action
 
+NAMED_CHARACTERS: Final = ("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space")
+
 
 def bindings(actions: tuple[Action, ...]) -> list[Binding]:
-    """Textual bindings of those actions that have keys, one binding a key; only an action's first key is shown."""
+    """Textual bindings of those actions that have keys, one binding a key; the best known key first."""
     return [
         Binding(
             key,
             action.run,
             action.word,
-            show=action.footer and first == 0,
+            show=action.footer,
             priority=action.priority,
             id=action.id,
             tooltip=action.title,
         )
         for action in actions
         if action.keys
-        for first, key in enumerate(action.keys.split(","))
+        for key in in_order(action.keys, sys.platform)
     ]
+
+
+def in_order(keys: str, system: str) -> list[str]:
+    """The keys of an action as people are told of them: on a Mac the F keys come last. `system` is `sys.platform`."""
+    return sorted(keys.split(","), key=lambda key: system == "darwin" and is_f_key(key))
+
+
+def is_f_key(key: str) -> bool:
+    """Whether it is one of the row that Apple keyboards give to brightness and sound."""
+    return key[:1] == "f" and key[1:].isdigit()
+
+
+def is_text(screen: Screen[Any], key: str) -> bool:
+    """Whether what has the focus takes the key as text."""
+    is_printable = len(key) == 1 or key in NAMED_CHARACTERS
+    return is_printable and screen.focused is not None and screen.focused.check_consume_key(key, "x")
 
 
 def keys_of(actions: tuple[Action, ...], *runs: str) -> str:
     """The keys of some actions as a line: "Esc Stop · F1 Help"."""
     chosen = [next(a for a in actions if a.run.removeprefix("app.") == run) for run in runs]
-    return " · ".join(f"{key_title(a.keys.split(',')[0])} {a.word}" for a in chosen)
+    return " · ".join(f"{key_title(in_order(a.keys, sys.platform)[0])} {a.word}" for a in chosen)
 
 
 _KEY_WORDS = {"⏎": "Enter", "⎋": "Esc", "⭾": "Tab", "shift+tab": "Shift+Tab"} | {
@@ -47,7 +66,7 @@ _KEY_WORDS = {"⏎": "Enter", "⎋": "Esc", "⭾": "Tab", "shift+tab": "Shift+Ta
 
 def key_word(display: str) -> str:
     """A key as it is called on the keyboard: "⏎" is Enter, "f1" is F1."""
-    if display[:1] == "f" and display[1:].isdigit():
+    if is_f_key(display):
         return display.upper()
     return _KEY_WORDS.get(display, display)
 

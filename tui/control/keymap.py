@@ -8,7 +8,8 @@ from typing import NamedTuple
 class Action(NamedTuple):
     """`run` is the Textual action, `word` its name in the footer, `title` its name in palette and help.
 
-    No `keys`: only the palette has it. `footer`: one of the few keys that the footer shows.
+    No `keys`: only the palette has it; an F key is never the only one, as Apple keyboards want fn for it. `footer`: one
+    of the few keys that the footer shows.
     """
 
     id: str
@@ -49,7 +50,7 @@ def _scroll(name: str) -> tuple[Action, ...]:
 APP = (
     Action("mc.palette", "ctrl+p", "command_palette", "Palette", "All commands", footer=True),
     Action("mc.models", "ctrl+o", "open('models')", "Models", "Choose a model", footer=True),
-    Action("mc.split", "f4", "open('split')", "Split", "Edit the split: who has which layers", footer=True),
+    Action("mc.split", "f4,L", "open('split')", "Split", "Edit the split: who has which layers", footer=True),
     Action("mc.help", "f1,question_mark", "help", "Help", "Help for the focused pane", footer=True),
     Action("mc.pair", "p", "pair", "Pair", "Pair with another Mac", footer=True),
     Action("mc.trust", "t", "open('trust')", "Trust", "Trust: who is trusted how far, and why", footer=True),
@@ -58,7 +59,7 @@ APP = (
     Action("mc.api", "A", "open('api')", "API", "Other programs: address, keys, requests, what to paste"),
     Action("mc.new", "ctrl+n", "new_chat", "New", "New chat"),
     Action("mc.retry", "ctrl+r", "retry", "Retry", "Ask the last question again"),
-    Action("mc.conversations", "f3", "open('conversations')", "Chats", "Conversations: open, rename, delete, export"),
+    Action("mc.conversations", "f3,C", "open('conversations')", "Chats", "Conversations: open, rename, delete, export"),
     Action("mc.sampling", "f6,S", "open('sampling')", "Sampling", "Sampling: how the answers are asked for"),
     Action("mc.export", "", "export", "Export", "Export this conversation to a file"),
     Action("mc.private", "v", "private", "Private", "Keep nothing of this conversation, or keep it again"),
@@ -86,7 +87,7 @@ DASHBOARD = (
     Action("mc.pane-3", "3", "pane(3)", "Hops", "Go to Hops"),
     Action("mc.pane-4", "4", "pane(4)", "Logs", "Go to Logs"),
     Action("mc.pane-5", "5", "pane(5)", "Chat", "Go to Chat"),
-    Action("mc.panes", "f2", "panes", "Panes", "One pane alone, or the dashboard", footer=True),
+    Action("mc.panes", "f2,D", "panes", "Panes", "One pane alone, or the dashboard", footer=True),
     Action("mc.zoom", "z", "zoom", "Zoom", "Zoom the focused pane, or back"),
     Action("mc.next", "tab", "app.focus_next", "Next", "Next pane"),
     Action("mc.previous", "shift+tab", "app.focus_previous", "Previous", "Previous pane"),
@@ -116,7 +117,9 @@ PROMPT = (
     Action("mc.new-line", "ctrl+j", "new_line", "New line", "New line"),
     Action("mc.earlier", "up", "earlier", "Earlier", "Earlier message, when the prompt is empty"),
     # a text area selects its line with this key
-    Action("mc.prompt-sampling", "f6", "app.open('sampling')", "Sampling", "Sampling: how the answers are asked for"),
+    Action(
+        "mc.prompt-sampling", "f6,ctrl+s", "app.open('sampling')", "Sampling", "Sampling: how the answers are asked for"
+    ),
     Action("mc.later", "down", "later", "Later", "Later message"),
 )
 
@@ -148,7 +151,7 @@ HOP = (
     Action("mc.hop-pause", "p", "pause", "Pause", "Pause the picture, or continue", footer=True),
     Action("mc.hop-window", "w", "window", "Window", "The next span of time: 60 s, 10 min, 1 h", footer=True),
     Action("mc.hop-test", "t", "test", "Speed test", "Test the link of this hop", footer=True),
-    Action("mc.hop-leave", "f2", "leave", "Leave", "Back to the dashboard; a test is stopped"),
+    Action("mc.hop-leave", "f2,D", "leave", "Leave", "Back to the dashboard; a test is stopped"),
     Action("mc.hop-down", "j", "scroll_part(1)", "Down", "Scroll down"),
     Action("mc.hop-up", "k", "scroll_part(-1)", "Up", "Scroll up"),
     Action("mc.hop-focus", "tab", "app.focus_next", "Next", "Next part of the screen"),
@@ -172,7 +175,7 @@ SESSION_LIST = (
 SESSIONS = (
     Action("mc.session-save", "s", "save", "Save", "Keep the conversation of the chat under a name", footer=True),
     Action("mc.session-delete", "x", "delete", "Delete", "Delete this one, and its key", footer=True),
-    Action("mc.sessions-leave", "f2", "leave", "Leave", "Back to the dashboard"),
+    Action("mc.sessions-leave", "f2,D", "leave", "Leave", "Back to the dashboard"),
     *_parts("sessions"),
     Action("mc.sessions-back", "escape", "back", "Back", "Stop waiting, or go back", footer=True),
 )
@@ -195,7 +198,7 @@ MODELS = (
     Action("mc.kv-bits", "K", "bits", "Bits", "Keep keys and values in 8 bits, in 4, or as they are"),
     Action("mc.stop-transfer", "x", "stop_transfer", "Stop", "Stop what is downloaded or copied; asks first"),
     Action("mc.unload", "u", "app.unload", "Unload", "Unload the model, or cancel its loading"),
-    Action("mc.models-leave", "f2", "leave", "Leave", "Back to the dashboard; a load goes on"),
+    Action("mc.models-leave", "f2,D", "leave", "Leave", "Back to the dashboard; a load goes on"),
     *_parts("models"),
     Action("mc.models-back", "escape", "back", "Back", "Cancel loading, clear the filter, or go back", footer=True),
 )
@@ -206,7 +209,7 @@ PAIRING = (
     Action("mc.pairing-key", "f", "fingerprint", "Key", "The whole fingerprint of the other key", priority=True),
     Action("mc.pairing-stop", "escape", "stop", "Leave", "Leave; a pairing under way is stopped, and nothing kept"),
     *_parts("pairing", "dialog"),
-    Action("mc.pairing-help", "f1", "app.help", "Help", "Help for pairing", footer=True),
+    Action("mc.pairing-help", "f1,question_mark", "app.help", "Help", "Help for pairing", footer=True, priority=True),
     Action("mc.pairing-quit", "ctrl+q", "app.quit", "Quit", "Quit; the pairing is stopped"),
 )
 
@@ -216,7 +219,7 @@ ROW_LIST = _cursor("row", "row")
 
 BATCH = (
     Action("mc.batch-stop", "x", "stop", "Stop", "Stop the answer under the cursor", footer=True),
-    Action("mc.batch-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    Action("mc.batch-leave", "f2,D", "back", "Leave", "Back to the dashboard"),
     *_parts("batch"),
     Action("mc.batch-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
@@ -230,7 +233,7 @@ API = (
     Action("mc.api-copy", "y", "copy", "Copy", "Copy what to paste into the program", footer=True),
     Action("mc.api-program", "right", "program(1)", "Program", "The next program", footer=True, priority=True),
     Action("mc.api-program-before", "left", "program(-1)", "Before", "The program before", priority=True),
-    Action("mc.api-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    Action("mc.api-leave", "f2,D", "back", "Leave", "Back to the dashboard"),
     *_parts("api"),
     Action("mc.api-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
@@ -254,7 +257,7 @@ TOPOLOGY_LIST = (
 )
 
 TOPOLOGY = (
-    Action("mc.ring-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    Action("mc.ring-leave", "f2,D", "back", "Leave", "Back to the dashboard"),
     *_parts("ring"),
     Action("mc.ring-back", "escape", "back", "Back", "Back; nothing is changed", footer=True),
 )
@@ -268,7 +271,7 @@ SPLIT = (
     Action("mc.split-apply", "enter", "apply", "Apply", "Load the model like this", footer=True),
     Action("mc.split-down", "j,down", "scroll(1)", "Down", "Scroll down what it means"),
     Action("mc.split-up", "k,up", "scroll(-1)", "Up", "Scroll up what it means"),
-    Action("mc.split-leave", "f2", "back", "Leave", "Leave; nothing was applied"),
+    Action("mc.split-leave", "f2,D", "back", "Leave", "Leave; nothing was applied"),
     Action("mc.split-back", "escape", "back", "Back", "Leave; nothing was applied", footer=True),
     Action("mc.split-far-left", "H,shift+left", "move(-5)", "Move 5", "Move it left by 5 layers", footer=True),
     Action("mc.split-far-right", "L,shift+right", "move(5)", "Right", "Move it right by 5 layers"),
@@ -303,7 +306,7 @@ PEER = (
     Action("mc.one-add", "a", "ask('add')", "Address", "Give its address", footer=True),
     Action("mc.one-forget", "x", "ask('forget')", "Forget", "Revoke it for good; asks first", footer=True),
     Action("mc.one-copy", "y", "copy_text", "Copy", "Copy what is known", footer=True),
-    Action("mc.one-leave", "f2", "back", "Leave", "Back to the dashboard"),
+    Action("mc.one-leave", "f2,D", "back", "Leave", "Back to the dashboard"),
     Action("mc.one-back", "escape", "back", "Back", "Back to the dashboard", footer=True),
 )
 
@@ -317,7 +320,7 @@ WELCOME = (
 CHECK = (
     Action("mc.check-again", "r", "again", "Again", "Check everything again", footer=True),
     Action("mc.check-copy", "y", "copy_report", "Copy", "Copy the report", footer=True),
-    Action("mc.check-leave", "f2", "back", "Leave", "Back to the dashboard; a running check ends"),
+    Action("mc.check-leave", "f2,D", "back", "Leave", "Back to the dashboard; a running check ends"),
     Action("mc.check-back", "escape", "back", "Back", "Back; a running check ends", footer=True),
 )
 
@@ -332,7 +335,7 @@ CONVERSATIONS = (
     Action("mc.conversations-rename", "r", "rename", "Rename", "Give this one another title", footer=True),
     Action("mc.conversations-export", "e", "export", "Export", "Export this one to a file", footer=True),
     Action("mc.conversations-delete", "x", "delete", "Delete", "Delete this one, and its key; asks first", footer=True),
-    Action("mc.conversations-leave", "f2", "leave", "Leave", "Back to the dashboard"),
+    Action("mc.conversations-leave", "f2,D", "leave", "Leave", "Back to the dashboard"),
     *_parts("conversations"),
     Action("mc.conversations-back", "escape", "back", "Back", "Clear the filter, or go back", footer=True),
 )
@@ -341,7 +344,7 @@ SAMPLING = (
     Action("mc.sampling-use", "enter", "use", "Use", "Ask like that from now on", footer=True),
     Action("mc.sampling-next", "tab,down", "app.focus_next", "Next", "Next line", footer=True),
     Action("mc.sampling-previous", "shift+tab,up", "app.focus_previous", "Previous", "Previous line"),
-    Action("mc.sampling-leave", "f2", "leave", "Leave", "Back to the dashboard; nothing changes"),
+    Action("mc.sampling-leave", "f2,D", "leave", "Leave", "Back to the dashboard; nothing changes"),
     Action("mc.sampling-back", "escape", "back", "Back", "Back; nothing changes", footer=True),
 )
 

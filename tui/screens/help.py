@@ -15,7 +15,7 @@ from textual.events import Key
 from textual.screen import ModalScreen, Screen
 from textual.widget import Widget
 
-from tui.control.actions import bindings, why_not
+from tui.control.actions import bindings, is_text, why_not
 from tui.control.keymap import HELP, OUR_IDS
 from tui.control.preferences import config_file
 from tui.state.format import DIM, fit
@@ -24,7 +24,6 @@ from tui.widgets.text_view import TextView
 COLUMN = 52
 NARROW_COLUMN = 36
 _KEYS = 11
-NAMED_CHARACTERS = ("slash", "question_mark", "left_square_bracket", "right_square_bracket", "space")
 
 
 class HelpLine(NamedTuple):
@@ -96,13 +95,11 @@ def topic_of(screen: Screen[object]) -> Topic:
     focused = screen.focused
     described = next((n for n in (focused or screen).ancestors_with_self if n.HELP), screen)
     title = described.border_title if isinstance(described, Widget) and described.border_title else ""
-    # keys that the focused input takes as text do nothing else there
-    printable = {k for k, a in screen.active_bindings.items() if len(k) == 1 or k in NAMED_CHARACTERS}
     here: dict[str, HelpLine] = {}
     everywhere: dict[str, HelpLine] = {}
     for node, binding, _, tooltip in screen.active_bindings.values():
-        typed = focused is not None and binding.key in printable and focused.check_consume_key(binding.key, "x")
-        if binding.id in OUR_IDS and not typed:
+        # keys that the focused input takes as text do nothing else there
+        if binding.id in OUR_IDS and not is_text(screen, binding.key):
             group, does = everywhere if isinstance(node, App | Screen) else here, tooltip or binding.description
             before = f"{group[does].keys} " if does in group else ""
             key = screen.app.get_key_display(binding)

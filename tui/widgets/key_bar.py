@@ -10,7 +10,7 @@ from textual.content import Content
 from textual.dom import DOMNode
 from textual.screen import Screen
 
-from tui.control.actions import why_not, word_of
+from tui.control.actions import is_text, why_not, word_of
 from tui.control.keymap import EVERYTHING
 from tui.state.format import DIM
 from tui.widgets.text_view import TextView
@@ -52,6 +52,7 @@ class KeyBar(TextView):
         if not self.is_attached or self.size.width <= 0:
             return
         keys: dict[str, Key] = {}
+        dead: set[str] = set()  # those shown by a key that is text where the focus is
         # above the dashboard its own keys matter, and the ways on are one step back
         is_above = self.screen is not self.app.screen_stack[0]
         for node, binding, enabled, _ in sorted(self.screen.active_bindings.values(), key=_place):
@@ -60,7 +61,9 @@ class KeyBar(TextView):
                 possible = not why_not(self.app, node, binding.action)
                 word = word_of(node, binding.action) or binding.description
                 key = Key(self.app.get_key_display(binding), word, possible)
-                keys.setdefault(binding.id or "", key)
+                if binding.id not in keys or (binding.id in dead and not is_text(self.screen, binding.key)):
+                    keys[binding.id] = key
+                    (dead.add if is_text(self.screen, binding.key) else dead.discard)(binding.id)
         self.draw(keys_content(keys, self.size.width))
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from core.events import Peer
-from core.mac import doctor, multicast
+from core.mac import doctor, local_network, multicast
 from core.mac.firewall import Firewall, parse_state
 from core.mac.interfaces import Interface, interfaces_of, on_subnet
 from core.mac.multicast import Echo
@@ -199,3 +199,25 @@ def test_the_node_its_key_and_bonjour() -> None:
     assert bonjour_finding(False, is_on=False, sees_itself=False).state == "warn"
     assert key_finding("keychain").state == "ok"
     assert key_finding("file permissions").state == "warn"
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        pytest.param(
+            {"TERM_PROGRAM": "Apple_Terminal", "TERM_PROGRAM_VERSION": "455"}, "Terminal needs no", id="Terminal"
+        ),
+        pytest.param({"TERM_PROGRAM": "iTerm.app"}, "Allow iTerm2 in System Settings", id="iTerm2"),
+        pytest.param({"TERM_PROGRAM": "ghostty"}, "Allow Ghostty in", id="Ghostty"),
+        pytest.param({"TERM_PROGRAM": "vscode"}, "Allow Visual Studio Code in", id="VS Code"),
+        pytest.param({"TERM_PROGRAM": "\x1b[2J"}, "Allow this terminal in", id="unknown"),
+        pytest.param({"TERM": "xterm-kitty"}, "Allow this terminal in", id="says nothing"),
+        pytest.param({"SSH_CONNECTION": "10.0.0.2 50000 10.0.0.1 22"}, "over SSH needs no", id="SSH"),
+        pytest.param(
+            {"TERM_PROGRAM": "tmux", "TMUX": "/tmp/tmux-501/default,812,0"}, "or start it outside of tmux", id="tmux"
+        ),
+        pytest.param({"TMUX": "a", "SSH_CONNECTION": "b"}, "Allow tmux in", id="tmux over SSH"),
+    ],
+)
+def test_who_needs_the_local_network_permission(environment: dict[str, str], said: str) -> None:
+    assert said in local_network.advice(environment)

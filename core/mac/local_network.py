@@ -1,0 +1,35 @@
+"""Where macOS is told that this program may speak to other Macs (TN3179). What counts is the program that a person
+started: Terminal, what comes over SSH, and what the system itself starts need no permission.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+# TERM_PROGRAM, and what System Settings calls it
+_TERMINALS: Final = {
+    "iTerm.app": "iTerm2",
+    "ghostty": "Ghostty",
+    "WezTerm": "WezTerm",
+    "WarpTerminal": "Warp",
+    "vscode": "Visual Studio Code",
+    "zed": "Zed",
+    "Hyper": "Hyper",
+    "Tabby": "Tabby",
+    "rio": "Rio",
+}
+_PLACE: Final = "System Settings > Privacy & Security > Local Network"
+_EXEMPT: Final = "needs no Local Network permission: a firewall or a VPN forbids it. Turn that off for a moment."
+
+
+def advice(environment: Mapping[str, str]) -> str:
+    """What to do where macOS lets nothing out, for a program with this environment."""
+    program = environment.get("TERM_PROGRAM", "")
+    if environment.get("TMUX") or program == "tmux":
+        return f"Allow tmux in {_PLACE}, then start macluster again; or start it outside of tmux, in Terminal."
+    if environment.get("SSH_CONNECTION"):
+        return f"What runs over SSH {_EXEMPT}"
+    if program == "Apple_Terminal":
+        return f"Terminal {_EXEMPT}"
+    return f"Allow {_TERMINALS.get(program, 'this terminal')} in {_PLACE}, then start macluster again."
