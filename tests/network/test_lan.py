@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from core.demo import DEMO_MODEL
-from core.events import PairingChanged, Peer
+from core.events import PairingChanged, Peer, Recovery
 from core.requests import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
@@ -144,6 +144,8 @@ async def answers_over_a_cable(studio: Watch, expected: list[int]) -> None:
     await asks_until(studio, "Ethernet", expected)
     ip("-n", MINI, "link", "set", "thunderbolt0", "up")
     await asks_until(studio, "Thunderbolt", expected)
+    went_on = [e for e in studio.seen if isinstance(e, Recovery) and e.state == "running" and e.tokens]
+    assert went_on, "in the middle of an answer"
     told = [line.text for line in studio.now.logs]
     assert any("The Thunderbolt path to" in text and "is gone" in text for text in told)
     assert studio.now.plan

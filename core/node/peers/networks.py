@@ -25,7 +25,7 @@ class Networks:
     def look(self) -> None:
         """Ask the system again."""
         before, self.now = self.now, self._up()
-        if set(self.now) != set(before):
+        if _where(self.now) != _where(before):
             self._signals.emit(NetworksChanged())
 
     def is_barred(self, host: str) -> bool:
@@ -39,3 +39,8 @@ class Networks:
 
     def _up(self) -> tuple[Interface, ...]:
         return tuple(each for each in self._ask() if each.is_up)
+
+
+def _where(found: tuple[Interface, ...]) -> set[tuple[str, str, str]]:
+    """What a rate that rises and falls, as that of Wi-Fi does, leaves as it is."""
+    return {(each.name, each.address, each.subnet) for each in found}

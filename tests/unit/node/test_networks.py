@@ -20,6 +20,9 @@ def test_a_change_of_addresses_is_told_once_and_holds_from_then_on() -> None:
     found.reverse()
     networks.look()
     assert (len(told), networks.is_barred(BRIDGE.address)) == (1, True)
+    found[0] = WIFI._replace(rate_mbits=600)
+    networks.look()
+    assert len(told) == 1, "the network is the same"
     found[1] = BRIDGE._replace(is_up=False)
     networks.look()
     assert (len(told), networks.is_barred(BRIDGE.address)) == (2, False)
