@@ -1,5 +1,6 @@
 """The wheel as a person has it: `python -m tests.installed WHEEL` installs it into an environment of its own, without
-this repository, and runs demo, doctor and the demo's API from there. The dependencies are those of this environment.
+this repository, and runs demo, doctor, verify and the demo's API from there. The dependencies are those of this
+environment.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tests.support.nodes import free_port
 # how the demo's model was made, and what only tests need, are no part of it
 LEFT_OUT = ("core/demo/training/", "tests/", "screenshots/")
 KEY = "a-key-of-this-check"
-RUN_S = 120
+RUN_S = 240
 
 
 def main(wheel: Path) -> None:
@@ -45,12 +46,15 @@ def main(wheel: Path) -> None:
         assert ran("--version").stdout.startswith("macluster ")
         doctor = json.loads(ran("doctor", "--host", "127.0.0.1", "--json").stdout)
         assert {"node", "memory", "programs"} <= {finding["name"] for finding in doctor}
+        checks = json.loads(ran("verify", "--host", "127.0.0.1", "--json").stdout)["checks"]
+        assert [each for each in checks if not each["passed"] and each["skipped_because"] is None] == []
+        assert {"slices on the CPU", "hop", "stages"} <= {each["name"] for each in checks if each["passed"]}
         answer = json.loads(ran("demo", "--no-multicast", "--json").stdout)
         assert (len(answer["plan"]["stages"]), len(answer["tokens"]) > 8) == (3, True)
         assert served([str(program), "demo", "--no-multicast", "--macs", "1"], folder, environment), (
             "the API says nothing"
         )
-    print(f"{wheel.name}: {len(names)} files; version, doctor, demo and its API run from an environment of its own")
+    print(f"{wheel.name}: {len(names)} files; version, doctor, verify, demo and its API run without the repository")
 
 
 def installed(wheel: Path, folder: Path) -> Path:
