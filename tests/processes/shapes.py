@@ -35,8 +35,9 @@ from core.models.text.grammar_check import MODULE, check
 from core.models.text.tokenizer import Tokens
 from core.models.text.vocabulary import Vocabulary, read_vocabulary
 from core.sampling_options import Sampling
+from core.settings import QUEUE_LIMIT
 
-ROWS: Final = 8
+ROWS: Final = 16
 MAX_TOKENS: Final = 600
 NAMES: Final = ("name", "size", "föhn", "a b", 'quo"te', "deep", "x")
 PATTERNS: Final = ("^[a-z]{1,4}$", "^(yes|no)$", "^\\d{2}-\\d{2}$", "^[^\\n]{0,6}$")
@@ -193,7 +194,7 @@ def main() -> int:
             with worker_ring(model, cuts, topology=topology, rows=ROWS, chunk=8) as ring:
                 search = Search(ring, words, eos, figures)
                 rest = iter(part)
-                while some := list(islice(rest, 2 * ROWS)):
+                while some := list(islice(rest, ROWS + QUEUE_LIMIT)):
                     search.run(some, dice)
             print(model.name, topology, macs, dict(figures - before), file=sys.stderr, flush=True)
     print(json.dumps({**figures, "seconds": round(monotonic() - started)}, indent=1, ensure_ascii=False))
