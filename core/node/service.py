@@ -98,7 +98,7 @@ class Node:
         parts = self.parts
         for number in count(1):
             parts.peers.refresh_own()
-            parts.networks.look()
+            await parts.networks.look()
             parts.member.follow_paths()
             parts.awake.keep(wanted=self._stays_awake())
             parts.enforcement.enforce()

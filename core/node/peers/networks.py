@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from core.link.ways import MAX_WAYS, Reach
@@ -22,9 +23,9 @@ class Networks:
         self._host, self._signals, self._ask = host, signals, ask
         self.now = self._up()
 
-    def look(self) -> None:
-        """Ask the system again."""
-        before, self.now = self.now, self._up()
+    async def look(self) -> None:
+        """Ask the system again; a Mac may take a while to say what its ports are."""
+        before, self.now = self.now, await asyncio.to_thread(self._up)
         if _where(self.now) != _where(before):
             self._signals.emit(NetworksChanged())
 

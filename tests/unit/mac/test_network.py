@@ -10,7 +10,7 @@ from typing import Any, cast
 import psutil
 import pytest
 
-from core.mac.interfaces import Interface, advertised, is_never_dialled, multicast_addresses
+from core.mac.interfaces import Interface, advertised, interfaces_of, is_never_dialled, multicast_addresses
 from core.mac.network import bind_to, interface_of, link_kind, parse_ports, path_kind
 
 PORTS = """
@@ -22,6 +22,10 @@ Hardware Port: Thunderbolt Bridge
 Device: bridge0
 Ethernet Address: 36:60:00:00:00:00
 
+Hardware Port: Thunderbolt 1
+Device: en2
+Ethernet Address: 36:60:00:00:00:01
+
 Hardware Port: Wi-Fi
 Device: en1
 Ethernet Address: 3c:a6:f6:00:00:02
@@ -29,6 +33,7 @@ Ethernet Address: 3c:a6:f6:00:00:02
 VLAN Configurations
 ===================
 """
+HOSTS = (("en1", "192.168.1.20"), ("en2", "169.254.9.9"), ("bridge0", "169.254.7.7"))
 Address = namedtuple("Address", "address")
 
 
@@ -82,7 +87,12 @@ def test_a_socket_that_stays_on_one_interface(
 
 
 def test_the_ports_that_macos_lists_have_kinds() -> None:
-    assert parse_ports(PORTS) == {"en0": "Ethernet", "bridge0": "Thunderbolt Bridge", "en1": "Wi-Fi"}
+    assert parse_ports(PORTS) == {
+        "en0": "Ethernet",
+        "bridge0": "Thunderbolt Bridge",
+        "en2": "Thunderbolt 1",
+        "en1": "Wi-Fi",
+    }
     assert parse_ports("") == parse_ports("Device: en0\n") == {}
 
 
@@ -162,3 +172,15 @@ def test_networks_inside_this_mac_are_not_advertised() -> None:
 )
 def test_no_other_mac_is_looked_for_at_an_address_of_this_one(host: str, never: bool) -> None:
     assert is_never_dialled(host, BESIDE) is never
+
+
+def test_a_cable_is_told_apart_by_what_the_system_prints() -> None:
+    stats = dict.fromkeys(("en1", "en2", "bridge0"), SimpleNamespace(isup=True, speed=0))
+    told = {name: [SimpleNamespace(family=socket.AF_INET, address=host, netmask="255.255.0.0")] for name, host in HOSTS}
+    found = interfaces_of(told, stats, parse_ports(PORTS))
+    assert [(each.name, each.kind) for each in found] == [
+        ("en1", "Wi-Fi"),
+        ("en2", "Thunderbolt"),
+        ("bridge0", "Thunderbolt"),
+    ]
+    assert advertised(found, "0.0.0.0") == ("192.168.1.20", "169.254.9.9", "169.254.7.7")

@@ -8,21 +8,21 @@ WIFI = Interface("en0", "192.168.1.20", "192.168.1.0/24", is_up=True)
 BRIDGE = Interface("bridge100", "192.168.64.1", "192.168.64.0/24", is_up=True)
 
 
-def test_a_change_of_addresses_is_told_once_and_holds_from_then_on() -> None:
+async def test_a_change_of_addresses_is_told_once_and_holds_from_then_on() -> None:
     found, signals = [WIFI], Signals()
     told: list[NetworksChanged] = []
     signals.on(NetworksChanged, told.append)
     networks = Networks("0.0.0.0", signals, lambda: tuple(found))
-    networks.look()
+    await networks.look()
     assert (told, networks.is_barred(BRIDGE.address)) == ([], False)
     found.insert(0, BRIDGE)
-    networks.look()
+    await networks.look()
     found.reverse()
-    networks.look()
+    await networks.look()
     assert (len(told), networks.is_barred(BRIDGE.address)) == (1, True)
     found[0] = WIFI._replace(rate_mbits=600)
-    networks.look()
+    await networks.look()
     assert len(told) == 1, "the network is the same"
     found[1] = BRIDGE._replace(is_up=False)
-    networks.look()
+    await networks.look()
     assert (len(told), networks.is_barred(BRIDGE.address)) == (2, False)
