@@ -258,7 +258,8 @@ def empty_content(state: UiState, note: str) -> Content:
             [*head, Content.styled(text.split("\n")[0], BAD), *map(Content, text.split("\n")[1:])]
         )
     if not state.attached:
-        return Content("\n").join([*head, Content("Looking for the node of this Mac.")])
+        text = "No node runs on this Mac: why is said above." if state.offline else "Looking for the node of this Mac."
+        return Content("\n").join([*head, Content(text)])
     text = "No model is loaded.\n\nCtrl+O shows the models of this Mac and how they fit.\nF1 explains what you see."
     return Content("\n").join([*head, Content(text)])
 
