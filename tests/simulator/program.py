@@ -14,7 +14,7 @@ from tests.simulator.loop import Process
 if TYPE_CHECKING:
     from tests.simulator.worker import Worker
 
-NUMBERS = count(7000)
+NUMBERS = count(1 << 23)  # no process that runs has such a number
 
 
 class Program:

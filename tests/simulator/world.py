@@ -19,7 +19,7 @@ from core.node.answers import answer_record, answers, mirror, running_answer
 from core.node.answers import sessions as saved_sessions
 from core.node.peers import own_mac, peer_table
 from core.node.recovery import recovery_driver
-from core.node.ring import plan_leader
+from core.node.ring import plan_leader, worker_process
 from core.node.trust import roster_enforcement
 from core.plan import mirror as plan_mirror
 from core.trust import identity, trust_assessment
@@ -145,4 +145,5 @@ def simulated(world: World) -> Iterator[None]:
                     patch.setattr(module, name, remembered(getattr(identity, name)))
         patch.setattr(roster_files, "write_private", lambda *_: None)
         patch.setattr(asyncio, "create_subprocess_exec", run_worker)
+        patch.setattr(worker_process, "kill", Program.kill)
         yield

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -41,6 +39,7 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_answer,
 )
+from core.node.base.killing import kill
 from core.node.base.tasks import Tasks
 from core.pipe_messages import pack, read_message
 from core.requests import Message, TemplateOptions
@@ -227,9 +226,7 @@ class TokenizerProcess:
 
     def _kill(self, why: str) -> None:
         self._why = self._why or why
-        if self._process.returncode is None:
-            with suppress(ProcessLookupError):
-                os.kill(self._process.pid, signal.SIGKILL)  # asyncio's own way takes its exit status from its waiter
+        kill(self._process)
 
     def _refused(self) -> Refused:
         return Refused(problem=BadModel(f"The tokenizer of {self._name} {self._why}.", FIX).problem)

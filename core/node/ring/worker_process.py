@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Coroutine
-from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
 
 from core.node.base.journal import Journal
+from core.node.base.killing import kill
 from core.node.base.tasks import Tasks
 from core.pipe_messages import pack, read_message
 from core.trust.identity import Identity
@@ -54,7 +53,7 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """End it at once."""
-        _kill(self._process)
+        kill(self._process)
 
     def on_end(self, call: Callable[[], None]) -> None:
         """Call when it says nothing any more."""
@@ -134,11 +133,4 @@ async def _or_end(process: Process, reading: Coroutine[Any, Any, None]) -> None:
         is_over = True
     finally:
         if not is_over:
-            _kill(process)
-
-
-def _kill(process: Process) -> None:
-    """Its own `kill` asks whether it has ended and may take its status away from asyncio, which complains then."""
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+            kill(process)
