@@ -33,7 +33,7 @@ SOON_S = 60.0
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def pair() -> AsyncIterator[Demo]:
     """Two Macs, neither of which could hold the demo model alone."""
-    async with running_demo(DEMO_MODEL, (0.03, 0.02)) as running:
+    async with running_demo(DEMO_MODEL, (0.1, 0.09)) as running:
         yield running
 
 

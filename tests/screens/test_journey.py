@@ -44,7 +44,7 @@ async def test_from_the_first_start_to_the_last_key(tmp_path: Path, terminal: Op
             await asyncio.to_thread(edit, mine)
             await asyncio.to_thread(lose, mine, porch)
             await asyncio.to_thread(recover, mine)
-            await asyncio.to_thread(quit_from, theirs, "✗ node stopped", "The node of this Mac stopped.")
+            await asyncio.to_thread(quit_from, theirs, "✗ node stopped", "ended without a word")
         await asyncio.to_thread(quit_from, mine)
         assert node.now.plan_status == "ready"
 

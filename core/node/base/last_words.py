@@ -99,10 +99,11 @@ def _write(home: Home, problem: Problem | None, *, waits: bool = False) -> None:
 
 
 def _is_running(words: LastWords) -> bool:
-    """Whether that process still runs, and is not a younger one of the same number."""
+    """Whether that process still runs, be it not one that has ended unnoticed, or a younger one of the same number."""
     import psutil  # the first frame of the screen needs no processes
 
     try:
-        return bool(psutil.Process(words.pid).create_time() <= words.at)
+        process = psutil.Process(words.pid)
+        return bool(process.create_time() <= words.at) and process.status() != psutil.STATUS_ZOMBIE
     except psutil.Error:
         return False

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -59,10 +61,15 @@ def test_a_defect_is_kept_by_its_place_without_its_words(home: Home) -> None:
 
 def test_a_node_that_was_killed_has_ended_without_a_word(home: Home) -> None:
     nobody = next(pid for pid in range(2**22 - 1, 0, -1) if not psutil.pid_exists(pid))
-    for words in (LastWords(at=time.time(), pid=nobody), LastWords(at=0.0, pid=os.getpid())):
-        home.last_words.write_bytes(msgspec.json.encode(words))
-        home.last_words.chmod(0o600)
-        assert "ended without a word" in unreachable(home).what, "a younger process of that number is another one"
+    with subprocess.Popen([sys.executable, "-c", ""], stdout=subprocess.PIPE) as unnoticed:
+        assert unnoticed.stdout
+        unnoticed.stdout.read()
+        os.waitid(os.P_PID, unnoticed.pid, os.WEXITED | os.WNOWAIT)
+        younger = LastWords(at=0.0, pid=os.getpid())
+        for words in (LastWords(at=time.time(), pid=nobody), LastWords(at=time.time(), pid=unnoticed.pid), younger):
+            home.last_words.write_bytes(msgspec.json.encode(words))
+            home.last_words.chmod(0o600)
+            assert "ended without a word" in unreachable(home).what
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"at": "x"}', b"\xff"])
