@@ -4,6 +4,7 @@ was measured when they were all tried at once.
 
 from __future__ import annotations
 
+import errno
 import selectors
 import socket
 from collections.abc import Mapping, Sequence
@@ -126,7 +127,8 @@ class _Attempt:
             if way.interface:
                 bind_to(sock, way.interface)
             sock.setblocking(False)
-            sock.connect_ex(address)
+            if (code := sock.connect_ex(address)) not in (0, errno.EINPROGRESS):
+                raise OSError(code, "connect")
             self._selector.register(sock, selectors.EVENT_WRITE, way)
         except OSError as error:
             self._error = link_error(error, f"{way.host} port {self._port}")

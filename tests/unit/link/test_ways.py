@@ -52,6 +52,15 @@ def test_what_does_not_answer_is_not_waited_for_long() -> None:
                 assert (way.kind, sock.getpeername()[0]) == ("Wi-Fi", "127.0.0.1")
 
 
+def test_a_way_that_fails_at_once_does_not_stand() -> None:
+    """The system says so before anything was sent, and forgets it."""
+    nowhere = Way("255.255.255.255", kind="Thunderbolt")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        sock, way = connect([nowhere, Way("127.0.0.1", kind="Wi-Fi")], server.getsockname()[1], 5.0)
+        with closing(sock):
+            assert way.host == "127.0.0.1"
+
+
 def test_all_ways_may_fail() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
