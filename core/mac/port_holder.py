@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import psutil
 
+from core.text import clean_text
+
 UNKNOWN = "a program of the system, or of another account of this Mac"
 
 
@@ -22,12 +24,16 @@ def port_holder(port: int) -> str:
 
 
 def holder_words(pid: int, name: str, command: Iterable[str]) -> str:
-    """A process by what a person knows it by."""
-    words = [*command]
+    """A process by what a person knows it by: a name that anybody may have given it, made fit for a terminal."""
+    words = [_in_line(word) for word in command]
     if "core.node" in words:
         home = words[words.index("--home") + 1 :][:1] if "--home" in words else []
         return f"macluster's node of another folder (process {pid}{''.join(f', {each}' for each in home)})"
-    return f"{name} (process {pid})"
+    return f"{_in_line(name)} (process {pid})"
+
+
+def _in_line(text: str) -> str:
+    return " ".join(clean_text(text).split())
 
 
 def _listeners() -> Iterator[tuple[int, int | None]]:

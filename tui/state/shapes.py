@@ -49,10 +49,13 @@ def shape_text(shape: Constraint) -> str:
 
 def _file(text: str) -> Path:
     """One that can be read at once, at every key."""
-    file = Path(text).expanduser()
-    if not file.is_file():
-        raise UsageError(f"There is no file {file}.")
-    return file
+    try:
+        file = Path(text).expanduser()
+        if file.is_file():
+            return file
+    except (OSError, RuntimeError, ValueError):
+        pass  # no file has such a name, or nobody is called so
+    raise UsageError(f"There is no file {clean_text(text)[:SHOWN]}.")
 
 
 def _is_object(source: str) -> bool:

@@ -91,6 +91,11 @@ def test_who_has_a_port_is_named(name: str, command: list[str], said: str) -> No
     assert holder_words(7, name, command) == said
 
 
+def test_what_a_process_calls_itself_does_nothing_to_the_terminal() -> None:
+    assert holder_words(7, "\x1b]0;x\x07a\nb", []).isprintable()
+    assert holder_words(7, "python", ["py", "core.node", "--home", "/\x1b[2J"]).isprintable()
+
+
 def test_a_home_that_is_a_file_is_told_by_the_one_who_starts_the_node(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     own = OwnNode(Home(tmp_path / "file"))
