@@ -1,8 +1,9 @@
 """Loads one slice of a model, or says which bytes of its files that would read.
 
-The whole model is built lazily. The promises outside the slice are then replaced by zeros that nobody evaluates, which
-also closes the files; what is left is read. The same choice tells what a Mac has to fetch: `slice_parts` needs headers
-only, so files of the right length with nothing behind their headers will do.
+The whole model is built lazily, and for one of several ranks left with that rank's part of each layer. The promises
+outside the slice are then replaced by zeros that nobody evaluates, which also closes the files; what is left is read.
+The same choice tells what a Mac has to fetch: `slice_parts` needs headers only, so files of the right length with
+nothing behind their headers will do.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from core.models.metal import fault_of
 from core.models.slicing.building import FAILURES, build, first_line
 from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
+from core.models.slicing.ranks import Rank, shard, shares_output
 from core.models.slicing.slots import Slice
 from core.models.slicing.tensor_sources import origins
 
@@ -36,10 +38,13 @@ def load_slice(
     *,
     embed: bool,
     output: bool,
+    rank: Rank | None = None,
     on_progress: Progress | None = None,
     held: dict[str, mx.array] | None = None,
 ) -> Slice:
-    """Layers [start, stop) of the model in `directory`, in memory, with its embedding and its norm and head if asked.
+    """Layers [start, stop) of the model in `directory`, in memory, with its embedding and its norm and head if asked;
+    of each layer the part of `rank`, if that is given, which can compute once `join` was called, and of norm and head
+    what the others could not do without.
 
     `on_progress(done_bytes, total_bytes)` is called as tensors arrive. `held`: the `weights` of another slice of the
     same model; what belongs to this one is taken from there instead of being read, and the rest is let go.
@@ -48,9 +53,13 @@ def load_slice(
     """
     model = build_lazily(directory)
     probe = dry_run(model, directory)
+    if rank:
+        shard(model, rank)
+        output = output or not probe.boundaries or shares_output(model, rank, probe)
     check_cuts(probe, start, stop, embed=embed, output=output)
     own = _own(model, probe, start, stop, embed=embed, output=output)
-    own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
+    if not rank:  # a part looks like the same part of another rank
+        own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
     if held:
         held.clear()
         mx.clear_cache()
@@ -59,7 +68,7 @@ def load_slice(
     weight_bytes = sum(array.nbytes for array in own.values())
     _evaluate(own, weight_bytes, on_progress, directory)
     mx.eval(list(_private_arrays(model)))
-    stage = Slice(model, probe, start, stop, embed=embed, output=output)
+    stage = Slice(model, probe, start, stop, embed=embed, output=output, rank=rank)
     stage.weights, stage.weight_bytes = own, weight_bytes
     return stage
 

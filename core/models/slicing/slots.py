@@ -18,11 +18,13 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.errors import StageFailed, UnsupportedModel
 from core.models.slicing import cache_state
 from core.models.slicing.boundary import Sides, leaves
+from core.models.slicing.building import FAILURES, first_line
 from core.models.slicing.caches import SliceCaches, absent_caches, trim_limit
 from core.models.slicing.forward_tracer import swap_class
 from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import checks_guesses
+from core.models.slicing.ranks import BY_LAYERS, Rank, join
 
 # mlx-lm's default for `kv_bits`
 KV_GROUP: Final = 64
@@ -58,10 +60,19 @@ class Slice:
     `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
     it; mlx does not check. `checks_guesses`: whether one forward of several tokens says what as many of one would.
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
+    `rank`: which one of several ranks it is, of a model that was sharded for it.
     """
 
     def __init__(
-        self, model: nn.Module, probe: ModelProbe, start: int, stop: int, *, embed: bool, output: bool
+        self,
+        model: nn.Module,
+        probe: ModelProbe,
+        start: int,
+        stop: int,
+        *,
+        embed: bool,
+        output: bool,
+        rank: Rank | None = None,
     ) -> None:
         check_cuts(probe, start, stop, embed=embed, output=output)
         self.layers, self.start, self.stop = probe.layers, start, stop
@@ -72,6 +83,7 @@ class Slice:
         self._model = model
         self._probe = probe
         self._embeds, self._outputs = embed, output
+        self.rank = rank
         self._whole = embed and output and (start, stop) == (0, probe.layers)
         self._cuts = bool(probe.boundaries)
         self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0
@@ -84,6 +96,19 @@ class Slice:
         if self._cuts:
             for index, layer in enumerate(list(model.layers)):
                 _make_slot(layer, index, self._pass, probe.sides_of(index))
+
+    def join(self, group: mx.distributed.Group) -> None:
+        """Compute with the other ranks from now on. Raises StageFailed where the parts of this model do not fit
+        together: nothing was computed yet.
+        """
+        assert self.rank is not None
+        join(self._model, self.rank, group)
+        try:
+            self._dry_run(self.new_caches(), 1)
+        except FAILURES as error:
+            raise StageFailed(
+                f"This model does not run in {self.rank.count} parts: {first_line(error)}.", BY_LAYERS
+            ) from error
 
     def new_caches(self) -> list[Any]:
         """A full-length cache list for new rows: own entries are real, others are aliases or stand-ins."""
