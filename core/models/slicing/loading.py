@@ -23,8 +23,9 @@ from core.models.files.safetensors import read_tensors
 from core.models.metal import fault_of
 from core.models.slicing.building import FAILURES, build, first_line
 from core.models.slicing.legal_cuts import check_cuts
+from core.models.slicing.part_reads import PartRead, part_reads
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.ranks import Rank, shard, shares_output
+from core.models.slicing.ranks import Rank, computes_apart, shard
 from core.models.slicing.slots import Slice
 from core.models.slicing.tensor_sources import origins
 
@@ -51,12 +52,14 @@ def load_slice(
     Must run in the thread that will run the slice. Raises ModelNotFound, BadModel (missing, cut or hostile files),
     UnsupportedModel (unknown architecture, or one that cannot be split) and IllegalCut.
     """
-    model = build_lazily(directory)
+    model, tensors, headers = build(directory)
     probe = dry_run(model, directory)
+    reads: dict[str, PartRead] = {}
     if rank:
-        shard(model, rank)
-        output = output or not probe.boundaries or shares_output(model, rank, probe)
+        reads = part_reads(directory, headers, tensors, shard(model, rank))
+        output = output or not computes_apart(model, rank, probe)
     check_cuts(probe, start, stop, embed=embed, output=output)
+    tensors.clear()
     own = _own(model, probe, start, stop, embed=embed, output=output)
     if not rank:  # a part looks like the same part of another rank
         own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
@@ -66,7 +69,8 @@ def load_slice(
     stubs = [(p, own.get(p, mx.zeros(a.shape, a.dtype))) for p, a in tree_flatten(model.parameters())]
     model.update(tree_unflatten(stubs))
     weight_bytes = sum(array.nbytes for array in own.values())
-    _evaluate(own, weight_bytes, on_progress, directory)
+    _evaluate(own, reads, weight_bytes, on_progress, directory)
+    model.update(tree_unflatten([(path, own[path]) for path in reads.keys() & own.keys()]))
     mx.eval(list(_private_arrays(model)))
     stage = Slice(model, probe, start, stop, embed=embed, output=output, rank=rank)
     stage.weights, stage.weight_bytes = own, weight_bytes
@@ -127,11 +131,21 @@ def _is_like(one: mx.array, other: mx.array) -> bool:
     return one.shape == other.shape and one.dtype == other.dtype
 
 
-def _evaluate(own: Mapping[str, mx.array], total: int, on_progress: Progress | None, directory: Path) -> None:
+def _evaluate(
+    own: dict[str, mx.array],
+    reads: Mapping[str, PartRead],
+    total: int,
+    on_progress: Progress | None,
+    directory: Path,
+) -> None:
+    """Read what is in `own`, in place, by `reads` where that is a part."""
     done = 0
     for path, array in own.items():
         try:
-            mx.eval(array)
+            if path in reads:
+                own[path] = reads[path].read()
+            else:
+                mx.eval(array)
         except (OSError, RuntimeError) as error:
             if fault := fault_of(error):
                 raise fault from error

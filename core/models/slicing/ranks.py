@@ -11,9 +11,11 @@ from typing import Any, Final
 
 import mlx.core as mx
 import mlx.nn as nn
+from mlx.utils import tree_flatten
 
 from core.errors import UnsupportedModel
 from core.models.slicing.building import FAILURES, first_line
+from core.models.slicing.part_reads import Cut, noting_cuts
 from core.models.slicing.probe import ModelProbe
 
 BY_LAYERS: Final = "Load it with --parallelism pp: then each Mac has layers of its own."
@@ -34,20 +36,23 @@ class Rank:
         return self.count
 
 
-def shard(model: nn.Module, rank: Rank) -> None:
-    """Leave of the lazily built `model` what `rank` has of it. Raises UnsupportedModel where mlx-lm cannot divide this
-    family, or not by so many; the model is of no use then.
+def shard(model: nn.Module, rank: Rank) -> dict[str, Cut]:
+    """Leave of the lazily built `model` what `rank` has of it; how its parameters were cut, by path. Raises
+    UnsupportedModel where mlx-lm cannot divide this family, or not by so many; the model is of no use then.
     """
     inner = _sharder(model)
     if inner is None:
         family = type(model).__module__.rpartition(".")[2]
         raise UnsupportedModel(f"mlx-lm cannot divide the layers of the family {family} over several Macs.", BY_LAYERS)
     try:
-        inner.shard(rank)
+        with noting_cuts() as cuts:
+            inner.shard(rank)
     except FAILURES as error:
         raise UnsupportedModel(
             f"The layers of this model cannot be divided over {rank.count} Macs: {first_line(error)}.", BY_LAYERS
         ) from error
+    # what a family changes behind the cut is no part of the tensor any more
+    return {path: cuts[id(array)] for path, array in tree_flatten(model.parameters()) if id(array) in cuts}
 
 
 def join(model: nn.Module, rank: Rank, group: mx.distributed.Group) -> None:
@@ -56,10 +61,10 @@ def join(model: nn.Module, rank: Rank, group: mx.distributed.Group) -> None:
         object.__setattr__(module, name, group)
 
 
-def shares_output(model: nn.Module, rank: Rank, probe: ModelProbe) -> bool:
-    """Whether ranks speak with each other outside the layers, too: the logits take all of them, then."""
+def computes_apart(model: nn.Module, rank: Rank, probe: ModelProbe) -> bool:
+    """Whether one rank can compute logits of what left the last layer, without the others."""
     inside = {id(module) for path, module in model.named_modules() if probe.is_inside(path)}
-    return any(id(module) not in inside for module, _ in _places(model, rank))
+    return bool(probe.boundaries) and all(id(module) in inside for module, _ in _places(model, rank))
 
 
 def _sharder(model: nn.Module) -> Any:

@@ -24,7 +24,7 @@ from core.models.slicing.forward_tracer import swap_class
 from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.quirks import checks_guesses
-from core.models.slicing.ranks import BY_LAYERS, Rank, join
+from core.models.slicing.ranks import BY_LAYERS, Rank, computes_apart, join
 
 # mlx-lm's default for `kv_bits`
 KV_GROUP: Final = 64
@@ -60,7 +60,8 @@ class Slice:
     `weights`: the parameters it keeps, by path, and `weight_bytes` their bytes. `vocab_size`: token ids must be below
     it; mlx does not check. `checks_guesses`: whether one forward of several tokens says what as many of one would.
     `trim_limit`: the caches of the whole model can be trimmed while fewer tokens are in them; None: always.
-    `rank`: which one of several ranks it is, of a model that was sharded for it.
+    `rank`: which one of several ranks it is, of a model that was sharded for it. `computes_at_once`: the logits take
+    all ranks, as the layers do, so that each of them asks for the `whole`.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Slice:
         self._probe = probe
         self._embeds, self._outputs = embed, output
         self.rank = rank
+        self.computes_at_once = rank is not None and not computes_apart(model, rank, probe)
         self._whole = embed and output and (start, stop) == (0, probe.layers)
         self._cuts = bool(probe.boundaries)
         self.boundary_bytes_per_token = probe.boundaries[stop - 1].bytes_per_token if self._cuts else 0

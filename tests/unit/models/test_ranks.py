@@ -15,6 +15,7 @@ from core.models.slicing.ranks import Rank
 from core.models.slicing.slots import Slice
 
 LAYERS = 2
+COUNTED = Path("/proc/self/io")
 
 
 def make(directory: Path, family: str = "llama", **more: Any) -> Path:
@@ -44,6 +45,28 @@ def test_the_parts_of_the_ranks_are_the_model(family: str, bits: int | None, tmp
     total = sum(weight.nbytes for weight in whole.values())
     assert cut > total / 2
     assert [sum(part.nbytes for part in rank.values()) for rank in ranks] == [total - cut // 2] * 2
+
+
+@pytest.mark.skipif(not COUNTED.exists(), reason="only Linux counts what a process reads")
+@pytest.mark.parametrize("family", ["llama", "gpt_oss"])
+def test_little_more_is_read_than_is_kept(family: str, tmp_path: Path) -> None:
+    """Rows of a down projection that are long enough to be read in parts, too."""
+    directory = make(tmp_path, family, intermediate=8192)
+    whole, before = load(directory), read_so_far()
+    rank = load(directory, Rank(1, 2))
+    read = read_so_far() - before
+    assert rank.weight_bytes < 0.55 * whole.weight_bytes
+    assert read < 1.1 * rank.weight_bytes
+    for path, weight in whole.weights.items():
+        part = rank.weights[path]
+        if path.endswith(("up_proj.weight", "o_proj.weight", "q_proj.weight", "down_proj.weight")):
+            axis = next(a for a in range(weight.ndim) if part.shape[a] != weight.shape[a])
+            assert mx.array_equal(part, mx.split(weight, 2, axis)[1])
+
+
+def read_so_far() -> int:
+    """Bytes that this process has read."""
+    return int(next(line for line in COUNTED.read_text().splitlines() if line.startswith("rchar")).split()[1])
 
 
 def test_norm_and_head_are_with_the_head_alone(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""Reads of a tensor no more than a rank keeps of it, where the file has the tensor as the model takes it.
+
+MLX reads a tensor whole, and cuts the part out of it. That is left to it where a family's `sanitize` makes something
+else of the tensors, and for pieces so short that the disk would read what lies between them anyway.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from itertools import pairwise
+from math import prod
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import mlx.core as mx
+from mlx.nn.layers import distributed
+from mlx.utils import tree_flatten
+
+from core.models.files.safetensors import SafetensorsHeader
+
+# what the disk of a Mac reads at least
+PAGE_BYTES: Final = 16 << 10
+
+
+class Cut(NamedTuple):
+    """`part` is what a rank keeps of `tensor`: along `axis` those in `kept`."""
+
+    part: mx.array
+    tensor: mx.array
+    axis: int
+    kept: tuple[range, ...]
+
+
+class PartRead(NamedTuple):
+    """The same of a tensor of `shape` whose bytes begin at `begin` in `file`."""
+
+    file: Path
+    begin: int
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+    axis: int
+    kept: tuple[range, ...]
+
+    @property
+    def piece_bytes(self) -> int:
+        """How long the shortest piece is that lies together."""
+        return min(map(len, self.kept)) * self._entry_bytes
+
+    @property
+    def _entry_bytes(self) -> int:
+        return prod(self.shape[self.axis + 1 :]) * self.dtype.size
+
+    def read(self) -> mx.array:
+        """The part, in memory. Raises OSError, also where the file is too short."""
+        outer, entry = prod(self.shape[: self.axis]), self._entry_bytes
+        length = sum(map(len, self.kept))
+        data = memoryview(bytearray(outer * length * entry))
+        at = 0
+        with self.file.open("rb", buffering=0) as file:
+            for row in range(outer):
+                for kept in self.kept:
+                    end = at + len(kept) * entry
+                    _fill(file.fileno(), data[at:end], self.begin + (row * self.shape[self.axis] + kept.start) * entry)
+                    at = end
+        shape = (*self.shape[: self.axis], length, *self.shape[self.axis + 1 :])
+        array: mx.array = mx.array(data).view(self.dtype).reshape(shape)  # type: ignore[arg-type]
+        mx.eval(array)
+        return array
+
+
+@contextmanager
+def noting_cuts() -> Iterator[dict[int, Cut]]:
+    """What mlx cuts meanwhile out of each tensor, by the identity of the part."""
+    cuts: dict[int, Cut] = {}
+    shard: Any = distributed._shard
+
+    def noting(parameters: Any, predicate: Any, group: Any = None) -> Any:
+        made = shard(parameters, predicate, group)
+        for (path, tensor), (_, part) in zip(tree_flatten(parameters), tree_flatten(made), strict=True):
+            if part is not tensor:
+                place = predicate(path, tensor)
+                axis, segments = (place, 1) if isinstance(place, int) else place
+                # the same cut through a row of numbers tells which entries it keeps
+                line = shard({"": mx.arange(tensor.shape[axis])}, lambda *_: (0, segments), group)[""]  # noqa: B023
+                cuts[id(part)] = Cut(part, tensor, axis % tensor.ndim, _runs(line.tolist()))
+        return made
+
+    distributed._shard = noting
+    try:
+        yield cuts
+    finally:
+        distributed._shard = shard
+
+
+def part_reads(
+    directory: Path, headers: Mapping[str, SafetensorsHeader], tensors: Mapping[str, mx.array], cuts: Mapping[str, Cut]
+) -> dict[str, PartRead]:
+    """How to read the parts in `cuts`, by path, that are better read alone. `tensors`: as the files name them."""
+    names = {id(tensor): name for name, tensor in tensors.items()}
+    places = {
+        name: (directory / file, header.nbytes + tensor.begin)
+        for file, header in headers.items()
+        for name, tensor in header.tensors.items()
+    }
+    reads = {
+        path: PartRead(*places[names[id(cut.tensor)]], cut.tensor.shape, cut.tensor.dtype, cut.axis, cut.kept)
+        for path, cut in cuts.items()
+        if id(cut.tensor) in names
+    }
+    return {path: read for path, read in reads.items() if read.piece_bytes >= PAGE_BYTES}
+
+
+def _runs(line: list[int]) -> tuple[range, ...]:
+    """Numbers in their order, as ranges."""
+    edges = [0, *(at for at, (one, next_one) in enumerate(pairwise(line), 1) if next_one != one + 1), len(line)]
+    return tuple(range(line[start], line[stop - 1] + 1) for start, stop in pairwise(edges))
+
+
+def _fill(fd: int, room: memoryview, offset: int) -> None:
+    while room:
+        count = os.preadv(fd, [room], offset)
+        if not count:
+            raise OSError("the file is too short")
+        room, offset = room[count:], offset + count
