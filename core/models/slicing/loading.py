@@ -96,12 +96,20 @@ def build_lazily(directory: Path) -> nn.Module:
 
 @contextmanager
 def weightless(model: nn.Module) -> Iterator[None]:
-    """A lazily built model over zeros that take no memory: a family whose forward looks at values reads no weight."""
+    """A lazily built model over zeros that take no memory: a family whose forward looks at values reads no weight. What
+    it keeps for the next forward of what it made of zeros is forgotten at the end.
+    """
+    before = [(module, dict(module), dict(vars(module))) for module in model.modules()]
     promises = model.parameters()
     model.update(tree_map(lambda array: mx.broadcast_to(mx.zeros((), array.dtype), array.shape), promises))
     try:
         yield
     finally:
+        for module, items, attributes in before:
+            module.clear()
+            dict.update(module, items)  # a module's own takes parameters
+            vars(module).clear()
+            vars(module).update(attributes)
         model.update(promises)
 
 

@@ -6,22 +6,20 @@ else of the tensors, and for pieces so short that the disk would read what lies 
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from itertools import pairwise
 from math import prod
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import mlx.core as mx
 from mlx.nn.layers import distributed
 from mlx.utils import tree_flatten
 
 from core.models.files.safetensors import SafetensorsHeader
-
-# what the disk of a Mac reads at least
-PAGE_BYTES: Final = 16 << 10
 
 
 class Cut(NamedTuple):
@@ -109,7 +107,7 @@ def part_reads(
         for path, cut in cuts.items()
         if id(cut.tensor) in names
     }
-    return {path: read for path, read in reads.items() if read.piece_bytes >= PAGE_BYTES}
+    return {path: read for path, read in reads.items() if read.piece_bytes >= mmap.PAGESIZE}
 
 
 def _runs(line: list[int]) -> tuple[range, ...]:

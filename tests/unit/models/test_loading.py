@@ -14,13 +14,16 @@ import mlx.core as mx
 import numpy as np
 import psutil
 import pytest
+from mlx_lm.models.cache import make_prompt_cache
 
 from core.errors import BadModel, IllegalCut, ModelNotFound, UnsupportedModel
 from core.models.files.layout import read_layout
 from core.models.made.made_configs import FAMILIES
-from core.models.made.maker import make_model
+from core.models.made.maker import make_model, random_model
+from core.models.made.maker import write_weights as write_model
 from core.models.slicing.loading import build_lazily, load_slice, slice_parts
 from core.models.slicing.slots import Slice
+from tests.support.atlas import config_of
 from tests.support.checkpoints import REWRITES, change_config, read_weights, write_weights
 from tests.support.waiting import until
 
@@ -251,3 +254,15 @@ def test_a_lazily_built_model_is_the_familys_own(original: Path) -> None:
     model = build_lazily(original)
     assert type(model).__module__ == "mlx_lm.models.llama"
     assert type(model).__name__ == "Model"
+
+
+def test_what_a_family_remembers_of_its_first_forward_is_no_dry_run(tmp_path: Path) -> None:
+    """kimi_k3 multiplies norms into projections, once for all."""
+    config = config_of("kimi_k3")
+    whole = random_model(config, 0, mx.float32)
+    write_model(tmp_path, whole, 1)
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    layers = load_slice(tmp_path, 0, len(whole.layers), embed=True, output=True)
+    tokens = TOKENS % 200
+    expected = whole(tokens, cache=make_prompt_cache(whole))[:, -1]
+    assert mx.array_equal(layers.whole(tokens, layers.new_caches()), expected)
