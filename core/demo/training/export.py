@@ -20,7 +20,9 @@ from core.demo.training.train import read_size
 from core.demo.training.vocabulary import CONTEXT, END, SPECIALS, write_tokenizer_files
 from core.models.made.maker import write_weights
 
-GROUP: Final = 64
+# two ranks can share the inputs of every matrix by groups of this size; the embedding each of them has whole
+GROUP: Final = 32
+EMBEDDING_GROUP: Final = 64
 
 
 def export(weights: Path, data: Path, out: Path, *, bits: int = 8, files: int = 2) -> int:
@@ -35,8 +37,12 @@ def export(weights: Path, data: Path, out: Path, *, bits: int = 8, files: int = 
     model.update(tree_unflatten([(name, mx.array(array)) for name, array in arrays.items()]))
     if bits:
         # float32 scales: activations stay float32, which every device computes alike and a CPU fastest
-        nn.quantize(model, group_size=GROUP, bits=bits)
-        config["quantization"] = {"group_size": GROUP, "bits": bits, "mode": "affine"}
+        others, embedding = ({"group_size": size, "bits": bits, "mode": "affine"} for size in (GROUP, EMBEDDING_GROUP))
+        own = {"model.embed_tokens": embedding}
+        nn.quantize(
+            model, class_predicate=lambda path, m: own.get(path, others) if hasattr(m, "to_quantized") else False
+        )
+        config["quantization"] = others | own
     for old in out.glob("*.safetensors"):
         old.unlink()
     write_weights(out, model, files)
