@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_address
 from typing import NamedTuple
 
 from core.errors import UsageError
@@ -16,6 +17,14 @@ class Place(NamedTuple):
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def is_link_local(host: str) -> bool:
+    """Whether an interface gave itself this address, which leads nowhere but along the cable that is plugged in."""
+    try:
+        return ip_address(host).is_link_local
+    except ValueError:
+        return False
 
 
 def parse_place(text: str) -> Place:

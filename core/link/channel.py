@@ -16,6 +16,7 @@ from typing import Final
 from core.errors import HandshakeError, LinkLost, MaclusterError, ProtocolError
 from core.link.ends import Frame, LinkStats, Receiver, Sender
 from core.link.frames import HEADER, TAG_BYTES, FrameType
+from core.link.listening import open_door
 from core.link.lobby import Alarm, Lobby
 from core.link.seal import Opener, Sealer
 from core.link.session import AUTH_BYTES, HELLO, HELLO_TIMEOUT_S, REPLY_BYTES, Acceptor, Dialler, Kind
@@ -33,13 +34,10 @@ _BINDING_FRAME: Final = HEADER.size + BINDING_BYTES + TAG_BYTES
 
 def listen(host: str) -> socket.socket:
     """A listener on a free port of `host`, an IPv4 or IPv6 address of this Mac. Raises LinkLost."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, 0), family=family, backlog=BACKLOG)
+        return open_door(host, 0, BACKLOG)
     except OSError as error:
         raise LinkLost(f"This Mac cannot listen on {host}: {error.strerror or error}.", "Check its network.") from error
-    listener.setblocking(False)
-    return listener
 
 
 def dial(

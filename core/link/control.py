@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from functools import partial
 from time import monotonic
-from typing import Any, Final
+from typing import Final
 
 from core.errors import LinkLost, MaclusterError, PortTaken, ProtocolError
 from core.link.accepting import accepted
@@ -22,13 +22,13 @@ from core.link.admission import Admission, Visit
 from core.link.ends import KeyMeter
 from core.link.frames import HEADER, TAG_BYTES, FrameHeader, FrameType
 from core.link.handshake import introduce, welcome
+from core.link.listening import caller, open_door
 from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.session import HELLO_TIMEOUT_S
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context
-from core.link.ways import Way, connect
+from core.link.ways import end_at
 from core.link.wire import Wire, wired
-from core.mac.interfaces import interfaces, reachable
 from core.mac.port_holder import port_holder
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
@@ -169,7 +169,7 @@ async def dial_control(
     where = f"{host} port {port}"
     connecting = partial(
         asyncio.get_running_loop().create_connection,
-        **await _end_at(host, port, timeout_s),
+        **await end_at(host, port, timeout_s),
         ssl=client_context(identity, cluster),
         server_hostname="macluster",  # else the address would go out in clear
         ssl_shutdown_timeout=GOODBYE_S,
@@ -180,20 +180,6 @@ async def dial_control(
             return ControlLink(wire, *await introduce(wire, identity, cluster, peer_id))
     except OSError as error:
         raise link_error(error, where) from error
-
-
-async def _end_at(host: str, port: int, timeout_s: float) -> dict[str, Any]:
-    """Where asyncio is to connect to. At the other end of a cable addresses say nothing of the interface: there it is a
-    socket that is connected already, through the one that answered first. Raises LinkLost, LinkTimeout.
-    """
-    if not host.startswith("169.254."):
-        return {"host": host, "port": port}
-    ways = [Way(host, each.name, each.kind) for each in reachable(interfaces(), "0.0.0.0") if each.is_link_local]
-    if not ways:
-        raise LinkLost(f"{host} is at the other end of a cable that this Mac does not have.")
-    sock, _ = await asyncio.to_thread(connect, ways, port, timeout_s)
-    sock.setblocking(False)
-    return {"sock": sock}
 
 
 class ControlServer:
@@ -230,13 +216,14 @@ class ControlServer:
 
     async def _listen(self, listener: socket.socket) -> None:
         async for sock, address in accepted(listener, self._crowd_out):
-            if self.admission.admits(address[0], monotonic(), len(self._links)):
+            host = caller(listener, address)
+            if host and self.admission.admits(host, monotonic(), len(self._links)):
                 try:
                     await self._room()
                 except asyncio.CancelledError:
                     sock.close()
                     raise
-                self._receive(sock, address[0])
+                self._receive(sock, host)
             else:
                 sock.close()
 
@@ -273,7 +260,9 @@ class ControlServer:
         """One handshake. Whoever fails it is sent away without a word."""
         visit = Visit()
         try:
-            await self._first_word(sock)
+            if not await self._first_word(sock):
+                sock.close()
+                return
             link = await self._shake_hands(sock, host, visit)
         except (MaclusterError, OSError) as error:
             self.admission.failed(visit, error)
@@ -292,8 +281,10 @@ class ControlServer:
         await self._on_link(link)
         await link.wait_closed()
 
-    async def _first_word(self, sock: socket.socket) -> None:
-        """Until there is something to read. Raises TimeoutError."""
+    async def _first_word(self, sock: socket.socket) -> bool:
+        """Whether there is something to read, once there is, or he has hung up: as who only times the way does. Raises
+        TimeoutError, OSError.
+        """
         loop, task = asyncio.get_running_loop(), asyncio.current_task()
         spoke = asyncio.Event()
         loop.add_reader(sock, spoke.set)
@@ -304,6 +295,7 @@ class ControlServer:
             loop.remove_reader(sock)
         if task in self._handshakes:
             self._handshakes[task] = monotonic() + GRACE_S
+        return bool(sock.recv(1, socket.MSG_PEEK))
 
     async def _shake_hands(self, sock: socket.socket, host: str, visit: Visit) -> ControlLink:
         cluster = self._cluster()
@@ -345,13 +337,11 @@ async def serve_control(
     """Listen on `host` and `port` (0 for any) and hand every link that proved itself to `on_link`. `cluster` is asked
     for each connection, so a new roster counts at once. Raises PortTaken, or LinkLost if the address cannot be had.
     """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = open_door(host, port, BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise PortTaken(f"Port {port} of this Mac is taken by {port_holder(port)}.") from error
         cure = "See which addresses this Mac has (`macluster doctor`), and which ports this account may take."
         raise LinkLost(f"This Mac cannot listen on {host} port {port}: {error.strerror}.", cure) from error
-    listener.setblocking(False)
     return ControlServer(listener, identity, cluster, on_link)

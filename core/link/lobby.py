@@ -19,6 +19,7 @@ from typing import Final, NamedTuple, NoReturn, Protocol
 from core.errors import LinkLost, LinkTimeout, MaclusterError, ProtocolError
 from core.link.ends import Receiver, hang_up
 from core.link.guests import Guests
+from core.link.listening import caller
 from core.link.tls import TLS_TIMEOUT_S, link_error
 from core.trust.identity import text_id
 
@@ -151,11 +152,14 @@ class Lobby:
                     self._make_room()
                     sleep(PAUSE_S)
                 return
+            if (host := caller(self._listener, address)) is None:
+                plain.close()
+                continue
             plain.setblocking(False)
             if len(self._guests) == GUESTS:
                 self._make_room()
             guest = _Guest(plain)
-            self._guests.enter(guest, str(address[0]))
+            self._guests.enter(guest, host)
             self._selector.register(plain, selectors.EVENT_READ, guest)
 
     def _make_room(self) -> None:

@@ -4,19 +4,22 @@ was measured when they were all tried at once.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import selectors
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from time import monotonic
-from typing import Annotated, Final, NamedTuple
+from typing import Annotated, Any, Final, NamedTuple
 
 import msgspec
 
-from core.errors import LinkError, LinkTimeout
+from core.address import is_link_local
+from core.errors import LinkError, LinkLost, LinkTimeout
 from core.events import PathKind
 from core.link.tls import link_error
+from core.mac.interfaces import interfaces, reachable
 from core.mac.network import bind_to
 from core.numbers import Size
 
@@ -89,6 +92,27 @@ def connect(ways: Sequence[Way], port: int, timeout_s: float) -> tuple[socket.so
         return attempt.wait(timeout_s)
 
 
+def try_all(ways: Sequence[Way], port: int, timeout_s: float) -> list[Tried]:
+    """Those of `ways` on which somebody answered within `timeout_s`. Nothing is said, and no connection stays."""
+    with closing(_Attempt(ways, port)) as attempt:
+        return attempt.wait_for_all(timeout_s)
+
+
+async def end_at(host: str, port: int, timeout_s: float) -> dict[str, Any]:
+    """Where asyncio is to connect to. At the other end of a cable addresses say nothing of the interface: there it is a
+    socket that is connected already, through the one that answered first. Raises LinkLost, LinkTimeout.
+    """
+    if not is_link_local(host) or "%" in host:
+        return {"host": host, "port": port}
+    ends = [each for each in reachable(interfaces(), "0.0.0.0") if each.is_link_local and each.is_on(host)]
+    if not ends:
+        raise LinkLost(f"{host} is at the other end of a cable that this Mac does not have.")
+    ways = [Way(host, each.name, each.kind) for each in ends]
+    sock, _ = await asyncio.to_thread(connect, ways, port, timeout_s)
+    sock.setblocking(False)
+    return {"sock": sock}
+
+
 class _Attempt:
     """Connects on several ways at once, and keeps one."""
 
@@ -111,6 +135,13 @@ class _Attempt:
         found = best(list(self._standing))
         return self._standing.pop(found), found.way
 
+    def wait_for_all(self, timeout_s: float) -> list[Tried]:
+        until = self._began + timeout_s
+        while self._selector.get_map() and (left := until - monotonic()) > 0:
+            for key, _ in self._selector.select(left):
+                self._settle(key)
+        return list(self._standing)
+
     def close(self) -> None:
         """Whatever was not taken."""
         for key in list(self._selector.get_map().values()):
@@ -122,9 +153,11 @@ class _Attempt:
     def _begin(self, way: Way) -> None:
         sock = None
         try:
-            family, kind, proto, _, address = socket.getaddrinfo(way.host, self._port, type=socket.SOCK_STREAM)[0]
+            is_said = ":" in way.host and is_link_local(way.host)  # then the address itself can say which interface
+            host = f"{way.host}%{way.interface}" if is_said else way.host
+            family, kind, proto, _, address = socket.getaddrinfo(host, self._port, type=socket.SOCK_STREAM)[0]
             sock = socket.socket(family, kind, proto)
-            if way.interface:
+            if way.interface and not is_said:
                 bind_to(sock, way.interface)
             sock.setblocking(False)
             if (code := sock.connect_ex(address)) not in (0, errno.EINPROGRESS):

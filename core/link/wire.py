@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from core.errors import LinkError, LinkLost
 from core.link.ends import SEND_TIMEOUT_S
+from core.link.listening import plain_host
 from core.link.tls import link_error, tune
 
 CONNECTIONS_PER_S: Final = 4.0
@@ -28,7 +29,7 @@ class Wire:
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, where: str, host: str) -> None:
         """`where` names the other end in errors; `host` is its address. Raises LinkLost."""
         self._reader, self._writer, self.where, self.remote_host = reader, writer, where, host
-        self.local_host: str = (writer.get_extra_info("sockname") or [""])[0]
+        self.local_host = plain_host(writer.get_extra_info("sockname") or ("",))
         self._was_closed = False
         try:
             tune(writer.get_extra_info("socket"))

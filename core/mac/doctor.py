@@ -52,9 +52,9 @@ async def examine_machine(folder: Path, budget_bytes: int, working_set_bytes: in
 
 
 def usable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
-    """The interfaces on which a node that listens on `host` can meet others."""
+    """The interfaces on which a node that listens on `host` can meet others by Bonjour."""
     if host in ANYWHERE:
-        return tuple(each for each in found if each.is_up and not (each.is_loopback or each.is_virtual))
+        return tuple(i for i in found if i.is_up and i.is_ipv4 and not (i.is_loopback or i.is_virtual))
     return tuple(each for each in found if each.is_up and each.address == host)
 
 

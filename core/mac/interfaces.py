@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import psutil
 
+from core.address import is_link_local
 from core.events import PathKind
 from core.mac.network import hardware_ports, path_kind
 
@@ -18,8 +19,8 @@ ANYWHERE: Final = ("0.0.0.0", "::")
 
 
 class Interface(NamedTuple):
-    """An IPv4 address of this machine; `subnet` is "192.168.1.0/24". `rate_mbits`: what the hardware promises, 0 where
-    it says nothing.
+    """An IPv4 address of this machine, or the IPv6 one that the end of a cable gave to itself; `subnet` is
+    "192.168.1.0/24". `rate_mbits`: what the hardware promises, 0 where it says nothing.
     """
 
     name: str
@@ -47,7 +48,20 @@ class Interface(NamedTuple):
     @property
     def is_link_local(self) -> bool:
         """Whether the interface gave the address to itself, because nobody else did."""
-        return ipaddress.ip_address(self.address).is_link_local
+        return is_link_local(self.address)
+
+    @property
+    def is_ipv4(self) -> bool:
+        """Whether Bonjour speaks by it: not by IPv6, as macOS takes no options of IPv4 for a socket of both."""
+        return ":" not in self.address
+
+    def is_on(self, host: str) -> bool:
+        """Whether `host`, an address of another Mac, is on the same network."""
+        try:
+            address = ipaddress.ip_address(host)
+            return "%" not in host and host != self.address and address in ipaddress.ip_network(self.subnet)
+        except ValueError:
+            return False
 
 
 def interfaces() -> tuple[Interface, ...]:
@@ -63,16 +77,27 @@ def interfaces_of(
     return tuple(
         Interface(
             name=name,
-            address=each.address,
-            subnet=str(ipaddress.ip_network(f"{each.address}/{each.netmask or '255.255.255.255'}", strict=False)),
+            address=(host := each.address.partition("%")[0]),
+            subnet=_subnet(host, each.netmask),
             is_up=name in stats and stats[name].isup,
-            kind=path_kind(name, ports.get(name, "")),
+            kind=kind,
             rate_mbits=stats[name].speed if name in stats else 0,
         )
         for name, found in addresses.items()
+        for kind in (path_kind(name, ports.get(name, "")),)
         for each in found
-        if each.family == socket.AF_INET
+        if each.family == socket.AF_INET or (each.family == socket.AF_INET6 and _is_end(each.address, kind))
     )
+
+
+def _is_end(address: str, kind: PathKind) -> bool:
+    return kind == "Thunderbolt" and is_link_local(address)
+
+
+def _subnet(host: str, netmask: str | None) -> str:
+    if ":" in host:
+        return "fe80::/10"
+    return str(ipaddress.ip_network(f"{host}/{netmask or '255.255.255.255'}", strict=False))
 
 
 def reachable(found: Iterable[Interface], host: str) -> tuple[Interface, ...]:
@@ -95,7 +120,7 @@ def multicast_addresses(found: Iterable[Interface], host: str) -> tuple[str, ...
     """On which interfaces Bonjour speaks, by their addresses, for a Mac that listens on `host`."""
     if host.startswith("127."):
         return (host,)
-    return tuple(dict.fromkeys(i.address for i in found if i.is_up and not i.is_virtual))
+    return tuple(dict.fromkeys(i.address for i in found if i.is_up and i.is_ipv4 and not i.is_virtual))
 
 
 def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
@@ -106,7 +131,7 @@ def is_never_dialled(host: str, found: Iterable[Interface]) -> bool:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    if address.version != 4 or address.is_loopback:
+    if address.is_loopback:
         return False
     return any(
         host == i.address or (i.is_virtual and i.is_up and address in ipaddress.ip_network(i.subnet)) for i in found

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.events import PairingChanged, Peer, Recovery
 from core.requests import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask
-from tests.support.lan import cable, inside, ip, lan, needs_root, plug, unplug
+from tests.support.lan import cable, give_ipv6, inside, ip, lan, leave_ipv4, needs_root, plug, unplug
 from tui.cli.watch import Watch
 
 pytestmark = [needs_root, pytest.mark.slow]
@@ -153,16 +154,29 @@ async def answers_over_a_cable(studio: Watch, expected: list[int]) -> None:
 
 
 async def meets_over_the_cable_alone(studio: Watch, expected: list[int]) -> None:
-    """Where nothing else is left, the Macs are linked by the addresses that the cable's ends gave to themselves."""
+    """Where nothing else is left, the Macs are linked by the addresses that the cable's ends gave to themselves; by
+    IPv6, too, where those are the only ones.
+    """
     ip("-n", MINI, "link", "set", "eth0", "down")
-
-    def is_linked(watch: Watch) -> bool:
-        return any(p.state == "connected" and p.address.startswith("169.254.") for p in others(watch))
-
-    await studio.until(is_linked, WAIT_S, "A link over the cable")
-    await studio.until(lambda w: w.now.plan_status == "ready", WAIT_S, "A plan that runs")
+    await studio.until(lambda w: is_linked_at(w, "169.254."), WAIT_S, "A link over the cable")
+    give_ipv6(STUDIO, MINI, "thunderbolt0")
+    await studio.until(lambda w: "fe80::2" in hosts(w), WAIT_S, "Hearing of the cable's other address")
+    leave_ipv4(STUDIO, MINI, "thunderbolt0")
+    await studio.until(lambda w: is_linked_at(w, "fe80::"), WAIT_S, "A link over the cable by IPv6")
+    await studio.client.load(LoadRequest(model=str(DEMO_MODEL), topology="forward"))
+    await studio.until(lambda w: topology(w) == "forward" and w.now.plan_status == "ready", WAIT_S, "Loading")
     answer = await ask(studio, PROMPT, 64)
     assert (answer.done.problem, answer.tokens) == (None, expected)
+    assert studio.now.plan
+    assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
+
+
+def is_linked_at(watch: Watch, begins: str) -> bool:
+    return any(p.state == "connected" and p.address.removeprefix("[").startswith(begins) for p in others(watch))
+
+
+def topology(watch: Watch) -> str:
+    return watch.now.plan.topology if watch.now.plan else ""
 
 
 async def asks_until(studio: Watch, path: str, expected: list[int]) -> None:
@@ -191,7 +205,7 @@ async def networks_change(watch: Watch) -> None:
 
 def hosts(watch: Watch) -> set[str]:
     """Where the other Mac is said to be."""
-    return {place.rpartition(":")[0] for peer in others(watch) for place in (peer.address, *peer.also_at)}
+    return {parse_place(place).host for peer in others(watch) for place in (peer.address, *peer.also_at)}
 
 
 def others(watch: Watch) -> list[Peer]:

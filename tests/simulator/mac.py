@@ -117,7 +117,7 @@ class Node:
         self.member = member = PlanMember(
             own_id,
             mesh,
-            Paths(mesh, networks),
+            Paths(mesh, networks, book),
             supervisor,
             worker,
             models,

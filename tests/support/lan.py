@@ -59,8 +59,21 @@ def cable(one: str, other: str, interface: str) -> None:
     """
     ip("-n", one, "link", "add", interface, "type", "veth", "peer", "name", interface, "netns", other)
     for number, name in enumerate((one, other), 1):
+        ip("-n", name, "link", "set", interface, "addrgenmode", "none")
         ip("-n", name, "addr", "add", f"169.254.{number}.{number}/16", "dev", interface)
         ip("-n", name, "link", "set", interface, "up", "multicast", "on")
+
+
+def give_ipv6(one: str, other: str, interface: str) -> None:
+    """The ends of a cable get addresses of that kind, beside those that they have."""
+    for number, name in enumerate((one, other), 1):
+        ip("-n", name, "addr", "add", f"fe80::{number}/64", "dev", interface, "nodad")
+
+
+def leave_ipv4(one: str, other: str, interface: str) -> None:
+    """No other addresses are left to the ends of a cable."""
+    for name in (one, other):
+        ip("-n", name, "-4", "addr", "flush", "dev", interface)
 
 
 def plug(name: str, interface: str, address: str) -> None:

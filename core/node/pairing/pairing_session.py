@@ -12,7 +12,9 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from core.errors import MaclusterError, PairingError
+from core.errors import LinkError, MaclusterError, PairingError
+from core.link.listening import plain_host
+from core.link.ways import end_at
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.pairing import (
@@ -60,7 +62,7 @@ class PairingConnection:
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader, self._writer = reader, writer
-        self.host = str((writer.get_extra_info("peername") or ("",))[0])
+        self.host = plain_host(writer.get_extra_info("peername") or ("",))
 
     async def read(self, length: int, timeout_s: float = MESSAGE_S, gone: PairingError = NOT_READY) -> bytes:
         """So many bytes. Raises PairingError."""
@@ -204,8 +206,8 @@ async def offer_pairing(host: str, port: int, session: PairingSession, *, timeou
     """
     try:
         async with asyncio.timeout(MESSAGE_S):
-            reader, writer = await asyncio.open_connection(host, port)
-    except OSError as error:
+            reader, writer = await asyncio.open_connection(**await end_at(host, port, MESSAGE_S))
+    except (OSError, LinkError) as error:
         raise PairingError(f"{host} port {port} cannot be reached for pairing.", READY) from error
     connection = PairingConnection(reader, writer)
     try:

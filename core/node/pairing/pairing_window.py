@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import secrets
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
 from core.errors import MaclusterError, PairingError
+from core.link.listening import caller, open_door
 from core.node.pairing.pairing_session import PairingConnection, PairingSession
 from core.trust.pairing import APART_S, P1_BYTES, WINDOW_S, PairingAnswer, Window
 from core.trust.roster import Member
@@ -38,7 +41,8 @@ class PairingServer:
     async def listen(self, host: str, port: int) -> None:
         """Open the door. Raises PairingError if the address cannot be had."""
         try:
-            self._server = await asyncio.start_server(self._call, host, port, backlog=CALLERS)
+            door = open_door(host, port, CALLERS)
+            self._server = await asyncio.start_server(partial(self._call, door), sock=door, backlog=CALLERS)
         except OSError as error:
             self.close()
             raise PairingError(f"This Mac cannot listen on {host} port {port}.", "Choose another port.") from error
@@ -80,12 +84,12 @@ class PairingServer:
         if self._server:
             self._server.close()
 
-    async def _call(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _call(self, door: socket.socket, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         call = asyncio.current_task()
         assert call is not None
         self._calls.add(call)
         try:
-            if len(self._calls) <= CALLERS:
+            if len(self._calls) <= CALLERS and caller(door, writer.get_extra_info("peername")):
                 await self._serve(PairingConnection(reader, writer))
         except asyncio.CancelledError:
             pass  # only `close` cancels a call, and the call is over then

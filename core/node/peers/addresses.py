@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from core.address import Place, checked_place
+from core.address import Place, checked_place, is_link_local
 from core.errors import MaclusterError, TrustError
 from core.node.peers.sightings import MAX_RECORDS, Sightings
 from core.trust.files import read_private, write_private
@@ -103,7 +103,7 @@ class AddressBook:
     def _open(self, places: Iterable[Place]) -> tuple[Place, ...]:
         """By a cable alone only where nothing else leads there: its link ends when it is pulled."""
         found = (place for place in places if not self.is_barred(place.host))
-        return tuple(sorted(found, key=lambda place: place.host.startswith("169.254.")))
+        return tuple(sorted(found, key=lambda place: is_link_local(place.host)))
 
     def _set(self, device_id: str, places: tuple[Place, ...]) -> None:
         if places:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio.staggered import staggered_race
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -21,6 +22,7 @@ from core.trust.known_faults import KnownFaults
 from core.trust.roster import Member, RosterStore
 
 DIAL_S: Final = 5.0
+SILENT_S: Final = 0.5
 REDIAL_S: Final = (0.2, 0.5, 1.0, 2.0)
 SEEK_S: Final = (0.5, 1.0, 2.0, 5.0)
 STRANGER_S: Final = 30.0
@@ -132,20 +134,23 @@ class Dialling:
                 attempt += 1
 
     async def _round(self, device_id: str) -> None:
-        """Every place once, until one of them is right."""
+        """Every place once, until one of them is right; one that is silent does not keep the next one waiting."""
+        places, peer_id = self._book.of(device_id), parse_text_id(device_id)
+        calls = [partial(self._call, place, peer_id) for place in places]
+        link, _, errors = await staggered_race(calls, SILENT_S)
+        if link:
+            self._on_link(link)
+            return
         wrong, silent, key = "", "", ""
-        for place in self._book.of(device_id):
-            if not self._is_wanted(device_id):
-                return
-            try:
-                self._on_link(await self._call(place, parse_text_id(device_id)))
-            except HandshakeError as error:
-                text = f"At {place}: {_problem_text(error)}"
-                wrong, key = wrong or text, key or (text if isinstance(error, WrongKey) else "")
-            except MaclusterError as error:
-                silent = silent or _problem_text(error)
-            else:
-                return
+        for place, error in zip(places, errors, strict=True):
+            match error:
+                case HandshakeError():
+                    text = f"At {place}: {_problem_text(error)}"
+                    wrong, key = wrong or text, key or (text if isinstance(error, WrongKey) else "")
+                case MaclusterError():
+                    silent = silent or _problem_text(error)
+                case Exception():
+                    raise error
         if not self._is_linked(device_id):
             is_news = key != self._faults.wrong_key.get(device_id, "")
             self._faults.wrong_key[device_id] = key

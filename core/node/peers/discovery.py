@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from functools import partial
+from ipaddress import ip_address
 from typing import Final
 
 from zeroconf import (  # type: ignore[attr-defined]  # the records are not in its __all__
@@ -32,8 +32,8 @@ from core.trust.identity import parse_text_id
 
 SERVICE_TYPE: Final = "_macluster._tcp.local."
 MAX_TXT: Final = 1024
-MAX_HOSTS: Final = 4
-IPV4_BYTES: Final = 4
+MAX_HOSTS: Final = 8
+MAX_SPEAKERS: Final = 4
 RESOLVE_MS: Final = 3000
 AT_ONCE: Final = 32
 ROUND_S: Final = 0.25
@@ -184,7 +184,7 @@ class Discovery:
         return AsyncServiceInfo(
             SERVICE_TYPE,
             f"{self._device_id}.{SERVICE_TYPE}",
-            addresses=[socket.inet_aton(address) for address in advertised(interfaces(), self._host)],
+            addresses=[ip_address(address).packed for address in advertised(interfaces(), self._host)],
             port=port,
             properties={"id": self._device_id, "name": self._name, "v": VERSION, **window},
             server=f"{self._device_id}.local.",  # two hosts with one server name would get each other's addresses
@@ -243,16 +243,16 @@ class Discovery:
 
 
 def _listeners(zeroconf: Zeroconf, name: str) -> Iterator[tuple[int, list[str]]]:
-    """Port and IPv4 addresses of every host that advertises under `name`, the newest last. AsyncServiceInfo knows the
-    oldest only, which may have moved since, or be a liar.
+    """Port and addresses of every host that advertises under `name`, the newest last: by IPv4, and by IPv6 along a
+    cable. AsyncServiceInfo knows the oldest only, which may have moved since, or be a liar.
     """
     records = zeroconf.cache.entries_with_name(name)
     services = [r for r in records if isinstance(r, DNSService) and not r.is_expired(current_time_millis())]
-    for service in sorted(services, key=lambda r: r.created)[-MAX_HOSTS:]:
+    for service in sorted(services, key=lambda r: r.created)[-MAX_SPEAKERS:]:
         records = zeroconf.cache.entries_with_name(service.server)
-        hosts = [r.address for r in records if isinstance(r, DNSAddress) and len(r.address) == IPV4_BYTES]
-        if hosts:
-            yield service.port, [socket.inet_ntoa(host) for host in hosts]
+        found = [ip_address(record.address) for record in records if isinstance(record, DNSAddress)]
+        if hosts := [str(host) for host in found if host.version == 4 or host.is_link_local]:
+            yield service.port, hosts
 
 
 def read_sighting(properties: dict[bytes, bytes | None], addresses: list[str], port: int | None) -> Sighting | None:

@@ -11,7 +11,9 @@ from core.node.base.signals import Signal, Signals
 
 
 class NetworksChanged(Signal, frozen=True):
-    """This Mac has other addresses than before."""
+    """This Mac has other addresses than before, and no longer those that are `gone`."""
+
+    gone: frozenset[str] = frozenset()
 
 
 class Networks:
@@ -27,7 +29,7 @@ class Networks:
         """Ask the system again; a Mac may take a while to say what its ports are."""
         before, self.now = self.now, await asyncio.to_thread(self._up)
         if _where(self.now) != _where(before):
-            self._signals.emit(NetworksChanged())
+            self._signals.emit(NetworksChanged(_addresses(before) - _addresses(self.now)))
 
     def is_barred(self, host: str) -> bool:
         """Whether no other Mac can be at that address."""
@@ -40,6 +42,10 @@ class Networks:
 
     def _up(self) -> tuple[Interface, ...]:
         return tuple(each for each in self._ask() if each.is_up)
+
+
+def _addresses(found: tuple[Interface, ...]) -> frozenset[str]:
+    return frozenset(each.address for each in found)
 
 
 def _where(found: tuple[Interface, ...]) -> set[tuple[str, str, str]]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-import ipaddress
+import asyncio
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from core.errors import LinkLost
-from core.link.ways import MAX_WAYS, Reach, Way, slower
+from core.link.ways import MAX_WAYS, Reach, Tried, Way, slower, try_all
 from core.mac.interfaces import Interface, reachable
+from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
 from core.node.peers.networks import Networks
+
+TRY_S: Final = 2.0
 
 
 class Paths:
     """From what the other Mac tells of its addresses, and what the interfaces of this one are now."""
 
-    def __init__(self, mesh: Mesh, networks: Networks) -> None:
-        self._mesh, self._networks = mesh, networks
+    def __init__(self, mesh: Mesh, networks: Networks, book: AddressBook) -> None:
+        self._mesh, self._networks, self._book = mesh, networks, book
 
     def direct(self, device_id: str) -> tuple[Way, ...] | None:
         """Through networks that both Macs are on, the best kind first; None where the other has told nothing yet."""
@@ -36,6 +40,11 @@ class Paths:
             return direct
         return (*direct[: MAX_WAYS - 1], self._linked(host, self._mesh.local_host_of(device_id)))
 
+    async def tried(self, device_id: str, ways: Sequence[Way]) -> list[Tried]:
+        """On which of `ways` its node answers, and how long it takes there and back."""
+        places = self._book.of(device_id)
+        return await asyncio.to_thread(try_all, ways, places[0].port, TRY_S) if places else []
+
     def _linked(self, host: str, own_host: str) -> Way:
         own = next((each for each in self._networks.now if each.address == own_host), None)
         if own is None:
@@ -50,15 +59,8 @@ def direct_ways(own: Iterable[Interface], told: Sequence[Reach]) -> tuple[Way, .
     ways = []
     here = reachable(own, "0.0.0.0")
     for reach in told:
-        over = [i for i in here if _is_on(reach.host, i)]
+        over = [each for each in here if each.is_on(reach.host)]
         for each in over:
             name = each.name if each.is_link_local or len(over) > 1 else ""
             ways.append(Way(reach.host, name, slower(each.kind, reach.kind), each.rate_mbits))
     return tuple(sorted(ways, key=lambda way: way.rank)[:MAX_WAYS])
-
-
-def _is_on(host: str, interface: Interface) -> bool:
-    try:
-        return host != interface.address and ipaddress.ip_address(host) in ipaddress.ip_network(interface.subnet)
-    except ValueError:
-        return False

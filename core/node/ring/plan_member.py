@@ -5,7 +5,9 @@ tell the head.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from pathlib import Path
+from time import monotonic
 
 import msgspec
 
@@ -21,6 +23,7 @@ from core.errors import (
 )
 from core.events import Plan, Stage
 from core.link.rekey_limits import KeyUse
+from core.link.ways import Way
 from core.node.base.journal import Journal
 from core.node.base.messages import (
     Checked,
@@ -288,8 +291,19 @@ class PlanMember:
         if plan is None or (direct := self._paths.direct(self._after(plan).device_id)) is None:
             return
         if why := self._edge.reason_to_move(direct, self._after(plan).peer):
-            self._edge.offer(direct)
-            self._say_broken(plan, why)
+            self._move(plan, direct, why)
+        elif ways := self._edge.to_try(direct, monotonic()):
+            self._tasks.spawn("Timing the paths", self._time_paths(plan, ways))
+
+    async def _time_paths(self, plan: Plan, ways: Sequence[Way]) -> None:
+        after = self._after(plan)
+        tried = await self._paths.tried(after.device_id, ways)
+        if self._worker.plan is plan and (why := self._edge.tried(tried, monotonic(), after.peer)):
+            self._move(plan, ways, why)
+
+    def _move(self, plan: Plan, direct: Sequence[Way], why: str) -> None:
+        self._edge.offer(direct)
+        self._say_broken(plan, why)
 
     def _after(self, plan: Plan) -> Stage:
         return plan.stages[(self._index + 1) % len(plan.stages)]

@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import LinkLost, LinkTimeout
 from core.link import ways as module
-from core.link.ways import Tried, Way, best, connect, slower
+from core.link.ways import Tried, Way, best, connect, slower, try_all
 
 CABLE = Way("169.254.1.2", "en2", "Thunderbolt", 40_000)
 WIRED = Way("192.168.1.7", "en0", "Ethernet", 1_000)
@@ -68,6 +68,17 @@ def test_all_ways_may_fail() -> None:
     for ways in (refused, refused[:1], [Way("127.0.0.1", "no such one")]):
         with pytest.raises(LinkLost):
             connect(ways, port, 30.0)
+
+
+def test_ways_are_timed_and_nothing_stays() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        refused = Way("127.0.0.2")
+        (tried,) = try_all([refused, Way("127.0.0.1", "lo"), Way("no address")], port, 30.0)
+        assert tried.way == Way("127.0.0.1", "lo")
+        assert tried.rtt_s > 0
+        with listener.accept()[0] as sock:
+            assert sock.recv(1) == b""
 
 
 def test_a_way_that_stands_late_is_a_timeout(monkeypatch: pytest.MonkeyPatch) -> None:

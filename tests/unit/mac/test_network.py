@@ -134,6 +134,7 @@ BESIDE = (
     Interface("en7", "10.0.0.4", "10.0.0.0/24", is_up=False),
     Interface("utun4", "100.64.0.9", "100.64.0.9/32", is_up=True, kind="tunnel"),
     Interface("bridge0", "169.254.7.7", "169.254.0.0/16", is_up=True, kind="Thunderbolt"),
+    Interface("bridge0", "fe80::7", "fe80::/10", is_up=True, kind="Thunderbolt"),
     Interface("en8", "169.254.8.8", "169.254.0.0/16", is_up=True, kind="Ethernet"),
     Interface("bridge100", "192.168.64.1", "192.168.64.0/24", is_up=True),
     Interface("vmnet8", "172.16.5.1", "172.16.5.0/24", is_up=True),
@@ -143,7 +144,7 @@ BESIDE = (
 
 
 def test_networks_inside_this_mac_are_not_advertised() -> None:
-    assert advertised(BESIDE, "0.0.0.0") == ("192.168.1.20", "100.64.0.9", "169.254.7.7")
+    assert advertised(BESIDE, "0.0.0.0") == ("192.168.1.20", "100.64.0.9", "169.254.7.7", "fe80::7")
     assert advertised(BESIDE, "192.168.1.20") == ("192.168.1.20",)
     assert advertised((), "0.0.0.0") == ("127.0.0.1",)
     assert multicast_addresses(BESIDE, "0.0.0.0") == (
@@ -167,7 +168,8 @@ def test_networks_inside_this_mac_are_not_advertised() -> None:
         pytest.param("10.211.56.2", False, id="beyond a bridge"),
         pytest.param("127.0.0.1", False, id="Macs simulated on this one"),
         pytest.param("studio.local", False, id="a name"),
-        pytest.param("fe80::1", False, id="ipv6"),
+        pytest.param("fe80::1", False, id="at the other end of a cable"),
+        pytest.param("fe80::7", True, id="own end of a cable"),
     ],
 )
 def test_no_other_mac_is_looked_for_at_an_address_of_this_one(host: str, never: bool) -> None:
@@ -177,10 +179,14 @@ def test_no_other_mac_is_looked_for_at_an_address_of_this_one(host: str, never: 
 def test_a_cable_is_told_apart_by_what_the_system_prints() -> None:
     stats = dict.fromkeys(("en1", "en2", "bridge0"), SimpleNamespace(isup=True, speed=0))
     told = {name: [SimpleNamespace(family=socket.AF_INET, address=host, netmask="255.255.0.0")] for name, host in HOSTS}
+    for name in ("en1", "en2"):  # where there is a router, it gives addresses: those that lead further
+        ipv6 = SimpleNamespace(family=socket.AF_INET6, address=f"fe80::9%{name}", netmask="ffff:ffff:ffff:ffff::")
+        told[name] += [ipv6, SimpleNamespace(family=socket.AF_INET6, address="2001:db8::9", netmask=None)]
     found = interfaces_of(told, stats, parse_ports(PORTS))
-    assert [(each.name, each.kind) for each in found] == [
-        ("en1", "Wi-Fi"),
-        ("en2", "Thunderbolt"),
-        ("bridge0", "Thunderbolt"),
+    assert [(each.name, each.kind, each.is_ipv4) for each in found] == [
+        ("en1", "Wi-Fi", True),
+        ("en2", "Thunderbolt", True),
+        ("en2", "Thunderbolt", False),
+        ("bridge0", "Thunderbolt", True),
     ]
-    assert advertised(found, "0.0.0.0") == ("192.168.1.20", "169.254.9.9", "169.254.7.7")
+    assert advertised(found, "0.0.0.0") == ("192.168.1.20", "169.254.9.9", "fe80::9", "169.254.7.7")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import socket
 import sys
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -13,7 +14,7 @@ import pytest
 
 from core.address import Place
 from core.errors import LinkLost
-from core.link import control
+from core.link import control, ways
 from core.link.admission import MAX_CONTROL_LINKS
 from core.link.control import ControlLink, dial_control
 from core.link.tls import link_error
@@ -39,7 +40,10 @@ def strangers() -> Cluster:
     return cluster(SIZE + 1)
 
 
-async def test_wrong_places_cost_a_failed_dial_each_and_the_right_one_is_remembered(desk: Desk) -> None:
+async def test_wrong_places_cost_a_failed_dial_each_and_the_right_one_is_remembered(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialling, "SILENT_S", 60.0)
     async with home_of(PEER) as (right, _), home_of(OTHER) as (wrong, _):
         desk.sightings.saw(PEER_ID, "studio", (NOWHERE, wrong, right))
         desk.dialling.reach(PEER_ID)
@@ -47,6 +51,19 @@ async def test_wrong_places_cost_a_failed_dial_each_and_the_right_one_is_remembe
         assert desk.book.of(PEER_ID) == (right, NOWHERE, wrong)
         assert desk.book.of(OTHER_ID) == (wrong,), "whose key answered there is known too"
         assert desk.links[PEER_ID].peer_id == mac(PEER).device_id
+
+
+async def test_a_place_that_is_silent_does_not_keep_the_next_one_waiting(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialling, "DIAL_S", 1e6)
+    with socket.create_server((HOST, 0)) as silent:
+        where = Place(*silent.getsockname())
+        async with home_of(PEER) as (right, _):
+            desk.sightings.saw(PEER_ID, "studio", (where, right))
+            desk.dialling.reach(PEER_ID)
+            await until(lambda: PEER_ID in desk.links)
+            assert desk.book.of(PEER_ID) == (right, where)
 
 
 async def test_a_wrong_key_is_what_is_told_and_the_log_says_it_once(desk: Desk) -> None:
@@ -163,7 +180,7 @@ def test_only_on_a_mac_no_route_means_that_the_network_was_not_granted(monkeypat
 
 
 async def test_a_mac_at_the_end_of_a_cable_that_this_one_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(control, "interfaces", tuple)
+    monkeypatch.setattr(ways, "interfaces", tuple)
     with pytest.raises(LinkLost, match=r"169\.254\.1\.2 is at the other end of a cable that this Mac does not have"):
         await dial_control(
             "169.254.1.2", 1, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=5.0

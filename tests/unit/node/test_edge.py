@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from core.link.ways import Reach, Way
+import pytest
+
+from core.link.ways import Reach, Tried, Way
 from core.mac.interfaces import Interface
 from core.node.peers.paths import direct_ways
 from core.node.ring.edge import Edge
@@ -10,6 +12,8 @@ from core.node.ring.edge import Edge
 CABLE = Way("169.254.1.2", "bridge0", "Thunderbolt")
 WIFI = Way("192.168.1.7", "", "Wi-Fi")
 VPN = Way("100.64.0.7", "", "tunnel")
+WIRED, ADAPTER = Way("10.0.0.7", "en0", "Ethernet"), Way("10.0.1.7", "en8", "Ethernet")
+ENDS = (("en2", "fe80::2"), ("en3", "fe80::3"))
 
 
 def edge(used: Way, *direct: Way) -> Edge:
@@ -42,6 +46,35 @@ def test_a_way_that_no_interface_tells_of_is_not_gone() -> None:
     assert edge(VPN).reason_to_move([WIFI], "mini").startswith("A Wi-Fi path")
 
 
+@pytest.mark.parametrize(
+    ("took", "moves"),
+    [
+        pytest.param([(9, 1)] * 3, [False, False, True], id="much slower, three times running"),
+        pytest.param([(9, 1), (1, 1), (9, 1), (9, 1)], [False] * 4, id="it was only busy"),
+        pytest.param([(9, 6)] * 4, [False] * 4, id="somewhat slower"),
+        pytest.param([(0.9, 0.1)] * 4, [False] * 4, id="too little to be worth it"),
+        pytest.param([(1, 9)] * 4, [False] * 4, id="the quicker one is in use"),
+        pytest.param([(None, 1)] * 4, [False] * 4, id="nobody answered on it: its own silence says more"),
+    ],
+)
+def test_a_way_that_became_slow_is_left_for_another_of_its_kind(
+    took: list[tuple[float | None, float]], moves: list[bool]
+) -> None:
+    hop = edge(WIRED, WIRED, ADAPTER, WIFI)
+    for times_ms, is_moved in zip(took, moves, strict=True):
+        tried = [Tried(way, ms / 1e3) for way, ms in zip((WIRED, ADAPTER), times_ms, strict=True) if ms]
+        assert bool(hop.tried(tried, 0.0, "mini")) is is_moved
+
+
+def test_ways_are_timed_where_there_is_a_choice_and_let_be_after_a_move() -> None:
+    hop, slow = edge(WIRED, WIRED, ADAPTER, WIFI), [Tried(WIRED, 0.009), Tried(ADAPTER, 0.001)]
+    assert hop.to_try([WIRED, WIFI], 0.0) == []
+    assert edge(VPN).to_try([WIRED, ADAPTER], 0.0) == []
+    times = [now for now in range(1200) if hop.to_try([WIRED, ADAPTER, WIFI], now) and hop.tried(slow, now, "mini")]
+    assert times == [60, 60 + 660], "three times, ten minutes, three times"
+    assert hop.to_try([WIRED, ADAPTER, WIFI], 1200) == []
+
+
 def test_the_ways_between_two_macs() -> None:
     own = (
         Interface("lo0", "127.0.0.1", "127.0.0.0/8", is_up=True),
@@ -57,8 +90,12 @@ def test_the_ways_between_two_macs() -> None:
         Reach("127.0.0.1"),
         Reach("10.9.9.9", "Ethernet"),
         Reach("no address", "Thunderbolt"),
+        Reach("fe80::9", "Thunderbolt"),
+        Reach("fe80::9%en1", "Thunderbolt"),
     )
     assert direct_ways(own, told) == (CABLE, Way("192.168.1.7", "", "Wi-Fi", 600))
+    ends = tuple(Interface(name, host, "fe80::/10", is_up=True, kind="Thunderbolt") for name, host in ENDS)
+    assert direct_ways(ends, told) == (Way("fe80::9", "en2", "Thunderbolt"), Way("fe80::9", "en3", "Thunderbolt"))
 
 
 def test_where_two_interfaces_lead_there_the_way_says_which() -> None:

@@ -19,6 +19,7 @@ from core.link.rekey_limits import KeyUse
 from core.node.base.messages import AnyMessage, Bye, Ping, Pong, Release, to_frame
 from core.node.peers import dialling, mesh
 from core.node.peers.message_budget import BEATS
+from core.node.peers.networks import NetworksChanged
 from core.trust.identity import text_id
 from tests.support.macs import cluster, mac
 from tests.support.meshes import HIGH, HOST, LOW, MIDDLE, SIZE, Post, posted
@@ -226,6 +227,18 @@ async def test_a_mac_that_falls_silent_is_suspected_and_then_let_go(tmp_path: Pa
         assert what.startswith("No sign of life for")
         assert not other.is_ended(bystander)
         assert not post.mesh.is_suspect(mac(LOW).text_id)
+
+
+async def test_what_went_over_an_address_that_is_gone_links_again_at_once(tmp_path: Path) -> None:
+    async with posted(tmp_path, LOW) as low, posted(tmp_path, HIGH) as high:
+        low.book.by_hand(mac(HIGH).text_id, Place(HOST, high.port))
+        low.mesh.dialling.reach(mac(HIGH).text_id)
+        await until(lambda: low.knows(HIGH) and high.knows(LOW))
+        low.signals.emit(NetworksChanged(frozenset({"192.168.1.20"})))
+        first = low.mesh.contacts[mac(HIGH).text_id]
+        low.signals.emit(NetworksChanged(frozenset({HOST})))
+        await until(lambda: low.knows(HIGH) and low.mesh.contacts[mac(HIGH).text_id] is not first)
+        assert low.ends == [(mac(HIGH).text_id, "The path to it is gone.")]
 
 
 async def test_a_mac_that_did_not_run_blames_nobody_and_waits_for_new_keys_as_long_as_ever(tmp_path: Path) -> None:

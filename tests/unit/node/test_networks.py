@@ -26,3 +26,4 @@ async def test_a_change_of_addresses_is_told_once_and_holds_from_then_on() -> No
     found[1] = BRIDGE._replace(is_up=False)
     await networks.look()
     assert (len(told), networks.is_barred(BRIDGE.address)) == (2, False)
+    assert [each.gone for each in told] == [frozenset(), {BRIDGE.address}]
