@@ -37,7 +37,8 @@ SERVICE = Service(
     environment={"HF_HOME": "/Volumes/100% models"},
 )
 
-# as `launchctl print` tells of a daemon; what is indented twice is not about the service itself
+# Written by the format in which `launchctl print` tells of a daemon, not recorded on a Mac; what is indented twice is
+# not about the service itself. What `systemctl show` tells below is written too, by the names of its properties.
 RUNNING = """system/macluster.node = {
 \tactive count = 1
 \tpath = /Library/LaunchDaemons/macluster.node.plist
