@@ -9,9 +9,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 
@@ -23,6 +23,7 @@ from tests.support.app import text_of
 from tests.support.borrowing import borrowing
 from tests.support.cluster import Make, reference
 from tui.app import MaclusterApp
+from tui.cli.main import main
 from tui.client import NodeClient
 from tui.own_node import OwnNode
 
@@ -38,6 +39,28 @@ def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
         check=False,
         stdin=subprocess.DEVNULL,
     )
+
+
+class Said(NamedTuple):
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture
+def said_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
+    """`macluster` in this process, for what ends before it has done much: to start one costs half a second."""
+
+    def run(home: Path, *words: str) -> Said:
+        monkeypatch.setattr(sys, "argv", ["macluster", "--home", str(home), *words])
+        with open(os.devnull) as nothing:
+            monkeypatch.setattr(sys, "stdin", nothing)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        said = capsys.readouterr()
+        return Said(int(ended.value.code or 0), said.out, said.err)
+
+    return run
 
 
 def facts(home: Path, *words: str) -> Any:
@@ -173,11 +196,12 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         ([], 2, "needs a terminal"),
     ],
 )
-def test_bad_use_is_told_with_the_cure(home: Path, words: list[str], status: int, said: str) -> None:
-    ran = macluster(home, *words)
+def test_bad_use_is_told_with_the_cure(
+    home: Path, said_here: Callable[..., Said], words: list[str], status: int, said: str
+) -> None:
+    ran = said_here(home, *words)
     assert ran.returncode == status
     assert said in ran.stderr
-    assert "Traceback" not in ran.stderr
 
 
 def test_a_model_that_does_not_fit_is_refused_with_the_number(made: Make) -> None:
@@ -188,9 +212,9 @@ def test_a_model_that_does_not_fit_is_refused_with_the_number(made: Make) -> Non
     assert "Traceback" not in ran.stderr
 
 
-def test_without_a_node_every_command_says_so(tmp_path: Path) -> None:
+def test_without_a_node_every_command_says_so(tmp_path: Path, said_here: Callable[..., Said]) -> None:
     for words in (["status"], ["models"], ["plan", "m"], ["load", "m"], ["unload"], ["run", "m", "-p", "x"]):
-        ran = macluster(tmp_path, *words)
+        ran = said_here(tmp_path, *words)
         assert ran.returncode == 1
         assert "No node answers" in ran.stderr or "does not answer" in ran.stderr
         assert "macluster node" in ran.stderr
@@ -233,9 +257,11 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
     assert "GB more on" in json.loads(short.stdout)["problem"]["what"]
 
 
-def test_layers_that_a_person_gives_out_make_the_topology(restricted: Path, tmp_path: Path) -> None:
+def test_layers_that_a_person_gives_out_make_the_topology(
+    restricted: Path, tmp_path: Path, said_here: Callable[..., Said]
+) -> None:
     def planned(*words: str) -> tuple[int, Any]:
-        ran = macluster(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16", *words, "--json")
+        ran = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16", *words, "--json")
         return ran.returncode, json.loads(ran.stdout)
 
     status, told = planned("--layers", "2:output,1:1,0:0")

@@ -42,7 +42,8 @@ async def hop_screen(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]
             viewer = Person(app, pilot)
             await viewer.until(lambda: app.state.snapshot.plan_status == "ready")
             await ask(demo.head, "Tell me about the three Macs.", 60)
-            app.dashboard.chat.focus()
+            app.dashboard.chat.focus()  # comes with the next message
+            await viewer.until(lambda: app.dashboard.chat.has_focus_within)
             await viewer.pilot.press("3")
             await viewer.until(lambda: app.focused is app.dashboard.hops)
             await viewer.opens("enter", screen=HopScreen)

@@ -83,9 +83,10 @@ def go_on(window: Terminal, written: int) -> None:
     window.type("Escape")  # out of the prompt
     window.shows("c Continue")
     window.type("c")
-    went_on = window.until(lambda s: tokens(s) > written, "the answer does not go on")
+    went_on = window.shows("─── continued ───")
     assert went_on.count("─── continued ───") == 1
     assert "answer interrupted" not in went_on
+    window.until(lambda s: tokens(s) > written, "the answer does not go on")
     window.type("Escape")
     window.shows("─── stopped by you ───")
 
