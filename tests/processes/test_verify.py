@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 import json
+import os
 import platform
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from subprocess import DEVNULL
+
+from tests.support.waiting import until
 
 ADDRESS = re.compile(r"\d+\.\d+\.\d+\.\d+|[0-9a-f]{2}(:[0-9a-f]{2}){5}|/\w+/")
 
@@ -30,4 +36,14 @@ def test_everything_that_can_be_proved_here_is_and_the_report_holds_nothing_priv
     assert not ADDRESS.search(said)
     assert platform.node() not in done.stdout
     assert getpass.getuser() not in re.findall(r"\w+", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_that_is_closed_meanwhile_leaves_nothing(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "tui.cli.main", "--home", str(tmp_path / "home"), "verify", "--host", "127.0.0.1"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(command, env=environment, stdout=DEVNULL, stderr=DEVNULL, start_new_session=True) as verify:
+        asyncio.run(until(lambda: bool(list(tmp_path.glob("macluster-verify-*")))))
+        verify.send_signal(signal.SIGHUP)
+        assert verify.wait(60) == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []

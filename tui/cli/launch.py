@@ -83,6 +83,7 @@ def node_options(preferences: Preferences) -> list[str]:
         "--no-wired-memory": not preferences.wired_memory,
         "--no-relay": not preferences.relay,
         "--serve": preferences.serve,
+        "--allow-load": preferences.allow_load,
     }
     awake = [] if preferences.awake == "loaded" else ["--awake", preferences.awake]
     return [option for option, is_wanted in said.items() if is_wanted] + awake

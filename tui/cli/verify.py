@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
+import os
+import signal
 from collections.abc import Awaitable, Callable
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
@@ -16,7 +19,11 @@ def add_options(verify: argparse.ArgumentParser, fact: Callable[[argparse.Argume
 
 
 async def run(args: argparse.Namespace) -> int:
-    """Every check, one after the other; 1 where one failed."""
+    """Every check, one after the other; 1 where one failed. A terminal that is closed ends it as SIGTERM does, so that
+    what it made for the checks goes.
+    """
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, os.kill, os.getpid(), signal.SIGTERM)
     # it brings Textual and more along, which no other command needs
     from tui.cli.verify_report import report
 

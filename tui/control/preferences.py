@@ -24,7 +24,14 @@ _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one 
 # what each table of the file knows
 _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     "tui": {"theme": str, "plain": bool, "slow_link": bool},
-    "node": {"spare_worker": bool, "wired_memory": bool, "awake": WHEN_AWAKE, "serve": bool, "relay": bool},
+    "node": {
+        "spare_worker": bool,
+        "wired_memory": bool,
+        "awake": WHEN_AWAKE,
+        "serve": bool,
+        "allow_load": bool,
+        "relay": bool,
+    },
 }
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
 PREFIX: Final = "mc."
@@ -43,9 +50,9 @@ _RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|c
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     """`theme` is what the file names, `remembered` what was chosen last ("" for none). `spare_worker`: whether this
     Mac's node keeps a second worker ready; `wired_memory`: whether what is loaded stays wired; `awake`: when it does
-    not fall asleep; `serve`: whether it serves other programs; `relay`: whether one Mac answers what programs ask
-    another for. `keys`: keys by the id of a binding. `complaints`: a sentence for every line of the file that could
-    not be followed.
+    not fall asleep; `serve`: whether it serves other programs; `allow_load`: whether these may have another model
+    loaded; `relay`: whether one Mac answers what programs ask another for. `keys`: keys by the id of a binding.
+    `complaints`: a sentence for every line of the file that could not be followed.
     """
 
     theme: str = ""
@@ -56,6 +63,7 @@ class Preferences(msgspec.Struct, frozen=True, kw_only=True):
     wired_memory: bool = True
     awake: WhenAwake = "loaded"
     serve: bool = False
+    allow_load: bool = False
     relay: bool = True
     keys: Mapping[str, str] = NO_KEYS
     complaints: tuple[str, ...] = ()

@@ -141,6 +141,7 @@ def test_a_node_keeps_no_spare_worker_where_the_file_says_so(tmp_path: Path) -> 
     assert node_options(read(tmp_path, "")) == []
     assert node_options(read(tmp_path, "[node]\nspare_worker = false")) == ["--no-spare-worker"]
     assert node_options(read(tmp_path, "[node]\nserve = true\nrelay = false")) == ["--no-relay", "--serve"]
+    assert node_options(read(tmp_path, "[node]\nallow_load = true")) == ["--allow-load"]
     assert node_options(read(tmp_path, '[node]\nawake = "always"')) == ["--awake", "always"]
     (complaint,) = read(tmp_path, "[node]\nspare_worker = 3").complaints
     assert "spare_worker needs true or false" in complaint
