@@ -5,9 +5,11 @@ tests/unit/models/test_atlas.py holds each list to what the families do.
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import Any, Final
 
 import mlx.nn as nn
+from mlx_lm.models.cache import BatchRotatingKVCache
 
 _BATCHED: Final = {"minimax_m3_vl": "its sparse attention counts blocks from the padding, not from a row's first token"}
 _SEVERAL_TOKENS: Final = {"phi3small"}
@@ -23,6 +25,16 @@ def checks_guesses(model: nn.Module) -> bool:
     guesses of the next tokens are right.
     """
     return _family(model) not in _SEVERAL_TOKENS
+
+
+def order_windows(windows: Iterable[Any]) -> None:
+    """Before several tokens of each row come: have the oldest token of every full window of a batch stand first in it,
+    as mlx-lm does just behind the mask that it makes for them. The mask takes that for granted, or it hides the oldest
+    token of each row that is padded on the left.
+    """
+    for window in windows:
+        if isinstance(window, BatchRotatingKVCache):
+            window._temporal_order()
 
 
 def _family(model: nn.Module) -> str:

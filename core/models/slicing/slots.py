@@ -23,7 +23,7 @@ from core.models.slicing.caches import SliceCaches, absent_caches, trim_limit
 from core.models.slicing.forward_tracer import swap_class
 from core.models.slicing.legal_cuts import check_cuts
 from core.models.slicing.probe import ModelProbe
-from core.models.slicing.quirks import checks_guesses
+from core.models.slicing.quirks import checks_guesses, order_windows
 from core.models.slicing.ranks import BY_LAYERS, Rank, computes_apart, join
 
 # mlx-lm's default for `kv_bits`
@@ -267,6 +267,7 @@ class Slice:
             # logits of every position of a prefill chunk would weigh more than some models
             return self.output(self.embed(tokens, caches, 0), caches, 0, every=every)
         self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
+        self._order_windows(caches, tokens)
         logits = self._logits(tokens, caches)
         return logits if every else logits[:, -1]
 
@@ -284,6 +285,10 @@ class Slice:
         finally:
             self._pass.lazy = False
 
+    def _order_windows(self, caches: list[Any], tokens: mx.array) -> None:
+        if tokens.shape[1] > 1:
+            order_windows(part for cache in self.own(caches) for part in cache_state.parts(cache))
+
     def _logits(self, tokens: mx.array, caches: list[Any]) -> mx.array:
         try:
             logits: mx.array = self._model(tokens, cache=caches)
@@ -297,6 +302,7 @@ class Slice:
         now = self._pass
         now.own, now.end, now.taken = range(self.start, self.stop), end, {}
         now.value, now.given = received or (None, None)
+        self._order_windows(caches, tokens)
         try:
             self._model(tokens, cache=caches)
         except _StageDone:
