@@ -37,9 +37,8 @@ def test_the_answer_goes_on_and_one_line_says_where(terminal: Open, model: Path,
     node_of(window, "mini").kill()
     held = window.shows("mini is gone", "Nothing is lost on this Mac.", "1  Re-plan", "Stop here", "paused at token")
     window.shows("─── recovered: mini left")
-    went_on = window.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
-    assert went_on.count("─── recovered:") == 1
-    assert "Stop here" not in went_on
+    window.until(lambda s: s.count("─── recovered:") <= 1 and "Stop here" not in s, "the offer stays")
+    window.until(lambda s: tokens(s) > paused_at(held), "the answer does not go on")
     window.type("Escape")
     window.shows("─── stopped by you ───")
 
@@ -83,9 +82,8 @@ def go_on(window: Terminal, written: int) -> None:
     window.type("Escape")  # out of the prompt
     window.shows("c Continue")
     window.type("c")
-    went_on = window.shows("─── continued ───")
-    assert went_on.count("─── continued ───") == 1
-    assert "answer interrupted" not in went_on
+    # a frame may be caught half drawn
+    window.until(lambda s: s.count("─── continued ───") == 1 and "answer interrupted" not in s, "it was not continued")
     window.until(lambda s: tokens(s) > written, "the answer does not go on")
     window.type("Escape")
     window.shows("─── stopped by you ───")
