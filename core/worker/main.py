@@ -69,6 +69,7 @@ from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
 IDLE_S = 3600.0
+GIVES_WAY = 5
 
 
 class Joined(NamedTuple):
@@ -350,6 +351,8 @@ def main(inbox: Inbox, outbox: Outbox) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(0.0002)
     obey_device()
+    if mx.default_device() == mx.cpu:  # it takes all there is; a node and its tokenizer have little to do between
+        os.nice(GIVES_WAY)
     mx.set_cache_limit(256 << 20)
     Worker(inbox, outbox).run()
     os._exit(1)  # a GPU that failed may never come to rest, which MLX would wait for

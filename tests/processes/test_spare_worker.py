@@ -77,6 +77,7 @@ async def test_the_spare_worker_takes_the_place_of_one_that_ends_and_another_one
     first = mac.worker.pid
     assert mac.worker.spare_pid is None, "a worker without layers is ready itself"
     await mac.load()
+    assert psutil.Process(first).nice() > psutil.Process().nice(), "on a CPU it gives way to its node"
     spare = await mac.spare()
     await until(lambda: footprint_bytes(spare) > SPARE_BYTES / 10)
     assert footprint_bytes(spare) <= SPARE_BYTES
