@@ -8,7 +8,6 @@ from pathlib import Path
 
 from core.errors import IdentityError
 from core.settings import KeyPlace
-from core.trust import keychain
 from core.trust.files import write_private
 from core.trust.identity import CURRENT, NEXT, load_or_create, open_pair
 
@@ -21,6 +20,8 @@ def move_key(folder: Path, place: KeyPlace, on_wait: Callable[[bool], None] = la
         raise _no_key(place)
     if key_place(folder) == place:
         return False
+    from core.trust import keychain  # keyring takes a while, and most only ask where a key is
+
     identity = load_or_create(folder, on_wait=on_wait)
     stems = (CURRENT, NEXT) if os.path.lexists(folder / f"{NEXT}.crt") else (CURRENT,)
     names = [open_pair(folder, stem, identity.passphrase).text_id for stem in stems]

@@ -14,10 +14,13 @@ from screenshots import architecture
 @pytest.mark.parametrize(
     ("imports", "forbidden"),
     [
-        ("tui.cli.parser, tui.app", {"mlx", "mlx_lm", "transformers", "tokenizers", "torch"}),
+        (
+            "tui.cli.main, tui.cli.parser, tui.control.preferences",
+            {"mlx", "mlx_lm", "transformers", "tokenizers", "torch", "textual", "keyring", "cryptography", "httpx2"},
+        ),
         (
             "tui.cli.main, tui.app",
-            {"httpx2", "psutil", "tui.cli.parser", "tui.cli.output", "tui.cli.demo", "core.plan.fit"},
+            {"mlx", "httpx2", "psutil", "tui.cli.parser", "tui.cli.output", "tui.cli.demo", "core.plan.fit"},
         ),
         ("core.node.process", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
         ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),

@@ -9,7 +9,8 @@ from tui.cli.output import print_facts, table
 
 async def keys(args: argparse.Namespace) -> int:
     """Every action that has a key, by the name under which config.toml can give it another."""
-    from tui.control.preferences import ACTIONS, config_file
+    from tui.control.chosen_keys import ACTIONS
+    from tui.control.preferences import config_file
 
     facts = {name: {"keys": action.keys.split(","), "does": action.title} for name, action in ACTIONS.items()}
     rows = [(name, action.keys, action.title) for name, action in ACTIONS.items()]

@@ -19,7 +19,6 @@ from core.node.base.last_words import last_words
 from core.settings import Home
 from core.text import clean_text
 from core.trust.files import private_folder
-from core.trust.key_storage import key_place
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts, print_progress
 
@@ -82,6 +81,8 @@ async def tell(args: argparse.Namespace) -> int:
 
 def check_key(home: Home) -> None:
     """Raises IdentityError where the key of this Mac is where no LaunchDaemon can reach it."""
+    from core.trust.key_storage import key_place  # what opens a key takes a while, and other commands open none
+
     if (home.identity / "identity.pem").exists() and key_place(home.identity) == "keychain":
         what = "The key of this Mac is in the keychain, which nothing can open that runs without a desktop session."
         raise IdentityError(what, "Move it first: `macluster trust key file`.")

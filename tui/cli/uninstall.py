@@ -10,7 +10,6 @@ from pathlib import Path
 from core.errors import IdentityError, NodeError, UsageError
 from core.settings import Home, hub_cache
 from core.text import clean_text
-from core.trust.key_storage import key_place
 from tui.cli import service
 from tui.cli.asking import agreed, can_ask
 from tui.cli.launch import home_of
@@ -76,6 +75,8 @@ def warning(home: Home, made: list[Path]) -> str:
 
 def left(home: Home) -> list[str]:
     """What stays, and how each of it goes; to be asked before anything goes."""
+    from core.trust.key_storage import key_place
+
     lines = []
     try:
         if key_place(home.identity) == "keychain":

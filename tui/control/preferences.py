@@ -7,17 +7,13 @@ import os
 import re
 import tomllib
 from collections.abc import Mapping
-from difflib import get_close_matches
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 import msgspec
-from textual.keys import Keys, _character_to_key
 
 from core.mac.awake import WHEN_AWAKE, WhenAwake
-from tui.control.actions import key_title
-from tui.control.keymap import APP, DASHBOARD, TABLES
 
 _Kind = type[str] | type[bool] | tuple[str, ...]  # some text, a switch, or one of these words
 
@@ -34,17 +30,6 @@ _KINDS: Final[Mapping[str, Mapping[str, _Kind]]] = {
     },
 }
 NO_KEYS: Final[Mapping[str, str]] = MappingProxyType({})
-PREFIX: Final = "mc."
-# one byte stands for both of them in a terminal
-_TWINS: Final = {
-    "ctrl+m": "Enter",
-    "ctrl+i": "Tab",
-    "ctrl+h": "Backspace",
-    "ctrl+left_square_bracket": "Esc",
-}
-_KNOWN_KEYS: Final = {key.value for key in Keys if not key.value.startswith("<")}
-# these reach the app only where the terminal speaks the protocol of kitty
-_RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|ctrl\+\d|alt\+|super\+|meta\+|hyper\+")
 
 
 class Preferences(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,7 +75,7 @@ def read(file: Path, memory: Path) -> Preferences:
         why = error.strerror if isinstance(error, OSError) else str(error)
         return Preferences(remembered=remembered, complaints=(f"{file.name} is not used: {why}.",))
     choices, complaints = _choices(found, text)
-    keys, more = _keys(found.get("keys", {}), text)
+    keys, more = _keys(found.get("keys"), text)
     strange = [f"{_where(text, name)} [{name}] means nothing here." for name in found if name not in (*_KINDS, "keys")]
     all_complaints = (*complaints, *more, *strange)
     known = {"remembered": remembered, "keys": keys, "complaints": all_complaints}
@@ -148,58 +133,12 @@ def _needs(kind: _Kind) -> str:
 
 
 def _keys(table: object, text: str) -> tuple[dict[str, str], list[str]]:
-    """Line by line: one that cannot be followed leaves the keys as they were."""
-    wanted: dict[str, tuple[str, ...]] = {}
-    complaints = []
-    for name, value in table.items() if isinstance(table, dict) else ():
-        chosen = tuple(_named(key.strip()) for key in value.split(",")) if isinstance(value, str) else ()
-        if why := _why_not(name, chosen):
-            complaints.append(f"{_where(text, name)} {why}")
-        else:
-            wanted[PREFIX + name] = chosen
-    while clash := next(filter(None, (_clash(name, wanted) for name in wanted)), None):
-        name, why = clash
-        complaints.append(f"{_where(text, name.removeprefix(PREFIX))} {why}")
-        del wanted[name]
-    return {name: ",".join(chosen) for name, chosen in wanted.items()}, complaints
+    if not isinstance(table, dict):
+        return {}, []
+    from tui.control.chosen_keys import chosen_keys  # textual, for a command that draws nothing, is half of its start
 
-
-def _why_not(name: str, chosen: tuple[str, ...]) -> str:
-    if name not in ACTIONS:
-        close = get_close_matches(name, ACTIONS, 1)
-        return f"There is no action {name!r}{f'; {close[0]!r}?' if close else ''}."
-    if not all(chosen) or not chosen:
-        return f"{name} needs its keys in quotes, with commas between them."
-    for key in chosen:
-        if key in _TWINS:
-            return f"A terminal cannot tell {key_title(key)} from {_TWINS[key]}."
-        if _RARE_KEYS.match(key):
-            return f"Not every terminal sends {key_title(key)}."
-        if len(key) > 1 and key not in _KNOWN_KEYS and key not in _NAMES:
-            return f"There is no key {key!r}; it is written like f5, ctrl+k, slash or x."
-    return ""
-
-
-def _clash(name: str, wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
-    """An action, and why it cannot have its keys. Those of one table are there at the same time, and so are those of
-    the app and of the dashboard.
-    """
-    table = next(table for table in TABLES if any(a.id == name for a in table))
-    for other in (*table, *APP, *(DASHBOARD if table == APP else ())):
-        taken = set(wanted.get(other.id, other.keys.split(","))) & set(wanted[name])
-        if other.id != name and taken:
-            return name, f"{key_title(taken.pop())} is the key of {other.id.removeprefix(PREFIX)!r} already."
-    return None
-
-
-def _named(key: str) -> str:
-    """As Textual calls it: "ctrl+[" is ctrl+left_square_bracket."""
-    *held, last = key.split("+") if len(key) > 1 else (key,)
-    return "+".join([*(name.lower() for name in held), _character_to_key(last) if len(last) == 1 else last.lower()])
-
-
-_NAMES: Final = {_character_to_key(chr(code)) for code in range(33, 127)}
-ACTIONS: Final = {a.id.removeprefix(PREFIX): a for table in TABLES for a in table if a.keys}
+    keys, complaints = chosen_keys(table)
+    return keys, [f"{_where(text, name)} {why}" for name, why in complaints]
 
 
 def _where(text: str, name: str) -> str:

@@ -1,0 +1,78 @@
+"""The table [keys] of `config.toml`: which keys the person wants for which actions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from difflib import get_close_matches
+from typing import Final
+
+from textual.keys import Keys, _character_to_key
+
+from tui.control.actions import key_title
+from tui.control.keymap import APP, DASHBOARD, TABLES
+
+PREFIX: Final = "mc."
+# one byte stands for both of them in a terminal
+_TWINS: Final = {
+    "ctrl+m": "Enter",
+    "ctrl+i": "Tab",
+    "ctrl+h": "Backspace",
+    "ctrl+left_square_bracket": "Esc",
+}
+_KNOWN_KEYS: Final = {key.value for key in Keys if not key.value.startswith("<")}
+# these reach the app only where the terminal speaks the protocol of kitty
+_RARE_KEYS: Final = re.compile(r"ctrl\+shift\+|shift\+(enter|escape|backspace)|ctrl\+\d|alt\+|super\+|meta\+|hyper\+")
+_NAMES: Final = {_character_to_key(chr(code)) for code in range(33, 127)}
+ACTIONS: Final = {a.id.removeprefix(PREFIX): a for table in TABLES for a in table if a.keys}
+
+
+def chosen_keys(table: Mapping[str, object]) -> tuple[dict[str, str], list[tuple[str, str]]]:
+    """Keys by the id of a binding; and each line that cannot be followed, by its name, with why. It changes no key."""
+    wanted: dict[str, tuple[str, ...]] = {}
+    complaints: list[tuple[str, str]] = []
+    for name, value in table.items():
+        chosen = tuple(_named(key.strip()) for key in value.split(",")) if isinstance(value, str) else ()
+        if why := _why_not(name, chosen):
+            complaints.append((name, why))
+        else:
+            wanted[PREFIX + name] = chosen
+    while clash := next(filter(None, (_clash(name, wanted) for name in wanted)), None):
+        name, why = clash
+        complaints.append((name.removeprefix(PREFIX), why))
+        del wanted[name]
+    return {name: ",".join(chosen) for name, chosen in wanted.items()}, complaints
+
+
+def _why_not(name: str, chosen: tuple[str, ...]) -> str:
+    if name not in ACTIONS:
+        close = get_close_matches(name, ACTIONS, 1)
+        return f"There is no action {name!r}{f'; {close[0]!r}?' if close else ''}."
+    if not all(chosen) or not chosen:
+        return f"{name} needs its keys in quotes, with commas between them."
+    for key in chosen:
+        if key in _TWINS:
+            return f"A terminal cannot tell {key_title(key)} from {_TWINS[key]}."
+        if _RARE_KEYS.match(key):
+            return f"Not every terminal sends {key_title(key)}."
+        if len(key) > 1 and key not in _KNOWN_KEYS and key not in _NAMES:
+            return f"There is no key {key!r}; it is written like f5, ctrl+k, slash or x."
+    return ""
+
+
+def _clash(name: str, wanted: Mapping[str, tuple[str, ...]]) -> tuple[str, str] | None:
+    """An action, and why it cannot have its keys. Those of one table are there at the same time, and so are those of
+    the app and of the dashboard.
+    """
+    table = next(table for table in TABLES if any(a.id == name for a in table))
+    for other in (*table, *APP, *(DASHBOARD if table == APP else ())):
+        taken = set(wanted.get(other.id, other.keys.split(","))) & set(wanted[name])
+        if other.id != name and taken:
+            return name, f"{key_title(taken.pop())} is the key of {other.id.removeprefix(PREFIX)!r} already."
+    return None
+
+
+def _named(key: str) -> str:
+    """As Textual calls it: "ctrl+[" is ctrl+left_square_bracket."""
+    *held, last = key.split("+") if len(key) > 1 else (key,)
+    return "+".join([*(name.lower() for name in held), _character_to_key(last) if len(last) == 1 else last.lower()])
