@@ -464,6 +464,12 @@ class ApiClients(Event, frozen=True, kw_only=True):
     clients: tuple[ApiClient, ...] = ()
 
 
+class LedElsewhere(Event, frozen=True, kw_only=True):
+    """Programs that ask this Mac are answered by another one, which leads `model`; "" where none does, or may."""
+
+    model: str = ""
+
+
 class ApiServed(Event, frozen=True, kw_only=True):
     """Other programs are served at `url`; where that is over TLS, `fingerprint` is the SHA-256 of the certificate, hex.
     `warning`: what the person should keep in mind meanwhile.
@@ -527,6 +533,7 @@ class Snapshot(Event, frozen=True, kw_only=True):
     advice: str = ""
     api: ApiServed | None = None
     clients: tuple[ApiClient, ...] = ()
+    led_elsewhere: str = ""
 
 
 AnyEvent = (
@@ -557,6 +564,7 @@ AnyEvent = (
     | ApiServed
     | ApiStopped
     | ApiClients
+    | LedElsewhere
 )
 
 SPEED_TEST = "speed test"

@@ -16,6 +16,7 @@ from core.events import (
     BatchRow,
     Counters,
     HopSample,
+    LedElsewhere,
     LogLine,
     PairingChanged,
     PeerChanged,
@@ -100,6 +101,8 @@ def _after(now: Snapshot, event: AnyEvent) -> Snapshot:
             return change(now, api=None)
         case ApiClients(clients=clients):
             return change(now, clients=clients)
+        case LedElsewhere(model=model):
+            return change(now, led_elsewhere=model)
         case ApiServed():
             return change(now, api=event)
         case _:

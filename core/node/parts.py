@@ -227,7 +227,7 @@ class Parts:
         keys = ApiKeys(home.api_keys)
         clients, options = Clients(keys, bus), config.api
         certificate = home.api_certificate, identity.secret("api certificate")
-        relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=config.relays)
+        self.relay = relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=config.relays)
         by_request = ModelLoading(lambda: [model.name for model in inventory.own], recovery.load, bus)
         loading = by_request if options.allow_load else None
         answering = Answering(answers, lambda: bus.now, relay.model, tasks, options.queue, loading)

@@ -104,6 +104,7 @@ class Node:
             parts.enforcement.enforce()
             parts.peers.sweep()
             parts.api.clients.look()
+            parts.relay.look()
             if number % SAVE_EVERY == 0:
                 self._remember()
             if (counters := self._counters()) != parts.bus.now.counters:

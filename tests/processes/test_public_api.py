@@ -33,6 +33,7 @@ from tests.support.crowd import Crowd
 from tests.support.scripted import make_scripted
 from tests.support.waiting import until
 from tui.cli.demo import Demo
+from tui.cli.watch import Watch
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -332,6 +333,8 @@ async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(s
         (each.token, each.logprob) for each in own.choices[0].logprobs.content
     ]
     assert [model.id for model in (await member.client.models.list()).data] == [served.model]
+    async with Watch(served.demo._home(1)) as watch:  # what is pasted there names it
+        await watch.until(lambda w: w.now.led_elsewhere == served.model, 60, "Telling what answers")
     counted = [await each.anthropic.messages.count_tokens(model="", messages=ASKED) for each in (served, member)]
     assert counted[0] == counted[1]
     ids = Tokens.load(Path(served.demo.model)).encode([Message(role="user", content=PROMPT)], raw=True)

@@ -10,7 +10,7 @@ from core.events import Snapshot
 from core.settings import API_PORT, DEFAULT_CONTEXT, LOOPBACK_HOST
 
 KEY: Final = "KEY"  # nobody can show a key again, so this stands for it
-MODEL: Final = "MODEL"  # while none is loaded, and for one whose name a shell would read as more than a name
+MODEL: Final = "MODEL"  # while no Mac has loaded one, and for one whose name a shell would read as more than a name
 
 
 class Snippet(NamedTuple):
@@ -123,5 +123,5 @@ def _reachable(url: str) -> str:
 
 
 def _model(now: Snapshot) -> str:
-    name = now.plan.name if now.plan else ""
+    name = now.plan.name if now.plan else now.led_elsewhere
     return name if re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]*", name) else MODEL

@@ -64,6 +64,8 @@ def paste_title(client: str) -> str:
 
 
 def _answers(now: Snapshot) -> Content:
+    if now.plan is None and now.led_elsewhere:
+        return Content.styled(f"{now.led_elsewhere} answers, which another Mac leads.", DIM)
     if now.plan is None:
         return Content.styled("No model is loaded: Ctrl+O chooses one.", WARN)
     if now.plan_status != "ready":

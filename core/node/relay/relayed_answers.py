@@ -10,7 +10,7 @@ from time import monotonic
 from typing import Final, Protocol
 
 from core.errors import LinkLost, MaclusterError, NotLoaded, ProtocolError, UsageError, error_from
-from core.events import RequestDone
+from core.events import LedElsewhere, RequestDone
 from core.node.answers.told import Said
 from core.node.base.bus import Bus
 from core.node.base.messages import AnyMessage, Leads, RelayAsk, RelayStop, RelayTold
@@ -88,6 +88,15 @@ class Relay:
             name = self.name_of(leader)
             raise NotLoaded(f"{leaders[leader].model} is led by {name}.", f"Ask the API of {name}.")
         raise NotLoaded("No model is loaded.")
+
+    def look(self) -> None:
+        """Tell everyone who follows what other Macs answer with, where that is another model than before."""
+        try:
+            model = clean_text(self.model().name)
+        except NotLoaded:
+            model = ""
+        if model != self._bus.now.led_elsewhere:
+            self._bus.publish(LedElsewhere(model=model))
 
     async def ask(self, device_id: str, wanted: Wanted) -> AsyncGenerator[Relayed, None]:
         """What that Mac tells of it. Who stops listening before it has ended does not want it any more. Raises

@@ -231,13 +231,17 @@ async def test_who_is_switched_off_does_not_lead_or_is_not_trusted_answers_nothi
 
 
 def test_the_mac_whose_layers_this_one_has_is_asked_first() -> None:
-    wire, worker = Wire(), OwnWorker()
-    relay = Relay(wire, worker, Bus(), tasks_of(), lambda: None, is_on=True)
+    wire, worker, bus = Wire(), OwnWorker(), Bus()
+    relay = Relay(wire, worker, bus, tasks_of(), lambda: None, is_on=True)
     plan = plan_of(2)
-    wire.led = {"a": Leads(model="other", rows=1, takes_relayed=True), plan.head.device_id: wire.led[HEAD]}
-    assert relay.model().name == "other"
+    wire.led = {"a": Leads(model="\x1bother", rows=1, takes_relayed=True), plan.head.device_id: wire.led[HEAD]}
+    relay.look()
+    assert bus.now.led_elsewhere == "other"
     worker.plan = plan
-    assert (relay.model().name, relay.model().rows) == ("tiny", ROWS)
+    relay.look()
+    assert (bus.now.led_elsewhere, relay.model().rows) == ("tiny", ROWS)
     wire.led = {}
     with pytest.raises(NotLoaded, match="Ask the API of"):
         relay.model()
+    relay.look()
+    assert bus.now.led_elsewhere == ""

@@ -13,6 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from core.events import ApiServed, Snapshot
+from core.settings import DEFAULT_CONTEXT
 from tests.support.plans import plan_of
 from tui.state.snippets import SNIPPETS, text_of
 
@@ -45,6 +46,14 @@ def test_each_reads_there_as_it_should() -> None:
     (model,) = json.loads("{" + text_of("zed", now()) + "}")["openai_compatible"]["macluster"]["available_models"]
     assert (model["name"], model["max_tokens"]) == ("toy-4bit", plan_of(2).context)
     compile(text_of("openai", now()), "openai", "exec")
+
+
+def test_a_mac_that_another_one_leads_names_what_that_has_loaded() -> None:
+    for client in SNIPPETS:
+        led = text_of(client, Snapshot(led_elsewhere="toy-4bit"))
+        assert led == text_of(client, Snapshot(plan=replace(plan_of(2), model="toy-4bit", context=DEFAULT_CONTEXT)))
+        assert ("toy-4bit" in led) == ("{{model}}" in SNIPPETS[client].lines)
+        assert text_of(client, Snapshot(led_elsewhere="$(reboot)")) == text_of(client, Snapshot())
 
 
 def test_over_tls_the_certificate_is_named_and_so_is_this_mac() -> None:
