@@ -92,7 +92,7 @@ class Relay:
     def look(self) -> None:
         """Tell everyone who follows what other Macs answer with, where that is another model than before."""
         try:
-            model = clean_text(self.model().name)
+            model: str = clean_text(self.model().name)
         except NotLoaded:
             model = ""
         if model != self._bus.now.led_elsewhere:
