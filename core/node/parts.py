@@ -230,7 +230,7 @@ class Parts:
         self.relay = relay = Relay(mesh, worker, bus, tasks, answers.check_trust, is_on=config.relays)
         by_request = ModelLoading(lambda: [model.name for model in inventory.own], recovery.load, bus)
         loading = by_request if options.allow_load else None
-        answering = Answering(answers, lambda: bus.now, relay.model, tasks, options.queue, loading)
+        self.answering = answering = Answering(answers, lambda: bus.now, relay.model, tasks, options.queue, loading)
         relay_server = RelayServer(answering, mesh, tasks, relay.name_of, answers.check_trust, is_on=config.relays)
         make_api = partial(PublicApi, options, answering, keys, clients, bus, tasks, *certificate)
         self.api = api = ApiControl(make_api, keys, clients, bus, journal)

@@ -10,7 +10,7 @@ from itertools import count
 
 import msgspec
 
-from core.errors import NodeError, Problem, TrustError
+from core.errors import NodeError, TrustError
 from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.mac.awake import stays_awake
@@ -76,10 +76,11 @@ class Node:
 
     async def _take_down(self) -> None:
         parts = self.parts
-        problem = Problem(kind="NodeError", what="The node of this Mac was ended.")
-        parts.answers.stop_all(problem)
+        ended = NodeError("The node of this Mac was ended.")
+        parts.answering.end(ended)
+        parts.answers.stop_all(ended.problem)
         await parts.api.stop()
-        parts.sessions.stop(problem)
+        parts.sessions.stop(ended.problem)
         parts.speed.close()
         parts.awake.keep(wanted=False)
         await parts.transfers.close()

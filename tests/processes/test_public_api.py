@@ -27,6 +27,7 @@ from core.demo import DEMO_MODEL
 from core.engine.scheduler import MOST_TOLD
 from core.models.text.tokenizer import Tokens
 from core.requests import ChatRequest, Message
+from core.settings import DEFAULT_ROWS
 from core.trust.api_keys import ApiKeys
 from tests.support.cluster import Make, ask, finish, running_demo
 from tests.support.crowd import Crowd
@@ -369,9 +370,9 @@ async def test_many_at_a_time_some_of_whom_leave_are_told_what_each_is_told_alon
 
 
 async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Make) -> None:
-    port = free_port()
-    async with running_demo(made("llama"), (64, 32, 16), api_ports=(port,)) as demo:
-        served = Served(demo, port)
+    ports = free_port(), free_port()
+    async with running_demo(made("llama"), (64, 32, 16), api_ports=ports) as demo:
+        served, member = (Served(demo, port, mac) for mac, port in enumerate(ports))
         expected = (await served.ask(max_tokens=60)).choices[0].message.content
         said = ""
         async for chunk in await served.ask(max_tokens=60, stream=True):
@@ -379,7 +380,27 @@ async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Mak
             if said and psutil.pid_exists(demo.pid_of(2)) and demo._nodes[2].poll() is None:
                 demo._nodes[2].kill()
         assert said == expected
-        await served.client.close()
+        await told_of_its_end(member, 1)
+        await demo.head.until(lambda w: bool(w.now.plan and len(w.now.plan.stages) == 1), 60, "Doing without it")
+        await demo.head.until(lambda w: w.now.plan_status == "ready" and not w.now.recovery, 60, "Going on")
+        await told_of_its_end(served, 0)
+
+
+async def told_of_its_end(mac: Served, number: int) -> None:
+    """Whoever reads a stream, waits for a whole answer, or for his turn, while the node of that Mac is told to end."""
+    stream = await mac.ask(max_tokens=3000, stream=True)
+    await anext(aiter(stream))
+    whole = [asyncio.ensure_future(mac.ask(max_tokens=3000)) for _ in range(2 * DEFAULT_ROWS)]
+    head = mac.demo.head
+    await head.until(lambda w: len(w.now.running) == DEFAULT_ROWS, 60, "Asking")
+    mac.demo._nodes[number].terminate()
+    with pytest.raises(openai.APIError, match=r"^The node of this Mac was ended\."):
+        async for _ in stream:
+            pass
+    for refused in await asyncio.gather(*whole, return_exceptions=True):
+        assert isinstance(refused, openai.InternalServerError)
+        assert (refused.status_code, "The node of this Mac was ended." in str(refused)) == (503, True)
+    await mac.close()
 
 
 async def test_the_demo_serves_until_it_is_ended_and_who_reads_a_stream_is_told() -> None:

@@ -24,6 +24,7 @@ KEEP_ALIVE_S: Final = 10.0
 SILENT_S: Final = 120.0  # so long may the ring do nothing for anybody, once an answer has its turn
 
 Came = tuple[int, Said]
+Arrived = asyncio.Queue[Came | MaclusterError]
 
 
 class Answerer(Protocol):
@@ -67,6 +68,7 @@ class Answering:
     ) -> None:
         self._answers, self._now, self._elsewhere, self._tasks = answers, now, elsewhere, tasks
         self._loading, self._turn_to_load = loading, asyncio.Lock()
+        self._open: set[Arrived] = set()
         self.line = WaitingLine(queue, self._rows)
 
     def model(self) -> LedModel:
@@ -113,7 +115,7 @@ class Answering:
         where the ring says nothing any more.
         """
         answers = of.answers
-        arrived: asyncio.Queue[Came | MaclusterError] = asyncio.Queue()
+        arrived: Arrived = asyncio.Queue()
         heard: float | None = None  # None while it waits for its turn
 
         together = min(len(wanted), max(1, of.rows))
@@ -145,6 +147,7 @@ class Answering:
 
         running = self._tasks.spawn("An answer for the API", run(), fail)
         left = len(wanted)
+        self._open.add(arrived)
         try:
             while left:
                 try:
@@ -163,7 +166,13 @@ class Answering:
                     _check(done)
                 yield came
         finally:
+            self._open.discard(arrived)
             running.cancel()
+
+    def end(self, error: MaclusterError) -> None:
+        """Nothing more comes to anybody, for this reason: also to those who wait for their turn, or for another Mac."""
+        for arrived in self._open:
+            arrived.put_nowait(error)
 
     async def _all(self, works: Iterable[Work], on_defect: Callable[[], None]) -> None:
         rows = [self._tasks.spawn("A row for the API", work, on_defect) for work in works]
