@@ -27,7 +27,7 @@ from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.ring.supervisor import Supervisor, WorkerReported
-from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
+from core.worker.messages import AnswerDone, Cancel, Connect, Linked, Load, Report, Worked
 from core.worker.telemetry import STEP_EVERY_S
 from tests.support.cluster import Make, running_demo
 from tests.support.tasks import tasks_of
@@ -36,7 +36,7 @@ from tui.cli.demo import Demo
 
 SEEN_S = 120.0
 TOKENS = 60
-LONG = 1500
+LONG = 1500  # nobody waits for its end
 
 
 @contextmanager
@@ -202,13 +202,18 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
 @pytest.mark.parametrize("stage", [1, 2])
 def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> None:
     told = Told(ring)
-    ring.send(a_request([5, 6, 7 + stage], max_tokens=LONG))  # it is not over before the worker stands still
+    request = a_request([5, 6, 7 + stage], max_tokens=LONG)
+    ring.send(request)  # it is not over before the worker stands still
     told.until(lambda: told.steps[stage] > 0)
     with stopped([ring.workers[stage].pid]):
         told.until(lambda: stuck_stage(told.steps) == stage)
         time.sleep(2 * STEP_EVERY_S)
         told.hear()
         assert stuck_stage(told.steps) == stage
+        stood = list(told.steps)
+    told.until(lambda: all(now > then for now, then in zip(told.steps, stood, strict=True)))
+    assert told.done is None, "it goes on"
+    ring.send(Cancel(request_id=request.request_id))
     told.until(lambda: told.done is not None and len(set(told.steps)) == 1)
     assert told.done
     assert told.done.problem is None
