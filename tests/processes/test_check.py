@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 
 import msgspec
@@ -14,6 +13,7 @@ from core.node.base.signals import Signals
 from core.node.peers.discovery import Discovery, Sighting
 from core.requests import Finding
 from core.settings import Home
+from tests.support.command import macluster
 from tests.support.macs import mac
 from tests.support.nodes import HOST, advertise, paired_home, responder, running_node
 from tests.support.tasks import tasks_of
@@ -23,11 +23,8 @@ SEEN_S = 120.0
 
 async def doctor(home: Path, *words: str) -> tuple[int, str]:
     """Exit status and output of `macluster doctor`."""
-    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), "doctor", "--host", HOST, *words]
-    process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-    out, _ = await process.communicate()
-    assert process.returncode is not None
-    return process.returncode, out.decode()
+    said = await macluster(home, "doctor", "--host", HOST, *words)
+    return said.returncode, said.stdout
 
 
 async def test_a_node_on_loopback_says_so_and_looks_nowhere_else(tmp_path: Path) -> None:

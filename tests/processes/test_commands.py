@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -9,9 +10,9 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
@@ -22,8 +23,9 @@ from tests.support import waiting
 from tests.support.app import text_of
 from tests.support.borrowing import borrowing
 from tests.support.cluster import Make, reference
+from tests.support.command import Said
+from tests.support.command import macluster as macluster_here
 from tui.app import MaclusterApp
-from tui.cli.main import main
 from tui.client import NodeClient
 from tui.own_node import OwnNode
 
@@ -41,30 +43,13 @@ def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-class Said(NamedTuple):
-    returncode: int
-    stdout: str
-    stderr: str
-
-
-@pytest.fixture
-def said_here(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Callable[..., Said]:
-    """`macluster` in this process, for what ends before it has done much: to start one costs half a second."""
-
-    def run(home: Path, *words: str) -> Said:
-        monkeypatch.setattr(sys, "argv", ["macluster", "--home", str(home), *words])
-        with open(os.devnull) as nothing:
-            monkeypatch.setattr(sys, "stdin", nothing)
-            with pytest.raises(SystemExit) as ended:
-                main()
-        said = capsys.readouterr()
-        return Said(int(ended.value.code or 0), said.out, said.err)
-
-    return run
+def said_here(home: Path, *words: str) -> Said:
+    """The same in this process: to start one costs more than what most commands do."""
+    return asyncio.run(macluster_here(home, *words))
 
 
 def facts(home: Path, *words: str) -> Any:
-    ran = macluster(home, *words, "--json")
+    ran = said_here(home, *words, "--json")
     assert ran.returncode == 0, ran.stderr
     return json.loads(ran.stdout)
 
@@ -128,9 +113,10 @@ async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_
                 assert f"Port {port} of this Mac is taken by " in screen
                 assert f"(process {os.getpid()})" in screen
                 assert "N starts it again, P starts it on another port." in screen
-                ran = macluster(home.root, "status")
+                ran = await macluster_here(home.root, "status")
                 assert (ran.returncode, f"Port {port} of this Mac is taken" in ran.stderr) == (1, True)
-                found = json.loads(macluster(home.root, "doctor", "--host", "127.0.0.1", "--json").stdout)
+                doctor = await macluster_here(home.root, "doctor", "--host", "127.0.0.1", "--json")
+                found = json.loads(doctor.stdout)
                 assert f"Port {port} of this Mac is taken" in found[0]["what"]
                 assert app.why_not("start_node") == ""
                 await app.run_action("start_node(0)")
@@ -155,8 +141,8 @@ def test_status_models_and_plan(home: Path, made: Make) -> None:
     assert planned["cuts"] == [1, 2, 3, 4, 5, 6, 7]
     (model,) = facts(home, "models")
     assert model["preview"]["cuts"] == planned["cuts"], "what was found out is remembered"
-    assert "lab" in macluster(home, "status").stdout
-    assert "1 Mac, no hops" in macluster(home, "models").stdout
+    assert "lab" in said_here(home, "status").stdout
+    assert "1 Mac, no hops" in macluster(home, "models").stdout, "also from a shell"
 
 
 def test_load_run_and_unload(home: Path, made: Make) -> None:
@@ -196,9 +182,7 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         ([], 2, "needs a terminal"),
     ],
 )
-def test_bad_use_is_told_with_the_cure(
-    home: Path, said_here: Callable[..., Said], words: list[str], status: int, said: str
-) -> None:
+def test_bad_use_is_told_with_the_cure(home: Path, words: list[str], status: int, said: str) -> None:
     ran = said_here(home, *words)
     assert ran.returncode == status
     assert said in ran.stderr
@@ -212,7 +196,7 @@ def test_a_model_that_does_not_fit_is_refused_with_the_number(made: Make) -> Non
     assert "Traceback" not in ran.stderr
 
 
-def test_without_a_node_every_command_says_so(tmp_path: Path, said_here: Callable[..., Said]) -> None:
+def test_without_a_node_every_command_says_so(tmp_path: Path) -> None:
     for words in (["status"], ["models"], ["plan", "m"], ["load", "m"], ["unload"], ["run", "m", "-p", "x"]):
         ran = said_here(tmp_path, *words)
         assert ran.returncode == 1
@@ -239,7 +223,7 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
         ("mac 2", "mac 3", 384),
         ("mac 3", "mac 1", 384),
     ]
-    plain = macluster(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16")
+    plain = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16")
     assert plain.stdout.splitlines()[5:] == [
         "mac 2 begins with layer 1 instead of 5: layers 3 to 7 share state with those before.",
         "mac 3 begins with layer 2 instead of 7: layers 3 to 7 share state with those before.",
@@ -250,16 +234,14 @@ def test_a_split_over_macs_that_do_not_exist_is_explained_without_a_node(restric
         "It can be cut before layers 1–2 only.",
         "Rows of several requests share a batch.",
     ]
-    short = macluster(tmp_path / "h", "plan", str(restricted), "--macs", "0.001,0.001,0.0001", "--json")
+    short = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "0.001,0.001,0.0001", "--json")
     assert short.returncode == 1
     draft = json.loads(short.stdout)["draft"]
     assert draft["stages"][2]["free_bytes"] < 0
     assert "GB more on" in json.loads(short.stdout)["problem"]["what"]
 
 
-def test_layers_that_a_person_gives_out_make_the_topology(
-    restricted: Path, tmp_path: Path, said_here: Callable[..., Said]
-) -> None:
+def test_layers_that_a_person_gives_out_make_the_topology(restricted: Path, tmp_path: Path) -> None:
     def planned(*words: str) -> tuple[int, Any]:
         ran = said_here(tmp_path / "h", "plan", str(restricted), "--macs", "64,32,16", *words, "--json")
         return ran.returncode, json.loads(ran.stdout)

@@ -60,7 +60,7 @@ async def test_after_an_answer_the_forecast_is_measured_and_near_it(made: Make) 
         single = await foretold(demo, topology="single")
         assert (single.hops_s, single.alone_tokens_per_s, single.advice) == ((), None, "")
 
-        said = await macluster(demo.home.root, "plan", demo.model)
+        said = await macluster(demo.home.root, "plan", demo.model, "--json")
         assert json.loads(said.stdout)["forecast"]["tokens_per_s"] == pytest.approx(now.tokens_per_s)
         assert demo.home.throughput.stat().st_mode & 0o777 == 0o600
 
@@ -71,13 +71,13 @@ async def test_macs_are_left_out_also_of_the_plan_that_follows_a_loss(made: Make
         with pytest.raises(UsageError, match="studio leads here"):
             await client.plan(PreviewRequest(model=demo.model, without=(names["studio"],)))
 
-        planned = await macluster(demo.home.root, "plan", demo.model, "--without", "mbp")
+        planned = await macluster(demo.home.root, "plan", demo.model, "--without", "mbp", "--json")
         stages = json.loads(planned.stdout)["plan"]["stages"]
         assert [stage["peer"] for stage in stages] == ["studio", "mini"]
         unknown = await macluster(demo.home.root, "plan", demo.model, "--without", "nobody")
         assert (unknown.returncode, "No Mac is called 'nobody'" in unknown.stderr) == (2, True)
 
-        run = ("run", demo.model, "-p", "a hop is", "--max-tokens", "8", "--without", names["mini"][:8])
+        run = ("run", demo.model, "-p", "a hop is", "--max-tokens", "8", "--without", names["mini"][:8], "--json")
         told = json.loads((await macluster(demo.home.root, *run)).stdout)
         assert [stage["peer"] for stage in told["plan"]["stages"]] == ["studio", "mbp"]
 

@@ -27,7 +27,7 @@ from core.node.base.journal import Journal
 from core.node.base.own_worker import OwnWorker
 from core.node.base.signals import Signals
 from core.node.ring.supervisor import Supervisor, WorkerReported
-from core.worker.messages import AnswerDone, Cancel, Connect, Linked, Load, Report, Worked
+from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Worked
 from core.worker.telemetry import STEP_EVERY_S
 from tests.support.cluster import Make, running_demo
 from tests.support.tasks import tasks_of
@@ -213,7 +213,7 @@ def test_a_worker_that_stands_still_is_found(ring: WorkerRing, stage: int) -> No
         stood = list(told.steps)
     told.until(lambda: all(now > then for now, then in zip(told.steps, stood, strict=True)))
     assert told.done is None, "it goes on"
-    ring.send(Cancel(request_id=request.request_id))
+    ring.cancel(request.request_id)
     told.until(lambda: told.done is not None and len(set(told.steps)) == 1)
     assert told.done
     assert told.done.problem is None

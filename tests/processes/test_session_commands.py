@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +10,10 @@ from core.events import Topology
 from core.trust.identity import load_or_create
 from core.trust.sealed import write_sealed
 from tests.support.cluster import Make, running_demo
+from tests.support.command import macluster
 
 FIRST, SECOND = "a hop is", "and a lane"
 TOKENS = 16
-
-
-async def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), *words]
-    return await asyncio.to_thread(
-        subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=90, check=False
-    )
 
 
 async def facts(home: Path, *words: str) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-import sys
 from collections.abc import AsyncIterator
 
 import pytest
@@ -18,6 +17,7 @@ from core.node.peers.link_probe import FRAMES, PROBES, ROUND_TRIPS
 from core.requests import SpeedRequest, SpeedResult
 from core.verify.running import run_checks
 from tests.support.cluster import ask, begin, finish, running_demo, tokens_seen
+from tests.support.command import macluster
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.paired_checks import paired_checks
 
@@ -95,15 +95,11 @@ async def test_a_test_can_be_stopped_and_the_next_one_runs(demo: Demo) -> None:
 
 async def test_the_command_prints_it(demo: Demo) -> None:
     for words, said in ((["mini", "--json"], "bytes_per_s"), (["studio", "mini"], "there and back")):
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tui.cli.main", "--home", str(demo.home.root), "speedtest", *words),
-            stdout=asyncio.subprocess.PIPE,
-        )
-        out, _ = await asyncio.wait_for(process.communicate(), 60)
-        assert process.returncode == 0
-        assert said in out.decode()
+        told = await macluster(demo.home.root, "speedtest", *words)
+        assert told.returncode == 0
+        assert said in told.stdout
         if "--json" in words:
-            assert json.loads(out)["frames"] > 0
+            assert json.loads(told.stdout)["frames"] > 0
 
 
 async def test_a_report_has_the_link_to_a_mac_and_the_way_back_without_their_names(demo: Demo) -> None:

@@ -18,7 +18,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
     async with running_demo(model, (64, 32, 16)) as demo:
 
         async def run(*how: str) -> dict[str, Any]:
-            ran = await macluster(demo.home.root, "run", str(model), "-p", PROMPT, "--max-tokens", "24", *how)
+            ran = await macluster(demo.home.root, "run", str(model), "-p", PROMPT, "--max-tokens", "24", "--json", *how)
             assert ran.returncode == 0, ran.stderr
             told: dict[str, Any] = json.loads(ran.stdout)
             assert told["tokens"] == expected
@@ -29,7 +29,7 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
             return demo.head.now.plan.plan_gen
 
         async def seen() -> list[str]:
-            view = json.loads((await macluster(demo.home.root, "trust", "list")).stdout)
+            view = json.loads((await macluster(demo.home.root, "trust", "list", "--json")).stdout)
             return [mac["sees"] for mac in view["macs"]]
 
         private, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
 import shutil
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,6 +22,7 @@ from core.settings import Home
 from core.trust.identity import load_or_create
 from core.trust.roster import RosterStore, rename
 from tests.support.cluster import Make, ask, begin, finish, running_demo, tokens_seen
+from tests.support.command import Said, macluster
 from tests.support.processes import lives
 from tui.cli.demo import Demo, DemoConfig, pair
 from tui.cli.watch import Watch
@@ -394,15 +392,5 @@ async def test_the_commands_say_who_sees_what_and_do_nothing_for_good_unasked(de
     assert (await row(demo.head, "mini")).role == "revoked"
 
 
-async def run(demo: Demo, *arguments: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tui.cli.main", "--home", str(demo.home.root), "trust", *arguments]
-    return await asyncio.to_thread(
-        subprocess.run,
-        command,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, "PYTHONSAFEPATH": "1"},
-        check=False,
-    )
+async def run(demo: Demo, *arguments: str) -> Said:
+    return await macluster(demo.home.root, "trust", *arguments)

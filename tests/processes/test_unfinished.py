@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import subprocess
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from core.events import TokenEvent
 from core.models.text.tokenizer import Tokens
 from core.sampling_options import Sampling
 from tests.support.cluster import GREEDY, Make, ask, begin, reference, running_demo, tokens_seen
+from tests.support.command import macluster
 from tui.cli.demo import START_S, Demo
 from tui.cli.watch import Watch
 
@@ -61,18 +60,11 @@ async def start_head(demo: Demo) -> Watch:
     return watch
 
 
-async def macluster(demo: Demo, *words: str) -> str:
-    """What a command prints."""
-    command = (sys.executable, "-m", "tui.cli.main", "--home", str(demo.home.root), *words)
-    process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
-    try:
-        out, err = await asyncio.wait_for(process.communicate(), CLI_S)
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    assert process.returncode == 0, err.decode()
-    return out.decode()
+async def printed(demo: Demo, *words: str) -> str:
+    """By a command, which succeeds."""
+    said = await macluster(demo.home.root, *words)
+    assert said.returncode == 0, said.stderr
+    return said.stdout
 
 
 @pytest.mark.parametrize("sampling", [pytest.param(GREEDY, id="greedy"), pytest.param(WARM, id="warm")])
@@ -91,10 +83,10 @@ async def test_an_answer_goes_on_after_the_heads_node_was_killed(demo: Demo, mad
     assert (begun.request_id, begun.max_tokens, begun.messages[0].content) == (request, COUNT, PROMPT)
     assert begun.tokens >= len(shown)
     assert begun.text.startswith("".join(event.text for event in shown))
-    status = await macluster(demo, "status")
+    status = await printed(demo, "status")
     assert f"Unfinished answers: 1. `macluster run {begun.model} --continue`" in status
 
-    facts = json.loads(await macluster(demo, "run", demo.model, "--continue", "--json"))
+    facts = json.loads(await printed(demo, "run", demo.model, "--continue", "--json"))
     assert facts["finish_reason"] == "length"
     assert len(facts["tokens"]) == COUNT - begun.tokens
     assert facts["text"].startswith(begun.text)
@@ -148,6 +140,6 @@ async def test_a_full_disk_ends_the_answer_and_costs_nothing_that_was_written(ma
             (folder / "something else").unlink()
             (begun,) = await demo.head.client.unfinished()
             assert begun.tokens == len(cut.tokens)
-            facts = json.loads(await macluster(demo, "run", begun.model, "--continue", "--json"))
+            facts = json.loads(await printed(demo, "run", begun.model, "--continue", "--json"))
             assert facts["tokens"] == expected[begun.tokens :]
             assert (await ask(demo.head, PROMPT, 20)).tokens == earlier.tokens

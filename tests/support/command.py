@@ -1,15 +1,36 @@
-"""The command in a process of its own."""
+"""The command in the process of the test: to start one for each would take more than all that it does."""
 
 from __future__ import annotations
 
-import asyncio
-import subprocess
 import sys
+from contextlib import redirect_stderr, redirect_stdout
+from io import StringIO
 from pathlib import Path
+from typing import NamedTuple
+from unittest.mock import patch
+
+from core.errors import MaclusterError
+from tui.cli.main import told
+from tui.cli.parser import parser
 
 
-async def macluster(home: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "tui.cli.main", "--home", str(home), *words, "--json"]
-    return await asyncio.to_thread(
-        subprocess.run, command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120, check=False
-    )
+class Said(NamedTuple):
+    """What a command ended with."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+async def macluster(home: Path, *words: str) -> Said:
+    """`macluster` with these words, without a terminal; one at a time."""
+    out, err = StringIO(), StringIO()
+    with patch.object(sys, "stdin", StringIO()), redirect_stdout(out), redirect_stderr(err):
+        try:
+            args = parser().parse_args(["--home", str(home), *words])
+            status = await args.run(args)
+        except SystemExit as ended:
+            status = int(ended.code or 0)
+        except MaclusterError as error:
+            status = told(error)
+    return Said(status, out.getvalue(), err.getvalue())

@@ -35,8 +35,7 @@ def main() -> None:
     try:
         status = asyncio.run(_run(args))
     except MaclusterError as error:
-        print(clean_text(f"macluster: {error}"), file=sys.stderr)
-        status = 2 if isinstance(error, UsageError) else 1
+        status = told(error)
     except KeyboardInterrupt:
         status = 130
     except BrokenPipeError:
@@ -44,6 +43,12 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         status = 1
     sys.exit(status)
+
+
+def told(error: MaclusterError) -> int:
+    """Print why a command came to nothing; its exit status."""
+    print(clean_text(f"macluster: {error}"), file=sys.stderr)
+    return 2 if isinstance(error, UsageError) else 1
 
 
 def _become_node(args: argparse.Namespace, *given: str) -> NoReturn:
