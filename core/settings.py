@@ -73,7 +73,7 @@ class Home(msgspec.Struct, frozen=True):
 
     @property
     def complaints(self) -> Path:
-        """What the node that the screen started wrote to standard error: how it ended where its log does not say."""
+        """What a node without a terminal wrote to standard error: how it ended where its log does not say."""
         return self.root / "node.stderr"
 
     @property

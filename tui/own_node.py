@@ -8,9 +8,9 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import suppress
 
 from core.errors import MaclusterError, NodeError, Problem
+from core.node.base.complaints import set_aside
 from core.node.base.last_words import last_words
 from core.settings import Home
 from core.text import clean_text
@@ -83,9 +83,7 @@ class OwnNode:
         """It watches the pipe to its standard input, which ends with this process."""
         home = self._home
         private_folder(home.root)
-        with suppress(FileNotFoundError):
-            if home.complaints.stat().st_size:
-                home.complaints.replace(home.complaints.with_suffix(".stderr.1"))
+        set_aside(home)
         flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
         with os.fdopen(os.open(home.complaints, flags, 0o600), "wb") as complaints:
             return subprocess.Popen(

@@ -20,6 +20,7 @@ from core.errors import MaclusterError, UsageError
 from core.events import ApiServed
 from core.mac.descriptors import raise_descriptor_limit
 from core.mac.memory import default_budget, physical_bytes
+from core.node.base.complaints import bound_complaints
 from core.node.base.home_lock import home_lock
 from core.node.base.last_words import keeping_last_words
 from core.node.options import add_options
@@ -134,6 +135,7 @@ def main() -> None:
     status = 0
     try:
         config = config_from(args)
+        bound_complaints(config.home)
         discarded = _discarded(config.home.root) if args.discard else contextlib.nullcontext()
         with home_lock(config.home), discarded, keeping_last_words(config.home):
             asyncio.run(_serve(config, until_eof=args.until_eof, tell=args.tell))

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from core.models.slicing.loading import slice_parts
+from core.node.base.complaints import MOST
 from core.node.base.home_lock import home_lock
 from core.settings import Home
 from tests.support import waiting
@@ -97,6 +98,20 @@ async def test_what_a_node_that_the_screen_started_complains_of_is_kept(tmp_path
     for kept in (home.complaints, home.root / "node.stderr.1"):
         assert kept.read_text().startswith(f"macluster: Another node (process {os.getpid()}) runs on ")
         assert kept.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_a_service_complains_of_for_years_is_bounded(tmp_path: Path) -> None:
+    """launchd opens the same file for every start, to append to it."""
+    home = Home(tmp_path / "mac")
+    home.root.mkdir(0o700)
+    home.complaints.write_bytes(long := b"." * (MOST + 1))
+    with home_lock(home):
+        for starts in (1, 2):
+            with home.complaints.open("ab") as complaints:
+                command = (sys.executable, "-m", "core.node", "--home", str(home.root))
+                assert subprocess.run(command, stderr=complaints, timeout=60).returncode == 1
+            assert home.complaints.read_text().count("macluster: Another node (process ") == starts
+    assert (home.root / "node.stderr.1").read_bytes() == long
 
 
 async def test_a_port_that_is_taken_is_told_by_whom_and_a_key_takes_another(tmp_path: Path) -> None:
