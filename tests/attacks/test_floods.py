@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 PROMPT = "Tell me about the three Macs."
-WINDOW_S = 3.0
+WINDOW_S = 2.0
 MIB = 1 << 20
 
 

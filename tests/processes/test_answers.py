@@ -15,6 +15,7 @@ from tests.support.cluster import Make, ask, reference, running_demo
 
 PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 48]
 BUDGETS = (64.0, 32.0, 16.0, 24.0)
+TOKENS = 32
 WARM = Sampling(temperature=1.0, seed=7)
 
 
@@ -32,11 +33,11 @@ async def test_a_split_model_gives_the_tokens_of_mlx_lm(
     made: Make, family: str, options: dict[str, int], macs: int
 ) -> None:
     model = made(family, **options)
-    expected = reference(model, PROMPTS, 64)
-    assert all(len(tokens) == 64 for tokens in expected)
-    assert len(set(expected[0])) >= 32, "a reference that repeats one token proves nothing"
+    expected = reference(model, PROMPTS, TOKENS)
+    assert all(len(tokens) == TOKENS for tokens in expected)
+    assert len(set(expected[0])) >= TOKENS // 2, "a reference that repeats one token proves nothing"
     async with running_demo(model, BUDGETS[:macs]) as demo:
-        answers = [await ask(demo.head, prompt, 64) for prompt in PROMPTS]
+        answers = [await ask(demo.head, prompt, TOKENS) for prompt in PROMPTS]
     assert max(a.done.prompt_tokens for a in answers) >= 700
     assert [a.tokens for a in answers] == expected
 

@@ -91,7 +91,8 @@ async def test_an_answer_outlives_each_worker(demo: Demo, name: str) -> None:
     assert answer.done.finish_reason == "length"
     told = [event for event in demo.head.seen if isinstance(event, Recovery) and request in event.requests]
     assert told[-1].state == "running"
-    assert f"the worker of {name} was started again" in told[-1].text
+    # on a busy machine a link may be late afterwards, and is told of too
+    assert any(f"the worker of {name} was started again" in event.text for event in told), told
     assert demo.head.now.recovery is None
 
 
@@ -173,7 +174,8 @@ async def test_a_cancel_keeps_what_is_written_and_frees_the_ring(demo: Demo) -> 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signal.Signals) -> None:
-    command = [sys.executable, "-m", "tui.cli.main", "demo", "--model", str(made("llama")), "--no-multicast"]
+    model = str(made("llama"))
+    command = [sys.executable, "-m", "tui.cli.main", "demo", "--model", model, "--macs", "2", "--no-multicast"]
     with subprocess.Popen(  # noqa: ASYNC220 - started at once; every wait on it is in a thread
         [*command, "--max-tokens", "100000", "--prompt", "go on"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     ) as demo:
@@ -181,7 +183,7 @@ async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signa
         await asyncio.to_thread(read_until, demo.stdout.readline, b"> go on")
         await asyncio.to_thread(demo.stdout.read, 20)
         below = [c.pid for c in psutil.Process(demo.pid).children(recursive=True)]
-        assert len(below) == 8, "three nodes, their workers, the tokenizer of the head, and what its templates run in"
+        assert len(below) == 6, "two nodes, their workers, the tokenizer of the head, and what its templates run in"
         demo.send_signal(number)
         await asyncio.to_thread(gone, below)
         assert await asyncio.to_thread(demo.wait, GONE_S) in (-number, 128 + number)

@@ -24,10 +24,15 @@ from core.models.slicing.slots import Slice
 from tests.support.atlas import VOCAB
 from tests.support.made import build, twin
 from tests.support.rings import Ring, check_as_mlx_lm, check_generation, check_speculation, private_ring
+from tests.support.search import SEARCH
 
-VARIANTS = {
+# `make test` leaves those out that run over real workers in tests/processes/test_ring_model.py
+OVER_WORKERS = {
     "llama": (1, 6),
     "gemma3_text": (3,),  # its window is full behind 8 tokens
+}
+VARIANTS = {
+    **(OVER_WORKERS if SEARCH > 1 else {}),
     "qwen3_next": (1, 6),  # three of four layers keep a state
     "deepseek_v3": (3,),
     "bailing_moe_linear": (3, 7),  # layers of a state ask for the position of another layer's cache
@@ -45,6 +50,7 @@ class Noting(Ring):
 
 
 @pytest.mark.slow
+@pytest.mark.search
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_mlx_lm_runs_over_a_ring(variant: str) -> None:
     whole = build(variant)

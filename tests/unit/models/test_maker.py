@@ -27,8 +27,8 @@ def test_greedy_answers_wander(family: str, tmp_path: Path) -> None:
     model, tokenizer = mlx_lm.load(str(tmp_path))[:2]
     for text in ("Who is there?", "A quiet kitchen"):
         prompt = mx.array(tokenizer.encode(text))
-        tokens = [int(token) for token, _ in generate_step(prompt, model, max_tokens=64)]
-        assert len(set(tokens)) >= 32
+        tokens = [int(token) for token, _ in generate_step(prompt, model, max_tokens=40)]
+        assert len(set(tokens)) >= 20
         assert not set(tokens) & set(tokenizer.eos_token_ids)
 
 
