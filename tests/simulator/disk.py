@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 from core.engine.sessions import SessionFile
 from core.events import FinishReason
 from core.node.answers import token_log
-from core.node.answers.token_log import SYNC_EVERY_TOKENS, AnswerEnd, AnswerRecord, MacsJoined, Written
+from core.node.answers.token_log import AnswerEnd, AnswerRecord, MacsJoined, Written
 
 
 class Disk:
@@ -38,7 +39,7 @@ class Log:
     def __init__(self, disk: Disk, secret: bytes, record: AnswerRecord, old: Sequence[Any] = ()) -> None:
         self.record, self.records = record, list(old)
         self.path = Path(record.request_id)
-        self.synced, self._unsynced, self._is_closed = len(self.records), 0, False
+        self.synced, self.unsynced, self._is_closed = len(self.records), 0, False
         self._disk = disk
         disk.logs[record.request_id] = self
 
@@ -50,9 +51,7 @@ class Log:
 
     def append(self, token: int) -> None:
         self._put(token)
-        self._unsynced += 1
-        if self._unsynced >= SYNC_EVERY_TOKENS:
-            self.sync()
+        self.unsynced += 1
 
     def say(self, text: str) -> None:
         if text:
@@ -60,15 +59,16 @@ class Log:
 
     def join(self, macs: Collection[str]) -> None:
         self._put(MacsJoined(tuple(macs)))
-        self.sync()
+        self.syncing()()
 
-    def sync(self) -> None:
-        self.synced, self._unsynced = len(self.records), 0
+    def syncing(self) -> Callable[[], None]:
+        self.unsynced = 0
+        return partial(self._synced, len(self.records))
 
     def close(self, reason: FinishReason | None = None) -> None:
         if reason:
             self._put(AnswerEnd(reason))
-        self.sync()
+        self.syncing()()
         self._is_closed = True
 
     def forget(self) -> None:
@@ -78,6 +78,9 @@ class Log:
     def read(self) -> Written:
         """What is known after a crash."""
         return token_log._sum(self.record, iter(self.records), 0.0)
+
+    def _synced(self, records: int) -> None:
+        self.synced = max(self.synced, records)
 
     def _put(self, record: Any) -> None:
         assert not self._is_closed, "a log is written after its end"

@@ -27,6 +27,7 @@ from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, Reques
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
+from core.node.answers.log_sync import LogSync
 from core.node.answers.mirror import Mirror
 from core.node.answers.model_tokenizer import ModelTokenizer, Reading
 from core.node.answers.no_log import NoLog
@@ -59,7 +60,6 @@ from core.worker.messages import (
 )
 
 LOOK_S: Final = 0.1
-SYNC_S: Final = 1.0
 MAX_LOSSES: Final = 3
 LOSSES: Final = frozenset(error.__name__ for error in (CachesLost, NoAnswer, LinkLost))
 
@@ -93,7 +93,7 @@ class Answers:
         self._old_logs = asyncio.Lock()
         self._running: dict[str, RunningAnswer] = {}
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
-        self._sync: asyncio.Task[None] | None = None
+        self._log_sync = LogSync(self._running, tasks, self._unwritten)
         self.conversation: EndedConversation | None = None
         self.heard_at = 0.0
         self._mirror = Mirror()
@@ -227,7 +227,7 @@ class Answers:
             try:
                 running.join(macs)
             except OSError as error:
-                self._break_off(running, running.so_far("error", _unwritable(error).problem))
+                self._unwritten(running, error)
                 continue
             self._mirror.limit = plan.mirror_bytes
             mirrored = self._mirror.begin(running.request_id, running.known)
@@ -357,10 +357,9 @@ class Answers:
         try:
             text = running.write(report.token, decoded)
         except OSError as error:
-            self._break_off(running, running.so_far("error", _unwritable(error).problem))
+            self._unwritten(running, error)
             return
-        if self._sync is None:
-            self._sync = self._tasks.spawn("Writing the token logs", self._sync_logs())
+        self._log_sync.written(running)
         self._bus.publish(
             TokenEvent(
                 request_id=report.request_id,
@@ -376,14 +375,8 @@ class Answers:
         else:
             self._end_if_read(running)
 
-    async def _sync_logs(self) -> None:
-        await asyncio.sleep(SYNC_S)
-        self._sync = None
-        for running in list(self._running.values()):
-            try:
-                running.log.sync()
-            except OSError as error:
-                self._break_off(running, running.so_far("error", _unwritable(error).problem))
+    def _unwritten(self, running: RunningAnswer, error: OSError) -> None:
+        self._break_off(running, running.so_far("error", _unwritable(error).problem))
 
     def _break_off(self, running: RunningAnswer, done: AnswerDone) -> None:
         """End an answer here, at once; the worker takes its row out after the step that is on its way."""

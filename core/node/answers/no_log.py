@@ -4,13 +4,15 @@ Until then it is known in memory, as every answer is.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from core.events import FinishReason
 
 
 class NoLog:
     """Takes what a `TokenLog` takes, and writes nothing."""
+
+    unsynced = 0
 
     def append(self, token: int) -> None:
         """A token counts at once."""
@@ -21,8 +23,9 @@ class NoLog:
     def join(self, macs: Collection[str]) -> None:
         """Further Macs take part."""
 
-    def sync(self) -> None:
+    def syncing(self) -> Callable[[], None]:
         """Nothing waits to be written."""
+        return lambda: None
 
     def close(self, reason: FinishReason | None = None) -> None:
         """It has ended."""

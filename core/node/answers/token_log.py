@@ -16,7 +16,8 @@ import contextlib
 import os
 import secrets
 import struct
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,7 +34,6 @@ from core.trust.sealed import DAMAGED, HEADER_BYTES, SALT_BYTES, forget, key_of
 MAGIC = b"MCT1"
 PURPOSE = "token log"
 KEPT = 100
-SYNC_EVERY_TOKENS = 16
 
 _LENGTH = struct.Struct("<I")
 
@@ -86,8 +86,9 @@ def _nonce(number: int) -> bytes:
 
 
 class TokenLog:
-    """Appends what comes of one answer; it is written at once, and forced to disk every 16 tokens and by `sync`. What
-    raises OSError was not written, and nothing can be after it.
+    """Appends what comes of one answer; it is written at once, so that it outlives this process, and forced to disk by
+    `syncing`, so that it outlives the power. `unsynced` tokens are not forced yet. What raises OSError was not written,
+    and nothing can be after it.
     """
 
     def __init__(self, folder: Path, secret: bytes, record: AnswerRecord, suffix: str = ".mct") -> None:
@@ -98,7 +99,7 @@ class TokenLog:
         salt = secrets.token_bytes(SALT_BYTES)
         self._aead = key_of(secret, salt, PURPOSE)
         self._records = 0
-        self._unsynced = 0
+        self.unsynced = 0
         self._failed: OSError | None = None
         try:
             self._put(MAGIC + salt)
@@ -148,9 +149,7 @@ class TokenLog:
     def append(self, token: int) -> None:
         """Commit one token."""
         self._write(token)
-        self._unsynced += 1
-        if self._unsynced >= SYNC_EVERY_TOKENS:
-            self._force()
+        self.unsynced += 1
 
     def say(self, text: str) -> None:
         """Text is shown."""
@@ -162,10 +161,13 @@ class TokenLog:
         self._write(MacsJoined(tuple(macs)))
         self._force()
 
-    def sync(self) -> None:
-        """Force to disk what is not there yet."""
-        if self._unsynced:
-            self._force()
+    def syncing(self) -> Callable[[], None]:
+        """What forces to disk all that is written now, in any thread and once, be the log closed meanwhile or not. Both
+        raise OSError.
+        """
+        force = partial(_force_and_close, os.dup(self._file.fileno()))
+        self.unsynced = 0
+        return force
 
     def close(self, reason: FinishReason | None = None) -> None:
         """Force the rest to disk; with a `reason` the answer has ended for good."""
@@ -202,7 +204,14 @@ class TokenLog:
 
     def _force(self) -> None:
         os.fsync(self._file.fileno())
-        self._unsynced = 0
+        self.unsynced = 0
+
+
+def _force_and_close(fd: int) -> None:
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def read_token_log(path: Path, secret: bytes) -> Written:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import resource
+import threading
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -46,6 +48,7 @@ from tests.support.answers import LOST, ROWS, TEXT, Desk, ids_of, model, tokens
 from tests.support.plans import mac_id, plan_of
 from tests.support.search import SEARCH
 from tests.support.tokenizers import LateTokenizer
+from tests.support.waiting import until
 
 __all__ = ["model", "tokens"]  # fixtures
 
@@ -623,7 +626,7 @@ async def test_of_answers_that_were_cut_off_the_newest_is_meant_or_the_one_that_
 
 
 async def test_the_last_token_of_a_burst_is_forced_to_disk_too(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core.node.answers.answers.SYNC_S", 0.01)
+    monkeypatch.setattr("core.node.answers.log_sync.SYNC_S", 0.01)
     request = await desk.ask()
     forced = asyncio.Event()
     monkeypatch.setattr(os, "fsync", lambda fd: forced.set())
@@ -632,6 +635,49 @@ async def test_the_last_token_of_a_burst_is_forced_to_disk_too(desk: Desk, monke
         assert not forced.is_set()
         await asyncio.wait_for(forced.wait(), 10)
         forced.clear()
+
+
+async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, two = await desk.ask(), await desk.ask()
+    forced, free, names = list[tuple[str, int]](), threading.Semaphore(0), dict[int, Request]()
+    for request in (one, two):
+        names[(desk.folder / "tokens" / f"{request.request_id}.mct").stat().st_ino] = request
+
+    def slow(fd: int) -> None:
+        request = names[os.fstat(fd).st_ino]
+        begun = len(desk.logged(request)[1])
+        assert free.acquire(timeout=60)
+        forced.append((request.request_id, begun))
+
+    monkeypatch.setattr(os, "fsync", slow)
+    desk.writes(one, [65] * 15)
+    desk.writes(two, [65])
+    assert not desk.answers._log_sync._is_due.is_set()
+    desk.writes(one, [65])
+    for _ in range(20):  # the first one is being forced, and both go on
+        await asyncio.sleep(0.001)
+        desk.writes(one, [66])
+        desk.writes(two, [66])
+    assert (len(desk.told(one)), forced) == (36, [])
+    free.release(100)
+    await until(lambda: len(forced) == 3)
+    assert [name for name, _ in forced] == [one.request_id, two.request_id, one.request_id]
+    assert forced[0][1] < 36, "not all of it was there when the first began"
+    assert dict(forced) == {one.request_id: 36, two.request_id: 21}, "all of it was when the last one did"
+
+
+async def test_a_disk_that_fails_ends_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(fd: int) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    request = await desk.ask()
+    monkeypatch.setattr(os, "fsync", fails)
+    desk.writes(request, [65] * 16)
+    await until(lambda: request.request_id not in desk.answers.under_way)
+    assert (problem := desk.done(request).problem)
+    assert problem.what.startswith("The token log cannot be written")
 
 
 async def test_a_seed_is_given_to_whoever_draws_and_has_none(desk: Desk) -> None:

@@ -263,20 +263,21 @@ def test_a_mac_that_comes_later_takes_part_before_it_sees_a_thing(
     assert not list(tmp_path.iterdir())
 
 
-def test_it_is_forced_to_disk_every_16_tokens_when_asked_and_at_the_end(
+def test_it_is_forced_to_disk_when_asked_also_where_it_is_closed_meanwhile_and_at_the_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     log = TokenLog(tmp_path, SECRET, answer_record())
     forced: list[int] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: forced.append(log._records))
-    for token in range(20):
+    monkeypatch.setattr(os, "fsync", lambda fd: forced.append(os.fstat(fd).st_ino))
+    for token in range(3):
         log.append(token)
-        log.say("x")
-    assert forced == [16 * 2]
-    for _ in range(2):
-        log.sync()
+    assert (log.unsynced, forced) == (3, [])
+    force = log.syncing()
+    log.append(3)
+    assert log.unsynced == 1, "what comes while it is forced is not known to be"
     log.close("stop")
-    assert forced == [32, 41, 42], "once for the four that were left, once for the end"
+    force()
+    assert (log.unsynced, forced) == (0, [log.path.stat().st_ino] * 2), "the end, and what was asked for before it"
 
 
 def test_going_on_takes_the_place_of_the_old_log_and_forgets_its_key(path: Path, tmp_path: Path) -> None:

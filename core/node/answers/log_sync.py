@@ -1,0 +1,53 @@
+"""Forces token logs to disk, beside the loop: a disk to which a model is being written may take a quarter of a second
+for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from core.node.answers.running_answer import RunningAnswer
+from core.node.base.tasks import Tasks
+
+SYNC_S: Final = 1.0
+SYNC_EVERY_TOKENS: Final = 16
+
+
+class LogSync:
+    """Of the answers in `running`: what a cut of the power would take is forced to disk when it is a second old, or 16
+    tokens long. One after the other, so that of each answer what is on disk only grows. `fail` hears of a log that
+    could not be.
+    """
+
+    def __init__(
+        self, running: Mapping[str, RunningAnswer], tasks: Tasks, fail: Callable[[RunningAnswer, OSError], None]
+    ) -> None:
+        self._running, self._tasks, self._fail = running, tasks, fail
+        self._is_due = asyncio.Event()
+        self._work: asyncio.Task[None] | None = None
+
+    def written(self, answer: RunningAnswer) -> None:
+        """A token of it."""
+        if answer.log.unsynced >= SYNC_EVERY_TOKENS:
+            self._is_due.set()
+        if self._work is None or self._work.done():
+            self._work = self._tasks.spawn("Writing the token logs", self._sync())
+
+    async def _sync(self) -> None:
+        while any(answer.log.unsynced for answer in self._running.values()):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(SYNC_S):
+                    await self._is_due.wait()
+            self._is_due.clear()
+            for answer in [one for one in self._running.values() if one.log.unsynced]:
+                await self._force(answer)
+
+    async def _force(self, answer: RunningAnswer) -> None:
+        try:
+            await asyncio.to_thread(answer.log.syncing())
+        except OSError as error:
+            if self._running.get(answer.request_id) is answer:
+                self._fail(answer, error)
