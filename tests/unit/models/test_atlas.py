@@ -24,7 +24,7 @@ pytestmark = pytest.mark.slow
 
 # 40 tokens leave a sliding window of 8 behind
 CHUNKS: Final = (11, 40)
-STEPS: Final = 4
+STEPS: Final = 3
 # cuts by their number among seven: together every cut of a model that can be cut everywhere. `make search` tries both
 # with each variant, `make test` takes turns.
 SPLITS: Final = ((1, 3), (0, 2, 6))

@@ -124,7 +124,7 @@ def test_a_row_moves_to_another_split(variant: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.search
-@pytest.mark.parametrize("variant", [variant for variant in RUNNING[:: max(1, 3 // SEARCH)] if variant not in KINDS])
+@pytest.mark.parametrize("variant", [variant for variant in RUNNING[:: max(1, 6 // SEARCH)] if variant not in KINDS])
 def test_a_row_of_other_families_moves_to_another_split(variant: str) -> None:
     """Their caches are of the same kinds: a third of them, `make search` each."""
     whole = build(variant)
