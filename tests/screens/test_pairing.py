@@ -62,12 +62,13 @@ def journey(atelier: Terminal, garage: Terminal, homes: list[Home]) -> None:
     for screen in (atelier, garage):
         screen.type("t")
         screen.shows("This cluster", "This Mac's key", "epoch 2", "Recovery words", "key SHA-256")
+    atelier.until(lambda _: any("· admin here" in each.screen() for each in (atelier, garage)), "nobody is admin")
     admin, other_mac = (atelier, "garage") if "· admin here" in atelier.screen() else (garage, "atelier")
     admin.type("j", "x")  # the first line is the founder's own
     admin.shows("It is revoked on every Mac", f"Keep {other_mac}", "Enter answers")
     admin.type("Escape")
     admin.until(lambda s: "It is revoked" not in s, "the question did not go away")
-    assert "revoked" not in admin.shows("epoch 2", f"◆ {other_mac}")
+    admin.until(lambda s: "epoch 2" in s and f"◆ {other_mac}" in s and "revoked" not in s, "it is not as it was")
 
 
 def compare(atelier: Terminal, garage: Terminal) -> str:
@@ -77,18 +78,17 @@ def compare(atelier: Terminal, garage: Terminal) -> str:
         screen.shows("Which Mac?", f"○ {name}")
         choose(screen, name)
         screen.until(lambda s: "Which Mac?" not in s, "nothing was chosen")
-    code = re.compile(r"shows +(\d{3} \d{3})")
-    one, other = (
-        code.findall(screen.until(lambda s: "◍ compare" in s and bool(code.search(s)), "no digits are shown"))
-        for screen in (atelier, garage)
-    )
-    assert one[0] == other[0], "nobody is in between"
-    return str(one[0])
+    for screen in (atelier, garage):
+        screen.shows("◍ compare")
+    one, other = (screen.finds(r"shows +(\d{3} \d{3})") for screen in (atelier, garage))
+    assert one == other, "nobody is in between"
+    return one
 
 
 def choose(screen: Terminal, name: str) -> None:
     """Down to that line of the list."""
-    listed = re.findall(r"║ +○ (\S+)", screen.screen())
+    line = re.compile(r"║ +○ (\S+)")
+    listed = line.findall(screen.until(lambda s: name in line.findall(s), "it is not in the list"))
     screen.type(*["Down"] * listed.index(name), "Enter")
 
 

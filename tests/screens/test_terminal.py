@@ -19,10 +19,7 @@ DEMO = ("demo", "--no-multicast")
 def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None:
     window = terminal(120, 36, *DEMO)
     panes = ("1 Peers", "2 Layer split", "3 Hops", "4 Logs", "5 Chat")
-    screen = window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "^q Quit")
-    assert "paired" in screen
-    for name in ("studio", "mbp", "mini"):
-        assert name in screen
+    window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "^q Quit", "paired", "studio", "mbp", "mini")
     window.type("hello there", "Enter")
     window.shows("hello there", "tok/s", "slowest")
     window.type("Escape")

@@ -41,6 +41,7 @@ class Terminal:
         self._call("resize-window", "-t", "m", "-x", str(width), "-y", str(height))
 
     def until(self, reached: Callable[[str], bool], what: str) -> str:
+        """The first screen of which that holds. Any may be half drawn, so `reached` says all that it is to show."""
         deadline = time.monotonic() + WAIT_S
         while not reached(screen := self.screen()):
             assert time.monotonic() < deadline, f"{what}; the screen was:\n{screen}"
@@ -49,6 +50,12 @@ class Terminal:
 
     def shows(self, *words: str) -> str:
         return self.until(lambda s: all(w in s for w in words), f"not shown: {words}")
+
+    def finds(self, pattern: str) -> str:
+        """The first group of the pattern, or all that fits it where it has none, as soon as anything fits it."""
+        found = re.search(pattern, self.until(lambda s: re.search(pattern, s) is not None, f"not found: {pattern}"))
+        assert found
+        return found[found.re.groups and 1]
 
     def processes(self) -> list[psutil.Process]:
         return [*psutil.Process(self.pid).children(recursive=True), psutil.Process(self.pid)]
