@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 from textual.pilot import Pilot
 
 from core.demo import DEMO_MODEL
@@ -14,11 +15,20 @@ from core.requests import ChatRequest, Message
 from tests.support.app import text_of
 from tests.support.cluster import running_demo
 from tui.app import MaclusterApp
+from tui.cli.demo import Demo
 from tui.client import NodeClient
 from tui.screens.sessions import SessionsScreen
 from tui.widgets.session_list import SessionList
 
 WAIT_S = 120.0
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo() -> AsyncIterator[Demo]:
+    async with running_demo(DEMO_MODEL, (4, 2)) as running:
+        yield running
 
 
 async def until(pilot: Pilot[None], reached: Callable[[], bool]) -> None:
@@ -44,8 +54,8 @@ async def lists(pilot: Pilot[None], app: MaclusterApp, *words: str) -> SessionLi
 
 
 @pytest.mark.parametrize("size", [pytest.param((120, 36), id="wide"), pytest.param((80, 24), id="narrow")])
-async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int], tmp_path: Path) -> None:
-    async with running_demo(DEMO_MODEL, (4, 2)) as demo, NodeClient(demo.home) as client:
+async def test_a_conversation_is_kept_taken_up_and_deleted(demo: Demo, size: tuple[int, int], tmp_path: Path) -> None:
+    async with NodeClient(demo.home) as client:
         app = MaclusterApp(client, folder=tmp_path)
         async with app.run_test(size=size, notifications=True) as pilot:
             await sees(pilot, "is loaded on 2 Macs")
@@ -65,7 +75,8 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int]
             await pilot.press(*"first", "enter")
             await lists(pilot, app, "first", "macluster-demo", "1 conversation", "MB")
             kept = next(demo.home.sessions.iterdir())
-            (kept.parent / kept.name.replace("first", "bad")).write_bytes(kept.read_bytes()[:-9])
+            bad = kept.parent / kept.name.replace("first", "bad")
+            bad.write_bytes(kept.read_bytes()[:-9])
             app.pop_screen()
             app.action_new_chat()
             await until(pilot, lambda: not app.state.turns)
@@ -83,10 +94,11 @@ async def test_a_conversation_is_kept_taken_up_and_deleted(size: tuple[int, int]
             await pilot.press("down", "enter")
             await sees(pilot, "1 conversation")
             assert max(map(len, text_of(app).splitlines())) == size[0]
+            bad.unlink()
 
 
-async def test_a_new_window_says_that_another_one_s_answer_is_being_written(tmp_path: Path) -> None:
-    async with running_demo(DEMO_MODEL, (4, 2)) as demo, NodeClient(demo.home) as client:
+async def test_a_new_window_says_that_another_one_s_answer_is_being_written(demo: Demo, tmp_path: Path) -> None:
+    async with NodeClient(demo.home) as client:
         asked = ChatRequest(messages=(Message(role="user", content="go on"),), max_tokens=3000, min_tokens=3000)
         accepted = await client.chat(asked)
         app = MaclusterApp(client, folder=tmp_path)
