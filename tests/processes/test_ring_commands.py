@@ -1,19 +1,32 @@
-"""A person keeps a conversation and goes on with it over another split; what is wrong with a file is said."""
+"""Over a ring a person keeps a conversation and goes on with it over another split, or chooses who has which layers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
+
+import pytest
+import pytest_asyncio
 
 from core.events import Topology
 from core.trust.identity import load_or_create
 from core.trust.sealed import write_sealed
-from tests.support.cluster import Make, running_demo
+from tests.support.cluster import Make, reference, running_demo
 from tests.support.command import macluster
+from tui.cli.demo import Demo
 
 FIRST, SECOND = "a hop is", "and a lane"
 TOKENS = 16
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama"), (64, 32, 16)) as running:
+        yield running
 
 
 async def facts(home: Path, *words: str) -> Any:
@@ -38,38 +51,37 @@ def continued(model: Path, messages: list[dict[str, str]]) -> list[int]:
     return [reply.token for reply in stream_generate(loaded, tokenizer, chat, max_tokens=TOKENS)]
 
 
-async def test_a_conversation_is_kept_and_goes_on_over_another_split(made: Make) -> None:
+async def test_a_conversation_is_kept_and_goes_on_over_another_split(demo: Demo, made: Make) -> None:
     model = made("llama")
-    async with running_demo(model, (64, 32, 16)) as demo:
-        home = demo.home.root
+    home = demo.home.root
 
-        async def loaded(topology: Topology, *how: str) -> None:
-            plan = (await facts(home, "load", str(model), "--topology", topology, *how))["plan"]
-            assert plan["topology"] == topology
+    async def loaded(topology: Topology, *how: str) -> None:
+        plan = (await facts(home, "load", str(model), "--topology", topology, *how))["plan"]
+        assert plan["topology"] == topology
 
-        await loaded("forward")
-        assert "Nothing has been asked" in await refused(home, "session", "save", "trip")
-        first = await facts(home, "run", str(model), "-p", FIRST, "--max-tokens", str(TOKENS))
-        kept = await facts(home, "session", "save", "trip")
-        said = [{"role": "user", "content": FIRST}, {"role": "assistant", "content": first["text"]}]
-        assert kept["messages"] == said
-        (listed,) = await facts(home, "session", "list")
-        assert (listed["name"], listed["tokens"], listed["problem"]) == ("trip", kept["tokens"], None)
-        assert listed["size_bytes"] > 1000 * kept["tokens"]
-        expected = continued(model, [*said, {"role": "user", "content": SECOND}])
-        assert len(set(expected)) >= TOKENS // 2
-        for topology in ("reverse", "private"):
-            await loaded(topology)
-            assert (await facts(home, "session", "load", "trip"))["messages"] == said
-            words = ("-p", SECOND, "--session", "trip", "--max-tokens", str(TOKENS))
-            second = await facts(home, "run", str(model), *words)
-            assert second["tokens"] == expected
-            assert second["reused_tokens"] >= first["prompt_tokens"]
-        shown = await macluster(home, "session", "load", "trip")
-        assert f"[user]\n{FIRST}\n" in shown.stdout
-        await check_refusals(home, model, made("qwen3"))
-        assert await facts(home, "session", "delete", "trip") == {"deleted": "trip"}
-        assert "There is no session 'trip'" in await refused(home, "session", "load", "trip", status=2)
+    await loaded("forward")
+    assert "Nothing has been asked" in await refused(home, "session", "save", "trip")
+    first = await facts(home, "run", str(model), "-p", FIRST, "--max-tokens", str(TOKENS))
+    kept = await facts(home, "session", "save", "trip")
+    said = [{"role": "user", "content": FIRST}, {"role": "assistant", "content": first["text"]}]
+    assert kept["messages"] == said
+    (listed,) = await facts(home, "session", "list")
+    assert (listed["name"], listed["tokens"], listed["problem"]) == ("trip", kept["tokens"], None)
+    assert listed["size_bytes"] > 1000 * kept["tokens"]
+    expected = continued(model, [*said, {"role": "user", "content": SECOND}])
+    assert len(set(expected)) >= TOKENS // 2
+    for topology in ("reverse", "private"):
+        await loaded(topology)
+        assert (await facts(home, "session", "load", "trip"))["messages"] == said
+        words = ("-p", SECOND, "--session", "trip", "--max-tokens", str(TOKENS))
+        second = await facts(home, "run", str(model), *words)
+        assert second["tokens"] == expected
+        assert second["reused_tokens"] >= first["prompt_tokens"]
+    shown = await macluster(home, "session", "load", "trip")
+    assert f"[user]\n{FIRST}\n" in shown.stdout
+    await check_refusals(home, model, made("qwen3"))
+    assert await facts(home, "session", "delete", "trip") == {"deleted": "trip"}
+    assert "There is no session 'trip'" in await refused(home, "session", "load", "trip", status=2)
 
 
 async def check_refusals(home: Path, model: Path, other: Path) -> None:
@@ -92,3 +104,53 @@ async def check_refusals(home: Path, model: Path, other: Path) -> None:
     assert f", and {other.name} (" in wrong
     for name in ("cut", "changed", "old"):
         await facts(home, "session", "delete", name)
+
+
+async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_for(demo: Demo, made: Make) -> None:
+    model = made("llama")
+    (expected,) = reference(model, [FIRST], 24)
+    assert len(set(expected)) >= 12, "a reference that repeats one token proves nothing"
+    await demo.load()  # private, whatever was loaded before
+
+    async def run(*how: str) -> dict[str, Any]:
+        ran = await macluster(demo.home.root, "run", str(model), "-p", FIRST, "--max-tokens", "24", "--json", *how)
+        assert ran.returncode == 0, ran.stderr
+        told: dict[str, Any] = json.loads(ran.stdout)
+        assert told["tokens"] == expected
+        return told
+
+    def generation() -> int:
+        assert demo.head.now.plan
+        return demo.head.now.plan.plan_gen
+
+    async def seen() -> list[str]:
+        view = json.loads((await macluster(demo.home.root, "trust", "list", "--json")).stdout)
+        return [mac["sees"] for mac in view["macs"]]
+
+    private, workers = generation(), [mac.worker_pid for mac in demo.head.now.peers]
+    forward = await run("--topology", "forward")
+    assert (forward["plan"]["topology"], forward["plan"]["output"]) == ("forward", "mini")
+    back = next(h for h in forward["hops"] if (h["from"], h["to"]) == ("mini", "studio"))
+    assert back["bytes"] < min(h["bytes"] for h in forward["hops"] if h is not back) / 2
+    assert await seen() == ["token ids", "hidden states of layers 5–6", "token ids, logits"]
+    first = generation()
+    assert first > private
+    assert (await run())["plan"]["topology"] == (await run("--topology", "forward"))["plan"]["topology"] == "forward"
+    assert generation() == first
+    given = ("--layers", "6:output,2:5,0:1")
+    reverse = await run(*given)
+    assert reverse["plan"]["topology"] == "reverse"
+    assert [(s["peer"], s["start"], s["stop"]) for s in reverse["plan"]["stages"]] == [
+        ("studio", 6, 8),
+        ("mini", 0, 2),
+        ("mbp", 2, 6),
+    ]
+    assert await seen() == ["token ids, logits", "hidden states of layers 2–5", "token ids"]
+    assert [mac.worker_pid for mac in demo.head.now.peers] == workers, "what stays with a Mac stays in memory"
+    second = generation()
+    await run(*given)
+    assert generation() == second
+    assert (await run("--topology", "single"))["hops"] == []
+    assert await seen() == ["token ids, logits", "", ""]
+    refused = await macluster(demo.home.root, "load", str(model), "--layers", "0:1,3:5,6:output")
+    assert (refused.returncode, "No Mac has layer 2." in refused.stderr) == (2, True)
