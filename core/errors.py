@@ -27,8 +27,9 @@ MaclusterError
 │   │   └── WrongKey          another key answered than the one that was looked for
 │   ├── SealError             a frame failed authentication
 │   ├── LinkLost              the other end went away
-│   └── LinkTimeout           the other end did not answer in time
-│       └── NoAnswer          nor however often it was asked
+│   ├── LinkTimeout           the other end did not answer in time
+│   │   └── NoAnswer          nor however often it was asked
+│   └── GroupFailed           the ranks of a tensor plan cannot form their group
 ├── WorkerError
 │   ├── WorkerDied            a worker process ended
 │   ├── CachesLost            a stage no longer holds what an answer needs
@@ -217,6 +218,12 @@ class LinkTimeout(LinkError):
 
 class NoAnswer(LinkTimeout):
     """The ring did not answer, however often it was asked."""
+
+
+class GroupFailed(LinkError):
+    """The ranks of a tensor plan cannot form their group, or one of them has left it."""
+
+    fix_by_default = "Load the model with `--parallelism pp`, which splits it by layers."
 
 
 class WorkerError(MaclusterError):

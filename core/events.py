@@ -18,7 +18,10 @@ from core.settings import DEFAULT_ROWS
 Level = Literal["blocked", "unpaired", "seen", "paired"]
 PeerState = Literal["seen", "connected", "suspect", "lost"]
 StageStatus = Literal["waiting", "loading", "linking", "ready", "broken", "lost"]
-Topology = Literal["private", "forward", "reverse", "single"]
+Topology = Literal["private", "forward", "reverse", "single", "tensor"]
+ParallelismChoice = Literal["auto", "tp", "pp", "single"]
+Strategy = Literal["tp", "pp", "single"]
+GroupKind = Literal["sealed", "rdma", "nccl"]
 Sight = Literal["token ids", "activations", "logits"]
 PlanStatus = Literal["none", "loading", "ready", "broken"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -67,8 +70,9 @@ class Peer(Value, frozen=True, kw_only=True):
 
 
 class Stage(Value, frozen=True, kw_only=True):
-    """A contiguous layer range [start, stop) on one Mac; `weight_bytes` includes embedding and head where owned.
-    `step_bytes`: what computing takes beside weights and caches.
+    """A contiguous layer range [start, stop) on one Mac, or its part of all layers where the stages are ranks;
+    `weight_bytes` includes embedding and head where owned. `step_bytes`: what computing takes beside weights and
+    caches.
     """
 
     device_id: str
@@ -86,12 +90,28 @@ class Stage(Value, frozen=True, kw_only=True):
         return self.weight_bytes + self.kv_bytes + self.step_bytes
 
 
+class Parallelism(Value, frozen=True, kw_only=True):
+    """How the Macs share the work, of what was asked for: "tp", each has a part of every layer; "pp", each has layers
+    of its own; "single", the head has all. `reason` is for people.
+
+    `group`: through what the parts of a layer are added up. "rdma" and "nccl" are not encrypted on their way.
+    """
+
+    choice: ParallelismChoice
+    strategy: Strategy
+    reason: str
+    group: GroupKind = "sealed"
+
+
 MirrorChoice = Literal["on", "off", "auto"]
 
 
 class Plan(Value, frozen=True, kw_only=True):
     """Who owns which layers. Made once, on the head; `stages` are in the order of the ring, the head first; `output`,
     a device id, has the final norm and the output head.
+
+    In the topology "tensor" the stages are ranks: stage number i is rank i, and each has a part of every layer.
+    `parallelism` is None where nobody asked for any, and the topology is not that one.
 
     `chunk`: tokens of a prompt that travel together; `window`: how many such chunks may be under way; `adapts`: both
     follow what the hops show, else they are what the person said. `rows`: requests that run at the same time; their
@@ -120,6 +140,7 @@ class Plan(Value, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
     indispensable: tuple[str, ...] = ()
     mirror_bytes: Size = 0
+    parallelism: Parallelism | None = None
 
     @property
     def name(self) -> str:

@@ -123,10 +123,10 @@ class _Link(NamedTuple):
     binding: bytes
 
     def dial(self, port: int) -> Sender:
-        return dial(HOST, port, **self._who())
+        return dial(HOST, port, **self._who()).sender()
 
     def accept(self, listener: socket.socket) -> Receiver:
-        return accept(listener, **self._who())
+        return accept(listener, **self._who()).receiver()
 
     def _who(self) -> dict[str, Any]:
         return {

@@ -14,7 +14,7 @@ from time import monotonic
 from typing import Final
 
 from core.errors import HandshakeError, LinkLost, MaclusterError, ProtocolError
-from core.link.ends import Frame, LinkStats, Receiver, Sender
+from core.link.ends import DataLink, Frame, LinkStats, Receiver, Sender
 from core.link.frames import HEADER, TAG_BYTES, FrameType
 from core.link.listening import open_door
 from core.link.lobby import Alarm, Lobby
@@ -25,7 +25,7 @@ from core.link.ways import Way, connect
 from core.trust.identity import Identity
 from core.trust.roster import Cluster
 
-__all__ = ["Alarm", "Frame", "LinkStats", "Receiver", "Sender", "accept", "dial", "listen"]
+__all__ = ["Alarm", "DataLink", "Frame", "LinkStats", "Receiver", "Sender", "accept", "dial", "listen"]
 
 BACKLOG: Final = 1024  # the system takes less: 128 on a Mac
 BINDING_BYTES: Final = 32
@@ -50,9 +50,9 @@ def dial(
     binding: bytes,
     timeout_s: float,
     plain: socket.socket | None = None,
-) -> Sender:
-    """A link to `peer_id`, ready to send; over `plain`, where that is connected already. Raises LinkLost, LinkTimeout,
-    HandshakeError, SealError or ProtocolError.
+) -> DataLink:
+    """A link to `peer_id`; over `plain`, where that is connected already. Raises LinkLost, LinkTimeout, HandshakeError,
+    SealError or ProtocolError.
     """
     deadline = monotonic() + timeout_s
     where = f"{host} port {port}"
@@ -71,8 +71,9 @@ def dial(
         auth, session = dialler.finish(_read(sock, REPLY_BYTES, deadline))
         sealer = Sealer(session)
         sock.sendall(auth + bytes(sealer.seal(FrameType.HELLO, parts=[binding])))
-        _check_binding(Opener(session), _read(sock, _BINDING_FRAME, deadline), FrameType.HELLO_ACK, binding)
-        return Sender(sock, sealer, peer_id, member.name)
+        opener = Opener(session)
+        _check_binding(opener, _read(sock, _BINDING_FRAME, deadline), FrameType.HELLO_ACK, binding)
+        return DataLink(sock, sealer, opener, peer_id, member.name)
     except OSError as error:
         tls.close()
         raise link_error(error, where) from error
@@ -116,8 +117,8 @@ def accept(
     binding: bytes,
     timeout_s: float,
     alarm: Alarm | None = None,
-) -> Receiver:
-    """The link that `peer_id` dials, ready to receive. Whoever else connects, however often, is sent away and cannot
+) -> DataLink:
+    """The link that `peer_id` dials. Whoever else connects, however often, is sent away and cannot
     hold it up (`core.link.lobby`). Raises LinkTimeout after `timeout_s`, HandshakeError if our own key cannot be
     loaded, and what `alarm` raises.
     """
@@ -140,7 +141,7 @@ class _Handshake:
         tune(plain)
         return self._context.wrap_socket(plain, server_side=True, do_handshake_on_connect=False)
 
-    def steps(self, sock: ssl.SSLSocket) -> Generator[float, None, Receiver]:
+    def steps(self, sock: ssl.SSLSocket) -> Generator[float, None, DataLink]:
         """Yields whenever it must wait for bytes: how many seconds the phase that it is in may take as a whole."""
         while True:
             try:
@@ -155,8 +156,9 @@ class _Handshake:
         session = acceptor.finish((yield from _take(sock, AUTH_BYTES)))
         opener = Opener(session)
         _check_binding(opener, (yield from _take(sock, _BINDING_FRAME)), FrameType.HELLO, self._binding)
-        sock.send(Sealer(session).seal(FrameType.HELLO_ACK, parts=[self._binding]))
-        return Receiver(sock, opener, self.peer_id, member.name)
+        sealer = Sealer(session)
+        sock.send(sealer.seal(FrameType.HELLO_ACK, parts=[self._binding]))
+        return DataLink(sock, sealer, opener, self.peer_id, member.name)
 
 
 def _take(sock: ssl.SSLSocket, length: int) -> Generator[float, None, bytes]:

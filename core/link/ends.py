@@ -20,6 +20,26 @@ SEND_TIMEOUT_S: Final = 30.0
 DESCRIPTOR_ROOM: Final = 512
 
 
+class DataLink(NamedTuple):
+    """A link whose ends have proved themselves to each other. Frames go one way only, from a `sender` at one end to a
+    `receiver` at the other, whichever of them dialled.
+    """
+
+    sock: ssl.SSLSocket
+    sealer: Sealer
+    opener: Opener
+    peer_id: bytes
+    name: str
+
+    def sender(self) -> Sender:
+        """This end seals and sends."""
+        return Sender(self.sock, self.sealer, self.peer_id, self.name)
+
+    def receiver(self) -> Receiver:
+        """This end receives and opens."""
+        return Receiver(self.sock, self.opener, self.peer_id, self.name)
+
+
 class Frame(NamedTuple):
     """A frame that was opened; `body` is valid until the next `recv`."""
 
@@ -150,6 +170,10 @@ class Sender:
                 elif not writable:
                     raise TimeoutError from error
 
+    def shut(self) -> None:
+        """End the link, from any thread: the one that uses it sees it at once, and is to close it."""
+        shut(self._sock)
+
     def close(self) -> None:
         """End the link; the other end sees it at once."""
         hang_up(self._sock)
@@ -161,7 +185,7 @@ class Receiver:
     def __init__(self, sock: ssl.SSLSocket, opener: Opener, peer_id: bytes, where: str) -> None:
         sock.settimeout(SEND_TIMEOUT_S)
         self._sock, self._opener, self._where = sock, opener, where
-        self._timeout_s = SEND_TIMEOUT_S
+        self._timeout_s: float | None = SEND_TIMEOUT_S
         self.peer_id = peer_id
         self.row_bytes: int | None = None
         self.key = KeyMeter(opener)
@@ -175,8 +199,9 @@ class Receiver:
         """Whether decrypted bytes wait inside TLS."""
         return self._sock.pending() > 0
 
-    def recv(self, timeout_s: float) -> Frame:
-        """The next frame. Raises LinkTimeout if none begins within `timeout_s`: the link stays good then.
+    def recv(self, timeout_s: float | None) -> Frame:
+        """The next frame. Raises LinkTimeout if none begins within `timeout_s`: the link stays good then. None waits
+        until the link ends, also in the middle of a frame.
 
         Any other error closes the link: LinkLost, ProtocolError, SealError, LinkTimeout in the middle of a frame.
         """
@@ -208,11 +233,15 @@ class Receiver:
         stats.open_s += perf_counter() - arrived
         return Frame(header, body)
 
+    def shut(self) -> None:
+        """End the link, from any thread: the one that uses it sees it at once, and is to close it."""
+        shut(self._sock)
+
     def close(self) -> None:
         """End the link; the other end sees it at once."""
         hang_up(self._sock)
 
-    def _wait_at_most(self, timeout_s: float) -> None:
+    def _wait_at_most(self, timeout_s: float | None) -> None:
         self._timeout_s = timeout_s
         self._sock.settimeout(timeout_s)
 
@@ -225,7 +254,7 @@ class Receiver:
             except (TimeoutError, ssl.SSLWantReadError) as error:
                 if idle and not got:
                     raise _Idle from None
-                if self._timeout_s >= SEND_TIMEOUT_S:
+                if self._timeout_s is None or self._timeout_s >= SEND_TIMEOUT_S:
                     raise LinkTimeout(f"{self._where} stopped in the middle of a frame.") from error
                 self._wait_at_most(SEND_TIMEOUT_S)
             except OSError as error:
@@ -244,6 +273,12 @@ def _check_rows(header: FrameHeader, row_bytes: int) -> None:
     most = header.rows * row_bytes + DESCRIPTOR_ROOM + TAG_BYTES
     if header.body_len > most:
         raise ProtocolError(f"An activation of {header.rows} rows has {header.body_len} bytes; {most} are allowed.")
+
+
+def shut(sock: socket.socket) -> None:
+    """End what goes over a socket, from another thread than the one that uses it, sees that at once and closes it."""
+    with suppress(OSError):
+        socket.socket.shutdown(sock, socket.SHUT_RDWR)  # TLS would forget its keys while that thread uses them
 
 
 def hang_up(sock: socket.socket) -> None:

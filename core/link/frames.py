@@ -25,11 +25,12 @@ HEADER: Final = struct.Struct("<2sBBBBHIIQ16sHHHH")
 class FrameType(IntEnum):
     """What a frame carries."""
 
-    # reserved, and refused as unknown: 0x07 tensor bootstrap, 0x0A session stop, 0x0D session end
+    # reserved, and refused as unknown: 0x0A session stop, 0x0D session end
     HELLO = 0x01
     HELLO_ACK = 0x02
     PING = 0x03
     PONG = 0x04
+    TENSOR_BOOTSTRAP = 0x07
     PROMPT_TOKENS = 0x08
     STEP_TOKEN = 0x09
     ACTIVATION = 0x0B
@@ -52,6 +53,7 @@ class FrameType(IntEnum):
     FILE_PART = 0x1F
     RELAY_ASK = 0x20
     RELAY_TOLD = 0x21
+    TUNNEL = 0x22
     BYE = 0xFF
 
 

@@ -17,7 +17,7 @@ from time import monotonic, sleep
 from typing import Final, NamedTuple, NoReturn, Protocol
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, ProtocolError
-from core.link.ends import Receiver, hang_up
+from core.link.ends import DataLink, hang_up
 from core.link.guests import Guests
 from core.link.listening import caller
 from core.link.tls import TLS_TIMEOUT_S, link_error
@@ -40,7 +40,7 @@ class Alarm(NamedTuple):
     sound: Callable[[], NoReturn]
 
 
-Steps = Generator[float, None, Receiver]
+Steps = Generator[float, None, DataLink]
 
 
 class Handshake(Protocol):
@@ -93,14 +93,14 @@ class _Guest:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         self.sock, self.steps = sock, steps
 
-    def advance(self) -> Receiver | None:
+    def advance(self) -> DataLink | None:
         """Go on with the handshake; the link, if it is done. Raises what the handshake raises."""
         assert self.steps
         try:
             phase_s = next(self.steps)
         except StopIteration as done:
-            receiver: Receiver = done.value
-            return receiver
+            link: DataLink = done.value
+            return link
         if phase_s != self._phase_s:
             self._phase_s, self.until = phase_s, monotonic() + phase_s
         return None
@@ -118,14 +118,14 @@ class Lobby:
         if alarm:
             self._selector.register(alarm.fileno, selectors.EVENT_READ, alarm)
 
-    def wait(self, deadline: float) -> Receiver:
+    def wait(self, deadline: float) -> DataLink:
         """Until one of them proves to be the Mac that is expected. Raises LinkTimeout, and what the alarm raises."""
         while (left := deadline - monotonic()) > 0:
             for key, _ in self._selector.select(min(left, LOOK_S)):
                 if isinstance(key.data, Alarm):
                     key.data.sound()
-                elif key.data in self._guests and (receiver := self._advance(key.data)):
-                    return receiver
+                elif key.data in self._guests and (link := self._advance(key.data)):
+                    return link
                 self._admit()
             for guest in [g for g in self._guests if monotonic() > g.until]:
                 self._dismiss(guest, "It was silent.")
@@ -180,15 +180,15 @@ class Lobby:
                 return True
         return False
 
-    def _advance(self, guest: _Guest) -> Receiver | None:
+    def _advance(self, guest: _Guest) -> DataLink | None:
         with self._judging(guest):
             if guest.steps is None and not self._begin(guest):
                 guest.wait_for_more()
                 return None
-            if receiver := guest.advance():
+            if link := guest.advance():
                 self._selector.unregister(guest.sock)
                 self._guests.leave(guest)
-                return receiver
+                return link
         return None
 
     def _begin(self, guest: _Guest) -> bool:

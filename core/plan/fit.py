@@ -8,14 +8,16 @@ from typing import Unpack
 import msgspec
 
 from core.errors import DoesNotFit, PlanError, UnsupportedModel
-from core.events import Peer, Plan, Stage, Topology
+from core.events import Parallelism, Peer, Plan, Stage, Topology
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.hops import hop_bytes
 from core.plan.notes import notes_of, where_cut
 from core.plan.owners import as_given, by_budget
+from core.plan.parallelism import way_of
 from core.plan.plan_inputs import PlanInputs
-from core.plan.sizes import Bytes, Sizes
-from core.plan.survival import indispensable, topology_on
+from core.plan.sizes import Sizes
+from core.plan.survival import indispensable, on_fewer
+from core.plan.topology import TOPOLOGIES
 from core.settings import CHUNK_BYTES, DEFAULT_ROWS, GB, PREFILL_CHUNK
 
 
@@ -29,15 +31,16 @@ def make_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 
 def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     """The plan over `peers`, the head first, with `layers` as `core.plan.topology` reads them, or else in proportion to
-    budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac.
+    budgets. Without a `topology` it is the one that `layers` make, or private, or single where there is one Mac; with
+    `parallelism` it is what `core.plan.strategy` decides.
 
     With the model's `profile`, cuts that it forbids are moved, Macs for which there is no cut are left out, and the
     notes say so; without it every cut counts as legal. It may not fit: then it names no Mac that it could not lose.
 
-    Raises the errors of `split_layers` and `route`, IllegalCut, PlanError where the topology needs more Macs, and
-    UnsupportedModel where the caches cannot be kept in `kv_bits`.
+    Raises the errors of `split_layers`, `route` and `way_of`, IllegalCut, PlanError where the topology needs more Macs,
+    and UnsupportedModel where the caches cannot be kept in `kv_bits`.
     """
-    plan = _draft(**inputs)
+    plan = _draft(inputs)
     if shortage(plan):
         return plan
     needed = indispensable(plan, inputs["peers"], lambda peers: _fits_on(peers, inputs))
@@ -46,30 +49,23 @@ def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
 
 def _fits_on(peers: Sequence[Peer], inputs: PlanInputs) -> bool:
     """Whether what was asked for `inputs["peers"]` could go on over these."""
-    topology = topology_on(len(peers), inputs.get("topology"))
-    there: PlanInputs = {**inputs, "peers": peers, "layers": (), "topology": topology}
+    there: PlanInputs = {**inputs, "peers": peers, **on_fewer(len(peers), inputs)}
     try:
-        return shortage(_draft(**there)) is None
+        return shortage(_draft(there)) is None
     except PlanError:
         return False
 
 
-def _draft(
-    *,
-    model: str,
-    fingerprint: str,
-    layout: Bytes,
-    peers: Sequence[Peer],
-    context: int,
-    plan_gen: int,
-    profile: SplitProfile | None = None,
-    kv_bits: int | None = None,
-    rows: int = DEFAULT_ROWS,
-    chunk: int | None = None,
-    window: int | None = None,
-    topology: Topology | None = None,
-    layers: Sequence[str] = (),
-) -> Plan:
+def _draft(inputs: PlanInputs) -> Plan:
+    topology, parallelism = way_of(lambda topology: _laid_out(inputs, topology), _lacks, **inputs)
+    return _laid_out(inputs, topology, parallelism)
+
+
+def _laid_out(inputs: PlanInputs, topology: Topology | None, parallelism: Parallelism | None = None) -> Plan:
+    """The plan in a `topology`, however that was decided."""
+    model, layout, peers, layers = inputs["model"], inputs["layout"], inputs["peers"], inputs.get("layers", ())
+    profile, kv_bits, context = inputs.get("profile"), inputs.get("kv_bits"), inputs["context"]
+    rows, chunk, window = inputs.get("rows", DEFAULT_ROWS), inputs.get("chunk"), inputs.get("window")
     if kv_bits and profile and profile.whole_bits:
         what = f"The caches of {model} cannot be kept in {kv_bits} bits: {profile.whole_bits}."
         raise UnsupportedModel(what, "Keep them as they are: without --kv-bits, or K in the list of models.")
@@ -79,21 +75,25 @@ def _draft(
     else:
         split = by_budget(model, sizes, peers, topology, profile)
     ring, output = split.route.ring, split.route.output
+    ranks = len(ring) if TOPOLOGIES[split.route.topology].ranks else 1
+    sizes = sizes._replace(ranks=ranks)
     plan = Plan(
-        plan_gen=plan_gen,
+        plan_gen=inputs["plan_gen"],
         model=model,
-        fingerprint=fingerprint,
+        fingerprint=inputs["fingerprint"],
         topology=split.route.topology,
         layers=layout.layers,
         context=context,
         chunk=chunk or PREFILL_CHUNK,
-        window=window or len(ring) + 1,
+        # ranks work at the same time, at the same chunk
+        window=window or len(ring) // ranks + 1,
         adapts=chunk is None and window is None,
         rows=rows,
         kv_bits=kv_bits,
         stages=tuple(sizes.stage(split.macs[mac], part, output=mac == output) for mac, part in ring),
         output=split.macs[output].device_id,
         batched=not (kv_bits or (profile and profile.one_row)),
+        parallelism=parallelism,
     )
     notes = notes_of(plan, split.ideal, split.left_out, profile)
     return msgspec.structs.replace(plan, chunk=_chunk(plan, profile), notes=notes)
@@ -116,6 +116,13 @@ def shortage(plan: Plan, profile: SplitProfile | None = None) -> DoesNotFit | No
         f"{macs} Mac{'s' * (macs > 1)}).",
         fix,
     )
+
+
+def _lacks(plan: Plan) -> str:
+    """Which of the ranks of `plan` is too small for its part, "" where none is."""
+    worst = max(plan.stages, key=missing_bytes)
+    missing = missing_bytes(worst)
+    return f"equal parts need {at_least_a_tenth(missing)} GB more on {worst.peer}" if missing > 0 else ""
 
 
 def missing_bytes(stage: Stage) -> int:

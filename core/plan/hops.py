@@ -7,14 +7,18 @@ from typing import Final
 from core.events import Plan
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import departing, role_of
+from core.plan.topology import has_ranks
 
 TOKEN_BYTES: Final = 4
 
 
 def hop_bytes(plan: Plan, profile: SplitProfile | None) -> tuple[int, ...]:
     """What each stage sends to the next one, the last stage to the head, in ring order: what its last layer returns, or
-    a token id from who has run no layer yet and from who has the output. Empty where nothing is sent or not known.
+    a token id from who has run no layer yet and from who has the output. Ranks hand token ids on, and the last one
+    acknowledges; what they add up is extra. Empty where nothing is sent or not known.
     """
+    if has_ranks(plan):
+        return (TOKEN_BYTES,) * len(plan.stages)
     if len(plan.stages) == 1 or profile is None or not profile.boundary_bytes:
         return ()
     does = [departing(plan), *(role_of(plan, index) for index in range(1, len(plan.stages)))]

@@ -15,6 +15,7 @@ import msgspec
 from core.events import MirrorChoice, Plan, Stage
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import at_least_a_tenth, missing_bytes
+from core.plan.topology import has_ranks
 from core.settings import MIB
 
 # tokens that a row may be behind: less would cost more frames, and more would be read again
@@ -40,6 +41,8 @@ def with_mirror(
     """
     if choice == "off" or (choice == "auto" and len(plan.stages) == 1):
         return plan
+    if has_ranks(plan):
+        return plan if choice == "auto" else _noted(plan, "Nothing is mirrored: no other split could use its parts.")
     states = [cache.fixed_bytes for cache in profile.caches] if profile else []
     if max(states, default=0) > MOST_STATE:
         note = f"Nothing is mirrored: the state of a layer of {plan.model} has more than {MOST_STATE // MIB} MiB."

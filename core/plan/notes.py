@@ -7,10 +7,14 @@ from collections.abc import Sequence
 from core.events import Plan, Sight
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import role_of, sights
+from core.plan.topology import has_ranks
 
 EVERY_MAC_SEES = (
     "Every Mac of this split could tell the prompt's tokens: layers of this model read values made from one token each."
 )
+
+EVERY_RANK_SEES = "Every Mac sees the words: each has a part of every layer, so it gets the token ids."
+ON_THE_CABLE = "What the Macs add up over RDMA is not encrypted on the cable."
 
 
 def notes_of(
@@ -24,7 +28,7 @@ def notes_of(
     notes = _sight_notes(plan)
     if profile is None:
         return tuple(notes)
-    if profile.reveals_tokens and len(plan.stages) > 1:
+    if profile.reveals_tokens and len(plan.stages) > 1 and not has_ranks(plan):
         notes.append(EVERY_MAC_SEES)
     if plan.kv_bits:
         notes.append("One row at a time in a batch: mlx-lm cannot batch quantised caches.")
@@ -87,6 +91,9 @@ def _readable(plan: Plan, index: int) -> list[Sight]:
 
 def _sight_notes(plan: Plan) -> list[str]:
     """Which Macs beside the head see what it says and is told."""
+    if has_ranks(plan):
+        plain = plan.parallelism is not None and plan.parallelism.group == "rdma"
+        return [EVERY_RANK_SEES, *([ON_THE_CABLE] * plain)]
     return [
         f"{stage.peer} sees {_listed(readable)}: it has the {'embedding' if role_of(plan, index).embeds else 'output'}."
         for index, stage in enumerate(plan.stages)

@@ -65,7 +65,7 @@ def as_given(
 def by_budget(
     model: str, sizes: Sizes, peers: Sequence[Peer], topology: Topology | None, profile: SplitProfile | None
 ) -> Split:
-    """The split over `peers`, the head first, whose layers come first, or last in a reverse ring.
+    """The split over `peers`, the head first, whose layers come first, or last in a reverse ring. Ranks have all.
 
     Without a `topology` it is private, or single where one Mac only can be used. Raises the errors of `split_layers`,
     and PlanError where a topology of several Macs was asked for then.
@@ -75,6 +75,10 @@ def by_budget(
     if len(kept) == 1 and topology and row.several:
         raise _alone(model, topology, profile)
     layers = sizes.layout.layers
+    if row.ranks:
+        ranks = in_ring([range(layers)] * len(kept), 0)
+        assert ranks is not None
+        return Split(kept, ranks, [0] * (len(kept) - 1))
     owners = [*kept[1:], *kept[:1]] if row.head_is_last else kept
     output = row.output(len(kept))
     ideal = [part.start for part in split_layers(layers, [peer.budget_bytes for peer in owners])[1:]]
@@ -87,10 +91,12 @@ def by_budget(
 
 
 def _kept(peers: Sequence[Peer], row: Arrangement, profile: SplitProfile | None) -> Sequence[Peer]:
-    """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`."""
+    """The head and as many of the others as there are cuts, the largest budgets first, in the order of `peers`; all
+    where there is nothing to cut.
+    """
     if not row.several:
         return peers[:1]
-    most = len(profile.cuts) if profile else len(peers)
+    most = len(profile.cuts) if profile and not row.ranks else len(peers)
     largest = sorted(range(1, len(peers)), key=lambda i: -peers[i].budget_bytes)[:most]
     return [peer for i, peer in enumerate(peers) if i == 0 or i in largest]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NotRequired, TypedDict
 
-from core.events import Peer, Topology
+from core.events import ParallelismChoice, Peer, Plan, Topology
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.sizes import Bytes
-from core.requests import PlanRequest
+from core.requests import Forecast, PlanRequest
 
 
 class How(TypedDict):
@@ -21,9 +21,22 @@ class How(TypedDict):
     window: NotRequired[int | None]
     topology: NotRequired[Topology | None]
     layers: NotRequired[Sequence[str]]
+    parallelism: NotRequired[ParallelismChoice | None]
+    rdma: NotRequired[bool]
 
 
-class PlanInputs(How):
+class Surroundings(TypedDict, total=False):
+    """What is known of the Macs beside their memory. `no_rdma`: why they have none, "" where they have; `rtt`: the
+    round trip between two of them in seconds, where somebody measured it; `expects`: what a request would get of a
+    plan.
+    """
+
+    no_rdma: str
+    rtt: Callable[[str, str], float | None]
+    expects: Callable[[Plan], Forecast | None]
+
+
+class PlanInputs(How, Surroundings):
     """What is to be planned: a model and its bytes, over `peers`, the head first."""
 
     model: str
@@ -44,4 +57,6 @@ def how_of(request: PlanRequest) -> How:
         window=request.window,
         topology=request.topology,
         layers=request.layers,
+        parallelism=request.parallelism,
+        rdma=request.rdma,
     )

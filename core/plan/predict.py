@@ -1,6 +1,7 @@
 """What a plan would be worth to one person who asks: seconds a token, seconds of a prompt, seconds to load.
 
 With one request a token is worked on by one Mac after the other, so its time is the sum of all stages and all hops.
+Ranks compute at the same time, and wait for each other twice a layer.
 What was measured on these Macs counts; where there is nothing, the memory bandwidth of the chip and the round trip
 between two Macs give a guess. Attention to what was said before is left out: the figures are of a short conversation.
 """
@@ -17,6 +18,7 @@ from core.models.files.layout import Layout
 from core.plan.chips import memory_bytes_per_s
 from core.plan.cost_curve import REACH, Curves, Kind, curve_name, seconds_for
 from core.plan.stage_roles import departing
+from core.plan.topology import has_ranks
 from core.requests import Forecast
 
 PROMPT_TOKENS: Final = 1000
@@ -34,6 +36,9 @@ ACK_BYTES: Final = 64
 HIDDEN_BYTES: Final = 8192
 DISK_BYTES_PER_S: Final = 2e9
 JOIN_S: Final = 3.0
+# of RDMA over a Thunderbolt 5 cable, by public figures
+RDMA_S: Final = 25.5e-6
+RDMA_BYTES_PER_S: Final = 8e9
 # less is noise
 CLEARLY_FASTER: Final = 1.15
 
@@ -48,25 +53,34 @@ class Estimate(NamedTuple):
 class Work(NamedTuple):
     """What a plan asks of its Macs, stage by stage in ring order: `reads`, bytes of weights that a token needs, and
     `hop_bytes`, what is sent of it; empty where that is not known. `whole_reads`: what the head alone would read; None
-    where it has no room for the whole model, or has all of it already.
+    where it has no room for the whole model, or has all of it already. Ranks add up `reduced_bytes` for a token,
+    `reduces` times.
     """
 
     plan: Plan
     reads: Sequence[int]
     hop_bytes: Sequence[int]
     whole_reads: int | None
+    reduces: int = 0
+    reduced_bytes: int = 0
 
 
 def work_of(plan: Plan, layout: Layout, hop_bytes: Sequence[int], whole_bytes: int) -> Work:
     """What `plan` asks for; the whole model takes `whole_bytes` with its caches."""
     has_room = len(plan.stages) > 1 and whole_bytes <= plan.head.budget_bytes
     whole_reads = layout.read_bytes(0, layout.layers, output=True) if has_room else None
-    return Work(plan, reads_of(plan, layout), hop_bytes, whole_reads)
+    reduced = (layout.sharding.reduces, layout.sharding.hidden_bytes) if has_ranks(plan) else (0, 0)
+    return Work(plan, reads_of(plan, layout), hop_bytes, whole_reads, *reduced)
 
 
 def reads_of(plan: Plan, layout: Layout) -> tuple[int, ...]:
     """Bytes of weights that a token needs of each stage of `plan`, in ring order."""
-    return tuple(layout.read_bytes(s.start, s.stop, output=s.device_id == plan.output) for s in plan.stages)
+    ranks = len(plan.stages) if has_ranks(plan) else 1
+    ends = layout.read_bytes(0, 0, output=True)
+    return tuple(
+        layout.read_bytes(s.start, s.stop, output=False) // ranks + ends * (s.device_id == plan.output)
+        for s in plan.stages
+    )
 
 
 class MacSpeeds(NamedTuple):
@@ -101,6 +115,14 @@ class MacSpeeds(NamedTuple):
         guess = HOP_WORK_S + (HOP_RTT_S if rtt_s is None else rtt_s) / 2 + size / HOP_BYTES_PER_S
         return Estimate(guess, False)
 
+    def reduce(self, size: float, macs: Sequence[str], *, rdma: bool) -> Estimate:
+        """What it takes until `macs`, a ring, have added up `size` bytes: each piece goes round twice."""
+        times, piece = 2 * (len(macs) - 1), size / len(macs)
+        if rdma:
+            return Estimate(times * (RDMA_S + piece / RDMA_BYTES_PER_S), False)
+        hops = [self.hop(piece, *pair) for pair in zip(macs, [*macs[1:], macs[0]], strict=True)]
+        return Estimate(times * max(hop.seconds for hop in hops), all(hop.measured for hop in hops))
+
     def flat(self, kind: Kind, mac: str, guess_s: float) -> Estimate:
         """Work that is the same every time."""
         return self.measured(kind, 1, mac) or Estimate(guess_s, False)
@@ -113,25 +135,42 @@ def forecast(work: Work, macs: MacSpeeds) -> Forecast | None:
     lead = macs.flat("lead", head, LEAD_S)
     pairs = list(zip(owners, [*owners[1:], owners[0]], strict=True)) if len(owners) > 1 else []
     sizes = list(work.hop_bytes) or [HIDDEN_BYTES] * len(pairs)
-    hops = [macs.hop(size, *pair) for size, pair in zip(sizes, pairs, strict=True)]
+    hops = _hops(work, macs, pairs, sizes)
     stages, prompt = _computed(work, macs, 1), _prompt(work, macs, pairs, sizes)
     if stages is None:
         return None
     stages = [Estimate(stages[0].seconds + lead.seconds, stages[0].measured and lead.measured), *stages[1:]]
-    load = _load(plan, macs)
+    load, reduces = _load(plan, macs), _reduces(work, macs, 1)
     alone = macs.by_chip("token", work.whole_reads, head, EFFICIENCY) if work.whole_reads else None
-    is_measured = all(each.measured for each in [*stages, *hops, load, *([alone] if alone else [])])
+    moves = [*hops, *([reduces] if reduces else [])]
+    is_measured = all(each.measured for each in [*stages, *moves, load, *([alone] if alone else [])])
     told = Forecast(
         stages_s=tuple(each.seconds for each in stages),
         hops_s=tuple(each.seconds for each in hops),
+        reduces_s=reduces.seconds if reduces else None,
         # a guess beside what was measured would pass for a measurement
         prompt_s=prompt.seconds if prompt and (prompt.measured or not is_measured) else None,
         load_s=load.seconds,
         measured=is_measured,
         alone_tokens_per_s=1 / (alone.seconds + lead.seconds) if alone else None,
     )
-    is_like = alone is not None and alone.measured == all(each.measured for each in (*stages, *hops))
-    return _advised(told, plan.head.peer) if is_like else told
+    is_like = alone is not None and alone.measured == all(each.measured for each in (*stages, *moves))
+    return _advised(told, work) if is_like or reduces else told
+
+
+def _hops(work: Work, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes: Sequence[int]) -> list[Estimate]:
+    """What each hop adds; ranks wait for no acknowledgement."""
+    hops = [macs.hop(size, *pair) for size, pair in zip(sizes, pairs, strict=True)]
+    return [*hops[:-1], Estimate(0.0, hops[-1].measured)] if has_ranks(work.plan) else hops
+
+
+def _reduces(work: Work, macs: MacSpeeds, tokens: int) -> Estimate | None:
+    """What adding up takes for so many tokens at once; None where there is nothing to add up."""
+    if not has_ranks(work.plan):
+        return None
+    owners, how = [stage.device_id for stage in work.plan.stages], work.plan.parallelism
+    one = macs.reduce(work.reduced_bytes * tokens, owners, rdma=how is not None and how.group == "rdma")
+    return Estimate(work.reduces * one.seconds, one.measured)
 
 
 def _computed(work: Work, macs: MacSpeeds, tokens: int) -> list[Estimate] | None:
@@ -159,8 +198,13 @@ def _prompt(work: Work, macs: MacSpeeds, pairs: Sequence[tuple[str, str]], sizes
         frames[-1] = (
             ACK_BYTES  # of a chunk that is not the last, nothing else comes back to a head with the first layers
         )
-    steps = [*stages, *(macs.hop(size, *pair) for size, pair in zip(frames, pairs, strict=True))]
-    seconds, chunks = [each.seconds for each in steps], PROMPT_TOKENS / tokens
+    hops, chunks = _hops(work, macs, pairs, frames), PROMPT_TOKENS / tokens
+    if reduces := _reduces(work, macs, tokens):
+        every_s = max(each.seconds for each in stages) + reduces.seconds
+        whole_s = sum(hop.seconds for hop in hops) + chunks * every_s
+        return Estimate(whole_s, all(each.measured for each in (*stages, *hops, reduces)))
+    steps = [*stages, *hops]
+    seconds = [each.seconds for each in steps]
     every_s = sum(seconds) if work.plan.window == 1 else max(seconds)
     return Estimate(sum(seconds) + (chunks - 1) * every_s, all(each.measured for each in steps))
 
@@ -177,10 +221,26 @@ def _load(plan: Plan, macs: MacSpeeds) -> Estimate:
     return Estimate(slowest + join.seconds, join.measured and all(each.measured for each in reads))
 
 
-def _advised(told: Forecast, head: str) -> Forecast:
-    """With a sentence where the head alone is clearly faster."""
+def _advised(told: Forecast, work: Work) -> Forecast:
+    """With a sentence where the head alone is clearly faster, or ranks are slower than what could be instead."""
+    head = work.plan.head.peer
+    if told.reduces_s is not None:
+        return msgspec.structs.replace(told, advice=_advice_to_ranks(told, head, work.reduces))
     ratio = (told.alone_tokens_per_s or 0.0) * told.token_s
     if ratio < CLEARLY_FASTER:
         return told
     advice = f"{head} alone would be about {ratio:.1f}x as fast: the model fits it. Splitting buys capacity."
     return msgspec.structs.replace(told, advice=advice)
+
+
+def _advice_to_ranks(told: Forecast, head: str, reduces: int) -> str:
+    """ "" where they are not slower than the head alone, or where that has no room, than one after the other."""
+    instead, other = told.alone_tokens_per_s, f"{head} alone"
+    if instead is None:
+        instead, other = 1 / sum(told.stages_s), "Macs with layers of their own"
+    if told.reduces_s is None or told.tokens_per_s >= instead:
+        return ""
+    return (
+        f"tensor would be slower than {other}: about {told.tokens_per_s:.1f} instead of {instead:.1f} tokens/s. "
+        f"Adding up {reduces} times a token takes {1e3 * told.reduces_s:.0f} ms over these links."
+    )

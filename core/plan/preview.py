@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Unpack
 
 from core.errors import MaclusterError
 from core.events import Peer, Plan
@@ -11,7 +12,7 @@ from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import draft_plan, shortage
 from core.plan.hops import hop_bytes
 from core.plan.notes import sees
-from core.plan.plan_inputs import how_of
+from core.plan.plan_inputs import Surroundings, how_of
 from core.plan.sizes import Sizes
 from core.requests import PlanPreview, PlanRequest
 
@@ -24,8 +25,11 @@ def preview_of(
     peers: Sequence[Peer],
     request: PlanRequest,
     profile: SplitProfile | None,
+    **around: Unpack[Surroundings],
 ) -> PlanPreview:
-    """The split of a model over `peers`, the head first; why there is none, or does not fit, is told in the preview."""
+    """The split of a model over `peers`, the head first, of whom `around` is known; why there is none, or does not fit,
+    is told in the preview.
+    """
     plan: Plan | None = None
     problem: MaclusterError | None
     try:
@@ -36,6 +40,7 @@ def preview_of(
             peers=peers,
             plan_gen=0,
             profile=profile,
+            **around,
             **how_of(request),
         )
         problem = shortage(plan, profile)

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from core.events import Peer, Stage
 from core.models.files.cache_size import CacheSize
+from core.models.files.sharding import Sharding
 from core.models.files.step_size import StepSize
 from core.models.slicing.split_profile import SplitProfile
 from core.numbers import MOST
@@ -36,10 +37,15 @@ class Bytes(Protocol):
     def step(self) -> StepSize:
         """Roughly what computing takes."""
 
+    @property
+    def sharding(self) -> Sharding:
+        """How it would be divided among ranks."""
+
 
 class Sizes(NamedTuple):
     """A model with caches of `context` tokens, in `kv_bits` if those are given: of the size that examining it measured,
-    or of a rough one before. It computes `chunk` tokens of a prompt, or the next one of `rows` rows.
+    or of a rough one before. It computes `chunk` tokens of a prompt, or the next one of `rows` rows. With several
+    `ranks`, each Mac has its part of the layers that it is asked about.
     """
 
     layout: Bytes
@@ -48,6 +54,7 @@ class Sizes(NamedTuple):
     kv_bits: int | None
     chunk: int = PREFILL_CHUNK
     rows: int = DEFAULT_ROWS
+    ranks: int = 1
 
     def stage(self, peer: Peer, part: range, *, output: bool) -> Stage:
         """The layers in `part` on `peer`; who has the first one embeds."""
@@ -56,16 +63,16 @@ class Sizes(NamedTuple):
             peer=peer.name,
             start=part.start,
             stop=part.stop,
-            weight_bytes=self.layout.stage_bytes(part.start, part.stop, embed=part.start == 0, output=output),
+            weight_bytes=self._weight_bytes(part, output=output),
             kv_bytes=self.kv_bytes(part),
             budget_bytes=peer.budget_bytes,
             step_bytes=self.step_bytes(output=output),
         )
 
     def kv_bytes(self, part: range) -> int:
-        """Bytes of the caches of the layers in `part`."""
+        """Bytes of the caches of the layers in `part`, on a Mac."""
         caches = (self.profile or self.layout).caches
-        return min(MOST, sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part))
+        return min(MOST, self._of_a_rank(sum(caches[layer].bytes_for(self.context, self.kv_bits) for layer in part)))
 
     def step_bytes(self, *, output: bool) -> int:
         """Bytes that computing takes on a Mac, whatever layers it has: those of the widest moment."""
@@ -73,6 +80,7 @@ class Sizes(NamedTuple):
         layer = step.layer_bytes(self.chunk, min(self.context, FAR_BACK), quantised=bool(self.kv_bits))
         caches = (self.profile or self.layout).caches
         grown = max(cache.bytes_for(self.context, self.kv_bits) - cache.fixed_bytes for cache in caches)
+        grown = self._of_a_rank(grown)
         logits = output * max(self.rows, 1 + MAX_DRAFT) * step.logit_bytes
         return min(MOST, max(layer + GROWING * grown, logits))
 
@@ -93,3 +101,13 @@ class Sizes(NamedTuple):
             return max(0, sums[stop] - sums[start] + ends[owner] - owners[owner].budget_bytes)
 
         return overflow
+
+    def _weight_bytes(self, part: range, *, output: bool) -> int:
+        whole = self.layout.stage_bytes(part.start, part.stop, embed=part.start == 0, output=output)
+        if self.ranks == 1:
+            return whole
+        layers = self.layout.stage_bytes(part.start, part.stop, embed=False, output=False)
+        return whole - layers + self.layout.sharding.weights_on(self.ranks, layers)
+
+    def _of_a_rank(self, cache_bytes: int) -> int:
+        return cache_bytes if self.ranks == 1 else self.layout.sharding.caches_on(self.ranks, cache_bytes)

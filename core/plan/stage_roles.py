@@ -2,7 +2,8 @@
 
 A ring starts and ends at the head. `private`: the head embeds, runs the first layers, and has the output when the work
 comes back. `forward`: the last stage has the output and samples. `reverse`: another Mac embeds, and the head runs the
-last layers and has the output when the work comes back. `single`: the head does it all.
+last layers and has the output when the work comes back. `single`: the head does it all. `tensor`: every Mac embeds and
+runs its part of every layer, and the head has the output; what comes back to it are acknowledgements.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from core.events import Plan, Sight
+from core.plan.topology import has_ranks
 
 
 class StageRole(NamedTuple):
@@ -28,8 +30,8 @@ def role_of(plan: Plan, index: int) -> StageRole:
 
 def departing(plan: Plan) -> StageRole:
     """What the head does before work leaves it."""
-    own = role_of(plan, 0)
-    return StageRole(own.embeds, own.embeds, own.outputs and len(plan.stages) == 1)
+    own, whole = role_of(plan, 0), len(plan.stages) == 1 or has_ranks(plan)
+    return StageRole(own.embeds, own.embeds, own.outputs and whole)
 
 
 def arriving(plan: Plan) -> StageRole:

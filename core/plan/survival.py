@@ -6,26 +6,38 @@ The head is not asked about: it owns the conversation, and without it there is n
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypedDict
 
-from core.events import Peer, Plan, Topology
+from core.events import ParallelismChoice, Peer, Plan, Topology
 from core.plan.plan_inputs import How, how_of
-from core.plan.topology import LONE_MAC_TOPOLOGY
+from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES
 from core.requests import PlanRequest
 
 
 def how_to_go_on(request: PlanRequest, macs: int) -> How:
-    """How the model of `request` is to run on so many Macs when others are lost: as was asked, where that can be.
-
-    Layers that were given out by hand were meant for the Macs of then: they are divided by budget.
-    """
+    """How the model of `request` is to run on so many Macs when others are lost: as was asked, where that can be."""
     how = how_of(request)
-    how["layers"], how["topology"] = (), topology_on(macs, request.topology)
-    return how
+    return {**how, **on_fewer(macs, how)}
 
 
-def topology_on(macs: int, asked: Topology | None) -> Topology | None:
-    """`asked`, unless one Mac is left, which does it all."""
-    return asked if macs > 1 else LONE_MAC_TOPOLOGY
+class OnFewer(TypedDict):
+    """What of `How` is another on fewer Macs."""
+
+    layers: Sequence[str]
+    topology: Topology | None
+    parallelism: ParallelismChoice | None
+
+
+def on_fewer(macs: int, how: How) -> OnFewer:
+    """Layers that were given out by hand were meant for the Macs of then: they are divided by budget. Who asked for
+    ranks gets them where so many Macs can be such; else the head does it all, as it does when it is left alone.
+    """
+    topology, parallelism = how.get("topology"), how.get("parallelism")
+    if topology is not None and TOPOLOGIES[topology].ranks:
+        return OnFewer(layers=(), topology=None, parallelism=parallelism or "tp")
+    if macs > 1:
+        return OnFewer(layers=(), topology=topology, parallelism=parallelism)
+    return OnFewer(layers=(), topology=None if parallelism else LONE_MAC_TOPOLOGY, parallelism=parallelism)
 
 
 def indispensable(plan: Plan, peers: Sequence[Peer], fits: Callable[[Sequence[Peer]], bool]) -> tuple[str, ...]:

@@ -24,13 +24,15 @@ _WRITE_IT: Final = "Write it as 0:19, both layers included, or as 20:output."
 
 class Arrangement(NamedTuple):
     """What makes a topology: on `several` Macs or on one, the head has the last layers or else the first ones, and the
-    output is where the last layers are or else on the head. `meaning` is for the person who chooses.
+    output is where the last layers are or else on the head. Its Macs are `ranks` where each has a part of every layer.
+    `meaning` is for the person who chooses.
     """
 
     meaning: str
     several: bool = True
     head_is_last: bool = False
     last_outputs: bool = False
+    ranks: bool = False
 
     def head(self, macs: int) -> int:
         """Which of so many Macs, by the order of their layers, is the head."""
@@ -50,10 +52,16 @@ TOPOLOGIES: Final[dict[Topology, Arrangement]] = {
     ),
     "reverse": Arrangement("Another Mac embeds; this Mac has the last layers and the output.", head_is_last=True),
     "single": Arrangement("This Mac does it all: nothing leaves it, and there are no hops.", several=False),
+    "tensor": Arrangement(
+        "Every Mac has a part of every layer, and sees the words. They add up their parts twice a layer: that takes a "
+        "fast cable.",
+        ranks=True,
+    ),
 }
 
 DEFAULT_TOPOLOGY: Final[Topology] = "private"
 LONE_MAC_TOPOLOGY: Final = next(name for name, row in TOPOLOGIES.items() if not row.several)
+TOPOLOGY_OF_RANKS: Final = next(name for name, row in TOPOLOGIES.items() if row.ranks)
 
 
 class LayerSpan(NamedTuple):
@@ -68,7 +76,7 @@ class LayerSpan(NamedTuple):
 
 class Route(NamedTuple):
     """`ring`: a Mac and its layers, in the order of the ring. Macs are numbers, the head is 0. `output` is the Mac with
-    norm and output head.
+    norm and output head. Ranks have all layers.
     """
 
     topology: Topology
@@ -106,7 +114,8 @@ def route(head: LayerSpan, others: Sequence[LayerSpan], layers: int) -> Route:
 
 
 def in_ring(parts: Sequence[range], output: int) -> Route | None:
-    """The ring of Macs of which Mac i owns `parts[i]`, each layer being owned once; None where it is none of ours.
+    """The ring of Macs of which Mac i owns `parts[i]`, each layer being owned once, or all by each of several ranks;
+    None where it is none of ours.
 
     The head comes first, then the others in the order of their layers.
     """
@@ -115,24 +124,40 @@ def in_ring(parts: Sequence[range], output: int) -> Route | None:
     return topology and Route(topology, ring, output)
 
 
+def has_ranks(plan: Plan) -> bool:
+    """Whether each of its Macs has a part of every layer."""
+    return TOPOLOGIES[plan.topology].ranks
+
+
 def is_ring(plan: Plan) -> bool:
-    """Whether `plan` is one that `in_ring` makes: every layer has one owner, in a ring of the plan's topology."""
-    edges = [0, *(stage.stop for stage in plan.owners)]
-    rising = all(start < stop for start, stop in pairwise(edges)) and edges[-1] == plan.layers
+    """Whether `plan` is one that `in_ring` makes: every layer has one owner, or every Mac a part of it, in a ring of
+    the plan's topology; and whether ranks are what it was decided for.
+    """
     macs = [stage.device_id for stage in plan.stages]
-    if not rising or plan.output not in macs or [s.start for s in plan.owners] != edges[:-1]:
+    decided = plan.parallelism is not None and plan.parallelism.strategy == "tp"
+    if plan.output not in macs or not _is_covered(plan) or decided != has_ranks(plan):
         return False
     parts, output = [range(s.start, s.stop) for s in plan.stages], macs.index(plan.output)
     return in_ring(parts, output) == Route(plan.topology, tuple(enumerate(parts)), output)
 
 
+def _is_covered(plan: Plan) -> bool:
+    if has_ranks(plan):
+        return plan.layers > 0 and {(s.start, s.stop) for s in plan.stages} == {(0, plan.layers)}
+    edges = [0, *(stage.stop for stage in plan.owners)]
+    rising = all(start < stop for start, stop in pairwise(edges)) and edges[-1] == plan.layers
+    return rising and [s.start for s in plan.owners] == edges[:-1]
+
+
 def _topology(parts: Sequence[range], output: int) -> Topology | None:
     macs = sorted(range(len(parts)), key=lambda mac: parts[mac].start)
     ends = (macs.index(0), macs.index(output))
+    several = len(macs) > 1
     fits = (
         name
         for name, row in TOPOLOGIES.items()
-        if row.several == (len(macs) > 1) and ends == (row.head(len(macs)), row.output(len(macs)))
+        if (row.several, row.ranks) == (several, several and len(set(parts)) == 1)
+        and ends == (row.head(len(macs)), row.output(len(macs)))
     )
     return next(fits, None)
 

@@ -9,7 +9,7 @@ import msgspec
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.constraint import Constraint
 from core.errors import Problem
-from core.events import MirrorChoice, Plan, RecoveryChoice, Topology
+from core.events import MirrorChoice, ParallelismChoice, Plan, RecoveryChoice, Topology
 from core.numbers import MOST, Positive, Size, TokenId
 from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
@@ -43,6 +43,9 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     budgets first; without it they are divided by budget. Without a `topology` it is the one that `layers` make, else
     private, or single where there is one Mac. `without`: device ids of Macs that are to hold no layers.
     `mirror`: the head keeps what all Macs hold of the conversation; auto: where memory and wire allow it.
+    `parallelism`: each Mac has a part of every layer (tp), or layers of its own (pp), or one Mac all (single), or what
+    `core.plan.strategy` decides (auto); without it nothing is decided. `rdma`: parts are added up over RDMA, which is
+    not encrypted on the cable.
     """
 
     model: PathName
@@ -55,6 +58,8 @@ class PlanRequest(Body, frozen=True, kw_only=True):
     layers: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=16)], ...], msgspec.Meta(max_length=64)] = ()
     without: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(max_length=64)] = ()
     mirror: MirrorChoice = "off"
+    parallelism: ParallelismChoice | None = None
+    rdma: bool = False
 
 
 class PreviewRequest(PlanRequest, frozen=True, kw_only=True):
@@ -247,11 +252,12 @@ class Forecast(Body, frozen=True, kw_only=True):
     """What one request would get of a plan, in seconds, as far as can be said before it runs.
 
     `stages_s`: what each stage computes for one token, in ring order; `hops_s`: what each hop adds, in ring order, none
-    where there is one Mac. `prompt_s`: reading a thousand tokens of prompt, None where answers were measured but no
-    prompt that is long enough to tell; `load_s`: loading, weights being on every disk. `measured`: past answers on
-    these Macs say so; else some figure is a guess by the chip's name. `alone_tokens_per_s`: the head alone with the
-    same model, None where that does not fit or the plan is that already. `advice`: the sentence that a person should
-    read before splitting, "" where there is none.
+    where there is one Mac. `reduces_s`: what adding up takes for one token where each Mac has a part of every layer:
+    then all compute at the same time; else (None) one after the other. `prompt_s`: reading a thousand tokens of prompt,
+    None where answers were measured but no prompt that is long enough to tell; `load_s`: loading, weights being on
+    every disk. `measured`: past answers on these Macs say so; else some figure is a guess by the chip's name.
+    `alone_tokens_per_s`: the head alone with the same model, None where that does not fit or the plan is that already.
+    `advice`: the sentence that a person should read before splitting, "" where there is none.
     """
 
     stages_s: tuple[float, ...]
@@ -259,13 +265,15 @@ class Forecast(Body, frozen=True, kw_only=True):
     prompt_s: float | None
     load_s: float
     measured: bool
+    reduces_s: float | None = None
     alone_tokens_per_s: float | None = None
     advice: str = ""
 
     @property
     def token_s(self) -> float:
         """Seconds a token takes: for one user, all stages and all hops one after the other."""
-        return sum(self.stages_s) + sum(self.hops_s)
+        computed = sum(self.stages_s) if self.reduces_s is None else max(self.stages_s) + self.reduces_s
+        return computed + sum(self.hops_s)
 
     @property
     def tokens_per_s(self) -> float:

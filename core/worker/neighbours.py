@@ -11,7 +11,7 @@ import msgspec
 
 from core.errors import MaclusterError
 from core.events import Plan
-from core.link.channel import Alarm, Receiver, Sender, accept, dial
+from core.link.channel import Alarm, DataLink, Receiver, Sender, accept, dial
 from core.link.ways import Way, connect
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import Cluster
@@ -26,7 +26,8 @@ def plan_digest(plan: Plan) -> bytes:
 
 class Neighbours:
     """Those of stage `index` in `plan`. Every link to them is bound to this plan and this roster; `row_bytes` is what a
-    position may weigh that comes in; `way` the one of `ways` on which the link to the next stage goes.
+    position may weigh that comes in; `way` the one of `ways` on which the link to the next stage goes; `host` where
+    this stage listens; `own_hosts` its own addresses on the links to the next stage and from the one before.
     """
 
     def __init__(
@@ -48,7 +49,9 @@ class Neighbours:
         self._row_bytes = row_bytes
         self._before = parse_text_id(plan.stages[index - 1].device_id)
         self._after = parse_text_id(plan.stages[(index + 1) % len(plan.stages)].device_id)
-        self._binding = plan_digest(plan)
+        self.binding = plan_digest(plan)
+        self.host = str(listener.getsockname()[0])
+        self.own_hosts = (self.host, self.host)
 
     def link(self, alarm: Alarm | None = None) -> tuple[Sender, Receiver]:
         """Two fresh links, to the next stage and from the one before. The head dials first and everyone else accepts
@@ -73,27 +76,39 @@ class Neighbours:
         receiver.row_bytes = self._row_bytes
         return sender, receiver
 
-    def _dial(self) -> Sender:
-        plain, self.way = connect(self._ways, self._next_port, DIAL_S)
+    def dial(self, port: int, binding: bytes) -> DataLink:
+        """A link to the next stage, which waits for it at `port`. Raises LinkError or its kinds."""
+        plain, self.way = connect(self._ways, port, DIAL_S)
         self._ways = (self.way,)  # new keys go the same way; on to another one leads the head, by another plan_gen
         return dial(
             self.way.host,
-            self._next_port,
+            port,
             identity=self._identity,
             cluster=self._cluster,
             peer_id=self._after,
-            binding=self._binding,
+            binding=binding,
             timeout_s=DIAL_S,
             plain=plain,
         )
 
-    def _accept(self, alarm: Alarm | None) -> Receiver:
+    def accept(self, listener: socket.socket, binding: bytes, alarm: Alarm | None = None) -> DataLink:
+        """The link that the stage before dials. Raises LinkError or its kinds, also what `alarm` raises."""
         return accept(
-            self._listener,
+            listener,
             identity=self._identity,
             cluster=self._cluster,
             peer_id=self._before,
-            binding=self._binding,
+            binding=binding,
             timeout_s=DIAL_S,
             alarm=alarm,
         )
+
+    def _dial(self) -> Sender:
+        link = self.dial(self._next_port, self.binding)
+        self.own_hosts = (str(link.sock.getsockname()[0]), self.own_hosts[1])
+        return link.sender()
+
+    def _accept(self, alarm: Alarm | None) -> Receiver:
+        link = self.accept(self._listener, self.binding, alarm)
+        self.own_hosts = (self.own_hosts[0], str(link.sock.getsockname()[0]))
+        return link.receiver()

@@ -51,9 +51,9 @@ class Ring:
         self.index = neighbours.index
         self._stage = plan.stages[self.index]
         self._before = plan.stages[self.index - 1]
-        self._neighbours = neighbours
+        self.neighbours = neighbours
         self._meter = meter
-        self._limits = limits
+        self.limits = limits
         self._others_need_keys = False
         self._renewals = 0
         self._arrived: deque[Frame] = deque()
@@ -76,7 +76,7 @@ class Ring:
     def needs_new_keys(self) -> bool:
         """Whether a key has carried what it may: the head brings the ring to rest, and then gives new ones."""
         uses = (self._sender.key.use, self._receiver.key.use)
-        return self._others_need_keys or any(use.reaches(self._limits) for use in uses)
+        return self._others_need_keys or any(use.reaches(self.limits) for use in uses)
 
     def begin(self) -> None:
         """Count from zero: the ring was idle."""
@@ -90,7 +90,7 @@ class Ring:
         """Head: what the stages tell of their keys. Raises ProtocolError unless each stage told of itself."""
         if [sample.index for sample in samples] != list(range(len(self.plan.stages))):
             raise ProtocolError(f"{len(samples)} samples came from {len(self.plan.stages)} stages.")
-        self._others_need_keys = any(s.key.reaches(self._limits) for s in samples)
+        self._others_need_keys = any(s.key.reaches(self.limits) for s in samples)
 
     def renew(self) -> None:
         """Head, while no other frame is on its way: new keys for every link.
@@ -108,7 +108,7 @@ class Ring:
 
     def _link_anew(self) -> None:
         """The links that stand are closed when the new ones are ready; until then they tell when the ring breaks."""
-        sender, receiver = self._neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
+        sender, receiver = self.neighbours.link(Alarm(self._receiver.fileno(), self._break_off))
         self.close()
         self._sender, self._receiver = sender, receiver
         self._set_up_links()

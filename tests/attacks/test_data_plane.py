@@ -80,7 +80,7 @@ class Beside:
             peer_id=parse_text_id(self.plan.stages[1].device_id),
             binding=plan_digest(self.plan),
             timeout_s=5.0,
-        )
+        ).sender()
 
     def link(self) -> tuple[Sender, Receiver]:
         """Both links: to the victim, and from it, for in this plan it dials us back in the name of stage 2."""
@@ -96,7 +96,7 @@ class Beside:
             peer_id=parse_text_id(self.plan.stages[1].device_id),
             binding=plan_digest(self.plan),
             timeout_s=5.0,
-        )
+        ).receiver()
         while self.victim.expect(Linked, LINK_S).plan_gen != self.plan.plan_gen:
             pass
         return sender, receiver

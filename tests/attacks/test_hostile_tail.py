@@ -76,8 +76,8 @@ class Behind:
         )
         head, binding = parse_text_id(self.plan.stages[0].device_id), plan_digest(self.plan)
         ours = {"identity": self._identity, "cluster": self._cluster, "peer_id": head, "binding": binding}
-        self.receiver = accept(self._listener, timeout_s=FRAME_S, **ours)  # type: ignore[arg-type]
-        self.sender = dial(HOST, self.victim.port, timeout_s=FRAME_S, **ours)  # type: ignore[arg-type]
+        self.receiver = accept(self._listener, timeout_s=FRAME_S, **ours).receiver()  # type: ignore[arg-type]
+        self.sender = dial(HOST, self.victim.port, timeout_s=FRAME_S, **ours).sender()  # type: ignore[arg-type]
 
     def hang_up(self) -> None:
         self.sender.close()

@@ -11,6 +11,7 @@ from typing import Any, Final
 from core.events import Plan
 from core.models.files.cache_size import CacheSize
 from core.models.files.catalog import ModelEntry
+from core.models.files.sharding import Sharding
 from core.models.files.step_size import StepSize
 from core.models.text.text_messages import Decoded
 from core.requests import Message
@@ -31,6 +32,7 @@ class Layout:
     total_bytes = 0
     caches = (CacheSize(),) * LAYERS
     step = StepSize()
+    sharding = Sharding()
 
     def __init__(self, model: str) -> None:
         self._layer_bytes = LAYER_BYTES[model]

@@ -19,7 +19,7 @@ from core.worker.neighbours import Neighbours
 from core.worker.ring import Ring
 from core.worker.telemetry import StageMeter
 from tests.support.macs import cluster, mac
-from tests.support.plans import plan_of
+from tests.support.plans import as_ranks, plan_of
 
 HOST: Final = "127.0.0.1"
 WAIT_S: Final = 60.0
@@ -85,7 +85,7 @@ class Linked:
 
     def know(self, number: int, known: Cluster) -> None:
         """Stage `number` was given another roster."""
-        self.rings[number]._neighbours._cluster = known
+        self.rings[number].neighbours._cluster = known
 
 
 def port_of(listener: socket.socket) -> int:
@@ -95,7 +95,7 @@ def port_of(listener: socket.socket) -> int:
 
 def plan_between(size: int, topology: Topology = "private") -> Plan:
     """A plan over `mac(0)` to `mac(size - 1)`, in ring order."""
-    plan = plan_of(size)
+    plan = plan_of(size) if topology != "tensor" else as_ranks(plan_of(size))
     owners = [(stage.start, stage.stop) for stage in plan.stages]
     if topology == "reverse":
         owners = [owners[-1], *owners[:-1]]

@@ -58,19 +58,19 @@ def poison(model: nn.Module, probe: ModelProbe, own: range, *, head: bool) -> No
     model.update(tree_unflatten(foreign))
 
 
-def architectures() -> set[str]:
-    """The modules of mlx_lm.models that define a Model, and those that cannot be imported here."""
-    names = set()
+def architectures() -> dict[str, Any]:
+    """The modules of mlx_lm.models that define a Model, by their names; None for one that cannot be imported here."""
+    found: dict[str, Any] = {}
     for info in pkgutil.iter_modules(mlx_lm.models.__path__):
         try:
             with redirect_stdout(io.StringIO()):
                 module = import_module(f"mlx_lm.models.{info.name}")
         except SystemExit:  # olmo ends the process where its package is missing
-            names.add(info.name)
+            found[info.name] = None
             continue
         if hasattr(module, "Model"):
-            names.add(info.name)
-    return names
+            found[info.name] = module.Model
+    return found
 
 
 @cache

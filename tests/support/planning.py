@@ -6,6 +6,7 @@ from typing import Any
 
 from core.events import Peer, Plan, Stage
 from core.models.files.cache_size import CacheSize
+from core.models.files.sharding import Sharding
 from core.models.files.step_size import StepSize
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.fit import make_plan
@@ -13,11 +14,14 @@ from core.settings import GB
 
 
 class FlatLayout:
-    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context."""
+    """Ten layers of 1 GB, embedding 2 GB, output 3 GB, 0.1 GB of KV a layer at any context. Ranks share 8 heads, and
+    each has 1 GB of the layers as it is.
+    """
 
     layers = 10
     caches = (CacheSize(fixed_bytes=GB // 10),) * 10
     step = StepSize()
+    sharding = Sharding(family="llama", has_variant=True, heads=8, kv_heads=4, whole_bytes=GB, reduces=20)
 
     def stage_bytes(self, start: int, stop: int, *, embed: bool, output: bool) -> int:
         return (stop - start + 2 * embed + 3 * output) * GB

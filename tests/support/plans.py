@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from core.errors import LinkLost
-from core.events import Plan, Stage
+from core.events import Parallelism, Plan, Stage
 from core.worker.messages import Loaded
 
 PROOF = "Proved with 24 tokens in 0.2 s."
@@ -44,6 +44,14 @@ def plan_of(count: int, plan_gen: int = GEN) -> Plan:
         stages=stages,
         output=mac_id(0),
     )
+
+
+def as_ranks(plan: Plan) -> Plan:
+    """The same Macs, of which each has a part of every layer."""
+    change = msgspec.structs.replace
+    how = Parallelism(choice="tp", strategy="tp", reason="capabilities OK")
+    stages = tuple(change(stage, start=0, stop=plan.layers) for stage in plan.stages)
+    return change(plan, stages=stages, output=plan.head.device_id, topology="tensor", parallelism=how)
 
 
 def held(number: int, **changes: Any) -> Loaded:

@@ -12,6 +12,7 @@ from core.events import Value
 from core.models.files.cache_size import CacheSize, rough_size
 from core.models.files.folder import judged, read_config, text_config
 from core.models.files.safetensors import Tensor, read_tensors
+from core.models.files.sharding import Sharding, is_whole, sharding_of
 from core.models.files.step_size import StepSize, step_size
 
 _LAYER: Final = re.compile(r"(?:^|\.)(layers|h|blocks|kv_reuse_layers)\.(\d+)\.")
@@ -35,7 +36,7 @@ class Layout(Value, frozen=True, kw_only=True):
     `embed_bytes`: what is read before layer 0. `output_bytes`: final norm and head, without the embedding of a `tied`
     model. `token_bytes[i]`: what one token needs of layer i, where it passes but a few of the experts.
     `caches[i]`: roughly the size of layer i's cache, for a model that was not examined yet. `step`: what
-    computing takes.
+    computing takes. `sharding`: how it would be divided among ranks.
     """
 
     layers: int
@@ -46,6 +47,7 @@ class Layout(Value, frozen=True, kw_only=True):
     tied: bool
     caches: tuple[CacheSize, ...]
     step: StepSize = StepSize()
+    sharding: Sharding = Sharding()
 
     @property
     def total_bytes(self) -> int:
@@ -84,6 +86,8 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
     norms = sum(size for n, size in rest.items() if _NORM.search(n) and not _HEAD.search(n))
     try:
         cache, step = rough_size(text), step_size(text)
+        whole = sum(size for layer, size in _main_stack(_whole_of(loaded)).items() if layer < layers)
+        sharding = sharding_of(config, layers, whole)
     except (TypeError, ValueError, OverflowError) as error:
         raise BadModel(f"config.json in {name} has a setting that makes no sense: {error}.") from error
     return Layout(
@@ -95,7 +99,12 @@ def layout_of(config: dict[str, Any], tensors: Mapping[str, Tensor], name: str) 
         tied=tied,
         caches=(cache,) * layers,
         step=step,
+        sharding=sharding,
     )
+
+
+def _whole_of(loaded: Mapping[str, int]) -> Mapping[str, int]:
+    return {name: size for name, size in loaded.items() if is_whole(name)}
 
 
 def _is_unpacked(config: dict[str, Any]) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from core.errors import MaclusterError, ModelMismatch, Problem, ProtocolError
 from core.events import Plan, Stage
 from core.models.files.manifest import differing
+from core.plan.stage_roles import role_of
+from core.plan.topology import has_ranks
 from core.worker.messages import Loaded
 
 Held = Mapping[str, Loaded]
@@ -39,12 +41,12 @@ def mismatched(plan: Plan, held: Held, files: Files) -> str:
 
 
 def _other_layers(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:
-    ends = (stage.start == 0, stage.device_id == plan.output)
-    if (loaded.start, loaded.stop, loaded.embed, loaded.output) == (stage.start, stage.stop, *ends):
+    own = role_of(plan, plan.stages.index(stage))
+    wanted = (stage.start, stage.stop, own.embeds, own.outputs)
+    found = (loaded.start, loaded.stop, loaded.embed, loaded.output)
+    if found == wanted:
         return None
-    wanted = _holding(stage.start, stage.stop, *ends)
-    found = _holding(loaded.start, loaded.stop, loaded.embed, loaded.output)
-    return ProtocolError(f"{stage.peer} loaded {found}; the plan gives it {wanted}.")
+    return ProtocolError(f"{stage.peer} loaded {_holding(*found)}; the plan gives it {_holding(*wanted)}.")
 
 
 def _other_model(plan: Plan, stage: Stage, loaded: Loaded) -> MaclusterError | None:
@@ -75,7 +77,25 @@ def _other_file(plan: Plan, stage: Stage, files: Files) -> MaclusterError | None
 
 
 def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
-    """The first layer that has not exactly one owner, or such an embedding or output head."""
+    """The first layer that has not exactly one owner, or such an embedding or output head. Ranks have all layers, and
+    all embed.
+    """
+    if not has_ranks(plan) and (fault := _parted(plan, held)):
+        return fault
+    embeds = [s.peer for s in plan.stages if held[s.device_id].embed]
+    outputs = [s.peer for s in plan.stages if held[s.device_id].output]
+    for part, owners, wanted in (
+        ("embedding", embeds, len(plan.stages) if has_ranks(plan) else 1),
+        ("output head", outputs, 1),
+    ):
+        if len(owners) != wanted:
+            whose = " and ".join(owners) or "no Mac"
+            return ProtocolError(f"The {part} of {plan.model} would be owned by {whose}.")
+    return None
+
+
+def _parted(plan: Plan, held: Held) -> MaclusterError | None:
+    """The first layer that nobody has, or two have."""
     edge, before = 0, ""
     for stage in plan.owners:
         loaded = held[stage.device_id]
@@ -87,13 +107,6 @@ def _not_once(plan: Plan, held: Held) -> MaclusterError | None:
         edge, before = loaded.stop, stage.peer
     if edge != plan.layers:
         return ProtocolError(f"{plan.model} has {plan.layers} layers, but the stages end with layer {edge - 1}.")
-    for part, owners in (
-        ("embedding", [s.peer for s in plan.stages if held[s.device_id].embed]),
-        ("output head", [s.peer for s in plan.stages if held[s.device_id].output]),
-    ):
-        if len(owners) != 1:
-            whose = " and ".join(owners) or "no Mac"
-            return ProtocolError(f"The {part} of {plan.model} would be owned by {whose}.")
     return None
 
 

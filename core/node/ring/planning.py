@@ -24,7 +24,7 @@ from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.fit import make_plan, with_verification
 from core.plan.hops import hop_bytes
 from core.plan.mirror import with_mirror
-from core.plan.plan_inputs import How, how_of
+from core.plan.plan_inputs import How, Surroundings, how_of
 from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
 from core.plan.sizes import Sizes
@@ -126,6 +126,7 @@ class Planning:
             peers=[mac for mac in macs if mac.device_id not in without],
             plan_gen=self._plan_gen,
             profile=profile,
+            **self._around(layout, profile, macs, how["context"], how.get("kv_bits")),
             **how,
         )
         plan = self._mirrored(plan, request, profile, layout, macs)
@@ -188,6 +189,7 @@ class Planning:
             peers=macs,
             request=request,
             profile=profile,
+            **self._around(layout, profile, macs, request.context, request.kv_bits),
         )
         split = preview.plan or preview.draft
         if split is None:
@@ -201,6 +203,17 @@ class Planning:
             missing_on=self._inventory.missing_on(split),
             forecast=forecast(work, self._speeds(macs)),
         )
+
+    def _around(
+        self, layout: Layout, profile: SplitProfile | None, macs: Sequence[Peer], context: int, kv_bits: int | None
+    ) -> Surroundings:
+        speeds, kv_bytes = self._speeds(macs), Sizes(layout, profile, context, kv_bits).kv_bytes(range(layout.layers))
+        whole_bytes = layout.total_bytes + kv_bytes
+
+        def expects(plan: Plan) -> Forecast | None:
+            return forecast(work_of(plan, layout, hop_bytes(plan, profile), whole_bytes), speeds)
+
+        return Surroundings(rtt=self._peers.rtt, expects=expects)
 
     def _mirrored(
         self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]

@@ -30,6 +30,7 @@ from core.models.files.layout import Layout
 from core.node.ring.measurements import AnswerMeasurement, LoadMeasurement, Measured, MeasuredLoad
 from core.plan.cost_curve import MOST_POINTS, REACH, Curve, Curves, Point, curve_name, learned, seconds_for
 from core.plan.predict import reads_of
+from core.plan.topology import has_ranks
 from core.trust.files import read_private, write_private
 
 # so that the file never grows beyond what `core.trust.files.read_private` reads
@@ -78,7 +79,9 @@ class ThroughputHistory:
                 staying = self._plan.stages if self._plan and self._plan.fingerprint == plan.fingerprint else ()
                 held = frozenset(stage.device_id for stage in staying)
                 self._answer, self._loading = None, LoadMeasurement(plan, now, held)
-                self._loaded = MeasuredLoad(plan, reads_of(plan, known[1])) if known else None
+                # what ranks compute is not told apart from what they wait for each other
+                told = known and not has_ranks(plan)
+                self._loaded = MeasuredLoad(plan, reads_of(plan, known[1])) if known and told else None
             case StageState() if self._loading:
                 self._loading.handle_event(event, now)
             case PlanLoaded() if self._loading:

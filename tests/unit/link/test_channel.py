@@ -70,7 +70,7 @@ class Ends:
                 peer_id=mac(wanted).device_id,
                 binding=accept_binding,
                 timeout_s=timeout_s,
-            )
+            ).receiver()
         )
         dialling, dialled = in_thread(
             lambda: dial(
@@ -81,7 +81,7 @@ class Ends:
                 peer_id=mac(expects).device_id,
                 binding=dial_binding,
                 timeout_s=timeout_s,
-            )
+            ).sender()
         )
         accepting.join(10)
         dialling.join(10)

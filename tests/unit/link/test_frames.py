@@ -50,6 +50,7 @@ def test_the_numbers_of_the_design() -> None:
         "HELLO_ACK": 0x02,
         "PING": 0x03,
         "PONG": 0x04,
+        "TENSOR_BOOTSTRAP": 0x07,
         "PROMPT_TOKENS": 0x08,
         "STEP_TOKEN": 0x09,
         "ACTIVATION": 0x0B,
@@ -72,6 +73,7 @@ def test_the_numbers_of_the_design() -> None:
         "FILE_PART": 0x1F,
         "RELAY_ASK": 0x20,
         "RELAY_TOLD": 0x21,
+        "TUNNEL": 0x22,
         "BYE": 0xFF,
     }
     assert (Flag.LAST_CHUNK, Flag.PREFILL, Flag.EVERY) == (1, 2, 4)
@@ -100,7 +102,7 @@ def test_limits_hold_both_ways(field: str, value: Any) -> None:
         parse(HEADER.pack(b"MC", 1, *bad))
 
 
-@pytest.mark.parametrize(("at", "value"), [(0, 0), (1, 0), (2, 2), (2, 0), (3, 0x05), (3, 0x07), (3, 0x0A), (3, 0)])
+@pytest.mark.parametrize(("at", "value"), [(0, 0), (1, 0), (2, 2), (2, 0), (3, 0x05), (3, 0x06), (3, 0x0A), (3, 0)])
 def test_other_magic_version_or_type_is_refused(at: int, value: int) -> None:
     data = bytearray(pack(GOOD))
     data[at] = value

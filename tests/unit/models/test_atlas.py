@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mlx_lm.models.cache import make_prompt_cache
 
+from core.models.files.sharding import SHARDED
 from core.models.slicing.batching import one_row
 from core.models.slicing.legal_cuts import legal_cuts
 from core.models.slicing.probe import ModelProbe
@@ -105,7 +106,9 @@ def made(variant: str) -> Made:
 
 
 def test_every_architecture_is_here() -> None:
-    assert architectures() == {variant.split(" ")[0] for variant in FAMILIES}
+    found = architectures()
+    assert found.keys() == {variant.split(" ")[0] for variant in FAMILIES}
+    assert {name for name, model in found.items() if hasattr(model, "shard")} == SHARDED
     assert {*CANNOT_RUN, *RUNS_WHOLE, *EXPERTS_IN_FLOAT32, *ONE_ROW} <= set(FAMILIES)
 
 

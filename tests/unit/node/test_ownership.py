@@ -10,7 +10,7 @@ import pytest
 from core.events import Plan
 from core.node.ring.ownership import first_fault
 from core.worker.messages import Loaded
-from tests.support.plans import FILES, held, mac_id, plan_of
+from tests.support.plans import FILES, as_ranks, held, mac_id, plan_of
 
 
 def told(count: int = 3, **of: dict[str, Any]) -> dict[str, Loaded]:
@@ -45,6 +45,15 @@ def test_a_reverse_ring_is_held_against_the_order_of_the_layers() -> None:
     problem = first_fault(plan, holding, files())
     assert problem is not None
     assert problem.what == "Layer 2 of toy would be owned by no Mac."
+
+
+def test_ranks_hold_all_layers_and_embed() -> None:
+    plan, everything = as_ranks(plan_of(2)), {"start": 0, "stop": 4, "embed": True}
+    holding = told(2, mac0=everything, mac1=everything)
+    assert first_fault(plan, holding, files(2)) is None
+    short = first_fault(plan, {**holding, mac_id(1): held(1, **everything | {"stop": 3})}, files(2))
+    assert short is not None
+    assert "loaded layers 0 to 2 and the embedding; the plan gives it layers 0 to 3 and the embedding" in short.what
 
 
 def test_nothing_is_wrong_while_nothing_is_known() -> None:

@@ -10,7 +10,7 @@ from tests.support.linked import plan_between
 
 NOTHING = StageRole(False, False, False)
 EMBED, RUN, OUTPUT = StageRole(True, True, False), StageRole(False, True, False), StageRole(False, False, True)
-END = StageRole(False, True, True)
+END, ALL = StageRole(False, True, True), StageRole(True, True, True)
 
 WAYS = [
     pytest.param("private", EMBED, OUTPUT, (RUN, RUN), id="private"),
@@ -31,9 +31,15 @@ def test_the_head_and_the_others_share_the_work(
     assert [each.outputs for each in done].count(True) == 1
 
 
+def test_ranks_do_all_at_once_and_the_head_has_the_output() -> None:
+    plan = plan_between(3, "tensor")
+    assert (departing(plan), arriving(plan)) == (ALL, NOTHING)
+    assert [role_of(plan, index) for index in range(3)] == [ALL, EMBED, EMBED]
+
+
 def test_one_mac_does_all_before_work_would_leave_it() -> None:
     plan = plan_between(1)
-    assert (departing(plan), arriving(plan)) == (StageRole(True, True, True), NOTHING)
+    assert (departing(plan), arriving(plan)) == (ALL, NOTHING)
     assert sights(plan, 0) == ("token ids", "logits")
 
 
@@ -49,6 +55,7 @@ SEEN = [
         [("token ids", "activations", "logits"), ("token ids", "activations"), ("activations",)],
         id="reverse",
     ),
+    pytest.param("tensor", [("token ids", "activations", "logits"), *[("token ids", "activations")] * 2], id="tensor"),
 ]
 
 

@@ -21,15 +21,16 @@ EVERYWHERE = tuple(range(1, FlatLayout.layers))
 
 def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ...] | None = EVERYWHERE) -> PlanInputs:
     """`request` over Macs of such budgets: 11 GB for ten layers and what they keep, 5 GB for embedding and output."""
-    return {
+    wish: PlanInputs = {
         "model": "m",
         "fingerprint": "f",
         "layout": FlatLayout(),
         "peers": [peer("abcdefg"[i], size) for i, size in enumerate(gigabytes)],
         "plan_gen": 1,
         "profile": None if cuts is None else profile(*cuts),
-        **how_of(request),
+        "context": request.context,
     }
+    return {**wish, **how_of(request)}
 
 
 @pytest.mark.parametrize(
@@ -46,6 +47,10 @@ def wished(request: PlanRequest, gigabytes: tuple[int, ...], cuts: tuple[int, ..
         pytest.param((12, 10), {"topology": "reverse"}, ("bbb",), id="reverse"),
         pytest.param((40, 4, 4), {"layers": ("0:7", "8:8", "9:9")}, (), id="spans-bind-no-new-plan"),
         pytest.param((40, 20), {"topology": "single"}, (), id="single"),
+        pytest.param((40, 20), {"topology": "tensor"}, (), id="tensor-becomes-single"),
+        pytest.param((14, 12), {"topology": "tensor"}, ("bbb",), id="tensor-alone-does-not-fit"),
+        pytest.param((14, 14, 14, 14), {"parallelism": "tp"}, ("bbb", "ccc", "ddd"), id="three-are-no-ranks-of-eight"),
+        pytest.param((14, 14, 14, 14), {"parallelism": "auto"}, (), id="auto-has-layers-of-its-own"),
     ],
 )
 def test_a_plan_names_the_macs_that_it_cannot_lose(
@@ -73,11 +78,15 @@ def test_what_does_not_fit_names_nobody() -> None:
         pytest.param("reverse", 2, "reverse", id="reverse"),
         pytest.param("reverse", 1, "single", id="reverse-alone"),
         pytest.param(None, 1, "single", id="alone"),
+        pytest.param("tensor", 2, None, id="tensor"),
+        pytest.param("tensor", 1, None, id="tensor-alone"),
     ],
 )
 def test_it_goes_on_as_was_asked_where_that_can_be(asked: Topology | None, macs: int, topology: Topology) -> None:
     request = PlanRequest(model="m", context=99, kv_bits=8, rows=2, window=3, topology=asked, layers=("0:4", "5:9"))
-    assert how_to_go_on(request, macs) == {**how_of(request), "layers": (), "topology": topology}
+    ranks = "tp" if asked == "tensor" else None
+    went = {**how_of(request), "layers": (), "topology": topology, "parallelism": ranks}
+    assert how_to_go_on(request, macs) == went
 
 
 @given(

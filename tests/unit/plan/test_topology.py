@@ -141,7 +141,7 @@ def plan_of(ring: tuple[tuple[int, range], ...], topology: Topology, output: int
 @pytest.mark.parametrize("output", [0, 1, 2])
 @pytest.mark.parametrize("topology", ["private", "forward", "reverse", "single"])
 @pytest.mark.parametrize("order", ["012", "120", "201", "021", "102", "210"])
-def test_only_rings_of_the_four_topologies_count(order: str, topology: Topology, output: int) -> None:
+def test_only_rings_of_the_topologies_with_owners_count(order: str, topology: Topology, output: int) -> None:
     """`order[i]` is where the layers of the Mac at place i of the ring lie."""
     thirds = [range(0, 2), range(2, 5), range(5, 6)]
     ring = tuple((mac, thirds[int(place)]) for mac, place in enumerate(order))

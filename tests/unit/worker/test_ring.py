@@ -183,7 +183,7 @@ def test_a_worn_key_anywhere_in_the_ring_renews_all_of_them_once(threads: Thread
 
 def test_a_stage_that_cannot_be_reached_breaks_the_ring_and_everybody_learns_it_at_once(threads: Threads) -> None:
     threads.link(3, msgspec.structs.replace(ENDLESS, frames=5))
-    threads.rings[1]._neighbours._next_port = 1
+    threads.rings[1].neighbours._next_port = 1
     with hung_up(threads), pytest.raises(LinkLost, match="closed the link"):
         threads.rounds(12)
     assert [ring._renewals for ring in threads.rings] == [0, 0, 0]

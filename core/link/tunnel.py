@@ -1,0 +1,139 @@
+"""A tunnel: what another library writes into a local stream socket comes out of one at a neighbour, sealed between.
+
+Each direction is a data link of its own and a thread of its own, which blocks, and copies nothing but through the seal.
+A link whose key is worn says RESUME as its last frame, and both ends take another: who dialled dials again.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable
+from threading import Lock, Thread
+from typing import Final, TypeVar
+
+from core.errors import LinkError, LinkLost, MaclusterError, ProtocolError
+from core.link.ends import Receiver, Sender, shut
+from core.link.frames import FrameType
+from core.link.rekey_limits import KeyUse
+
+CHUNK_BYTES: Final = 1 << 16
+LOCAL_BYTES: Final = 1 << 20
+
+Lost = Callable[[LinkError], None]
+End = TypeVar("End", Sender, Receiver)
+
+
+def local_pair() -> tuple[socket.socket, socket.socket]:
+    """Two ends of a stream that no other process can reach, with room for what a reduce sends at once."""
+    pair = socket.socketpair()
+    for end in pair:
+        for room in (socket.SO_SNDBUF, socket.SO_RCVBUF):  # macOS gives 8 KiB
+            end.setsockopt(socket.SOL_SOCKET, room, LOCAL_BYTES)
+    return pair
+
+
+class Tunnel:
+    """Between `local` and a neighbour. Whichever of the socket and the two links ends, all three do, and `lost` is told
+    why in a thread of the tunnel, once, unless this end was closed.
+    """
+
+    def __init__(
+        self,
+        local: socket.socket,
+        open_sender: Callable[[], Sender],
+        open_receiver: Callable[[], Receiver],
+        *,
+        dials: bool,
+        limits: KeyUse,
+        lost: Lost,
+    ) -> None:
+        """Link to the neighbour with the two functions: the sender first where this end `dials`. They are called again
+        whenever a key has carried `limits`. Raises what they raise.
+        """
+        self._local, self._limits, self._lost = local, limits, lost
+        self._open_sender, self._open_receiver = open_sender, open_receiver
+        self._lock = Lock()
+        self._is_over = False
+        self._links: dict[type, Sender | Receiver] = {}
+        self._threads: tuple[Thread, ...] = ()
+        try:
+            if dials:
+                sender = self._opened(open_sender)
+                receiver = self._opened(open_receiver)
+            else:
+                receiver = self._opened(open_receiver)
+                sender = self._opened(open_sender)
+        except MaclusterError:
+            self.close()
+            raise
+        self._threads = (
+            Thread(target=self._run, args=(self._send, sender), name="tunnel out", daemon=True),
+            Thread(target=self._run, args=(self._receive, receiver), name="tunnel in", daemon=True),
+        )
+        for thread in self._threads:
+            thread.start()
+
+    def close(self) -> None:
+        """End it: the neighbour sees that at once. Not from a thread of the tunnel."""
+        self._end()
+        for thread in self._threads:
+            thread.join()
+        for end in (self._local, *self._links.values()):
+            end.close()
+
+    def _run(self, pump: Callable[[End], LinkError], end: End) -> None:
+        try:
+            why = pump(end)
+        except OSError as error:
+            why = LinkLost(f"The local end of a tunnel broke: {error.strerror or error}.")
+        except MaclusterError as error:
+            why = error if isinstance(error, LinkError) else LinkLost(error.what, error.fix)
+        if self._end():
+            self._lost(why)
+
+    def _send(self, sender: Sender) -> LinkError:
+        """What the library writes goes to the neighbour, until it writes no more."""
+        room = memoryview(bytearray(CHUNK_BYTES))
+        take, limits = self._local.recv_into, self._limits
+        while count := take(room):
+            if sender.key.use.reaches(limits):
+                sender.send(FrameType.RESUME)
+                sender = self._opened(self._open_sender)
+            sender.send(FrameType.TUNNEL, parts=[room[:count]])
+        return LinkLost("What speaks through the tunnel has ended on this Mac.")
+
+    def _receive(self, receiver: Receiver) -> LinkError:
+        """What the neighbour sends goes to the library."""
+        give = self._local.sendall
+        while True:
+            header, body = receiver.recv(None)
+            if header.type is FrameType.TUNNEL:
+                give(body)
+            elif header.type is FrameType.RESUME and not body:
+                receiver = self._opened(self._open_receiver)
+            else:
+                return ProtocolError(f"Frame 0x{header.type:02x} came through a tunnel.")
+
+    def _opened(self, make: Callable[[], End]) -> End:
+        """A new link in the place of the one before. Raises LinkLost where the tunnel ended meanwhile."""
+        link = make()
+        with self._lock:
+            if before := self._links.get(type(link)):
+                before.close()
+            self._links[type(link)] = link
+            is_over = self._is_over
+        if is_over:
+            link.close()
+            raise LinkLost("The tunnel ended while it was linked anew.")
+        return link
+
+    def _end(self) -> bool:
+        """All three see it at once; whether this is the first one to end it. Sockets are only shut here: whoever is in
+        the middle of using one closes it.
+        """
+        with self._lock:
+            was_over, self._is_over = self._is_over, True
+            for link in self._links.values():
+                link.shut()
+        shut(self._local)
+        return not was_over

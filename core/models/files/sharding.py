@@ -1,0 +1,119 @@
+"""What of a model can be divided among ranks, each of which has a part of every layer: by config.json, without mlx.
+
+A rank has whole heads, and of what is quantised whole groups; embedding, norms, routers and what compresses keys and
+values every rank has as they are. That is how mlx-lm's `Model.shard` divides the families that have one.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from core.events import Value
+from core.models.files.architectures import ALIASES
+from core.models.files.folder import text_config
+from core.models.files.shape_settings import first, heads_of, number_bytes, width_of
+from core.numbers import Size
+
+# mlx-lm's modules with a `Model.shard`; a test compares them with its own
+SHARDED: Final = frozenset({
+    "deepseek_v2", "deepseek_v3", "deepseek_v32", "deepseek_v41", "exaone_moe", "glm4_moe", "glm4_moe_lite",
+    "glm_moe_dsa", "gpt_oss", "iquestloopcoder", "kimi_k25", "kimi_k3", "llama", "longcat_flash",
+    "longcat_flash_ngram", "minimax", "minimax_m3_vl", "ministral3", "mistral4", "muse_spark", "prism_hadamard_qwen35",
+    "qwen2", "qwen3", "qwen3_5", "qwen3_5_moe", "qwen3_moe", "solar_open", "step3p5",
+})  # fmt: skip
+# those whose language model, which is such a module, is asked instead
+WRAPPERS: Final = frozenset({"mistral3"})
+# in these every rank has its part of the vocabulary, too, unless the output head is the embedding
+_SHARE_VOCABULARY: Final = frozenset({"muse_spark", "prism_hadamard_qwen35", "qwen3_5", "qwen3_5_moe"})
+# two sums over all ranks: behind attention, and behind the MLP
+REDUCES_A_LAYER: Final = 2
+_WHOLE: Final = re.compile(r"norm|\.gate\.|router|q_a_proj|kv_a_proj|indexer|shared_expert_gate|correction_bias")
+_MLP_WIDTHS: Final = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
+_OTHER_HEADS: Final = ("linear_num_key_heads", "linear_num_value_heads", "o_groups")
+# of formats that say nothing of their groups
+_METHOD_GROUPS: Final = {"mxfp4": 32, "mxfp8": 32, "nvfp4": 16}
+
+
+class Sharding(Value, frozen=True, kw_only=True):
+    """How a model of mlx-lm's module `family` would be divided; `has_variant`: whether that module can do it.
+
+    `pieces`: what else has to divide, as (what it is, how many). `hidden_bytes`: of a hidden state of one token, which
+    is what is added up `reduces` times a token. `whole_bytes`: of all layers' weights, those that every rank has.
+    `has_whole_caches`: every rank keeps the caches of all heads.
+    """
+
+    family: str = ""
+    has_variant: bool = False
+    heads: Size = 1
+    kv_heads: Size = 1
+    pieces: tuple[tuple[str, Size], ...] = ()
+    hidden_bytes: Size = 0
+    reduces: Size = 0
+    whole_bytes: Size = 0
+    has_whole_caches: bool = False
+
+    def indivisible(self, ranks: int) -> str:
+        """Why so many ranks cannot share it, "" where they can."""
+        if self.heads % ranks or self.kv_heads % ranks:
+            return f"{self.heads} heads and {self.kv_heads} KV heads do not divide by {ranks}"
+        left = next((f"{count} {what}" for what, count in self.pieces if count % ranks), "")
+        return f"{left} do not divide by {ranks}" if left else ""
+
+    def weights_on(self, ranks: int, layer_bytes: int) -> int:
+        """Bytes of a rank, of `layer_bytes` that all layers weigh."""
+        return self.whole_bytes + _share(max(0, layer_bytes - self.whole_bytes), ranks)
+
+    def caches_on(self, ranks: int, cache_bytes: int) -> int:
+        """Bytes of a rank, of `cache_bytes` that all heads keep."""
+        return cache_bytes if self.has_whole_caches else _share(cache_bytes, ranks)
+
+
+def is_whole(tensor: str) -> bool:
+    """Whether every rank has the tensor of that name as it is."""
+    return bool(_WHOLE.search(tensor))
+
+
+def sharding_of(config: dict[str, Any], layers: int, whole_bytes: int) -> Sharding:
+    """That of a model with this config.json. Raises TypeError or ValueError for a setting that is no number."""
+    text, model_type = text_config(config), str(config.get("model_type", ""))
+    family = ALIASES.get(model_type, model_type)
+    heads, latent = heads_of(text), first(text, "kv_lora_rank") > 0
+    is_tied = text.get("tie_word_embeddings") is True
+    return Sharding(
+        family=family,
+        has_variant=family in SHARDED or family in WRAPPERS,
+        heads=heads.number,
+        kv_heads=heads.number if latent else heads.kv_number,
+        pieces=(
+            *_pieces(config, text, heads.number * (first(text, "v_head_dim") if latent else heads.width)),
+            *([("words", first(text, "vocab_size"))] * (family in _SHARE_VOCABULARY and not is_tied)),
+        ),
+        hidden_bytes=max(0, width_of(text) * number_bytes(text)),
+        reduces=REDUCES_A_LAYER * layers,
+        whole_bytes=whole_bytes,
+        has_whole_caches=latent,
+    )
+
+
+def _pieces(config: dict[str, Any], text: dict[str, Any], attention: int) -> Iterator[tuple[str, int]]:
+    group = _group_size(config) or _group_size(text) or 1
+    grouped = [("numbers of the heads", attention)]
+    grouped += [(f"numbers of the {name.removesuffix('_size')}", first(text, name)) for name in _MLP_WIDTHS]
+    for what, count in grouped:
+        yield (f"groups of {group} {what}", count // group) if group > 1 else (what, count)
+    yield from ((name, first(text, name)) for name in _OTHER_HEADS)
+
+
+def _group_size(settings: dict[str, Any]) -> int:
+    """Numbers that share a scale, of the largest groups that there are; 0 where nothing is quantised so."""
+    named = (settings.get("quantization"), settings.get("quantization_config"))
+    found: dict[str, Any] = next((each for each in named if isinstance(each, dict)), {})
+    sizes = [each.get("group_size") for each in (found, *found.values()) if isinstance(each, dict)]
+    method = _METHOD_GROUPS.get(str(found.get("quant_method", found.get("mode", ""))), 0)
+    return max((size for size in sizes if type(size) is int and size > 0), default=method)
+
+
+def _share(count: int, ranks: int) -> int:
+    return -(-count // ranks)

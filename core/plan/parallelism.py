@@ -1,0 +1,78 @@
+"""From what a person asked for to how the Macs share the work: what there is to know is gathered, then decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Unpack
+
+from core.errors import PlanError
+from core.events import GroupKind, Parallelism, Peer, Plan, Topology
+from core.plan.plan_inputs import PlanInputs
+from core.plan.strategy import Circumstances, check_asked, decide
+from core.plan.topology import LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
+
+Drafts = Callable[[Topology | None], Plan]
+# why a plan does not fit, "" where it does
+Lacks = Callable[[Plan], str]
+
+
+class Way(NamedTuple):
+    """In which topology a model runs, None for the one that is made where none is asked for; how that was decided."""
+
+    topology: Topology | None
+    parallelism: Parallelism | None
+
+
+def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> Way:
+    """What `inputs` ask for; `draft` lays the model out in a topology, whether it fits or not.
+
+    Raises UsageError for wishes that exclude each other, and PlanError where the topology of ranks was asked for by
+    its name and cannot be.
+    """
+    check_asked(inputs)
+    asked, choice = inputs.get("topology"), inputs.get("parallelism")
+    by_name = choice is None and asked is not None and TOPOLOGIES[asked].ranks
+    if choice is None and not by_name:
+        return Way(asked, None)
+    model, peers = inputs["layout"].sharding, inputs["peers"]
+    other = Circumstances(no_group=inputs.get("no_rdma", "") if inputs.get("rdma") else "")
+    strategy, reason = decide(choice or "tp", len(peers), model, other)
+    if choice == "auto" and strategy == "tp":
+        ranks = draft(TOPOLOGY_OF_RANKS)
+        other = other._replace(rtt_s=_longest_rtt(inputs), too_large=lacks(ranks), slower=_slower(ranks, draft, inputs))
+        strategy, reason = decide(choice, len(peers), model, other)
+    if by_name and strategy != "tp":
+        raise _cannot_be(inputs["model"], reason, peers)
+    group: GroupKind = "rdma" if inputs.get("rdma") and strategy == "tp" else "sealed"
+    topologies: dict[str, Topology | None] = {"tp": TOPOLOGY_OF_RANKS, "single": LONE_MAC_TOPOLOGY, "pp": asked}
+    made = Parallelism(choice=choice or "tp", strategy=strategy, reason=reason, group=group)
+    return Way(topologies[strategy], made)
+
+
+def _longest_rtt(inputs: PlanInputs) -> float | None:
+    """Between Macs that follow each other in the ring, where anybody measured it."""
+    macs, rtt = [peer.device_id for peer in inputs["peers"]], inputs.get("rtt")
+    if rtt is None or inputs.get("rdma"):  # a cable that has RDMA is not what the control link measures
+        return None
+    known = [rtt(*ends) for ends in pairwise([*macs, macs[0]])]
+    return max((found for found in known if found is not None), default=None)
+
+
+def _slower(ranks: Plan, draft: Drafts, inputs: PlanInputs) -> str:
+    """With figures where each Mac's own layers are expected to be faster."""
+    if (expects := inputs.get("expects")) is None:
+        return ""
+    try:
+        one, other = expects(ranks), expects(draft(None))
+    except PlanError:  # only ranks can be
+        return ""
+    if one is None or other is None or one.tokens_per_s >= other.tokens_per_s:
+        return ""
+    return f"about {one.tokens_per_s:.1f} tokens/s are expected of tp, {other.tokens_per_s:.1f} of pp"
+
+
+def _cannot_be(model: str, reason: str, peers: Sequence[Peer]) -> PlanError:
+    more = "Leave out some of the Macs, or choose another topology." if len(peers) > 2 else "Choose another topology."
+    fix = more if len(peers) > 1 else f"Pair another Mac, or choose the topology {LONE_MAC_TOPOLOGY}."
+    return PlanError(f"{model} cannot run in the topology {TOPOLOGY_OF_RANKS}: {reason}.", fix)

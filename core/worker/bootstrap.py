@@ -1,0 +1,89 @@
+"""How the ranks of a tensor plan tell each other what their group needs: 0x07 goes round the ring twice.
+
+The body: port u16 little-endian | session 16, a fresh UUID | the entries of the ranks so far, as MessagePack. On the
+first round each rank adds its own entry, on the second each reads them all, so nobody goes on before all are there.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Annotated, Final, NamedTuple
+from uuid import uuid4
+
+import msgspec
+
+from core.errors import ProtocolError
+from core.link.frames import FrameType
+from core.worker.ring import Ring
+from core.worker.work_frames import UNREADABLE
+
+COORDINATOR_PORT: Final = 29400
+TELL_S: Final = 30.0
+_HEAD: Final = struct.Struct("<H16s")
+
+Port = Annotated[int, msgspec.Meta(ge=0, le=65535)]
+Name = Annotated[str, msgspec.Meta(max_length=64)]
+
+
+class RankEntry(msgspec.Struct, frozen=True, array_like=True):
+    """What a rank tells the others. `host`: its address, of rank 0 the one where the others find the coordinator.
+    `ports`: where the rank before it dials, for what comes in and for what goes back. `devices`: its RDMA devices to
+    the next rank and to the one before.
+    """
+
+    host: Name = ""
+    ports: tuple[Port, Port] = (0, 0)
+    devices: tuple[Name, Name] = ("", "")
+
+
+class Bootstrap(NamedTuple):
+    """What a group is made of, the entries in the order of the ranks."""
+
+    session: bytes
+    ranks: tuple[RankEntry, ...]
+    port: int = COORDINATOR_PORT
+
+
+_entries = msgspec.msgpack.Decoder(tuple[RankEntry, ...])
+
+
+def encode(bootstrap: Bootstrap) -> bytes:
+    """The body of the frame."""
+    return _HEAD.pack(bootstrap.port, bootstrap.session) + msgspec.msgpack.encode(bootstrap.ranks)
+
+
+def decode(body: memoryview | bytes) -> Bootstrap:
+    """What the body says. Raises ProtocolError."""
+    try:
+        port, session = _HEAD.unpack_from(body)
+        return Bootstrap(session, _entries.decode(body[_HEAD.size :]), port)
+    except (struct.error, *UNREADABLE) as error:
+        raise ProtocolError("A bootstrap frame does not decode.") from error
+
+
+def agree(ring: Ring, mine: RankEntry) -> Bootstrap:
+    """The entries of all ranks, the same on all of them. Raises LinkError or its kinds, also what another rank gives as
+    the reason for which it cannot take part.
+    """
+    head, world = ring.index == 0, len(ring.plan.stages)
+    so_far = Bootstrap(uuid4().bytes, ()) if head else _told(ring, ring.index)
+    so_far = so_far._replace(ranks=(*so_far.ranks, mine))
+    _tell(ring, so_far)
+    whole = _told(ring, world)
+    if whole.session != so_far.session or whole.ranks[: len(so_far.ranks)] != so_far.ranks:
+        raise ProtocolError("What the ranks told each other came back changed.")
+    _tell(ring, whole)
+    if head:
+        _told(ring, world)
+    return whole
+
+
+def _tell(ring: Ring, bootstrap: Bootstrap) -> None:
+    ring.send(FrameType.TENSOR_BOOTSTRAP, encode(bootstrap))
+
+
+def _told(ring: Ring, ranks: int) -> Bootstrap:
+    bootstrap = decode(ring.expect(FrameType.TENSOR_BOOTSTRAP, TELL_S).body)
+    if len(bootstrap.ranks) != ranks:
+        raise ProtocolError(f"A bootstrap frame has {len(bootstrap.ranks)} ranks, {ranks} were due.")
+    return bootstrap
