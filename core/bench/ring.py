@@ -19,17 +19,19 @@ from core.bench.worker import Arrival, BareWorker
 from core.engine.requests import Request
 from core.engine.steps import TRY_S
 from core.errors import error_from
-from core.events import Plan, Sight, Stage, Topology
+from core.events import Parallelism, Plan, Sight, Stage, Topology
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import Way
 from core.models.files.layout import read_layout
-from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES
+from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
 from core.sampling_options import Sampling
 from core.settings import MAX_DRAFT, PREFILL_CHUNK
 from core.worker.messages import (
     AnswerDone,
     Cancel,
     Connect,
+    Failed,
+    GroupBroken,
     Join,
     LinkBroken,
     Linked,
@@ -128,6 +130,8 @@ class WorkerRing:
             report = arrival.report
             if isinstance(report, Token | AnswerDone | Prefilled | Samples):
                 self._unread.append(arrival)  # the engine does not wait for us
+            if isinstance(report, Failed):
+                raise error_from(report.problem)
             if not isinstance(report, Linked | LinkBroken) or report.plan_gen != self.plan.plan_gen:
                 continue  # of the links before
             if isinstance(report, LinkBroken):
@@ -181,7 +185,7 @@ class WorkerRing:
         on_token: Callable[[Token], None] | None = None,
     ) -> list[RingAnswer]:
         """Wait until these requests are done; their answers, in this order. A ring that breaks is linked anew, as a
-        node does. Raises what a stage reports when that fails, WorkerDied, WorkerError.
+        node does. Raises what a stage reports when that fails, or why ranks were parted, WorkerDied, WorkerError.
         """
         deadline = perf_counter() + timeout_s
         parts = {request_id: _RingParts() for request_id in request_ids}
@@ -191,6 +195,8 @@ class WorkerRing:
             match report:
                 case LinkBroken(plan_gen=gen) if gen == self.plan.plan_gen:
                     self.relink()
+                case GroupBroken(problem=problem):
+                    raise error_from(problem)
                 case Token(request_id=request_id) if request_id in parts:
                     parts[request_id].add(report, at)
                     if on_token:
@@ -258,6 +264,7 @@ def worker_ring(
     cuts: Sequence[int],
     *,
     topology: Topology = DEFAULT_TOPOLOGY,
+    ranks: int = 0,
     reroute: Reroute | None = None,
     key_limits: KeyUse = KEY_LIMITS,
     try_s: float = TRY_S,
@@ -267,7 +274,8 @@ def worker_ring(
 ) -> Iterator[WorkerRing]:
     """A ring over the model in `model_dir`, linked and ready; its workers and keys are gone afterwards.
 
-    `cuts` are the first layers of all stages but the first one's: none is a ring of one, (3, 7) is three stages.
+    `cuts` are the first layers of all stages but the first one's: none is a ring of one, (3, 7) is three stages. With
+    several `ranks` each of them has a part of every layer.
     `reroute(stage, port)` gives the port that the stage before dials in place of the stage's own, so that a proxy can
     stand between them; it is asked anew for every link. All links get new keys once one has carried `key_limits`.
     `lanes` in place of one for each stage, and another `draft`, are for comparisons. `settings` are fields of the plan.
@@ -277,8 +285,10 @@ def worker_ring(
     layers = read_layout(model_dir).layers
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(prefix="macluster-ring-")))
-        macs = make_macs(folder, len(cuts) + 1)
-        plan = msgspec.structs.replace(plan_of(model_dir.name, layers, cuts, macs, topology), **settings)
+        macs = make_macs(folder, ranks or len(cuts) + 1)
+        plan = tensor_plan_of(model_dir.name, layers, macs) if ranks else None
+        plan = plan or plan_of(model_dir.name, layers, cuts, macs, topology)
+        plan = msgspec.structs.replace(plan, **settings)
         workers = [stack.enter_context(closing(BareWorker(index))) for index in range(len(plan.stages))]
         for worker, mac in zip(workers, macs.identities, strict=True):
             worker.send(Join(identity_folder=str(mac.key_path.parent), passphrase=mac.passphrase, host=HOST))
@@ -299,7 +309,18 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: BenchMacs, topol
     topology = topology if cuts else LONE_MAC_TOPOLOGY
     row, last = TOPOLOGIES[topology], owners[-1]
     owners.insert(0, owners.pop(row.head(len(owners))))  # the ring begins with the head
-    output = owners.index(last) if row.last_outputs else 0
+    return _plan(model, topology, owners, owners.index(last) if row.last_outputs else 0, macs)
+
+
+def tensor_plan_of(model: str, layers: int, macs: BenchMacs) -> Plan:
+    """A plan by which each of `macs` is a rank, with a part of each of `layers` layers."""
+    plan = _plan(model, TOPOLOGY_OF_RANKS, [(0, layers)] * len(macs.identities), 0, macs)
+    return msgspec.structs.replace(
+        plan, parallelism=Parallelism(choice="tp", strategy="tp", reason="It was asked for.")
+    )
+
+
+def _plan(model: str, topology: Topology, owners: Sequence[tuple[int, int]], output: int, macs: BenchMacs) -> Plan:
     stages = tuple(
         Stage(
             device_id=mac.text_id,
@@ -317,7 +338,7 @@ def plan_of(model: str, layers: int, cuts: Sequence[int], macs: BenchMacs, topol
         model=model,
         fingerprint="",
         topology=topology,
-        layers=layers,
+        layers=max(stop for _, stop in owners),
         context=CONTEXT,
         chunk=PREFILL_CHUNK,
         window=len(stages) + 1,

@@ -9,7 +9,7 @@ import mlx.core as mx
 
 from core.engine.handle_shapes import sources, target, used_up
 from core.engine.ring_work import Drop, Op
-from core.errors import LinkError, MaclusterError, Problem, ProtocolError, StageFailed
+from core.errors import GroupFailed, LinkError, MaclusterError, Problem, ProtocolError, StageFailed
 from core.plan.stage_roles import StageRole
 from core.worker.kv_parts import Exchange, KvPart
 from core.worker.kv_spans import KvSpan, serve_span
@@ -60,16 +60,30 @@ class Execution:
         boundary, or where it is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
         and nothing of use where `work.quiet`.
         """
-        if problem := self._tainted.get(work.handle):
-            raise StageFailed(problem.what, problem.fix)
+        self.check(work.handle)
         return self._attempt([work.handle], lambda: self._forward(work, role, list(arrays)))
+
+    def forward_together(self, work: WorkFrame, role: StageRole, tokens: mx.array) -> list[mx.array]:
+        """As `forward`, while all other ranks do the same. Raises GroupFailed where this one cannot: they would wait
+        for what it was to add.
+        """
+        try:
+            self.check(work.handle)
+            return self._forward(work, role, [tokens])
+        except MaclusterError as error:
+            what = f"{self._peer}: {error.what}" if self._peer else error.what
+            raise GroupFailed(what, error.fix) from error
+
+    def check(self, handle: int) -> None:
+        """Raises StageFailed where `handle` is of no use."""
+        if problem := self._tainted.get(handle):
+            raise StageFailed(problem.what, problem.fix)
 
     def exchange(self, handle: int, part: KvPart) -> KvPart:
         """Give or take a part of a cache, if it is one of this stage's; else it is handed on as it came."""
         if part.is_answer or part.cache not in self.stage.layers.cache_indices:
             return part
-        if problem := self._tainted.get(handle):
-            raise StageFailed(problem.what, problem.fix)
+        self.check(handle)
         return self._attempt([handle], lambda: self._exchange.answer(handle, part))
 
     def mirror(self, handle: int, span: KvSpan) -> KvSpan:
@@ -80,6 +94,8 @@ class Execution:
         stage, handle = self.stage, work.handle
         stage.meter.saw("token ids" if role.embeds else "activations")
         layers = stage.meter.span("chunk" if work.quiet else "step", work.step, handle)
+        if stage.layers.rank:
+            stage.meter.saw("activations")
         if role == ALL:
             stage.meter.saw("logits")
             with layers:

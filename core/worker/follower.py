@@ -10,14 +10,15 @@ from core.engine.constraints import Grammars
 from core.engine.requests import Admit
 from core.engine.ring_work import Op
 from core.engine.steps import Replies
-from core.errors import LinkError, MaclusterError, ProtocolError, StageFailed
+from core.errors import GroupFailed, LinkError, MaclusterError, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, role_of
+from core.plan.topology import has_ranks
 from core.settings import MAX_LANE_ROWS
-from core.worker.execution import Execution, made, tokens_in
+from core.worker.execution import ALL, Execution, made, tokens_in
 from core.worker.kv_parts import decode_part, encode_part
 from core.worker.kv_spans import decode_span, encode_span, is_span
 from core.worker.remote_sampling import RemoteSamplers, encode_choices
@@ -56,9 +57,11 @@ class Follower:
         self._execution = Execution(stage, plan.stages[index].peer)
         self._meter = stage.meter
         self._vocabulary = stage.layers.vocab_size
-        self._role = role_of(plan, index)
+        self._is_rank = has_ranks(plan)
+        self._role = ALL if stage.layers.computes_at_once else role_of(plan, index)
         self._input = TOKEN_TYPES if self._role.embeds else {FrameType.ACTIVATION}
-        self._answers_chunks = index == len(plan.stages) - 1 and not arriving(plan).runs
+        self._is_last = index == len(plan.stages) - 1
+        self._answers_chunks = self._is_last and not arriving(plan).runs
         self._choosers = RemoteSamplers(self._vocabulary, plan.context, grammars)
         self._replies: Replies[WorkFrame] = Replies()
         self._run = NO_RUN
@@ -95,11 +98,30 @@ class Follower:
             raise ProtocolError(f"{work.step - base} steps are out: no head waits for so many.")
         elif self._replies.judge(work.step, base) == "repeat":
             ring.send_work(self._replies.reply(work.step), base)
+        elif self._is_rank and work.kind in TOKEN_TYPES:
+            self._compute_together(ring, work, base)
         else:
             reply = self._answer(ring, work)
             self._replies.keep(work.step, reply, base)
             self._meter.steps.finished(work.step, monotonic())
             ring.send_work(reply, base)
+
+    def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
+        """On it goes before anything is computed, so that all ranks begin at once; the last one acknowledges it.
+
+        Raises GroupFailed where this one cannot follow: nobody can go on without it.
+        """
+        try:
+            tokens = tokens_in(decode_arrays(memoryview(work.payload[0])), self._vocabulary)
+        except ProtocolError as error:
+            raise GroupFailed(error.what, error.fix) from error
+        passed = work._replace(payload=(bytes(work.payload[0]),))
+        if self._is_last:
+            passed = work._replace(kind=FrameType.ACK, payload=())
+        ring.send_work(passed, base)
+        self._replies.keep(work.step, passed, base)
+        self._execution.forward_together(work, self._role, tokens)
+        self._meter.steps.finished(work.step, monotonic())
 
     def _answer(self, ring: Ring, work: WorkFrame) -> WorkFrame:
         """What goes on to the next stage."""

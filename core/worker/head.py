@@ -16,6 +16,7 @@ from core.engine.sampling import Picked, RowSampler, confirmed, likely, pick_all
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import MaclusterError, Problem, StageFailed, UsageError, error_from
 from core.events import Batch, FinishReason, LikelyToken, Plan
+from core.plan.topology import has_ranks
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
 from core.worker.messages import AnswerDone, Batching, Prefilled, PromptTold, Report, Samples, StageSample, Token
 from core.worker.mirroring import CutRequest, Mirroring, PasteRequest
@@ -71,8 +72,9 @@ class Head:
         self._pipeline, self._report, self._grammars = pipeline, report, grammars
         layers = pipeline.stage.layers
         self._vocabulary = layers.vocab_size
+        in_turn = 1 if has_ranks(plan) else len(plan.stages)  # ranks all compute at the same time
         self._scheduler = Scheduler(
-            stages=len(plan.stages),
+            stages=in_turn,
             rows=plan.rows,
             context=plan.context,
             chunk=plan.chunk,
@@ -85,7 +87,7 @@ class Head:
         )
         self.sessions = SessionTransfers(plan, pipeline, self._scheduler, report)
         self.mirroring = Mirroring(plan, pipeline, self._scheduler, report, self._admit)
-        self._pace = planned_pace(plan.chunk, plan.window, len(plan.stages)) if plan.adapts else None
+        self._pace = planned_pace(plan.chunk, plan.window, in_turn) if plan.adapts and in_turn > 1 else None
         self._probing = 0
         self._rows: dict[str, _HeadRow] = {}
         self._last_words: list[AnswerDone] = []

@@ -14,25 +14,38 @@ import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from time import monotonic, perf_counter
+from time import monotonic, perf_counter, sleep
 from typing import NamedTuple
 
 import mlx.core as mx
 
 from core.engine.constraints import Grammars
 from core.engine.requests import Request
-from core.errors import HandshakeError, LinkError, LinkLost, MaclusterError, NoAnswer, NotLoaded, Problem
+from core.errors import (
+    GroupFailed,
+    HandshakeError,
+    LinkError,
+    LinkLost,
+    MaclusterError,
+    NoAnswer,
+    NotLoaded,
+    Problem,
+    StageFailed,
+)
 from core.events import Plan
 from core.link.channel import listen
 from core.models.files.catalog import fingerprint
 from core.models.metal import GpuFault, fault_of, obey_device, wire_weights, working_set_bytes
 from core.models.slicing.loading import load_slice
+from core.models.slicing.ranks import Rank
 from core.models.slicing.slots import Slice
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
+from core.plan.topology import has_ranks
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower
+from core.worker.group import OpenGroup, open_group
 from core.worker.head import Head, untouched
 from core.worker.messages import (
     Cancel,
@@ -40,6 +53,7 @@ from core.worker.messages import (
     Connect,
     Failed,
     GpuFailed,
+    GroupBroken,
     Join,
     LinkBroken,
     Linked,
@@ -70,6 +84,7 @@ from core.worker.telemetry import StageMeter
 
 IDLE_S = 3600.0
 GIVES_WAY = 5
+LEAVE_S = 0.3  # a node that lets go of a plan ends its worker itself
 
 
 class Joined(NamedTuple):
@@ -106,7 +121,9 @@ class HeldStage:
 
 
 class Worker:
-    """What this process has, in the order in which it gets it: an identity, a stage, a ring."""
+    """What this process has, in the order in which it gets it: an identity, a stage, a ring, and where its stage is a
+    rank the group, which ends with it.
+    """
 
     def __init__(self, inbox: Inbox, outbox: Outbox) -> None:
         self._inbox = inbox
@@ -114,13 +131,14 @@ class Worker:
         self._joined: Joined | None = None
         self._held: HeldStage | None = None
         self._ring: Ring | None = None
+        self._group: OpenGroup | None = None
 
     @property
     def _engine(self) -> HeadEngine | None:
         return self._held.engine if self._held else None
 
     def run(self) -> None:
-        """Serve commands, requests and frames until the GPU fails; the inbox ends the process."""
+        """Serve commands, requests and frames until the GPU fails; the inbox or a broken group ends the process."""
         try:
             self._serve()
         except (GpuFault, RuntimeError) as error:
@@ -212,6 +230,8 @@ class Worker:
         """Load, and tell what is held: of this the head makes sure that every layer is owned once. Of the stage of an
         earlier plan nothing stays but the weights that are needed again.
         """
+        if self._group:
+            raise StageFailed("This worker was a rank of another plan.", "Load the model again: another one begins.")
         started = perf_counter()
         directory, plan = Path(command.directory), command.plan
         mine = plan.stages[command.index]
@@ -225,6 +245,7 @@ class Worker:
             mine.stop,
             embed=owned.embeds,
             output=owned.outputs,
+            rank=Rank(command.index, len(plan.stages)) if has_ranks(plan) else None,
             on_progress=lambda done, total: self._report(
                 Loading(plan_gen=plan.plan_gen, done_bytes=done, total_bytes=total)
             ),
@@ -278,13 +299,31 @@ class Worker:
         try:
             neighbours = _neighbours(command, self._joined, held)
             self._ring = Ring(neighbours, held.stage.meter, command.key_limits)
+            if held.stage.layers.rank:
+                self._join_group(held, self._ring)
             if held.engine and (problem := held.engine.pipeline.link(self._ring)):
                 held.engine.head.fail_all(problem)
         except LinkError:
             raise
+        except StageFailed as error:
+            self._report(Failed(plan_gen=command.plan.plan_gen, problem=error.problem))
+            return
         except MaclusterError as error:
             raise HandshakeError(error.what, error.fix) from error
         self._report(Linked(plan_gen=command.plan.plan_gen, way=neighbours.way))
+
+    def _join_group(self, held: HeldStage, ring: Ring) -> None:
+        if self._group:
+            raise GroupFailed("The links of a rank broke, and with them its group.", "It is loaded again.")
+        assert held.plan.parallelism
+        self._group = open_group(held.plan.parallelism.group, ring, self._lose_group)
+        held.stage.layers.join(self._group.group)
+
+    def _lose_group(self, error: LinkError) -> None:
+        """A rank is gone. In a thread of its own, for the other one may wait for that rank inside MLX for ever."""
+        sleep(LEAVE_S)
+        self._report(GroupBroken(problem=error.problem))
+        os._exit(1)
 
     def _prove(self, command: Prove) -> None:
         """Show that the ring computes; one that breaks meanwhile is proved when it stands again."""
@@ -306,15 +345,22 @@ class Worker:
             self._report(Unproved(plan_gen=command.plan_gen, problem=error.problem))
 
     def _break(self, error: LinkError) -> None:
-        """A link failed: tell the others round the ring why, close both links, keep the layers and their caches."""
+        """A link failed: tell the others round the ring why, close both links, keep the layers and their caches. A rank
+        ends: what it waited for in a reduce, or others of it, nobody knows.
+        """
         if self._held is None:  # it never joined: without a place in a ring this process is of no use
             raise error
         self._unlink(error.problem)
-        if engine := self._held.engine:
+        engine = self._held.engine
+        if engine:
             engine.head.flush()
-            if isinstance(error, NoAnswer):
-                engine.head.fail_all(error.problem)
-                engine.pipeline.begin_anew()
+        if isinstance(error, GroupFailed) and self._group is None:
+            self._report(Failed(plan_gen=self._held.plan.plan_gen, problem=error.problem))
+        if isinstance(error, GroupFailed) or self._group:
+            self._lose_group(error)
+        if engine and isinstance(error, NoAnswer):
+            engine.head.fail_all(error.problem)
+            engine.pipeline.begin_anew()
         self._report(LinkBroken(plan_gen=self._held.plan.plan_gen, problem=error.problem))
 
     def _unlink(self, problem: Problem) -> None:
@@ -341,6 +387,8 @@ def _neighbours(command: Connect, joined: Joined, held: HeldStage) -> Neighbours
 
 def row_bytes(plan: Plan, index: int, layers: Slice) -> int:
     """What a position may weigh that comes in: a hidden state, or to a head without the output also logits."""
+    if has_ranks(plan):
+        return 0  # token ids alone
     if index == 0 and not role_of(plan, 0).outputs:
         return max(layers.incoming_bytes_per_token, LOGIT_BYTES * layers.vocab_size)
     return layers.incoming_bytes_per_token

@@ -169,7 +169,7 @@ class Loaded(PipeMessage, frozen=True, kw_only=True):
 
 
 class Failed(PipeMessage, frozen=True, kw_only=True):
-    """The slice cannot be loaded."""
+    """The slice cannot be loaded, or does not run as one of several ranks."""
 
     plan_gen: Size
     problem: Problem
@@ -256,6 +256,14 @@ class GpuFailed(PipeMessage, frozen=True, kw_only=True):
 
     why: str
     is_memory: bool
+
+
+class GroupBroken(PipeMessage, frozen=True, kw_only=True):
+    """The worker ends: the ranks of its plan can no longer add up what each of them computes, and no process can be in
+    two groups.
+    """
+
+    problem: Problem
 
 
 class Worked(PipeMessage, frozen=True, kw_only=True):
@@ -402,6 +410,7 @@ Report = (
     | Traced
     | Worked
     | GpuFailed
+    | GroupBroken
     | Batching
 )
 

@@ -74,13 +74,17 @@ class Outbox:
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
+        self._lock = threading.Lock()
 
     def put(self, report: Report) -> None:
-        """Write one report; blocks while the node is behind, and ends the process where the node is gone."""
+        """Write one report, from any thread; blocks while the node is behind, and ends the process where the node is
+        gone.
+        """
         data = memoryview(pack(report))
         try:
-            while data:
-                data = data[os.write(self._fd, data) :]
+            with self._lock:
+                while data:
+                    data = data[os.write(self._fd, data) :]
         except BrokenPipeError:
             os._exit(0)
 

@@ -19,12 +19,13 @@ from core.engine.handle_shapes import HandleShapes
 from core.engine.ring_work import Op
 from core.engine.sampling import Picked
 from core.engine.steps import TRIES, Outstanding
-from core.errors import CachesLost, LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
+from core.errors import CachesLost, GroupFailed, LinkError, LinkTimeout, NoAnswer, Problem, ProtocolError, StageFailed
 from core.events import Plan
 from core.link.arrays import decode_arrays, encode_arrays
 from core.link.channel import Frame
 from core.link.frames import FrameType
 from core.plan.stage_roles import arriving, departing
+from core.plan.topology import has_ranks
 from core.worker.execution import Execution, made
 from core.worker.kv_parts import KvPart, decode_part, encode_part
 from core.worker.kv_spans import KvSpan, SpanVerb, decode_span, encode_span, is_span
@@ -78,10 +79,12 @@ class _Sent(NamedTuple):
 class Pipeline:
     """One for each loaded plan. Rings come and go with their links; handles, and work that is on its way, stay.
 
-    With a single stage there is no ring, and every answer is there at once. What is not answered within `try_s` seconds
-    is sent again. `trip_s`: what an empty frame takes round the ring. `chooses`: whether the output head is here, so
-    that whoever asks for a step chooses the tokens; else the last stage does. `begins_elsewhere`: whether another stage
-    embeds, so that putting work costs nothing here.
+    With a single stage there is no ring, and every answer is there at once. It is, too, where the stages are ranks, of
+    which this one computes as much as any other: what comes back then only says that all of them have the work.
+
+    What is not answered within `try_s` seconds is sent again. `trip_s`: what an empty frame takes round the ring.
+    `chooses`: whether the output head is here, so that whoever asks for a step chooses the tokens; else the last stage
+    does. `begins_elsewhere`: whether another stage embeds, so that putting work costs nothing here.
     """
 
     def __init__(self, stage: LoadedStage, plan: Plan, try_s: float) -> None:
@@ -91,6 +94,7 @@ class Pipeline:
         self.begins_elsewhere = not self._departing.runs
         self.chooses = self._departing.outputs or self._arriving.outputs
         self._peers = [other.peer for other in plan.stages[1:]]
+        self._are_ranks = has_ranks(plan)
         self._ring: Ring | None = None
         self._out: Outstanding[_Sent] = Outstanding(TRIES, try_s)
         self._shapes = HandleShapes()
@@ -181,16 +185,19 @@ class Pipeline:
     ) -> None:
         """Token ids [B, L] through all layers. The answer has logits [B, V] of the last position, or [B, L, V], not yet
         evaluated, with `every`, or none if it is `quiet`; for `askers`, where the tokens are chosen elsewhere, it has
-        those of their rows. Raises LinkError: then it goes out over the next ring.
+        those of their rows. Raises LinkError: then it goes out over the next ring, but for GroupFailed.
         """
         step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
         self._shapes.fed(handle, tokens.shape[1])
         self.stage.meter.saw("token ids")
-        if not self._departing.runs:
+        if self._are_ranks or not self._departing.runs:
             kind = FrameType.PROMPT_TOKENS if quiet else FrameType.STEP_TOKEN
             frame = frame._replace(kind=kind, payload=encode_arrays([tokens.astype(mx.int32)]))
-            self._put(_Sent(frame, work, positions=tokens.shape[1]), None)
+            if self._are_ranks:
+                self._forward_together(frame, tokens, work)
+            else:
+                self._put(_Sent(frame, work, positions=tokens.shape[1]), None)
             return
         try:
             out = self._execution.forward(frame, self._departing, [tokens])
@@ -201,6 +208,19 @@ class Pipeline:
             with self.stage.meter.codec:
                 frame = frame._replace(payload=encode_arrays(out))
         self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
+
+    def _forward_together(self, frame: WorkFrame, tokens: mx.array, work: Any) -> None:
+        """The others begin at once: none of them computes a layer before all do."""
+        try:
+            self._execution.check(frame.handle)
+            self._send(_Sent(frame, None))
+        except StageFailed as error:
+            self._ready.append(StepAnswer(work, problem=error.problem))
+            return
+        except LinkError as error:  # nobody knows who has it, and waits for this one
+            raise GroupFailed(error.what, error.fix) from error
+        out = self._execution.forward_together(frame, self._departing, tokens)
+        self._ready.append(StepAnswer(work, out[0]))
 
     def exchange(self, handle: int, part: KvPart, work: Any) -> None:
         """Ask the stage that has it for a part of a cache of a plain row, or bring it one. The answer has what came of
@@ -275,9 +295,13 @@ class Pipeline:
         return self._samples.popleft() if self._samples else None
 
     def _put(self, sent: _Sent, logits: mx.array | None) -> None:
-        if not self._peers:
+        if not self._peers or self._are_ranks:
             self._ready.append(StepAnswer(sent.work, logits))
-            return
+            sent = sent._replace(work=None)
+        if self._peers:
+            self._send(sent)
+
+    def _send(self, sent: _Sent) -> None:
         now = monotonic()
         step = self._out.put(sent, now)
         self.stage.meter.steps.finished(step, now)
@@ -304,6 +328,8 @@ class Pipeline:
         asked = sent.frame
         if came.kind is FrameType.ERROR:
             problem, _ = decode_problem(came.payload[0])
+            if self._are_ranks:
+                raise GroupFailed(problem.what, problem.fix)
             if self._arriving.runs:  # it is not done here either; whose handles it was this stage knows itself
                 mine = made(sent.ops) if asked.kind is FrameType.COMPOSE else [asked.handle]
                 self._execution.taint(mine, problem)
@@ -343,7 +369,7 @@ class Pipeline:
         """What comes back for a frame."""
         if asked.kind in (FrameType.COMPOSE, FrameType.KV):
             return asked.kind
-        if asked.quiet and not self._arriving.runs:
+        if self._are_ranks or (asked.quiet and not self._arriving.runs):
             return FrameType.ACK
         return FrameType.TOKEN if asked.askers else FrameType.ACTIVATION
 

@@ -18,6 +18,8 @@ from core.errors import Problem, StageFailed, error_from
 from core.events import Plan
 from core.link.arrays import decode_arrays
 from core.models.files.sandbox import Job, run_child
+from core.models.slicing.ranks import BY_LAYERS
+from core.plan.topology import has_ranks
 from core.settings import MIB
 from core.worker.messages import Prove, Proved
 from core.worker.pipeline import Pipeline
@@ -39,7 +41,8 @@ _FIX: Final = "Fetch the model again on every Mac, run the same version of maclu
 
 
 def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, idle: Callable[[], None]) -> Proved:
-    """Run the fixed prompt through the ring, and if asked through the whole model, which weighs `weight_bytes`.
+    """Run the fixed prompt through the ring, and if asked through the whole model, which weighs `weight_bytes`. Ranks
+    are compared with it in any case: what mlx-lm divides wrongly computes without an error.
 
     `idle` is called while the whole model runs and may raise, which ends it. Raises LinkError when the ring breaks,
     StageFailed or ModelError when the model does not compute, or not what the whole model does.
@@ -51,10 +54,27 @@ def prove(order: Prove, plan: Plan, pipeline: Pipeline, *, weight_bytes: int, id
     model.compose()  # what the prompt left on the stages goes
     seconds = perf_counter() - started
     difference = None
-    if order.verify:
-        task = Task(directory=order.directory, tokens=prompt, chunk=plan.chunk, count=POSITIONS, kv_bits=plan.kv_bits)
-        difference = compare(logits, run_whole(task, weight_bytes, logits.nbytes, idle))
+    if order.verify or has_ranks(plan):
+        task = Task(
+            directory=order.directory,
+            tokens=prompt,
+            chunk=plan.chunk,
+            count=POSITIONS,
+            kv_bits=plan.kv_bits,
+            room_bytes=_room(plan),
+            told=[greedy(row) for row in mx.split(logits, POSITIONS)],
+        )
+        whole = run_whole(task, weight_bytes, logits.nbytes, idle)
+        difference = compare(logits, whole, fix=BY_LAYERS if has_ranks(plan) else _FIX)
     return Proved(plan_gen=order.plan_gen, seconds=seconds, tokens=len(prompt), difference=difference)
+
+
+def _room(plan: Plan) -> int | None:
+    """Bytes that the whole model may take beside a rank; None where a person asked for it as it is."""
+    if not has_ranks(plan):
+        return None
+    own = plan.head
+    return max(0, own.budget_bytes - own.needed_bytes) if own.budget_bytes else None
 
 
 def fixed_prompt(vocabulary: int) -> list[int]:
@@ -84,7 +104,7 @@ def check_sane(logits: mx.array) -> None:
         raise StageFailed("The ring's logits are all the same: its weights say nothing.", _FIX)
 
 
-def compare(ring: mx.array, whole: Whole) -> float:
+def compare(ring: mx.array, whole: Whole, *, fix: str = _FIX) -> float:
     """The largest difference between logits [positions, vocabulary]. Raises StageFailed where it is beyond rounding."""
     (other,) = decode_arrays(memoryview(whole.logits))
     if other.shape != ring.shape:
@@ -98,7 +118,7 @@ def compare(ring: mx.array, whole: Whole) -> float:
         raise StageFailed(
             f"The ring's logits are not those of the whole model on one Mac: they differ by up to {difference:.3g}, "
             f"where rounding explains {allowed:.2g}.",
-            _FIX,
+            fix,
         )
     return difference
 

@@ -1,4 +1,5 @@
-"""`python -m core.worker.reference_model SECONDS`: the whole model in one process, by mlx-lm alone.
+"""`python -m core.worker.reference_model SECONDS`: the whole model in one process, by mlx-lm alone, or slice by slice
+where it does not fit.
 
 A `Task` comes on standard input, a `Whole` goes out, or a `Problem` with exit status REFUSED; it takes at most SECONDS
 of processor time. The head's worker runs it through `core.models.files.sandbox`, which holds its other limits.
@@ -6,9 +7,11 @@ of processor time. The head's worker runs it through `core.models.files.sandbox`
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,9 +24,11 @@ from mlx_lm.models.cache import make_prompt_cache
 from core.engine.sampling import greedy
 from core.errors import MaclusterError, StageFailed
 from core.link.arrays import encode_arrays
+from core.models.files.layout import Layout, read_layout
 from core.models.files.sandbox import confine
 from core.models.metal import obey_device
-from core.models.slicing.loading import build_lazily
+from core.models.slicing.legal_cuts import legal_cuts
+from core.models.slicing.loading import build_lazily, dry_run, load_slice
 from core.models.slicing.slots import KV_GROUP
 
 REFUSED: Final = 3
@@ -31,13 +36,19 @@ CACHE_BYTES: Final = 256 << 20
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """Continue `tokens` greedily, caches in `kv_bits` bits if given; `count` positions of logits are wanted."""
+    """Continue `tokens` greedily, caches in `kv_bits` bits if given; `count` positions of logits are wanted.
+
+    `room_bytes`: where that is less than the model weighs, it is run slice by slice, each of which has room there or is
+    as small as can be; `told`: what was chosen elsewhere, which it goes on with then.
+    """
 
     directory: str
     tokens: list[int]
     chunk: int
     count: int
     kv_bits: int | None = None
+    room_bytes: int | None = None
+    told: list[int] = []
 
 
 class Whole(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,7 +60,12 @@ class Whole(msgspec.Struct, frozen=True, kw_only=True):
 
 def run(task: Task) -> Whole:
     """What mlx-lm computes, in the chunks in which the ring does. Raises BadModel, UnsupportedModel or StageFailed."""
-    model = build_lazily(Path(task.directory))
+    directory = Path(task.directory)
+    model, layout = build_lazily(directory), read_layout(directory)
+    if task.room_bytes is not None and task.room_bytes < layout.total_bytes:
+        cuts = legal_cuts(dry_run(model, directory))
+        if spans := _spans(layout, sorted(cuts), task.room_bytes):
+            return _run_slices(task, spans)
     caches = make_prompt_cache(model)
     token, rows = task.tokens[-1], []
     try:
@@ -60,8 +76,54 @@ def run(task: Task) -> Whole:
             token = greedy(rows[-1])
     except (RuntimeError, ValueError) as error:
         raise StageFailed(f"MLX could not compute the whole model: {error}") from error
-    kinds = {array.dtype for _, array in tree_flatten(model.parameters()) if mx.issubdtype(array.dtype, mx.floating)}
-    exact = kinds == {mx.float32} and task.kv_bits is None
+    return _whole(task, rows, {array.dtype for _, array in tree_flatten(model.parameters())})
+
+
+def _spans(layout: Layout, cuts: list[int], room_bytes: int) -> list[tuple[int, int]]:
+    """The layers of each slice, in their order; none where there is nothing to cut."""
+    spans: list[tuple[int, int]] = []
+    edges = [0, *cuts, layout.layers] if cuts else []
+    for start, stop in pairwise(edges):
+        first = spans[-1][0] if spans else start
+        if spans and layout.stage_bytes(first, stop, embed=first == 0, output=stop == layout.layers) <= room_bytes:
+            spans[-1] = (first, stop)
+        else:
+            spans.append((start, stop))
+    return spans
+
+
+def _run_slices(task: Task, spans: list[tuple[int, int]]) -> Whole:
+    """One slice after the other: everything passes one before the next one is loaded."""
+    told = [
+        *chunks(task.tokens[:-1], task.chunk),
+        task.tokens[-1:],
+        *([token] for token in task.told[: task.count - 1]),
+    ]
+    passing = [[mx.array([part])] for part in told]
+    positions = [0, *accumulate(map(len, told))]
+    dtypes: set[mx.Dtype] = set()
+    rows: list[mx.array] = []
+    for start, stop in spans:
+        ends = (start == 0, stop == spans[-1][1])
+        layers = load_slice(Path(task.directory), start, stop, embed=ends[0], output=ends[1])
+        dtypes |= {array.dtype for array in layers.weights.values()}
+        caches = layers.new_caches()
+        for at, arrays in enumerate(passing):
+            step = layers.embed(arrays[0], caches, 0) if ends[0] else layers.run(arrays, caches, positions[at])
+            if ends[1] and at >= len(passing) - task.count:
+                rows.append(layers.output(step, caches, positions[at + 1]).astype(mx.float32))
+            caches = layers.quantise(caches, task.kv_bits) if task.kv_bits else caches
+            mx.eval(step, layers.states(caches), rows)
+            passing[at] = step
+        del layers, caches
+        gc.collect()  # what is loaded stands in circles
+        mx.clear_cache()
+    return _whole(task, rows, dtypes)
+
+
+def _whole(task: Task, rows: list[mx.array], dtypes: Collection[mx.Dtype]) -> Whole:
+    """`rows`: logits [1, vocabulary] each."""
+    exact = {dtype for dtype in dtypes if mx.issubdtype(dtype, mx.floating)} == {mx.float32} and task.kv_bits is None
     return Whole(logits=b"".join(encode_arrays([mx.concatenate(rows)])), exact=exact)
 
 

@@ -17,6 +17,7 @@ from core.engine.scheduler import Scheduler
 from core.engine.sessions import SessionFile, check_fits, prefix_hash, reading, writing
 from core.errors import Busy, MaclusterError, Problem, SessionError
 from core.events import Plan
+from core.plan.topology import has_ranks
 from core.worker.kv_parts import PART_BYTES, KvPart, Verb
 from core.worker.messages import LoadSession, Report, SaveSession, SessionFailed, SessionLoaded, SessionSaved
 from core.worker.pipeline import Pipeline, StepAnswer
@@ -155,6 +156,9 @@ class SessionTransfers:
     def _check_free(self) -> None:
         if self._move:
             raise Busy("Another session is being saved or loaded.")
+        if has_ranks(self._plan):
+            what = "Every Mac has a part of each layer, and of what it remembers: no session can be saved or loaded."
+            raise SessionError(what, "Load the model with --parallelism pp, which splits it by layers.")
 
     def _check(self, session: SessionFile) -> None:
         plan = self._plan

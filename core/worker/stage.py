@@ -120,7 +120,9 @@ class LoadedStage:
         held = self._with_rows(handle, tokens.shape[0])
         with self._computing():
             logits = self.layers.whole(tokens, held.caches, every=every)
-            self._advance(handle, tokens.shape[1], [] if every else [logits])
+            # what the last layer leaves takes all ranks, which all compute it now
+            is_lazy = every and not self.layers.rank
+            self._advance(handle, tokens.shape[1], [] if is_lazy else [logits])
         return logits
 
     def pack(self, handle: int, index: int) -> bytes:

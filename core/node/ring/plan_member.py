@@ -45,7 +45,7 @@ from core.node.peers.mesh import Mesh
 from core.node.peers.paths import Paths
 from core.node.ring.edge import Edge
 from core.node.ring.supervisor import Supervisor, WorkerReported
-from core.plan.topology import is_ring
+from core.plan.topology import has_ranks, is_ring
 from core.settings import MAX_CONTROL_BODY
 from core.trust.roster import RosterStore
 from core.trust.trust_assessment import TrustAssessment
@@ -230,7 +230,8 @@ class PlanMember:
             await self._report(led, StageLost(plan_gen=before.plan_gen, problem=taken))
         load = Load(plan=plan, index=index, directory=str(directory))
         has_begun = False
-        if before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen:
+        stays = before and before.fingerprint == plan.fingerprint and head == led and before.plan_gen < plan.plan_gen
+        if before and stays and not has_ranks(before):  # which are of their group as long as they live
             # what stays here stays in memory
             has_begun = await self._supervisor.begins(load, BEGIN_S)
         if before and not has_begun and self._worker.plan is plan:

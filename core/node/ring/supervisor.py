@@ -13,7 +13,7 @@ from core.node.base.signals import Signal, Signals
 from core.node.base.tasks import Tasks
 from core.node.ring.worker_process import WorkerProcess, start_worker
 from core.trust.identity import Identity
-from core.worker.messages import Command, GpuFailed, Listening, Load, Loaded, Loading, Report, Worked
+from core.worker.messages import Command, GpuFailed, GroupBroken, Listening, Load, Loaded, Loading, Report, Worked
 
 START_S = 60.0
 BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
@@ -178,6 +178,8 @@ class Supervisor:
                 self._worker.memory_faults += is_memory
                 less = " It is planned with a tenth less memory from now on." if is_memory else ""
                 self._journal.error(f"The GPU of this Mac gave up a step: {why}. The worker is started anew.{less}")
+            case GroupBroken(problem=problem):
+                self._journal.warn(f"The ranks of the plan were parted, and the worker is started anew: {problem.what}")
             case _:
                 pass
         self._signals.emit(WorkerReported(report))

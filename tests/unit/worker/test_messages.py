@@ -20,6 +20,7 @@ from core.worker.messages import (
     Connect,
     Failed,
     GpuFailed,
+    GroupBroken,
     Join,
     LinkBroken,
     Linked,
@@ -123,6 +124,7 @@ REPORTS: list[Report] = [
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[TraceSpan(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
     Worked(step=2**40),
+    GroupBroken(problem=PROBLEM),
     GpuFailed(why="it ran out of memory", is_memory=True),
     Batching(batch=Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),))),
 ]

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import mlx.core as mx
+import msgspec
 import pytest
 
 from core.errors import LinkLost, ModelNotFound, StageFailed
-from core.link.arrays import encode_arrays
+from core.link.arrays import decode_arrays, encode_arrays
+from core.models.files.layout import read_layout
+from core.models.made.maker import make_model
 from core.worker.messages import Prove, Proved
 from core.worker.pipeline import Pipeline
 from core.worker.proof import PROMPT_TOKENS, check_sane, compare, fixed_prompt, prove, run_whole
-from core.worker.reference_model import Task, Whole
+from core.worker.reference_model import Task, Whole, run
 from core.worker.stage import LoadedStage
 from tests.conftest import our_children
 from tests.support.made import build, twin
@@ -139,3 +143,17 @@ def test_weights_that_compute_nothing_fail_the_proof(stage: LoadedStage, array: 
         proved(stage)
     stage.reset()
     assert proved(stage)
+
+
+# ---- the whole model where it does not fit
+
+
+@pytest.mark.parametrize(("family", "bits"), [("llama", None), ("gpt_oss", None), ("deepseek_v3", 4)])
+def test_the_model_in_slices_is_the_whole_model(family: str, bits: int | None, tmp_path: Path) -> None:
+    make_model(tmp_path, family, layers=4, hidden=64, intermediate=64, bits=bits)
+    task = Task(directory=str(tmp_path), tokens=fixed_prompt(512), chunk=8, count=3)
+    (logits,) = decode_arrays(memoryview(run(task).logits))
+    told = mx.argmax(logits, axis=-1).tolist()
+    for room_bytes in (0, read_layout(tmp_path).total_bytes // 2):
+        in_slices = run(msgspec.structs.replace(task, room_bytes=room_bytes, told=told))
+        assert compare(logits, in_slices) == 0.0

@@ -1,0 +1,171 @@
+"""Ranks in real workers, over the sealed group: the tokens are mlx_lm's, and who loses a rank ends with it."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from time import sleep
+from typing import Any, Final
+
+import msgspec
+import pytest
+
+from core.bench.ring import WorkerRing, a_request, worker_ring
+from core.engine.requests import Request
+from core.link.rekey_limits import KEY_LIMITS
+from core.plan.stage_roles import sights
+from core.worker.messages import GroupBroken, Prefilled, Prove, Proved, SaveSession, SessionFailed, Token, Unproved
+from tests.support.alone import Alone, wanders
+from tests.support.cluster import Make
+from tests.support.processes import gone
+from tests.support.requests import CHUNK, some_requests
+from tests.support.search import SEARCH
+
+SHAPE: Final = {"layers": 4, "hidden": 64, "intermediate": 256, "heads": 8, "kv_heads": 4, "head_dim": 8}
+FAMILIES: Final[list[tuple[str, int, dict[str, Any]]]] = [
+    ("llama", 2, {"bits": 4}),
+    ("qwen3", 2, {}),
+    ("qwen3_moe", 2, {}),
+    ("gpt_oss", 2, {}),
+    ("mistral3", 2, {}),
+    ("deepseek_v3", 2, {}),
+    ("llama", 4, {}),
+]
+FEW_FRAMES: Final = msgspec.structs.replace(KEY_LIMITS, frames=60)
+WAIT_S: Final = 60.0
+ENDED_S: Final = 15.0
+
+
+@pytest.fixture(scope="module")
+def model(made: Make) -> Path:
+    return made("llama", **SHAPE)
+
+
+@pytest.fixture(scope="module")
+def alone(model: Path) -> Alone:
+    return Alone(model, CHUNK)
+
+
+@pytest.fixture(scope="module")
+def ring(model: Path) -> Iterator[WorkerRing]:
+    """All of its links, also those of the group, get new keys again and again."""
+    with worker_ring(model, (), ranks=2, chunk=CHUNK, rows=4, key_limits=FEW_FRAMES) as made:
+        yield made
+
+
+def forwards(ring: WorkerRing) -> list[Counter[str]]:
+    """What each rank has computed of late, and in the same steps."""
+    spans = [[span for span in spans if span.kind != "compose"] for spans in ring.traces()]
+    steps = [[(span.step, span.kind) for span in each] for each in spans]
+    assert all(each == steps[0] for each in steps)
+    return [Counter(span.kind for span in each) for each in spans]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "most", "ends"),
+    [
+        pytest.param((5, 6, 7, 8), 5, "never", id="five"),
+        pytest.param((5, 6, 7), 3, "never", id="three"),
+        pytest.param((5, 6), 5, "at once", id="ends-at-once"),
+        pytest.param((7, 11, 13), 2, "never", id="two"),
+        pytest.param((7, 11, 13), 1, "never", id="one"),
+    ],
+)
+def test_every_rank_takes_as_many_forwards_as_there_are_tokens_and_no_more(
+    ring: WorkerRing, alone: Alone, prompt: tuple[int, ...], most: int, ends: str
+) -> None:
+    expected = alone.answer(a_request(prompt, max_tokens=most)).tokens
+    eos = expected[:1] if ends == "at once" else ()
+    forwards(ring)
+    for _ in range(2):
+        answer = ring.generate(prompt, max_tokens=most, eos=eos)
+        assert answer.tokens == (expected[:1] if eos else expected)
+        assert answer.done.finish_reason == ("stop" if eos else "length")
+    # each time one for the prompt but for its last token
+    assert forwards(ring) == [Counter(chunk=2, step=2 * len(answer.tokens))] * 2
+
+
+def test_answers_are_mlx_lms_in_a_batch_with_some_that_are_cancelled(ring: WorkerRing, alone: Alone) -> None:
+    requests = some_requests(3, 8)
+    expected = [alone.answer(request).tokens for request in requests]
+    given_up = [a_request([100 + number, 101, 102], max_tokens=400) for number in range(2)]
+
+    def cancel(token: Token) -> None:
+        if token.index == 2 and token.request_id in {request.request_id for request in given_up}:
+            ring.cancel(token.request_id)
+
+    for request in [*given_up, *requests]:
+        ring.send(request)
+    answers = ring.collect([request.request_id for request in (*requests, *given_up)], on_token=cancel)
+    assert [answer.tokens for answer in answers[:8]] == expected
+    assert [answer.done.finish_reason for answer in answers[8:]] == ["cancelled"] * 2
+    assert ring.sights() == [tuple(sorted(sights(ring.plan, index))) for index in range(2)]
+
+
+def test_a_conversation_goes_on_where_it_was(ring: WorkerRing, alone: Alone) -> None:
+    first = a_request(range(200, 230), max_tokens=6)
+    said = ring.generate_all([first])[0].tokens
+    second = a_request([*first.tokens, *said, 301, 302], max_tokens=6)
+    answer = ring.generate_all([second])[0]
+    assert answer.done.reused > len(first.tokens)
+    assert answer.tokens == alone.answer(second).tokens
+
+
+def test_guesses_change_no_answer(ring: WorkerRing, alone: Alone) -> None:
+    request = a_request([21, 22, 23, 24, 25, 26] * 4, max_tokens=24)
+    (answer,) = ring.generate_all([request])
+    assert answer.tokens == alone.answer(request).tokens
+    assert answer.done.drafted > 0
+
+
+def test_the_whole_model_proves_the_ranks(ring: WorkerRing, model: Path) -> None:
+    ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory=str(model), verify=False))
+    while not isinstance(proved := ring.workers[0].next(WAIT_S).report, Proved | Unproved):
+        pass
+    assert isinstance(proved, Proved)
+    assert proved.difference is not None
+    assert proved.difference < 1e-3
+
+
+def test_a_session_that_lies_in_parts_is_not_saved(ring: WorkerRing) -> None:
+    order = SaveSession(path="/nowhere", secret=b"", tokens=[1], messages=(), created_at=0.0)
+    ring.workers[0].send(order)
+    assert "part of each layer" in ring.workers[0].expect(SessionFailed, WAIT_S).problem.what
+
+
+@pytest.mark.search
+@pytest.mark.parametrize("seed", range(2 * SEARCH))
+def test_who_loses_a_rank_at_any_moment_says_so_and_ends(model: Path, seed: int) -> None:
+    dice = random.Random(seed)
+    with worker_ring(model, (), ranks=2, chunk=CHUNK) as ring:
+        ring.send(a_request(range(8, 108), max_tokens=4000))
+        if dice.random() < 0.8:
+            ring.workers[0].expect(Prefilled, WAIT_S)
+        sleep(dice.uniform(0, 0.2))
+        left, lost = ring.workers if seed % 2 == 0 else reversed(ring.workers)
+        os.kill(lost.pid, signal.SIGKILL)
+        assert left.expect(GroupBroken, ENDED_S).problem.what
+        gone([left.pid, lost.pid], ENDED_S)
+
+
+def long_ones(seed: int) -> list[Request]:
+    """Of one row, and of eight; a few short ones unless rare things are looked for."""
+    if SEARCH == 1:
+        return some_requests(seed, 3, answer=16)
+    return [*some_requests(seed, 8, answer=300), a_request([5, 6, 7, 300], max_tokens=256)]
+
+
+@pytest.mark.slow
+@pytest.mark.search
+@pytest.mark.parametrize(("family", "ranks", "more"), FAMILIES)
+def test_families_answer_as_mlx_lm_does(made: Make, family: str, ranks: int, more: dict[str, Any]) -> None:
+    directory = made(family, **SHAPE, **more)
+    requests = long_ones(4)
+    expected = [Alone(directory, CHUNK).answer(request) for request in requests]
+    assert wanders(expected)
+    with worker_ring(directory, (), ranks=ranks, chunk=CHUNK, rows=8) as ring:
+        assert [answer.tokens for answer in ring.generate_all(requests)] == [said.tokens for said in expected]

@@ -1,0 +1,175 @@
+"""What ranks tell each other over real links: token ids on their way, before anything is computed, and acknowledgements
+back. Each rank has the whole model here, so that no group is needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import cache
+from typing import Any
+from uuid import uuid4
+
+import mlx.core as mx
+import numpy as np
+import pytest
+
+from core.engine.ring_work import New
+from core.errors import GroupFailed
+from core.link.arrays import decode_arrays, encode_arrays
+from core.link.frames import FrameType
+from core.models.slicing.probe import ModelProbe
+from core.models.slicing.slots import Slice
+from core.worker.follower import Follower
+from core.worker.pipeline import Pipeline
+from core.worker.stage import LoadedStage
+from core.worker.telemetry import StageMeter
+from core.worker.work_frames import WorkFrame, encode_problem, read_work
+from tests.support.grammars import BYTES
+from tests.support.linked import WAIT_S, Linked
+from tests.support.made import build, twin
+
+built = cache(build)
+UID = uuid4().bytes
+PROMPT = (7, 11, 13)
+
+
+class Ranks:
+    """A head and two that follow it, which serve when the test lets them."""
+
+    def __init__(self, linked: Linked) -> None:
+        whole = built("llama")
+        probe = ModelProbe(whole)
+        slices = [Slice(twin("llama", whole), probe, 0, probe.layers, embed=True, output=True) for _ in range(3)]
+        self.stages = [LoadedStage(layers, StageMeter(n)) for n, layers in enumerate(slices)]
+        self.linked = linked
+        self.pipeline = Pipeline(self.stages[0], linked.plan, WAIT_S)
+        self.followers = [Follower(self.stages[n], linked.plan, n, BYTES) for n in (1, 2)]
+        self.pipeline._ring = linked.head
+
+    def come(self, number: int) -> WorkFrame:
+        """The next frame that has come to a rank, which serves it."""
+        ring = self.linked.rings[number]
+        assert ring.wait(None, WAIT_S)
+        frame = ring.receive()
+        work, _ = read_work(frame)
+        kept = work._replace(payload=(bytes(work.payload[0]),))
+        if number:
+            self.followers[number - 1].serve(ring, frame)
+        return kept
+
+    def tokens(self, *tokens: int, quiet: bool = False) -> Any:
+        """Give all ranks tokens of row 1; the head's logits."""
+        self.pipeline.forward(1, mx.array([tokens]), quiet=quiet, request=UID, work=tokens)
+        answer = self.pipeline.take()
+        assert answer
+        assert answer.work == tokens
+        return np.array(answer.logits)
+
+    def begin(self) -> None:
+        """Row 1, on every rank."""
+        self.pipeline.compose([New(1)], "new")
+        answer = self.pipeline.take()
+        assert answer
+        assert answer.work == "new"
+        for number in (1, 2):
+            self.come(number)
+
+    def computed(self, number: int) -> list[str]:
+        """What a rank has computed since the last call."""
+        return [span.kind for span in self.stages[number].meter.take_spans() if span.kind != "compose"]
+
+
+@pytest.fixture
+def ranks() -> Iterator[Ranks]:
+    with ExitStack() as stack:
+        linked = Linked(stack, 3, topology="tensor", row_bytes=[0, 0, 0])
+        linked.link()
+        made = Ranks(linked)
+        made.begin()
+        yield made
+
+
+def asked(ranks: Ranks) -> None:
+    """A prompt, and so many steps that two tokens come of it."""
+    ranks.tokens(*PROMPT[:-1], quiet=True)
+    for token in (PROMPT[-1], 99):
+        ranks.tokens(token)
+
+
+def test_all_ranks_get_the_same_tokens_and_the_head_nothing_but_acknowledgements(ranks: Ranks) -> None:
+    asked(ranks)
+    one, two = ([ranks.come(number) for _ in range(3)] for number in (1, 2))
+    assert [frame.kind for frame in one] == [FrameType.PROMPT_TOKENS, FrameType.STEP_TOKEN, FrameType.STEP_TOKEN]
+    assert one == two
+    assert {frame.request for frame in one} == {UID}
+    assert [decode_arrays(memoryview(frame.payload[0]))[0].tolist() for frame in one] == [[[7, 11]], [[13]], [[99]]]
+    back = [ranks.come(0) for _ in range(4)]
+    assert [frame.kind for frame in back] == [FrameType.COMPOSE, *[FrameType.ACK] * 3]
+    assert {bytes(frame.payload[0]) for frame in back[1:]} == {b""}
+    assert [ranks.computed(number) for number in range(3)] == [["chunk", "step", "step"]] * 3
+
+
+def test_the_head_waits_for_no_acknowledgement(ranks: Ranks) -> None:
+    asked(ranks)
+    assert not ranks.pipeline.is_at_rest
+    for number in (1, 2):
+        for _ in range(3):
+            ranks.come(number)
+    while not ranks.pipeline.is_at_rest:
+        assert ranks.linked.head.wait(None, WAIT_S)
+        if answer := ranks.pipeline.take():
+            assert (answer.work, answer.logits) == (None, None)
+
+
+def test_a_rank_hands_on_what_it_then_cannot_compute_and_ends(ranks: Ranks) -> None:
+    model: Any = ranks.stages[1].layers._model
+    model.layers[2].mlp.up_proj.weight = mx.zeros((7, 7))
+    ranks.tokens(*PROMPT)
+    with pytest.raises(GroupFailed, match="MLX could not compute"):
+        ranks.come(1)
+    assert ranks.come(2).kind is FrameType.STEP_TOKEN
+    assert ranks.computed(2) == ["step"]
+
+
+def test_what_comes_once_more_is_handed_on_and_not_computed(ranks: Ranks) -> None:
+    ranks.tokens(*PROMPT)
+    for again in (False, True):
+        if again:
+            ranks.pipeline._send_again(ranks.linked.head, ranks.pipeline._out.resend)
+            for number in (1, 2):
+                assert ranks.come(number).kind is FrameType.COMPOSE
+        for number in (1, 2):
+            ranks.come(number)
+            assert ranks.computed(number) == ([] if again else ["step"])
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [b"", b"\x01", b"".join(encode_arrays([mx.array([[1 << 20]])])), b"".join(encode_arrays([mx.zeros((1, 2))]))],
+)
+def test_tokens_that_are_none_end_the_group(ranks: Ranks, payload: bytes) -> None:
+    work = WorkFrame(FrameType.STEP_TOKEN, 2, 1, UID, 0, 1, payload=(payload,))
+    ranks.linked.head.send_work(work, 1)
+    with pytest.raises(GroupFailed):
+        ranks.come(1)
+    assert not ranks.linked.rings[2].has_frame()
+
+
+def test_a_rank_that_could_not_follow_a_composition_ends_the_group(ranks: Ranks) -> None:
+    ranks.tokens(*PROMPT)
+    problem = encode_problem(GroupFailed("No such row.").problem, [1])
+    ranks.linked.rings[2].send_work(WorkFrame(FrameType.ERROR, 2, 1, payload=problem), 1)
+    assert ranks.linked.head.wait(None, WAIT_S)
+    assert ranks.pipeline.take(), "the composition"
+    assert ranks.linked.head.wait(None, WAIT_S)
+    with pytest.raises(GroupFailed, match="No such row"):
+        ranks.pipeline.take()
+
+
+def test_a_head_that_cannot_reach_the_others_does_not_compute(ranks: Ranks) -> None:
+    ranks.computed(0)
+    ranks.linked.close()
+    with pytest.raises(GroupFailed):
+        ranks.tokens(*PROMPT)
+    assert ranks.computed(0) == []
