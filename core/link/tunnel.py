@@ -9,6 +9,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Callable
 from threading import Lock, Thread
+from time import monotonic
 from typing import Final, TypeVar
 
 from core.errors import LinkError, LinkLost, MaclusterError, ProtocolError
@@ -18,6 +19,7 @@ from core.link.rekey_limits import KeyUse
 
 CHUNK_BYTES: Final = 1 << 16
 LOCAL_BYTES: Final = 1 << 20
+CLOSE_S: Final = 1.0  # a thread that is just linking anew closes by itself what comes of that
 
 Lost = Callable[[LinkError], None]
 End = TypeVar("End", Sender, Receiver)
@@ -75,11 +77,23 @@ class Tunnel:
 
     def close(self) -> None:
         """End it: the neighbour sees that at once. Not from a thread of the tunnel."""
-        self._end()
+        self.end()
+        until = monotonic() + CLOSE_S
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, until - monotonic()))
         for end in (self._local, *self._links.values()):
             end.close()
+
+    def end(self) -> bool:
+        """All three see it at once, and `lost` is not told; whether this is the first one to end it. From any thread:
+        sockets are only shut here, and whoever is in the middle of using one closes it.
+        """
+        with self._lock:
+            was_over, self._is_over = self._is_over, True
+            for link in self._links.values():
+                link.shut()
+        shut(self._local)
+        return not was_over
 
     def _run(self, pump: Callable[[End], LinkError], end: End) -> None:
         try:
@@ -88,7 +102,7 @@ class Tunnel:
             why = LinkLost(f"The local end of a tunnel broke: {error.strerror or error}.")
         except MaclusterError as error:
             why = error if isinstance(error, LinkError) else LinkLost(error.what, error.fix)
-        if self._end():
+        if self.end():
             self._lost(why)
 
     def _send(self, sender: Sender) -> LinkError:
@@ -127,13 +141,44 @@ class Tunnel:
             raise LinkLost("The tunnel ended while it was linked anew.")
         return link
 
-    def _end(self) -> bool:
-        """All three see it at once; whether this is the first one to end it. Sockets are only shut here: whoever is in
-        the middle of using one closes it.
+
+class Tunnels:
+    """Several that end together: with the first all others do, and `lost` is told why in a thread of the first, once,
+    unless they were closed.
+    """
+
+    def __init__(self, lost: Lost) -> None:
+        self._lost = lost
+        self._lock = Lock()
+        self._is_over = False
+        self._made: list[Tunnel] = []
+
+    def add(self, make: Callable[[Lost], Tunnel]) -> None:
+        """One more, made by `make`, which gives it whom to tell of its end. Raises what `make` raises, and LinkLost
+        where another one ended meanwhile.
         """
+        tunnel = make(self._ended)
+        with self._lock:
+            self._made.append(tunnel)
+            is_over = self._is_over
+        if is_over:
+            tunnel.end()
+            raise LinkLost("Another tunnel of the same group ended meanwhile.")
+
+    def close(self) -> None:
+        """End them: the neighbours see that at once. Not from a thread of a tunnel."""
+        self._end()
+        for tunnel in self._made:
+            tunnel.close()
+
+    def _ended(self, why: LinkError) -> None:
+        if self._end():
+            self._lost(why)
+
+    def _end(self) -> bool:
         with self._lock:
             was_over, self._is_over = self._is_over, True
-            for link in self._links.values():
-                link.shut()
-        shut(self._local)
+            made = tuple(self._made)
+        for tunnel in made:
+            tunnel.end()
         return not was_over

@@ -6,7 +6,8 @@ from __future__ import annotations
 
 import faulthandler
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import mlx.core as mx
@@ -18,6 +19,18 @@ INIT_S: Final = 20.0
 
 Group = Any  # mx.distributed.Group
 Backend = Literal["ring", "jaccl", "nccl"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenGroup:
+    """`group` for mx.distributed, and what it goes through."""
+
+    group: Group
+    resources: ExitStack = field(default_factory=ExitStack)
+
+    def close(self) -> None:
+        """Leave it: the other ranks see that at once. This process cannot form another one."""
+        self.resources.close()
 
 
 def init_group(backend: Backend, variables: Mapping[str, str], world: int) -> Group:

@@ -14,6 +14,7 @@ import sys
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from threading import Lock
 from time import monotonic, perf_counter, sleep
 from typing import NamedTuple
 
@@ -45,7 +46,8 @@ from core.plan.topology import has_ranks
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower
-from core.worker.group import OpenGroup, open_group
+from core.worker.group import open_group
+from core.worker.group_init import OpenGroup
 from core.worker.head import Head, untouched
 from core.worker.messages import (
     Cancel,
@@ -132,6 +134,7 @@ class Worker:
         self._held: HeldStage | None = None
         self._ring: Ring | None = None
         self._group: OpenGroup | None = None
+        self._parting = Lock()
 
     @property
     def _engine(self) -> HeadEngine | None:
@@ -320,7 +323,10 @@ class Worker:
         held.stage.layers.join(self._group.group)
 
     def _lose_group(self, error: LinkError) -> None:
-        """A rank is gone. In a thread of its own, for the other one may wait for that rank inside MLX for ever."""
+        """A rank is gone. In a thread of its own, for the other one may wait for that rank inside MLX for ever; whoever
+        comes second waits for the end.
+        """
+        self._parting.acquire()
         sleep(LEAVE_S)
         self._report(GroupBroken(problem=error.problem))
         os._exit(1)

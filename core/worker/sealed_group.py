@@ -1,0 +1,59 @@
+"""MLX's ring, each of whose connections is led through a tunnel: nothing leaves this process unsealed."""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import ExitStack
+
+from core.link.channel import listen
+from core.link.tunnel import Lost, Tunnel, Tunnels
+from core.worker.bootstrap import RankEntry, agree
+from core.worker.group_init import OpenGroup
+from core.worker.local_ring import local_ring
+from core.worker.ring import Ring
+
+
+def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
+    """As `open_group` has it; every byte goes under keys, roster and plan as on any data link."""
+    beside, world = ring.neighbours, len(ring.plan.stages)
+    local = local_ring(ring.index, world)
+    with ExitStack() as failing:
+        failing.callback(local.before.close)
+        failing.callback(local.after.close)
+        incoming, outgoing = (failing.enter_context(listen(beside.host)) for _ in range(2))
+        ports = (incoming.getsockname()[1], outgoing.getsockname()[1])
+        told = agree(ring, lambda _: RankEntry(ports=ports))
+        into, out = told.ranks[(ring.index + 1) % world].ports
+
+        def bound(rank: int, direction: str) -> bytes:
+            """What both ends of a link compare: the plan, this group, and between which ranks it goes."""
+            words = f"macluster/1 tunnel {rank % world} {direction}\0".encode()
+            return hashlib.sha256(words + told.session + beside.binding).digest()
+
+        def to_the_next(lost: Lost) -> Tunnel:
+            return Tunnel(
+                local.after,
+                lambda: beside.dial(into, bound(ring.index, "on")).sender(),
+                lambda: beside.dial(out, bound(ring.index, "back")).receiver(),
+                dials=True,
+                limits=ring.limits,
+                lost=lost,
+            )
+
+        def from_the_one_before(lost: Lost) -> Tunnel:
+            before = ring.index - 1
+            return Tunnel(
+                local.before,
+                lambda: beside.accept(outgoing, bound(before, "back")).sender(),
+                lambda: beside.accept(incoming, bound(before, "on")).receiver(),
+                dials=False,
+                limits=ring.limits,
+                lost=lost,
+            )
+
+        tunnels = Tunnels(lost)
+        failing.callback(tunnels.close)
+        # as the links of the ring are made: the head begins, so no two ranks wait for each other
+        for make in (to_the_next, from_the_one_before)[:: 1 if ring.index == 0 else -1]:
+            tunnels.add(make)
+        return OpenGroup(local.group, failing.pop_all())
