@@ -35,7 +35,7 @@ async def dashboard(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
 
 
 async def look(viewer: Person, width: int) -> None:
-    """Walk through all four."""
+    """Walk through those with an owner a layer."""
     await viewer.opens("T", screen=TopologyScreen)
     await viewer.sees("● private  loaded", "✓ forward", "✓ reverse", "✓ single", "tok/s")
     assert max(map(len, viewer.text.splitlines())) == width

@@ -42,7 +42,7 @@ _MARKS: dict[PlanStatus, Mark] = {
 
 
 class TopologyScreen(SizedScreen):
-    """The four topologies, and all about the one under the cursor, for the model that is loaded, or else for the first
+    """The topologies, and all about the one under the cursor, for the model that is loaded, or else for the first
     one that fits. The node is asked for one after the other, and nothing is loaded before Enter.
     """
 

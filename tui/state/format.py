@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
-from core.events import Level, Peer, StageStatus
+from core.events import Level, Peer, Plan, Stage, StageStatus
 from core.requests import FindingState
 from core.settings import GB
 
@@ -183,6 +183,16 @@ def layer_range(start: int, stop: int) -> str:
     if stop <= start:
         return "–"
     return str(start) if stop == start + 1 else f"{start}–{stop - 1}"
+
+
+def is_of_ranks(plan: Plan) -> bool:
+    """Whether each Mac has a part of every layer."""
+    return plan.parallelism is not None and plan.parallelism.strategy == "tp"
+
+
+def part_of(plan: Plan, stage: Stage) -> str:
+    """What of the model a stage of `plan` has: its layers, or which rank it is."""
+    return f"rank {plan.stages.index(stage)}" if is_of_ranks(plan) else layer_range(stage.start, stage.stop)
 
 
 def clock(at: float, *, seconds: bool = False) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from textual.content import Content
 
 from core.events import Peer, Plan, Recovery, RecoveryChoice, Snapshot, Stage
-from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, layer_range, peer_mark, plural, stage_mark
+from tui.state.format import DIM, GOOD, WARN, Mark, age, fit, gauge, is_of_ranks, part_of, peer_mark, plural, stage_mark
 from tui.state.state import UiState
 
 LABEL = 16
@@ -39,15 +39,15 @@ def since(recovery: Recovery, now: float) -> str:
 
 def title(snapshot: Snapshot, recovery: Recovery) -> str:
     """What is the matter: "mini is gone · layers 53–63 have no home"."""
-    name, lost = mac_name(snapshot, recovery.mac), _stage(snapshot.plan, recovery.mac)
+    name, lost = mac_name(snapshot, recovery.mac), _lost(snapshot.plan, recovery.mac)
     if recovery.state == "rebuild":
         macs = plural(len(recovery.plan.stages), "Mac") if recovery.plan else "the Macs that are left"
         again = _stage(recovery.plan, recovery.mac) is not None
         return f"{name} starts again · reading again" if again else f"{name or 'A Mac'} is gone · going on with {macs}"
     what = f"{name or 'A Mac'} is gone"
-    if recovery.state == "replan" or lost is None:
+    if recovery.state == "replan" or not lost:
         return f"{what} · looking for another split" if recovery.state == "replan" else what
-    return f"{what} · layers {layer_range(lost.start, lost.stop)} have no home"
+    return f"{what} · {lost} no home"
 
 
 def facts(state: UiState, recovery: Recovery, width: int) -> Content:
@@ -72,7 +72,7 @@ def facts(state: UiState, recovery: Recovery, width: int) -> Content:
 def choices(snapshot: Snapshot, recovery: Recovery) -> tuple[Choice, ...]:
     """What the person may say now, the one that is followed without a word first."""
     plan, name = recovery.plan, mac_name(snapshot, recovery.mac) or "the Mac"
-    split = ", ".join(f"{s.peer} {layer_range(s.start, s.stop)}" for s in plan.owners) if plan else ""
+    split = ", ".join(f"{s.peer} {part_of(plan, s)}" for s in plan.owners) if plan else ""
     words: dict[RecoveryChoice, tuple[str, str]] = {
         "replan": (f"Re-plan on {plural(len(plan.stages), 'Mac')}" if plan else "Re-plan", split or "on those left"),
         "wait": (f"Wait for {name}", "goes on by itself"),
@@ -154,6 +154,14 @@ def mac_name(snapshot: Snapshot, device_id: str) -> str:
     stage = _stage(snapshot.plan, device_id)
     known = next((p.name for p in snapshot.peers if p.device_id == device_id), device_id[:8])
     return stage.peer if stage else known
+
+
+def _lost(plan: Plan | None, device_id: str) -> str:
+    """What nobody has any more, with its verb; "" where nothing is missing."""
+    stage = _stage(plan, device_id)
+    if plan is None or stage is None:
+        return ""
+    return f"{part_of(plan, stage)} has" if is_of_ranks(plan) else f"layers {part_of(plan, stage)} have"
 
 
 def _stage(plan: Plan | None, device_id: str) -> Stage | None:

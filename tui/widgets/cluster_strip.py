@@ -16,7 +16,7 @@ from tui.state.format import (
     columns,
     gauge,
     gigabytes_short,
-    layer_range,
+    part_of,
     peer_mark,
     scale_top,
     spark,
@@ -66,7 +66,7 @@ def _split(snapshot: Snapshot, room: int) -> Content:
     legend = Content("")
     for i, stage in enumerate(plan.owners):
         step = states.get(stage.device_id)
-        layers, mark = layer_range(stage.start, stage.stop), part_mark(snapshot, stage)
+        layers, mark = part_of(plan, stage), part_mark(snapshot, stage)
         if mark.word not in ("ready", "loading"):
             layers = mark.word
         elif step is not None and step.status == "loading":

@@ -20,7 +20,7 @@ from tui.state.format import (
     gauge,
     gigabytes,
     gigabytes_short,
-    layer_range,
+    part_of,
 )
 from tui.state.state import UiState
 from tui.state.survival import survival
@@ -91,7 +91,7 @@ def fit_content(
     split = loaded or choice.preview.plan or choice.preview.draft
     parts = [
         [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])],
-        [_stage_line(s, width) for s in split.owners] if split is not None else [],
+        [_stage_line(split, s, width) for s in split.owners] if split is not None else [],
         _forecast_lines(
             choice.preview.forecast, fits=choice.preview.plan is not None, everywhere=_is_everywhere(choice)
         ),
@@ -119,7 +119,7 @@ def _facts(choice: ModelChoice, split: Plan | None, how: Plan | PlanRequest | No
     ]
 
 
-def _stage_line(stage: Stage, width: int) -> Content:
+def _stage_line(plan: Plan, stage: Stage, width: int) -> Content:
     size = stage.needed_bytes
     name = min(16, max(9, width - 46))
     bar = max(8, min(24, width - name - 24))
@@ -127,7 +127,7 @@ def _stage_line(stage: Stage, width: int) -> Content:
     return Content.assemble(
         fit(stage.peer, name - 1) + " ",
         (gauge(size, stage.budget_bytes, bar), BAD if over else "$primary"),
-        fit(layer_range(stage.start, stage.stop), 8, right=True),
+        fit(part_of(plan, stage), 8, right=True),
         fit(f"{gigabytes(size)}/{gigabytes_short(stage.budget_bytes)} GB", 15, right=True),
     )
 

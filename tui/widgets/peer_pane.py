@@ -25,7 +25,7 @@ from tui.state.format import (
     gauge,
     gigabytes_short,
     is_ready,
-    layer_range,
+    part_of,
     plural,
     trust_mark,
 )
@@ -181,7 +181,7 @@ def _peer_line(
         fit(peer.chip, 8) + " ",
         (gauge(peer.used_bytes, budget, bar), "$primary"),
         fit(used, room, right=True) + " ",
-        fit(layer_range(stage.start, stage.stop) if stage else "", 7, right=True),
+        fit(part_of(plan, stage) if plan and stage else "", 7, right=True),
     )
 
 

@@ -8,7 +8,7 @@ from textual.content import Content
 
 from core.events import Peer, Plan
 from core.requests.trust import TrustedMac
-from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, layer_range, trust_mark
+from tui.state.format import BAD, DIM, WARN, between, duration, fingerprint, gigabytes, is_of_ranks, part_of, trust_mark
 from tui.state.recovery import mac_mark
 from tui.state.state import UiState
 
@@ -91,7 +91,8 @@ def _held(plan: Plan | None, device_id: str) -> str:
     if stage is None:
         return f"none of {plan.model}"
     share = f"{gigabytes(stage.weight_bytes)} GB weights, {gigabytes(stage.kv_bytes)} GB cache"
-    return f"{layer_range(stage.start, stage.stop)} of {plan.layers}, {plan.model}: {share}"
+    of = len(plan.stages) if is_of_ranks(plan) else plan.layers
+    return f"{part_of(plan, stage)} of {of}, {plan.model}: {share}"
 
 
 def _row(label: str, value: Content, more: str) -> Content:

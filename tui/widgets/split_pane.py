@@ -5,7 +5,7 @@ from __future__ import annotations
 from textual.app import ComposeResult
 from textual.content import Content
 
-from core.events import Stage, StageState
+from core.events import Plan, Stage, StageState
 from tui.state.format import (
     BAD,
     DIM,
@@ -19,7 +19,7 @@ from tui.state.format import (
     gauge,
     gigabytes,
     gigabytes_short,
-    layer_range,
+    part_of,
 )
 from tui.state.recovery import held, part_mark
 from tui.state.state import UiState
@@ -90,7 +90,7 @@ def split_content(state: UiState, width: int) -> Content:
     lines.append(_head(width))
     states = {s.device_id: s for s in snapshot.stages}
     lines += [
-        _stage_line(i, s, part_mark(snapshot, s), states.get(s.device_id), width, is_head=s is plan.head)
+        _stage_line(i, s, part_mark(snapshot, s), states.get(s.device_id), width, plan)
         for i, s in enumerate(plan.owners)
     ]
     kv = sum(s.kv_bytes for s in plan.stages)
@@ -113,8 +113,8 @@ def _name_width(width: int) -> int:
     return max(8, min(28, width - 2 - _RANGE - _MEMORY))
 
 
-def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, width: int, *, is_head: bool) -> Content:
-    label = f"{index + 1} {stage.peer}" + (" (you)" if is_head else "")
+def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, width: int, plan: Plan) -> Content:
+    label = f"{index + 1} {stage.peer}" + (" (you)" if stage is plan.head else "")
     if mark.word == "ready":
         tail = _memory(stage)
     else:
@@ -124,7 +124,7 @@ def _stage_line(index: int, stage: Stage, mark: Mark, now: StageState | None, wi
     return Content.assemble(
         (TEXTURES[index % len(TEXTURES)] + " ", TINTS[index % len(TINTS)]),
         fit(label, _name_width(width)),
-        fit(layer_range(stage.start, stage.stop), _RANGE),
+        fit(part_of(plan, stage), _RANGE),
         tail,
     )
 

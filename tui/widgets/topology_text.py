@@ -11,7 +11,7 @@ from textual.content import Content
 from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
 from core.requests import Forecast, PlanPreview
-from tui.state.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, layer_range, plural
+from tui.state.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, is_of_ranks, part_of, plural
 
 _NAME, _LAYERS, _SENDS = 12, 9, 13
 
@@ -78,8 +78,10 @@ def loading_words(plan: Plan, answers: int) -> str:
 
 
 def journey(plan: Plan) -> list[str]:
-    """The Macs in the order in which a token meets them, with what each does."""
+    """The Macs in the order in which a token meets them, with what each does; ranks meet it at the same time."""
     head = plan.head
+    if is_of_ranks(plan):
+        return [f"{stage.peer} {part_of(plan, stage)}{', output' * (stage is head)}" for stage in plan.stages]
     steps = [f"{stage.peer} {_does(plan, stage)}" for stage in plan.stages]
     if len(steps) == 1:
         return steps
@@ -91,28 +93,29 @@ def journey(plan: Plan) -> list[str]:
 def _does(plan: Plan, stage: Stage) -> str:
     outputs = stage.stop == plan.layers and stage.device_id == plan.output
     embeds = ["embeds"] if stage.start == 0 else []
-    return ", ".join([*embeds, layer_range(stage.start, stage.stop), *(["output"] if outputs else [])])
+    return ", ".join([*embeds, part_of(plan, stage), *(["output"] if outputs else [])])
 
 
 def _ring_lines(plan: Plan, width: int) -> list[Content]:
     """The journey, broken between Macs."""
-    lines, line = [], ""
+    lines, line, then = [], "", "+" if is_of_ranks(plan) else "→"
     for step in journey(plan):
-        if line and cell_len(f"{line} → {step}") > width:
+        if line and cell_len(f"{line} {then} {step}") > width:
             lines.append(line)
-            line = f"  → {step}"
+            line = f"  {then} {step}"
         else:
-            line = f"{line} → {step}" if line else step
+            line = f"{line} {then} {step}" if line else step
     return [Content.styled(each, "bold") for each in (*lines, line)]
 
 
 def _mac_lines(plan: Plan, preview: PlanPreview, others: Sequence[str], width: int) -> list[Content]:
     """Mac by Mac: its layers, what it sends for a token, and what it sees of a conversation."""
     room = max(0, width - _NAME - _LAYERS - _SENDS)
-    head = fit("Mac", _NAME) + fit("layers", _LAYERS) + fit("sends/token", _SENDS) + fit("sees", room)
+    part = "rank" if is_of_ranks(plan) else "layers"
+    head = fit("Mac", _NAME) + fit(part, _LAYERS) + fit("sends/token", _SENDS) + fit("sees", room)
     sizes = [_size(size) for size in preview.hop_bytes] or ["–"] * len(plan.stages)
     rows = [
-        _row(stage.peer, layer_range(stage.start, stage.stop), size, seen, room)
+        _row(stage.peer, part_of(plan, stage).removeprefix("rank "), size, seen, room)
         for stage, size, seen in zip(plan.stages, sizes, preview.sees, strict=False)
     ]
     taking_part = {stage.peer for stage in plan.stages}

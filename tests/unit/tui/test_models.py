@@ -109,11 +109,11 @@ async def test_a_key_plans_the_model_in_the_next_topology_and_what_is_shown_is_l
                 await pilot.pause()
 
         await asyncio.wait_for(shown("private"), 10)
-        for topology in ("forward", "reverse", None, "private", "forward"):
+        for topology in ("forward", "reverse", None, "tensor", "private", "forward"):
             await pilot.press("t")
             await asyncio.wait_for(shown(topology), 10)
         asked = [request.topology for request in node.asked if request.topology]
-        assert asked == ["forward", "reverse", "single", "private", "forward"]
+        assert asked == ["forward", "reverse", "single", "tensor", "private", "forward"]
         await pilot.press("enter")
         await pilot.pause()
         await pilot.press("down", "enter")

@@ -10,6 +10,7 @@ from core.errors import Problem
 from core.events import Peer, Plan, Topology
 from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
+from core.models.files.sharding import Sharding
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.preview import preview_of
 from core.requests import Forecast, PlanPreview, PlanRequest
@@ -26,6 +27,7 @@ LAYOUT = Layout(
     output_bytes=0,
     tied=False,
     caches=(CacheSize(),) * 8,
+    sharding=Sharding(family="llama", has_variant=True, heads=12, kv_heads=6),
 )
 PROFILE = SplitProfile(layers=8, caches=LAYOUT.caches, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
 NAMES = ("studio", "mbp", "mini")
@@ -54,6 +56,7 @@ def plan(topology: Topology, *budgets: int) -> Plan:
         pytest.param("forward", ["studio embeds, 0–3", "mbp 4–5", "mini 6–7, output", "studio gets the token"], id="f"),
         pytest.param("reverse", ["studio asks", "mbp embeds, 0–1", "mini 2–3", "studio 4–7, output"], id="reverse"),
         pytest.param("single", ["studio embeds, 0–7, output"], id="single"),
+        pytest.param("tensor", ["studio rank 0, output", "mbp rank 1", "mini rank 2"], id="tensor"),
     ],
 )
 def test_the_journey_names_every_mac_in_the_order_of_the_work(topology: Topology, steps: list[str]) -> None:
@@ -88,6 +91,15 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         "Enter loads it like this",
     ):
         assert row in text
+    ranks = words("tensor", preview("tensor", 16, 8, 8))
+    for row in (
+        "studio rank 0, output + mbp rank 1 + mini rank 2",
+        "Mac         rank     sends/token  sees",
+        "studio      0        4 B          token ids, logits",
+        "mini        2        4 B          token ids",
+        "Every Mac sees the words",
+    ):
+        assert row in ranks
     alone = words("single", preview("single", 16, 8, 8))
     assert "mbp         –        –            nothing" in alone
 
