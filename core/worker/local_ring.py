@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,9 @@ from core.worker.group_init import INIT_S, Group, init_group
 from core.worker.group_variables import ring_hosts, ring_variables
 
 HOST: Final = "127.0.0.1"
+# MLX asks its sockets again and again, each of its threads on a core of its own; these wait instead, and not longer,
+# since the same thread is to send and to receive, by turns (seconds, microseconds)
+TURN: Final = struct.pack("ll", 0, 200)
 CALLER: Final = """
 import socket, sys, time
 until = time.monotonic() + float(sys.argv[2])
@@ -105,7 +109,8 @@ def _ends(descriptor: int) -> tuple[int, int]:
 
 def _replaced(descriptor: int) -> socket.socket:
     ours, theirs = local_pair()
-    theirs.setblocking(False)  # as MLX made its own
+    for limit in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+        theirs.setsockopt(socket.SOL_SOCKET, limit, TURN)
     os.dup2(theirs.fileno(), descriptor, inheritable=False)
     theirs.close()
     return ours

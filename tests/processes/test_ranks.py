@@ -123,7 +123,7 @@ def test_guesses_change_no_answer(ring: WorkerRing, alone: Alone) -> None:
 
 
 def test_the_whole_model_proves_the_ranks(ring: WorkerRing, model: Path) -> None:
-    ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory=str(model), verify=False))
+    ring.workers[0].send(Prove(plan_gen=ring.plan.plan_gen, directory=str(model), verify=True))
     while not isinstance(proved := ring.workers[0].next(WAIT_S).report, Proved | Unproved):
         pass
     assert isinstance(proved, Proved)

@@ -9,13 +9,14 @@ from typing import Any, NamedTuple
 
 from core.constraint import Constraint
 from core.events import RequestDone, TokenEvent
-from core.requests import ChatRequest, Message
+from core.requests import ChatRequest, LoadRequest, Message
 from core.sampling_options import Sampling
 from tui.cli.demo import Demo, DemoConfig
 from tui.cli.watch import Watch
 
 ANSWER_S = 120.0
 GREEDY = Sampling()
+LOAD = LoadRequest(model="")  # the model that is named there does not count
 
 
 class Answer(NamedTuple):
@@ -34,12 +35,18 @@ async def running_demo(
     multicast: bool = False,
     has_spare: bool = False,
     api_ports: tuple[int, ...] = (),
+    load: LoadRequest = LOAD,
 ) -> AsyncIterator[Demo]:
     """Paired nodes with the model loaded; neither multicast nor spare workers unless the test is about them."""
     said: list[str] = []
     demo = Demo(
         DemoConfig(
-            budgets_gb=tuple(budgets), model=model, multicast=multicast, has_spare=has_spare, api_ports=api_ports
+            budgets_gb=tuple(budgets),
+            model=model,
+            load=load,
+            multicast=multicast,
+            has_spare=has_spare,
+            api_ports=api_ports,
         ),
         said.append,
     )

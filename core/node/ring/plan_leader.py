@@ -8,7 +8,7 @@ from pathlib import Path
 from time import monotonic
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
-from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded
+from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
@@ -28,10 +28,13 @@ from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
+from core.plan.topology import has_ranks
 from core.trust.known_faults import KnownFaults
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading, Proved, Unproved
 
 PREPARE_S = 90.0
+
+Computed = tuple[str, tuple[str, ...], Topology, int | None]
 
 
 class RingReady(Signal, frozen=True):
@@ -86,6 +89,7 @@ class PlanLeader:
         self._first_gen = 0
         self._directory = Path()
         self._verify = False
+        self._compared: Computed | None = None  # with the whole model, the last time that this was done
         self._paths: dict[str, PathKind] = {}
         self.last_gen = 0
         signals.on_awaited(OwnStageReported, self._handle_own)
@@ -195,7 +199,9 @@ class PlanLeader:
         if self._lifecycle is None:
             return
         match report:
-            case Proved(plan_gen=gen):
+            case Proved(plan_gen=gen, difference=difference):
+                if difference is not None:
+                    self._compared = _computed(self._lifecycle.plan)
                 await self._act(self._lifecycle.proved(gen, proof_text(report)))
             case Unproved(plan_gen=gen, problem=problem):
                 await self._act(self._lifecycle.disproved(gen, problem))
@@ -270,7 +276,8 @@ class PlanLeader:
                     self.last_gen = plan.plan_gen
                     await self._connect(plan, ports)
                 case ProveRing(plan=plan):
-                    self._member.prove_own(plan.plan_gen, self._directory, verify=self._verify)
+                    verify = self._verify or (has_ranks(plan) and _computed(plan) != self._compared)
+                    self._member.prove_own(plan.plan_gen, self._directory, verify=verify)
                 case Ready(plan=plan, proof=proof):
                     seconds = monotonic() - self._started
                     macs = "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
@@ -303,6 +310,13 @@ class PlanLeader:
 
     def _name(self, device_id: str) -> str:
         return next((s.peer for s in self._lifecycle_now().plan.stages if s.device_id == device_id), device_id[:8])
+
+
+def _computed(plan: Plan) -> Computed:
+    """What logits depend on. What mlx-lm divides wrongly among ranks computes without an error, so they are compared
+    with the whole model's where a person did not ask for it, too, but once.
+    """
+    return plan.fingerprint, tuple(stage.device_id for stage in plan.stages), plan.topology, plan.kv_bits
 
 
 def proof_text(proved: Proved) -> str:

@@ -1,0 +1,89 @@
+"""Two nodes whose Macs are ranks of one group: whatever becomes of one, nothing hangs, and the answer is the same."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import AsyncIterator
+from typing import Final
+
+import psutil
+import pytest
+import pytest_asyncio
+
+from core.events import Plan, PlanLoaded
+from core.requests import ChatRequest, LoadRequest, Message
+from tests.support.cluster import Make, finish, running_demo, tokens_seen
+from tui.cli.demo import Demo
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+SHAPE: Final = {"layers": 4, "hidden": 64, "intermediate": 256, "heads": 8, "kv_heads": 4, "head_dim": 8}
+TOKENS: Final = 100
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def demo(made: Make) -> AsyncIterator[Demo]:
+    async with running_demo(made("llama", **SHAPE), (64, 32), load=LoadRequest(model="", parallelism="tp")) as running:
+        yield running
+
+
+def plan_of(demo: Demo) -> Plan:
+    assert demo.head.now.plan
+    return demo.head.now.plan
+
+
+def worker(demo: Demo, index: int) -> int:
+    (found,) = [c.pid for c in psutil.Process(demo.pid_of(index)).children() if "core.worker" in c.cmdline()]
+    return found
+
+
+async def asked(demo: Demo, *, most: int = TOKENS) -> str:
+    message = Message(role="user", content="How does macluster split a model?")
+    request = ChatRequest(messages=(message,), min_tokens=most, max_tokens=most)
+    return (await demo.head.client.chat(request)).request_id
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def whole(demo: Demo) -> list[int]:
+    """What is answered where nothing happens."""
+    tokens = (await finish(demo.head, await asked(demo))).tokens
+    assert 2 * len(set(tokens)) >= len(tokens) == TOKENS
+    return tokens
+
+
+@pytest.mark.parametrize("most", [1, 2])
+async def test_an_answer_that_ends_at_once(demo: Demo, whole: list[int], most: int) -> None:
+    answer = await finish(demo.head, await asked(demo, most=most))
+    assert answer.tokens == whole[:most]
+    assert answer.done.finish_reason == "length"
+
+
+@pytest.mark.parametrize("index", [0, 1])
+async def test_a_rank_that_is_killed_is_replaced_and_the_answer_goes_on(
+    demo: Demo, whole: list[int], index: int
+) -> None:
+    before = [worker(demo, number) for number in range(2)]
+    request = await asked(demo)
+    await tokens_seen(demo.head, request, 5)
+    os.kill(before[index], signal.SIGKILL)
+    assert (await finish(demo.head, request)).tokens == whole
+    assert plan_of(demo).topology == "tensor"
+    assert not {worker(demo, number) for number in range(2)} & set(before)
+    first, *others = [event.proof for event in demo.head.seen if isinstance(event, PlanLoaded)]
+    assert "whole model" in first
+    assert others
+    assert not [proof for proof in others if "whole model" in proof], "what was compared once is not compared again"
+
+
+async def test_a_rank_that_stands_still_is_replaced_and_the_answer_goes_on(demo: Demo, whole: list[int]) -> None:
+    frozen = worker(demo, 1)
+    request = await asked(demo)
+    await tokens_seen(demo.head, request, 5)
+    began = time.monotonic()
+    os.kill(frozen, signal.SIGSTOP)
+    answer = await finish(demo.head, request)
+    print(f"a rank that stands still: the whole answer after {time.monotonic() - began:.1f} s")
+    assert answer.tokens == whole
+    assert worker(demo, 1) != frozen
