@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
-from core.events import Plan, Sight
+from core.events import GroupKind, Parallelism, Plan, Sight
 from core.models.slicing.split_profile import SplitProfile
 from core.plan.stage_roles import role_of, sights
 from core.plan.topology import has_ranks
@@ -15,6 +16,11 @@ EVERY_MAC_SEES = (
 
 EVERY_RANK_SEES = "Every Mac sees the words: each has a part of every layer, so it gets the token ids."
 ON_THE_CABLE = "What the Macs add up over RDMA is not encrypted on the cable."
+_ADDED_UP: Final[dict[GroupKind, str]] = {
+    "sealed": "; parts are added up over sealed links",
+    "rdma": "; parts are added up over RDMA",
+    "nccl": "; parts are added up by NCCL, not encrypted",
+}
 
 
 def notes_of(
@@ -25,7 +31,7 @@ def notes_of(
     `ideal`: where every owner but the first would begin if the model could be cut anywhere; `left_out` names the Macs
     for which it has no cut. Without the model's `profile` only the plan itself is told of.
     """
-    notes = _sight_notes(plan)
+    notes = [*([shared(plan.parallelism)] if plan.parallelism else []), *_sight_notes(plan)]
     if profile is None:
         return tuple(notes)
     if profile.reveals_tokens and len(plan.stages) > 1 and not has_ranks(plan):
@@ -35,6 +41,12 @@ def notes_of(
     elif profile.one_row:
         notes.append(f"One row at a time in a batch: {profile.one_row}.")
     return (*_left_out(left_out, profile), *_moved(plan, ideal, profile), *notes)
+
+
+def shared(how: Parallelism) -> str:
+    """How the Macs share the work, why, and through what they add up their parts."""
+    added_up = _ADDED_UP[how.group] if how.strategy == "tp" else ""
+    return f"Parallelism {how.strategy} – {how.reason}{added_up}."
 
 
 def sees(plan: Plan | None, device_id: str) -> str:

@@ -19,6 +19,7 @@ import pytest
 from core.models.slicing.loading import slice_parts
 from core.node.base.complaints import MOST
 from core.node.base.home_lock import home_lock
+from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
 from core.settings import Home
 from tests.support import waiting
 from tests.support.app import text_of
@@ -191,6 +192,10 @@ def test_load_run_and_unload(home: Path, made: Make) -> None:
         (["plan", "m", "--layers", "9:4"], 2, "Write the lower layer first: 4:9."),
         (["demo", "--layers", "0:4,5"], 2, "'5' names no layers"),
         (["demo", "--topology", "ring"], 2, "invalid choice"),
+        (["demo", "--parallelism", "ring"], 2, "invalid choice"),
+        (["demo", "--parallelism", "tp", "--topology", "private"], 2, "makes the topology tensor, not private"),
+        (["load", "m", "--parallelism", "auto", "--layers", "0:4,5:9"], 2, "Leave out the layers"),
+        (["plan", "m", "--macs", "8,8", "--rdma"], 2, "Ask for --parallelism tp or auto"),
         (["plan", "no-such-model", "--macs", "8"], 1, "There is no model 'no-such-model'"),
         (["demo", "--macs", "0"], 2, "--macs 0"),
         (["demo", "--memory", "-3"], 2, "budget"),
@@ -280,6 +285,37 @@ def test_layers_that_a_person_gives_out_make_the_topology(restricted: Path, tmp_
         assert (status, told["plan"]) == (1, None)
         assert said in told["problem"]["what"]
         assert told["problem"]["fix"]
+
+
+def test_how_macs_would_share_it_is_said_with_the_reason(
+    made: Make, tmp_path: Path, said_here: Callable[..., Said]
+) -> None:
+    def planned(*words: str) -> Any:
+        ran = said_here(tmp_path / "h", "plan", str(made("llama")), *words, "--json")
+        assert ran.returncode == 0, ran.stderr
+        return json.loads(ran.stdout)["plan"]
+
+    tp = planned("--macs", "8,4", "--parallelism", "tp", "--rdma")
+    how = {"choice": "tp", "strategy": "tp", "reason": "capabilities OK", "group": "rdma"}
+    assert (tp["topology"], tp["parallelism"]) == ("tensor", how)
+    assert [s["sees"] for s in tp["stages"]] == ["token ids, logits", "token ids"]
+    assert tp["notes"][1:] == [EVERY_RANK_SEES, ON_THE_CABLE]
+    alone = planned("--macs", "8", "--parallelism", "tp")
+    assert alone["parallelism"]["reason"] == "no cluster peer connected (worldSize=1)"
+    assert planned("--macs", "8,4")["parallelism"] is None
+
+
+@pytest.mark.slow
+def test_the_demo_on_ranks_says_what_the_model_says(tmp_path: Path, said_here: Callable[..., Said]) -> None:
+    words = ["demo", "--macs", "2", "--parallelism", "tp", "--no-multicast", "--max-tokens", "12", "--json"]
+    ran = said_here(tmp_path, *words)
+    assert ran.returncode == 0, ran.stderr
+    told = json.loads(ran.stdout)
+    assert told["plan"]["topology"] == "tensor"
+    how = {"choice": "tp", "strategy": "tp", "reason": "capabilities OK", "group": "sealed"}
+    assert told["plan"]["parallelism"] == how
+    assert told["proof"].startswith("Verified: ")
+    assert "contiguous" in told["text"]
 
 
 def test_a_plan_lists_what_each_mac_would_read(restricted: Path, tmp_path: Path) -> None:

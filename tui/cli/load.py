@@ -34,12 +34,12 @@ async def unload(args: argparse.Namespace) -> int:
 
 
 async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
-    """Whether the model that is meant is ready, whatever it is called, in the ring that was asked for, if any was; or
-    is kept alive, for another load would end what waits for it.
+    """Whether the model that is meant is ready, whatever it is called, shared as was asked for, if anything was; or is
+    kept alive, for another load would end what waits for it.
     """
     loaded, recovery = watch.now.plan, watch.now.recovery
     is_there = recovery.state != "parked" if recovery else watch.now.plan_status == "ready"
-    if loaded is None or not is_there or args.topology not in (None, loaded.topology):
+    if loaded is None or not is_there or not is_shared_so(loaded, args):
         return False
     without = macs_without(watch, args)
     if any(stage.device_id in without for stage in loaded.stages):
@@ -51,6 +51,17 @@ async def is_loaded(watch: Watch, args: argparse.Namespace) -> bool:
     if split is None or split.fingerprint != loaded.fingerprint:
         return False
     return not args.layers or _owners(split) == _owners(loaded)
+
+
+def is_shared_so(plan: Plan, args: argparse.Namespace) -> bool:
+    """Whether `plan` is in the topology, of the choice, and over the cable that were asked for. What was decided for
+    another choice need not be what this one comes to.
+    """
+    how = plan.parallelism
+    if args.topology not in (None, plan.topology) or args.parallelism not in (None, how and how.choice):
+        return False
+    adds_up = how is not None and how.strategy == "tp" and bool(args.topology or args.parallelism)
+    return not adds_up or (how is not None and how.group == "rdma") == args.rdma
 
 
 def _owners(plan: Plan) -> list[tuple[str, int]]:

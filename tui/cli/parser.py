@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import get_args
 
 from core.errors import UsageError
-from core.events import MirrorChoice, Topology
+from core.events import MirrorChoice, ParallelismChoice, Topology
 from core.node.options import add_options
 from core.plan.topology import parse_span
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, KV_BITS
@@ -159,6 +159,10 @@ def _how(command: argparse.ArgumentParser) -> None:
     """The options of `core.requests.PlanRequest`."""
     ring = "what other Macs may see (default: private, hidden states only; single where there is one Mac)"
     command.add_argument("--topology", choices=get_args(Topology), help=ring)
+    shared = "how to share it: each Mac a part of every layer (tp) or layers of its own (pp), this Mac all, or the best"
+    command.add_argument("--parallelism", choices=get_args(ParallelismChoice), help=shared)
+    cable = "with tp or auto: add up over RDMA, which is not encrypted on the cable"
+    command.add_argument("--rdma", action="store_true", help=cable)
     owners = "who has which layers, this Mac first, then by budget: A:B, both included, or A:output"
     command.add_argument("--layers", type=_spans, default=(), metavar="0:9,10:19,…", help=owners)
     command.add_argument("--context", type=int, default=DEFAULT_CONTEXT, help="tokens of context (default %(default)s)")

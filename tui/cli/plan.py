@@ -13,6 +13,8 @@ from core.errors import UsageError
 from core.events import Plan, PlanLoaded
 from core.plan.fit import missing_bytes, shortage
 from core.plan.notes import before_which, ranges, sees
+from core.plan.plan_inputs import How
+from core.plan.strategy import check_asked
 from core.requests import Forecast, PlanPreview, PreviewRequest
 from core.text import clean_text
 from core.trust.name_matching import pick
@@ -43,9 +45,11 @@ async def plan(args: argparse.Namespace) -> int:
 
 
 def plan_options(args: argparse.Namespace) -> dict[str, Any]:
-    """The options of `core.requests.PlanRequest`."""
-    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers", "mirror")
-    return {name: getattr(args, name) for name in names}
+    """The options of `core.requests.PlanRequest`. Raises UsageError for those that exclude each other."""
+    names = ("context", "kv_bits", "rows", "chunk", "window", "topology", "layers", "parallelism", "rdma")
+    options: How = {name: getattr(args, name) for name in names}  # type: ignore[assignment]
+    check_asked(options)
+    return {**options, "mirror": args.mirror}
 
 
 def macs_without(watch: Watch, args: argparse.Namespace) -> tuple[str, ...]:
@@ -128,6 +132,7 @@ def plan_facts(plan: Plan) -> Facts:
         "model": plan.model,
         "fingerprint": plan.fingerprint,
         "topology": plan.topology,
+        "parallelism": msgspec.to_builtins(plan.parallelism),
         "layers": plan.layers,
         "context": plan.context,
         "stages": [

@@ -195,6 +195,7 @@ MODELS = (
     Action("mc.sort", "s", "sort", "Sort", "Sort by fit, size or name"),
     Action("mc.fitting", "f", "fitting", "Fitting", "Show only models that fit, or all of them"),
     Action("mc.topology", "t", "topology", "Ring", "Plan the model in the next topology"),
+    Action("mc.parallelism", "P", "parallelism", "Parallelism", "How the Macs share the model: auto, tp, pp, single"),
     Action("mc.kv-bits", "K", "bits", "Bits", "Keep keys and values in 8 bits, in 4, or as they are"),
     Action("mc.stop-transfer", "x", "stop_transfer", "Stop", "Stop what is downloaded or copied; asks first"),
     Action("mc.unload", "u", "app.unload", "Unload", "Unload the model, or cancel its loading"),

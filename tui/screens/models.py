@@ -21,7 +21,15 @@ from tui.screens.base import SizedScreen
 from tui.screens.split import SplitScreen
 from tui.state.disks import Copies, copies_of, running_words, with_coming
 from tui.state.format import DIM, between, context_length, gigabytes_short, plural
-from tui.state.load_options import as_preview, contexts, download_of, with_bits, with_context, with_topology
+from tui.state.load_options import (
+    as_preview,
+    contexts,
+    download_of,
+    with_bits,
+    with_context,
+    with_parallelism,
+    with_topology,
+)
 from tui.state.state import UiState
 from tui.widgets.fit_preview import FitPreview
 from tui.widgets.key_bar import KeyBar
@@ -180,6 +188,11 @@ class ModelsScreen(SizedScreen):
         """The next topology."""
         if choice := self._plannable:
             self._set_options(with_topology(self._catalog.options(choice), choice))
+
+    def action_parallelism(self) -> None:
+        """Another way to share it."""
+        if choice := self._plannable:
+            self._set_options(with_parallelism(self._catalog.options(choice)))
 
     def action_bits(self) -> None:
         """Other bits of keys and values."""

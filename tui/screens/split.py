@@ -27,7 +27,7 @@ from tui.screens.base import SizedScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, cuts_of, divided_as, spans
 from tui.state.effects import Effect, effect, split_of
-from tui.state.format import BAD, WARN, gigabytes
+from tui.state.format import BAD, WARN, gigabytes, is_of_ranks
 from tui.state.load_options import as_preview
 from tui.state.state import UiState, of_used, washed
 from tui.widgets.key_bar import KeyBar
@@ -51,6 +51,11 @@ REST_S: Final = 0.1
 _NOTHING = "No model is loaded.\n\nCtrl+O chooses one; e there edits its split before it is loaded."
 _ASKING = "Asking the node where this model can be divided. Esc leaves."
 _OTHER_MACS = Problem(kind="PlanError", what="The Macs have changed meanwhile.", fix="Esc, then F4 starts again.")
+_EQUAL_PARTS = Problem(
+    kind="PlanError",
+    what="Every Mac has an equal part of every layer here, so there is nothing to divide.",
+    fix="Choose a topology other than tensor (T, or t in the list of models), then divide its layers.",
+)
 # what two plans have in common that differ only in who owns which layers
 _ALIKE = ("fingerprint", "topology", "context", "kv_bits", "rows")
 
@@ -122,6 +127,8 @@ helps, more Macs do not."""
     async def _begin(self) -> None:
         preview = await self._preview(())
         balanced = split_of(preview) if preview else None
+        if balanced is not None and is_of_ranks(balanced):
+            balanced, self._problem = None, _EQUAL_PARTS
         if preview is None or balanced is None:
             self._draw()
             return

@@ -16,6 +16,7 @@ from tui.control.catalog import ModelCatalog
 from tui.control.chat_controller import ChatController
 from tui.control.conversation_archive import ConversationArchive
 from tui.state.boundaries import options_of
+from tui.state.load_options import in_topology
 from tui.state.state import UiState
 
 
@@ -66,5 +67,7 @@ def _class_of(name: str) -> str:
 
 def _what_is_loaded(app: Sources) -> object:
     now = app.state.snapshot
-    request = options_of(now.plan, now.peers) if now.plan else None
-    return msgspec.structs.replace(request, model=app.catalog.name_of(request.model)) if request else None
+    if now.plan is None:
+        return None
+    request = in_topology(options_of(now.plan, now.peers), now.plan.topology)
+    return msgspec.structs.replace(request, model=app.catalog.name_of(request.model))

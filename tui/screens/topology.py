@@ -12,7 +12,7 @@ from textual.content import Content
 from textual.widgets import OptionList
 
 from core.events import PlanStatus, Topology
-from core.requests import LoadRequest, PlanPreview, PlanRequest, PreviewRequest
+from core.requests import LoadRequest, PlanPreview
 from tui.control.actions import bindings
 from tui.control.bridge import FAILURES, problem_of
 from tui.control.keymap import TOPOLOGY
@@ -21,6 +21,7 @@ from tui.screens.asking import ChoiceScreen
 from tui.screens.base import SizedScreen
 from tui.state.boundaries import options_of
 from tui.state.format import BAD, GOOD, WARN, Mark
+from tui.state.load_options import as_preview, in_topology
 from tui.state.state import UiState, of_used, washed
 from tui.widgets.key_bar import KeyBar
 from tui.widgets.text_view import TextView
@@ -148,15 +149,14 @@ class TopologyScreen(SizedScreen):
             self._draw()
 
     async def _preview(self, request: LoadRequest, topology: Topology) -> PlanPreview:
-        fields = {field: getattr(request, field) for field in PlanRequest.__struct_fields__}
-        fields |= {"model": self._catalog.name_of(request.model), "topology": topology}
+        named = msgspec.structs.replace(request, model=self._catalog.name_of(request.model))
         try:
-            return washed(await self._client.plan(of_used(self._state, PreviewRequest(**fields))))
+            return washed(await self._client.plan(of_used(self._state, as_preview(in_topology(named, topology)))))
         except FAILURES as error:
             return PlanPreview(problem=washed(problem_of(error)))
 
     def _load(self, request: LoadRequest, topology: Topology) -> None:
-        self.app.post_message(ModelChosen(msgspec.structs.replace(request, topology=topology)))
+        self.app.post_message(ModelChosen(in_topology(request, topology)))
         self.dismiss()
 
     def _draw(self) -> None:

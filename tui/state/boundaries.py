@@ -90,7 +90,7 @@ def undone(now: Boundaries) -> Boundaries:
 
 def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
     """How `plan` was asked for, but for who has which layers; the other ones of `peers` are to have none."""
-    owners = {stage.device_id for stage in plan.stages}
+    owners, how = {stage.device_id for stage in plan.stages}, plan.parallelism
     return LoadRequest(
         model=plan.model,
         context=plan.context,
@@ -98,7 +98,10 @@ def options_of(plan: Plan, peers: Iterable[Peer]) -> LoadRequest:
         rows=plan.rows,
         chunk=None if plan.adapts else plan.chunk,
         window=None if plan.adapts else plan.window,
-        topology=plan.topology,
+        # what was decided is decided again
+        topology=plan.topology if how is None or how.choice == how.strategy == "pp" else None,
+        parallelism=how.choice if how else None,
+        rdma=how is not None and how.group == "rdma",
         without=tuple(p.device_id for p in peers if p.state == "connected" and p.device_id not in owners),
     )
 

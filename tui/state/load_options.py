@@ -7,7 +7,7 @@ from typing import Final, get_args
 import msgspec
 
 from core.errors import UsageError
-from core.events import Topology
+from core.events import ParallelismChoice, Topology
 from core.requests import DownloadRequest, LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
@@ -53,8 +53,21 @@ def with_topology(request: LoadRequest, choice: ModelChoice) -> LoadRequest:
     """The topology after the one that was asked for last, or that is shown."""
     split = choice.preview.plan or choice.preview.draft
     last = request.topology or (split.topology if split else TOPOLOGIES[-1])
-    wanted = TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)]
-    return msgspec.structs.replace(request, topology=wanted)
+    return in_topology(request, TOPOLOGIES[(TOPOLOGIES.index(last) + 1) % len(TOPOLOGIES)])
+
+
+def in_topology(request: LoadRequest, topology: Topology) -> LoadRequest:
+    """In the topology that a person chose: then nothing is left to be decided. RDMA stays where there are ranks."""
+    rdma = request.rdma and topology == "tensor"
+    return msgspec.structs.replace(request, topology=topology, parallelism=None, rdma=rdma)
+
+
+def with_parallelism(request: LoadRequest) -> LoadRequest:
+    """What is best, then a part of every layer each, layers of its own each, one Mac; then as the topology has it."""
+    steps = (None, *get_args(ParallelismChoice))
+    choice = steps[(steps.index(request.parallelism) + 1) % len(steps)]
+    rdma = request.rdma and choice in ("auto", "tp")
+    return msgspec.structs.replace(request, topology=None, parallelism=choice, rdma=rdma)
 
 
 def download_of(text: str, revision: str = "main") -> DownloadRequest:

@@ -30,6 +30,7 @@ _SHARE_VOCABULARY: Final = frozenset({"muse_spark", "prism_hadamard_qwen35", "qw
 # two sums over all ranks: behind attention, and behind the MLP
 REDUCES_A_LAYER: Final = 2
 _WHOLE: Final = re.compile(r"norm|\.gate\.|router|q_a_proj|kv_a_proj|indexer|shared_expert_gate|correction_bias")
+_ENDS: Final = re.compile(r"embed|lm_head")
 _MLP_WIDTHS: Final = ("intermediate_size", "moe_intermediate_size", "shared_expert_intermediate_size")
 _OTHER_HEADS: Final = ("linear_num_key_heads", "linear_num_value_heads", "o_groups")
 # of formats that say nothing of their groups
@@ -107,12 +108,18 @@ def _pieces(config: dict[str, Any], text: dict[str, Any], attention: int) -> Ite
 
 
 def _group_size(settings: dict[str, Any]) -> int:
-    """Numbers that share a scale, of the largest groups that there are; 0 where nothing is quantised so."""
+    """Numbers that share a scale, of the largest groups that are divided; 0 where nothing is quantised so."""
     named = (settings.get("quantization"), settings.get("quantization_config"))
     found: dict[str, Any] = next((each for each in named if isinstance(each, dict)), {})
-    sizes = [each.get("group_size") for each in (found, *found.values()) if isinstance(each, dict)]
+    others = [each for path, each in found.items() if isinstance(each, dict) and not _replicated(path)]
+    sizes = [each.get("group_size") for each in (found, *others)]
     method = _METHOD_GROUPS.get(str(found.get("quant_method", found.get("mode", ""))), 0)
     return max((size for size in sizes if type(size) is int and size > 0), default=method)
+
+
+def _replicated(module: str) -> bool:
+    """Whether every rank has what that module weighs; where the vocabulary is divided, it is by whole words."""
+    return is_whole(f"{module}.") or bool(_ENDS.search(module))
 
 
 def _share(count: int, ranks: int) -> int:

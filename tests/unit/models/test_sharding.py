@@ -67,6 +67,18 @@ def test_a_rank_has_about_the_bytes_that_mlx_lm_leaves_it(variant: str, bits: in
             2,
             "1 groups of 256 numbers of the intermediate",
         ),
+        (
+            {
+                "quantization": {
+                    "group_size": 64,
+                    "model.embed_tokens": {"group_size": 128},
+                    "lm_head": {"group_size": 128},
+                    "model.layers.0.mlp.gate": {"group_size": 128},
+                },
+            },
+            2,
+            "",
+        ),
         ({"kv_lora_rank": 8, "v_head_dim": 16, "num_key_value_heads": 1}, 8, ""),
         ({"model_type": "qwen3_5", "vocab_size": 211}, 2, "211 words do not divide by 2"),
         ({"model_type": "qwen3_5", "vocab_size": 211, "tie_word_embeddings": True}, 2, ""),

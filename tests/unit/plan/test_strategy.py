@@ -72,7 +72,7 @@ def test_ranks_have_equal_parts_of_all_layers_and_see_the_words() -> None:
     assert [s.kv_bytes for s in plan.stages] == [10 * (GB // 10) // 2] * 2
     assert (plan.topology, plan.output, plan.window, is_ring(plan)) == ("tensor", "aaa", 2, True)
     assert plan.parallelism == Parallelism(choice="tp", strategy="tp", reason="capabilities OK", group="sealed")
-    assert plan.notes == (EVERY_RANK_SEES,)
+    assert plan.notes == ("Parallelism tp – capabilities OK; parts are added up over sealed links.", EVERY_RANK_SEES)
     assert [sees(plan, mac) for mac in ("aaa", "bbb")] == ["token ids, logits", "token ids"]
     assert hop_bytes(plan, None) == (4, 4)
 
@@ -81,6 +81,7 @@ def test_over_rdma_the_plan_says_that_the_cable_is_plain() -> None:
     plan = split(24, 24, parallelism="tp", rdma=True)
     assert plan.parallelism is not None
     assert plan.parallelism.group == "rdma"
+    assert plan.notes[0] == "Parallelism tp – capabilities OK; parts are added up over RDMA."
     assert ON_THE_CABLE in plan.notes
     cannot = split(24, 24, parallelism="tp", rdma=True, no_rdma="no cable").parallelism
     assert cannot == Parallelism(choice="tp", strategy="single", reason="no cable", group="sealed")
@@ -108,6 +109,11 @@ def test_what_was_asked_for_makes_the_topology(how: dict[str, Any], topology: To
     assert plan.topology == topology
     assert (plan.parallelism and plan.parallelism.strategy) == strategy
     assert is_ring(plan)
+
+
+def test_the_plan_says_why_it_is_not_shared() -> None:
+    assert split(24, 24, parallelism="pp").notes == ("Parallelism pp – operator selected --parallelism pp.",)
+    assert split(24, 24).notes == (), "nothing was decided"
 
 
 def test_auto_goes_by_memory_and_by_what_is_expected() -> None:

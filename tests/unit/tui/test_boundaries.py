@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from textual.widgets import Static
 
-from core.events import Peer, Plan, Snapshot, Topology
+from core.events import Parallelism, Peer, Plan, Snapshot, Topology
 from core.plan.fit import draft_plan
 from core.requests import Forecast, PlanPreview
 from core.settings import GB
@@ -137,6 +137,26 @@ def test_a_request_leaves_out_the_macs_that_the_plan_left_out() -> None:
     plan = planned("private", peers=macs(64, 48))
     request = boundaries.options_of(plan, macs(64, 48, 32))
     assert (request.without, request.topology, request.context, request.layers) == (("MINI",), "private", 4096, ())
+
+
+SHARED = Parallelism(choice="auto", strategy="tp", reason="r", group="rdma")
+
+
+@pytest.mark.parametrize(
+    ("how", "asked"),
+    [
+        (None, ("private", None, False)),
+        (SHARED, (None, "auto", True)),
+        (msgspec.structs.replace(SHARED, strategy="pp", group="sealed"), (None, "auto", False)),
+        (Parallelism(choice="pp", strategy="pp", reason="r"), ("private", "pp", False)),
+        (Parallelism(choice="pp", strategy="single", reason="r"), (None, "pp", False)),
+    ],
+)
+def test_what_was_decided_is_asked_for_again(
+    how: Parallelism | None, asked: tuple[Topology | None, str | None, bool]
+) -> None:
+    request = boundaries.options_of(msgspec.structs.replace(planned("private"), parallelism=how), ())
+    assert (request.topology, request.parallelism, request.rdma) == asked
 
 
 KNOWN = PlanPreview(

@@ -12,7 +12,16 @@ from core.requests import Forecast, ModelChoice, PlanPreview
 from core.settings import GB
 from tests.support.told import PLAN
 from tui.state.disks import copies_of, disk_words, names_of, transfer_words, with_coming
-from tui.state.load_options import contexts, default_options, download_of, with_bits, with_context, with_topology
+from tui.state.load_options import (
+    contexts,
+    default_options,
+    download_of,
+    in_topology,
+    with_bits,
+    with_context,
+    with_parallelism,
+    with_topology,
+)
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content, progress_content
 from tui.widgets.model_list import arranged, fit_mark, head_content, row_content
@@ -135,6 +144,12 @@ def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     eight = with_bits(request)
     assert (eight.kv_bits, with_bits(eight).kv_bits, with_bits(with_bits(eight)).kv_bits) == (8, 4, None)
     assert with_topology(request, model).topology == "forward"
+    best = with_parallelism(with_topology(request, model))
+    assert (best.parallelism, best.topology) == ("auto", None)
+    tp = msgspec.structs.replace(with_parallelism(best), rdma=True)
+    assert (tp.parallelism, with_parallelism(tp).parallelism, with_parallelism(tp).rdma) == ("tp", "pp", False)
+    assert (in_topology(tp, "tensor").rdma, in_topology(tp, "tensor").parallelism) == (True, None)
+    assert not in_topology(tp, "forward").rdma
     broken = choice(preview=PlanPreview())
     shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(request)).plain
     assert "context 4k of 128k · KV in 8 bits" in shown

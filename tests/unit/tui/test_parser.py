@@ -2,8 +2,12 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+import msgspec
 import pytest
 
+from core.events import Parallelism
+from tests.support.told import PLAN
+from tui.cli.load import is_shared_so
 from tui.cli.parser import parser
 
 
@@ -12,3 +16,28 @@ def test_the_version_names_what_it_runs_on(capsys: pytest.CaptureFixture[str]) -
         parser().parse_args(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out.startswith(f"macluster {version('macluster')} (mlx {version('mlx')}, mlx-lm ")
+
+
+@pytest.mark.parametrize(
+    ("asked", "how", "same"),
+    [
+        ("", None, True),
+        ("--topology private", None, True),
+        ("--topology forward", None, False),
+        ("--parallelism pp", None, False),
+        ("--parallelism pp", Parallelism(choice="pp", strategy="pp", reason="r"), True),
+        ("--parallelism auto", Parallelism(choice="pp", strategy="pp", reason="r"), False),
+        ("--parallelism auto", Parallelism(choice="auto", strategy="pp", reason="r"), True),
+        ("--parallelism auto --rdma", Parallelism(choice="auto", strategy="pp", reason="r"), True),
+        ("--parallelism tp", Parallelism(choice="tp", strategy="tp", reason="r"), True),
+        ("--parallelism tp --rdma", Parallelism(choice="tp", strategy="tp", reason="r"), False),
+        ("--parallelism tp --rdma", Parallelism(choice="tp", strategy="tp", reason="r", group="rdma"), True),
+        ("--parallelism tp", Parallelism(choice="tp", strategy="tp", reason="r", group="rdma"), False),
+        ("", Parallelism(choice="tp", strategy="tp", reason="r", group="rdma"), True),
+    ],
+)
+def test_what_is_loaded_is_shared_as_was_asked_for_or_it_is_another_plan(
+    asked: str, how: Parallelism | None, same: bool
+) -> None:
+    loaded = msgspec.structs.replace(PLAN, parallelism=how)
+    assert is_shared_so(loaded, parser().parse_args(["run", "m", *asked.split()])) is same
