@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import NamedTuple, Unpack
 
+import msgspec
+
 from core.errors import PlanError
 from core.events import GroupKind, Parallelism, Peer, Plan, Topology
 from core.plan.plan_inputs import PlanInputs
@@ -36,17 +38,20 @@ def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> Way:
     if choice is None and not by_name:
         return Way(asked, None)
     model, peers = inputs["layout"].sharding, inputs["peers"]
-    other = Circumstances(no_group=inputs.get("no_rdma", "") if inputs.get("rdma") else "")
+    other = Circumstances(no_group=inputs.get("no_group", ""))
+    group: GroupKind = "rdma" if inputs.get("rdma") else "sealed"
     strategy, reason = decide(choice or "tp", len(peers), model, other)
     if choice == "auto" and strategy == "tp":
-        ranks = draft(TOPOLOGY_OF_RANKS)
+        made = Parallelism(choice=choice, strategy=strategy, reason=reason, group=group)
+        ranks = msgspec.structs.replace(draft(TOPOLOGY_OF_RANKS), parallelism=made)
         other = other._replace(rtt_s=_longest_rtt(inputs), too_large=lacks(ranks), slower=_slower(ranks, draft, inputs))
         strategy, reason = decide(choice, len(peers), model, other)
     if by_name and strategy != "tp":
         raise _cannot_be(inputs["model"], reason, peers)
-    group: GroupKind = "rdma" if inputs.get("rdma") and strategy == "tp" else "sealed"
     topologies: dict[str, Topology | None] = {"tp": TOPOLOGY_OF_RANKS, "single": LONE_MAC_TOPOLOGY, "pp": asked}
-    made = Parallelism(choice=choice or "tp", strategy=strategy, reason=reason, group=group)
+    made = Parallelism(
+        choice=choice or "tp", strategy=strategy, reason=reason, group=group if strategy == "tp" else "sealed"
+    )
     return Way(topologies[strategy], made)
 
 

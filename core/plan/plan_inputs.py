@@ -26,12 +26,12 @@ class How(TypedDict):
 
 
 class Surroundings(TypedDict, total=False):
-    """What is known of the Macs beside their memory. `no_rdma`: why they have none, "" where they have; `rtt`: the
-    round trip between two of them in seconds, where somebody measured it; `expects`: what a request would get of a
-    plan.
+    """What is known of the Macs beside their memory. `no_group`: why their parts of a layer cannot be added up, ""
+    where nothing is known against it; `rtt`: the round trip between two of them in seconds, where somebody measured it;
+    `expects`: what a request would get of a plan.
     """
 
-    no_rdma: str
+    no_group: str
     rtt: Callable[[str, str], float | None]
     expects: Callable[[Plan], Forecast | None]
 

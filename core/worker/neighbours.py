@@ -27,7 +27,7 @@ def plan_digest(plan: Plan) -> bytes:
 class Neighbours:
     """Those of stage `index` in `plan`. Every link to them is bound to this plan and this roster; `row_bytes` is what a
     position may weigh that comes in; `way` the one of `ways` on which the link to the next stage goes; `host` where
-    this stage listens.
+    this stage listens; `own_hosts` its own addresses on the links to the next stage and from the one before.
     """
 
     def __init__(
@@ -51,6 +51,7 @@ class Neighbours:
         self._after = parse_text_id(plan.stages[(index + 1) % len(plan.stages)].device_id)
         self.binding = plan_digest(plan)
         self.host = str(listener.getsockname()[0])
+        self.own_hosts = (self.host, self.host)
 
     def link(self, alarm: Alarm | None = None) -> tuple[Sender, Receiver]:
         """Two fresh links, to the next stage and from the one before. The head dials first and everyone else accepts
@@ -103,7 +104,11 @@ class Neighbours:
         )
 
     def _dial(self) -> Sender:
-        return self.dial(self._next_port, self.binding).sender()
+        link = self.dial(self._next_port, self.binding)
+        self.own_hosts = (str(link.sock.getsockname()[0]), self.own_hosts[1])
+        return link.sender()
 
     def _accept(self, alarm: Alarm | None) -> Receiver:
-        return self.accept(self._listener, self.binding, alarm).receiver()
+        link = self.accept(self._listener, self.binding, alarm)
+        self.own_hosts = (self.own_hosts[0], str(link.sock.getsockname()[0]))
+        return link.receiver()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from contextlib import ExitStack
 
+from core.errors import GroupFailed, MaclusterError
 from core.link.channel import listen
 from core.link.tunnel import Lost, Tunnel, Tunnels
 from core.worker.bootstrap import RankEntry, agree
@@ -16,14 +17,14 @@ from core.worker.ring import Ring
 def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
     """As `open_group` has it; every byte goes under keys, roster and plan as on any data link."""
     beside, world = ring.neighbours, len(ring.plan.stages)
-    local = local_ring(ring.index, world)
     with ExitStack() as failing:
-        failing.callback(local.before.close)
-        failing.callback(local.after.close)
         incoming, outgoing = (failing.enter_context(listen(beside.host)) for _ in range(2))
         ports = (incoming.getsockname()[1], outgoing.getsockname()[1])
         told = agree(ring, lambda _: RankEntry(ports=ports))
         into, out = told.ranks[(ring.index + 1) % world].ports
+        local = local_ring(ring.index, world)
+        failing.callback(local.before.close)
+        failing.callback(local.after.close)
 
         def bound(rank: int, direction: str) -> bytes:
             """What both ends of a link compare: the plan, this group, and between which ranks it goes."""
@@ -54,6 +55,9 @@ def open_sealed(ring: Ring, lost: Lost) -> OpenGroup:
         tunnels = Tunnels(lost)
         failing.callback(tunnels.close)
         # as the links of the ring are made: the head begins, so no two ranks wait for each other
-        for make in (to_the_next, from_the_one_before)[:: 1 if ring.index == 0 else -1]:
-            tunnels.add(make)
+        try:
+            for make in (to_the_next, from_the_one_before)[:: 1 if ring.index == 0 else -1]:
+                tunnels.add(make)
+        except MaclusterError as error:
+            raise GroupFailed(f"The ranks cannot reach each other: {error.what}") from error
         return OpenGroup(local.group, failing.pop_all())

@@ -8,14 +8,17 @@ import time
 from collections.abc import AsyncIterator
 from typing import Final
 
+import msgspec
 import psutil
 import pytest
 import pytest_asyncio
 
+from core.errors import NodeError
 from core.events import Plan, PlanLoaded
 from core.requests import ChatRequest, LoadRequest, Message
 from tests.support.cluster import Make, finish, running_demo, tokens_seen
 from tui.cli.demo import Demo
+from tui.cli.load import loaded
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -87,3 +90,18 @@ async def test_a_rank_that_stands_still_is_replaced_and_the_answer_goes_on(demo:
     print(f"a rank that stands still: the whole answer after {time.monotonic() - began:.1f} s")
     assert answer.tokens == whole
     assert worker(demo, 1) != frozen
+
+
+async def test_macs_that_can_form_no_group_get_layers_of_their_own(demo: Demo, whole: list[int]) -> None:
+    """There is no RDMA here, which every rank finds out for itself."""
+    order = LoadRequest(model=demo.model, parallelism="auto", rdma=True)
+    await loaded(demo.head, order)
+    assert plan_of(demo).topology == "private"
+    how = plan_of(demo).parallelism
+    assert how
+    assert (how.choice, how.strategy) == ("auto", "pp")
+    assert "RDMA over Thunderbolt needs a Mac" in how.reason
+    assert any("layers of its own" in line.text for line in demo.head.now.logs)
+    assert (await finish(demo.head, await asked(demo))).tokens == whole
+    with pytest.raises(NodeError, match="needs a Mac"):
+        await loaded(demo.head, msgspec.structs.replace(order, parallelism="tp"))

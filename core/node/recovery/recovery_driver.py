@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic, time
+from typing import Final
 
 import msgspec
 
@@ -37,6 +38,8 @@ from core.trust.trust_assessment import TrustAssessment
 from core.worker.messages import AnswerDone, Prefilled, Token
 
 TICK_S = 0.25
+# a worker that waits for its group is ended where that takes too long
+NO_GROUP: Final = frozenset({"GroupFailed", "WorkerDied"})
 
 
 class RecoveryDriver:
@@ -60,6 +63,7 @@ class RecoveryDriver:
         self._bus, self._journal, self._tasks = bus, journal, tasks
         self._machine: RecoveryStates | None = None  # from the moment when the plan was ready
         self._request = LoadRequest(model="")
+        self._no_group = ""  # why the Macs could not add up their parts of a layer
         self._found: Planned | None = None
         self._linked: set[str] = set()
         self._turn = asyncio.Lock()
@@ -85,7 +89,7 @@ class RecoveryDriver:
                 await self._drop("Another model is loaded.")
         finally:
             self._is_beginning = False
-        self._request = request
+        self._request, self._no_group = request, ""
         await self._leader.load(planned.plan, planned.directory, verify=planned.verify)
         try:
             await self._answers.use(planned.directory)
@@ -95,6 +99,7 @@ class RecoveryDriver:
 
     async def unload(self) -> None:
         """Free the memory on every Mac; a load or a recovery that is under way is given up."""
+        self._request = LoadRequest(model="")
         await self._drop("The person unloaded it.")
 
     def choose(self, choice: RecoveryChoice) -> None:
@@ -157,11 +162,27 @@ class RecoveryDriver:
             self._act(self._machine.broke(broke.device_id, broke.problem, monotonic()))
 
     def _lost(self, lost: PlanLost) -> None:
-        """A plan that was never ready is not recovered: the person is there, and decides."""
+        """A plan that was never ready is not recovered: the person is there, and decides; or left that to the head."""
+        problem = lost.problem
+        is_first = not self._no_group and self._leader.is_without_group and problem.kind in NO_GROUP
+        if by_layers := is_first and self._request.parallelism == "auto":
+            self._no_group = problem.what.rstrip(".")
+            self._journal.warn(f"Each Mac gets layers of its own, since the Macs could form no group: {problem.what}")
         if self._machine:
-            self._act(self._machine.lost(lost.device_id, lost.problem, self._answers.under_way, monotonic()))
+            self._act(self._machine.lost(lost.device_id, problem, self._answers.under_way, monotonic()))
+        elif by_layers:
+            self._tasks.spawn_essential("Loading again", self._load_by_layers(self._request, problem))
         else:
-            self._end(lost.problem, lost.problem)
+            self._end(problem, problem)
+
+    async def _load_by_layers(self, request: LoadRequest, problem: Problem) -> None:
+        try:
+            planned = await self._planning.plan_on(request, (), self._no_group)
+        except MaclusterError:  # what it came from says more
+            self._end(problem, problem)
+            return
+        if request is self._request and not self._is_beginning and not self._leader.is_loading:
+            await self._load_again(planned)
 
     async def _drop(self, reason: str) -> None:
         self._give_up(reason)
@@ -231,7 +252,7 @@ class RecoveryDriver:
 
     async def _seek(self, without: frozenset[str], machine: RecoveryStates) -> None:
         try:
-            self._found = await self._planning.plan_on(self._request, without)
+            self._found = await self._planning.plan_on(self._request, without, self._no_group)
         except MaclusterError as error:
             actions = machine.unfit(error.problem, monotonic())
         else:
@@ -249,4 +270,4 @@ class RecoveryDriver:
 
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan took its place meanwhile
-            await self._leader.load(planned.plan, planned.directory)
+            await self._leader.load(planned.plan, planned.directory, verify=planned.verify)

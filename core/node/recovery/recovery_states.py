@@ -36,7 +36,9 @@ BACK_S: Final = 0.5  # a link that ended may be there again at once, and with it
 LOAD_S: Final = 600.0
 RELINK_S: Final = 60.0
 # the Mac can serve again: a new worker, or a new link, may be all that it needs
-PASSING: Final = frozenset({"LinkLost", "LinkTimeout", "NoAnswer", "HandshakeError", "WorkerDied", "NotLoaded"})
+PASSING: Final = frozenset({
+    "LinkLost", "LinkTimeout", "NoAnswer", "HandshakeError", "GroupFailed", "WorkerDied", "NotLoaded",
+})  # fmt: skip
 # a person has to decide who is trusted: nothing goes on by itself
 FINAL: Final = frozenset({"NotPaired", "RosterFork", "RosterError", "TrustError"})
 

@@ -118,6 +118,12 @@ class PlanLeader:
         """Whether a plan is on its way to being ready."""
         return self._lifecycle is not None and self._lifecycle.phase in ("loading", "linking", "proving")
 
+    @property
+    def is_without_group(self) -> bool:
+        """Whether the plan failed before its ranks had formed their group."""
+        lifecycle = self._lifecycle
+        return lifecycle is not None and has_ranks(lifecycle.plan) and lifecycle.failed_in == "linking"
+
     async def load(self, plan: Plan, directory: Path, *, verify: bool = False) -> None:
         """Hand out the stages of `plan` in the place of the one before; this Mac's model lies in `directory`. `verify`:
         compare what the ring computes with the whole model on this Mac. Raises NotLoaded if it is unloaded meanwhile.

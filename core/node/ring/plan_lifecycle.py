@@ -80,6 +80,7 @@ class PlanLifecycle:
     def __init__(self, plan: Plan) -> None:
         self.plan = plan
         self.phase: Phase = "loading"
+        self.failed_in: Phase | None = None
         self.mismatch: Mismatch | None = None
         self._ports: dict[str, int] = {}
         self._held: dict[str, Loaded] = {}
@@ -203,7 +204,7 @@ class PlanLifecycle:
         return [Ready(self.plan, self._proof)]
 
     def _fail(self, problem: Problem, device_id: str = "") -> list[Action]:
-        self.phase = "failed"
+        self.failed_in, self.phase = self.phase, "failed"
         return [GiveUp(device_id, problem)]
 
     def _show(

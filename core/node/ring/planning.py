@@ -83,16 +83,16 @@ class Planning:
 
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
-        planned = await self._plan(request, how_of(request), without=())
+        planned = await self._plan(request, how_of(request))
         await self._inventory.check(planned.plan)
         return planned
 
-    async def plan_on(self, request: LoadRequest, without: Collection[str]) -> Planned:
+    async def plan_on(self, request: LoadRequest, without: Collection[str], no_group: str = "") -> Planned:
         """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
-        Raises as `plan`.
+        `no_group`: why these could not add up their parts of a layer, if they could not. Raises as `plan`.
         """
         macs = [peer for peer in self._macs(request) if peer.device_id not in without]
-        return await self._plan(request, how_to_go_on(request, len(macs)), without)
+        return await self._plan(request, how_to_go_on(request, len(macs)), without, no_group)
 
     async def forecast(self, plan: Plan) -> Forecast | None:
         """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
@@ -111,13 +111,15 @@ class Planning:
             raise UsageError(what, "Leave out other Macs, or load the model on one of them.")
         return [own, *(peer for peer in others if peer.device_id not in request.without)]
 
-    async def _plan(self, request: LoadRequest, how: How, without: Collection[str]) -> Planned:
+    async def _plan(self, request: LoadRequest, how: How, without: Collection[str] = (), no_group: str = "") -> Planned:
         self._assessment.check()
         entry = await self._models.find(request.model)
         layout = await self._models.layout(entry)
         profile = await self._profiles.of(entry)
         macs = self._macs(request)  # of now: examining a model takes seconds, and a Mac may have come or gone
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
+        around = self._around(layout, profile, macs, how["context"], how.get("kv_bits"))
+        around["no_group"] = no_group
         plan = await asyncio.to_thread(
             make_plan,
             model=entry.name,
@@ -126,7 +128,7 @@ class Planning:
             peers=[mac for mac in macs if mac.device_id not in without],
             plan_gen=self._plan_gen,
             profile=profile,
-            **self._around(layout, profile, macs, how["context"], how.get("kv_bits")),
+            **around,
             **how,
         )
         plan = self._mirrored(plan, request, profile, layout, macs)

@@ -83,7 +83,7 @@ def test_over_rdma_the_plan_says_that_the_cable_is_plain() -> None:
     assert plan.parallelism.group == "rdma"
     assert plan.notes[0] == "Parallelism tp – capabilities OK; parts are added up over RDMA."
     assert ON_THE_CABLE in plan.notes
-    cannot = split(24, 24, parallelism="tp", rdma=True, no_rdma="no cable").parallelism
+    cannot = split(24, 24, parallelism="tp", rdma=True, no_group="no cable").parallelism
     assert cannot == Parallelism(choice="tp", strategy="single", reason="no cable", group="sealed")
 
 

@@ -1,0 +1,74 @@
+"""Whether this Mac can write into another one's memory over a Thunderbolt 5 cable (RDMA), and by which devices."""
+
+from __future__ import annotations
+
+import platform
+import re
+import subprocess
+import sys
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from typing import Final, NamedTuple
+
+from core.mac.interfaces import Interface
+
+OLDEST: Final = (26, 2)
+ASK_S: Final = 5.0
+STATUS: Final = ("/usr/bin/rdma_ctl", "status")
+DEVICES: Final = ("/usr/bin/ibv_devices",)
+_DEVICE: Final = re.compile(r"^\s*(rdma_en[0-9]{1,3})\b", re.MULTILINE)
+
+
+class RdmaSeen(NamedTuple):
+    """What this machine says of itself: `macos` is its version ("26.2.1"), "" elsewhere; `status` what `rdma_ctl
+    status` prints, `devices` what `ibv_devices` does.
+    """
+
+    macos: str = ""
+    status: str = ""
+    devices: str = ""
+
+
+def look() -> RdmaSeen:
+    """As it is now: both commands only read."""
+    if sys.platform != "darwin":
+        return RdmaSeen()
+    return RdmaSeen(platform.mac_ver()[0], _said(STATUS), _said(DEVICES))
+
+
+def why_not(seen: RdmaSeen) -> str:
+    """What is missing, with what to do; "" where nothing is."""
+    if not seen.macos:
+        return "RDMA over Thunderbolt needs a Mac."
+    if _version(seen.macos) < OLDEST:
+        return f"This Mac runs macOS {seen.macos}; RDMA over Thunderbolt needs macOS 26.2 or later."
+    if seen.status.strip().lower() != "enabled":
+        return "RDMA is not enabled on this Mac: start it in Recovery and run `rdma_ctl enable` in its Terminal."
+    if not devices_in(seen.devices):
+        return "This Mac has no RDMA device: that takes Thunderbolt 5 at both ends of the cable."
+    return ""
+
+
+def devices_in(listed: str) -> tuple[str, ...]:
+    """The devices in what `ibv_devices` prints."""
+    return tuple(_DEVICE.findall(listed))
+
+
+def device_at(host: str, found: Iterable[Interface], devices: Sequence[str]) -> str:
+    """The device of the cable at whose end this Mac has the address `host`; "" where that is none of `devices`."""
+    plain, _, scope = host.partition("%")
+    name = scope or next((each.name for each in found if each.address == plain), "")
+    return f"rdma_{name}" if f"rdma_{name}" in devices else ""
+
+
+def _version(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall("[0-9]+", text)[:2])
+
+
+def _said(command: Sequence[str]) -> str:
+    with suppress(OSError, subprocess.SubprocessError):
+        asked = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=ASK_S, check=False
+        )
+        return asked.stdout
+    return ""

@@ -1,0 +1,72 @@
+"""Groups whose ranks MLX links by itself, by RDMA over a Thunderbolt 5 cable or by NCCL between NVIDIA GPUs. What is
+added up travels as it is: who loads a model so was told.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Final
+
+from core.errors import GroupFailed
+from core.link.channel import listen
+from core.link.tunnel import Lost
+from core.link.ways import Way, try_all
+from core.mac.interfaces import advertised, interfaces
+from core.mac.rdma import RdmaSeen, device_at, devices_in, look, why_not
+from core.worker.bootstrap import MAX_HOSTS, Bootstrap, RankEntry, agree
+from core.worker.group_init import OpenGroup, init_group
+from core.worker.group_variables import nccl_variables, rdma_devices, rdma_variables
+from core.worker.neighbours import Neighbours
+from core.worker.ring import Ring
+
+REACH_S: Final = 1.0
+
+
+def open_rdma(ring: Ring, _: Lost) -> OpenGroup:
+    """As `open_group` has it, by MLX's jaccl. That a rank is gone is seen by its node alone."""
+    world = len(ring.plan.stages)
+    told = _meet(ring, own_devices(ring.neighbours, look()))
+    with TemporaryDirectory(prefix="macluster-") as folder:
+        devices = Path(folder) / "devices.json"
+        devices.write_bytes(rdma_devices([each.devices for each in told.ranks]))
+        variables = rdma_variables(ring.index, world, told.coordinator, told.port, devices)
+        return OpenGroup(init_group("jaccl", variables, world))
+
+
+def open_nccl(ring: Ring, _: Lost) -> OpenGroup:
+    """As `open_group` has it, by NCCL. That a rank is gone is seen by its node alone."""
+    world = len(ring.plan.stages)
+    told = _meet(ring)
+    return OpenGroup(init_group("nccl", nccl_variables(ring.index, world, told.coordinator, told.port), world))
+
+
+def own_devices(beside: Neighbours, seen: RdmaSeen) -> tuple[str, str]:
+    """The RDMA devices of the cables to the next rank and to the one before. Raises GroupFailed: what is missing."""
+    if missing := why_not(seen):
+        raise GroupFailed(missing)
+    found, listed = interfaces(), devices_in(seen.devices)
+    after, before = (device_at(host, found, listed) for host in beside.own_hosts)
+    if not after or not before:
+        lone = beside.own_hosts[0 if not after else 1]
+        raise GroupFailed(f"The link at {lone} goes over no cable that has RDMA.", "Join the Macs by Thunderbolt 5.")
+    return after, before
+
+
+def _meet(ring: Ring, devices: tuple[str, str] = ("", "")) -> Bootstrap:
+    """What all ranks tell, and of the addresses of the first one those that every other one reaches."""
+    beside = ring.neighbours
+    with listen(beside.host) as door:
+
+        def entry(so_far: Bootstrap) -> RankEntry:
+            if so_far.ranks:
+                return RankEntry(hosts=_reached(so_far.ranks[0]), devices=devices)
+            hosts = [host for host in advertised(interfaces(), beside.host) if ":" not in host]
+            return RankEntry(hosts=tuple(hosts[:MAX_HOSTS]), ports=(door.getsockname()[1], 0), devices=devices)
+
+        return agree(ring, entry)
+
+
+def _reached(first: RankEntry) -> tuple[str, ...]:
+    ways = [Way(host) for host in first.hosts]
+    return tuple(tried.way.host for tried in try_all(ways, first.ports[0], REACH_S)) if ways else ()
