@@ -259,7 +259,7 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
     if not args.json:
         print(f"Found by {demo.found_by}; {len(plan.stages)} Mac(s), paired; loaded in {loaded.seconds:.1f} s")
         print("\n".join([*plan_lines(plan), *proof_lines(loaded)]))
-        print(trust_line(demo.head.now.trust))
+        print(trust_line(demo.head.now.trust, plan))
         print(f"\n> {clean_text(prompt)}", flush=True)
     await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof})
     return 0

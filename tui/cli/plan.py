@@ -23,6 +23,7 @@ from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.watch import ATTACH_S, Watch
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
+from tui.state.expected import adding_up, faster
 from tui.state.survival import survival
 
 
@@ -122,7 +123,9 @@ def forecast_lines(forecast: Forecast) -> list[str]:
     if forecast.prompt_s is not None:
         first = f" first token after {forecast.prompt_s:.1f} s for each 1000 tokens of prompt,"
     lines = [f"{speed},{first} loaded in {forecast.load_s:.0f} s."]
-    return [*lines, clean_text(forecast.advice)] if forecast.advice else lines
+    if words := adding_up(forecast):
+        lines.append(f"Adding up takes {words}.")
+    return [*lines, *(clean_text(each) for each in (faster(forecast), forecast.advice) if each)]
 
 
 def plan_facts(plan: Plan) -> Facts:

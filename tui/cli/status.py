@@ -16,6 +16,7 @@ from tui.cli.output import Facts, gigabytes, print_facts, table
 from tui.cli.plan import plan_facts
 from tui.cli.watch import ATTACH_S, Watch
 from tui.state.batch import summary
+from tui.state.format import cable_mark
 
 
 async def status(args: argparse.Namespace) -> int:
@@ -38,9 +39,11 @@ async def peers(args: argparse.Namespace) -> int:
     return 0
 
 
-def trust_line(trust: TrustChanged) -> str:
-    """How far the cluster is trusted."""
-    return clean_text(f"Trust: {trust.level} (weakest: {trust.weakest or 'none'}) {trust.reason}").rstrip()
+def trust_line(trust: TrustChanged, plan: Plan | None) -> str:
+    """How far the cluster is trusted, and whether what `plan` sends is sealed."""
+    mark = cable_mark(plan)
+    words = f"{trust.level}{f', {mark.word}' if mark else ''} (weakest: {trust.weakest or 'none'})"
+    return clean_text(f"Trust: {words} {trust.reason}").rstrip()
 
 
 def worker_facts(peer: Peer, now: Snapshot) -> Facts:
@@ -105,7 +108,7 @@ def peer_lines(peers: Sequence[Peer]) -> list[str]:
 
 def status_lines(now: Snapshot) -> list[str]:
     """What `macluster status` prints."""
-    lines = [*peer_lines(now.peers), trust_line(now.trust)]
+    lines = [*peer_lines(now.peers), trust_line(now.trust, now.plan)]
     lines.append(f"Model: {now.plan.model if now.plan else 'none'} ({now.plan_status})")
     if now.plan_problem:
         lines.append(clean_text(f"Problem: {now.plan_problem.what} {now.plan_problem.fix}"))

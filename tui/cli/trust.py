@@ -161,7 +161,7 @@ def trust_lines(view: TrustView) -> list[str]:
     ]
     lines = table(("Mac", "id", "level", "role", "sees"), rows, left=(0, 1, 2, 3, 4))
     lines += [clean_text(f"{m.name} ({m.device_id[:8]}): {m.reason}") for m in view.macs if m.reason]
-    lines.append(trust_line(TrustChanged(level=view.level, weakest=view.weakest)))
+    lines.append(trust_line(TrustChanged(level=view.level, weakest=view.weakest), None))
     if view.epoch:
         since = f"taken {age(view.roster_age_s)} ago"
         lines.append(f"Roster: epoch {view.epoch}, {view.roster_hash[:8]}, {since}; this Mac is {_role(view)}.")

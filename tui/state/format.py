@@ -190,6 +190,13 @@ def is_of_ranks(plan: Plan) -> bool:
     return plan.parallelism is not None and plan.parallelism.strategy == "tp"
 
 
+def cable_mark(plan: Plan | None) -> Mark | None:
+    """What is to be seen beside the trust level where the Macs add up what nobody encrypts."""
+    if plan is None or plan.parallelism is None or not is_of_ranks(plan) or plan.parallelism.group == "sealed":
+        return None
+    return Mark("▲", "not encrypted on the cable", WARN)
+
+
 def part_of(plan: Plan, stage: Stage) -> str:
     """What of the model a stage of `plan` has: its layers, or which rank it is."""
     return f"rank {plan.stages.index(stage)}" if is_of_ranks(plan) else layer_range(stage.start, stage.stop)

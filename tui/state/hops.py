@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from core.events import HopSample, PathKind
+from tui.state.format import is_of_ranks
 from tui.state.hop_history import HopPoint, last_of
 from tui.state.state import UiState
 
@@ -46,7 +47,8 @@ class Hop(NamedTuple):
 
 class Shares(NamedTuple):
     """Where the time of a token goes, in seconds: for one user a sum over all Macs and all hops, whose Macs work one
-    after the other. `wait_s` is what is left of the time that was measured, None where that is not known.
+    after the other, or where they are ranks, the longest of what they compute at the same time. `wait_s` is what is
+    left of the time that was measured, None where that is not known.
     """
 
     compute_s: float
@@ -62,12 +64,13 @@ class Shares(NamedTuple):
 
 class Ring(NamedTuple):
     """All hops, and `turn_s`, the seconds from one frame to the next on the clock of the Mac at which the ring begins
-    and ends. `rows` answers are written at the same time.
+    and ends. `rows` answers are written at the same time. `at_once`: the Macs are ranks.
     """
 
     hops: tuple[Hop, ...]
     turn_s: float | None
     rows: int
+    at_once: bool = False
 
     @property
     def is_measured(self) -> bool:
@@ -80,6 +83,8 @@ class Ring(NamedTuple):
         if not self.is_measured:
             return None
         compute_s, seal_s, wire_s = (sum(getattr(h, f) for h in self.hops) for f in ("compute_s", "seal_s", "wire_s"))
+        if self.at_once:
+            compute_s = max(h.compute_s or 0.0 for h in self.hops)
         if self.turn_s is None or self.rows > 1:
             return Shares(compute_s, seal_s, wire_s, None)
         # half a round trip of another frame is an estimate: it cannot be more than what is left
@@ -114,7 +119,7 @@ def ring_of(state: UiState) -> Ring:
     points = {pair: _steady(state, pair) for pair in pairs}
     hops = tuple(_hop(points[pair], pair, names, told.get(pair)) for pair in pairs)
     turn_s = _turn_s(points[pairs[0]], points[pairs[-1]]) if pairs else None
-    return Ring(hops, turn_s, len(state.snapshot.batch.running))
+    return Ring(hops, turn_s, len(state.snapshot.batch.running), plan is not None and is_of_ranks(plan))
 
 
 def _steady(state: UiState, pair: tuple[str, str]) -> list[HopPoint]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from core.events import Plan
+from tui.state.format import is_of_ranks
 from tui.state.hops import Ring
 
 # a round is to take at least so long, or the eye loses it
@@ -37,8 +38,10 @@ class Journey(NamedTuple):
 
 
 def journey_of(plan: Plan, ring: Ring) -> Journey | None:
-    """The journey of a token round `plan`; None where there is no hop, or not every one was measured."""
-    if not ring.is_measured or len(ring.hops) != len(plan.stages):
+    """The journey of a token round `plan`; None where there is no hop, or not every one was measured, and for ranks,
+    who work at the same time.
+    """
+    if is_of_ranks(plan) or not ring.is_measured or len(ring.hops) != len(plan.stages):
         return None
     hops = {stage.device_id: hop for stage, hop in zip(plan.stages, ring.hops, strict=True)}
     owners = [hops[owner.device_id] for owner in plan.owners]

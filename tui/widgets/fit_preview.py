@@ -20,13 +20,14 @@ from tui.state.format import (
     gauge,
     gigabytes,
     gigabytes_short,
+    is_of_ranks,
     part_of,
 )
 from tui.state.state import UiState
 from tui.state.survival import survival
 from tui.widgets.chat_log import loading_lines
 from tui.widgets.pane import Drawing, Pane
-from tui.widgets.topology_text import prompt_words
+from tui.widgets.topology_text import beside_one, prompt_words
 
 DENSE_ROWS = 16
 
@@ -142,7 +143,7 @@ def _forecast_lines(forecast: Forecast | None, *, fits: bool, everywhere: bool) 
         Content(f"First token {prompt_words(forecast)}"),
         Content.assemble("Load time   ", f"≈ {duration(forecast.load_s)}", (disks, DIM)),
     ]
-    return [*lines, Content.styled(f"▲ {forecast.advice}", WARN)] if forecast.advice else lines
+    return [*lines, *beside_one(forecast, "Adding up   ")]
 
 
 def _rate(tokens_per_s: float) -> str:
@@ -186,8 +187,11 @@ def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
 def _plan_lines(plan: Plan | None) -> list[Content]:
     if plan is None:
         return []
-    one = len(plan.stages) == 1
-    how = "One Mac, no hops." if one else f"{plan.topology}, {len(plan.stages)} hops a token (t: another ring)."
+    macs = len(plan.stages)
+    if is_of_ranks(plan):
+        how = f"{plan.topology}, {macs} ranks (t: a ring, P: what is best)."
+    else:
+        how = "One Mac, no hops." if macs == 1 else f"{plan.topology}, {macs} hops a token (t: another ring)."
     return [Content.styled(line, DIM) for line in (how, *plan.notes, survival(plan)) if line]
 
 

@@ -170,6 +170,8 @@ def worth_content(ring: Ring, hop: Hop, test: SpeedTest) -> Content:
         return Content("")
     if hop.path == "Thunderbolt":
         return Content("This hop goes over a Thunderbolt cable: no better path is to be had.")
+    if ring.at_once:
+        return Content("The Macs wait for each other twice a layer over this hop: a faster link shortens every token.")
     # a test shows what the link itself takes; pings go their way between everything else
     rtt_s = test.result.rtt_s if test.result else hop.rtt_s
     worth = worth_of(ring, rtt_s)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textual.content import Content
 
-from tui.state.format import BAD, DIM, GOOD, WARN, duration, fit, is_ready, plural, spark, trust_mark
+from tui.state.format import BAD, DIM, GOOD, WARN, cable_mark, duration, fit, is_ready, plural, spark, trust_mark
 from tui.state.hops import ring_of
 from tui.state.recovery import lost_name, readiness
 from tui.state.state import UiState, strangers
@@ -100,6 +100,10 @@ def _right(state: UiState, wide: bool) -> Content:
     if not wide and ready in ("● ready", "● writing"):
         # in a narrow line nothing to say is said by silence: the hop time needs the room
         end = Content("")
+    if plain := cable_mark(state.snapshot.plan):
+        words = f" · {plain.glyph} {plain.word if wide else 'plain cable'}"
+        end = Content.assemble((words, plain.style), end)
+        weakest = "" if not wide else weakest
     return Content.assemble((f"{mark.glyph} {mark.word}", mark.style), weakest, end)
 
 

@@ -11,6 +11,7 @@ from textual.content import Content
 from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
 from core.requests import Forecast, PlanPreview
+from tui.state.expected import adding_up, faster
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, is_of_ranks, part_of, plural
 
 _NAME, _LAYERS, _SENDS = 12, 9, 13
@@ -137,7 +138,17 @@ def forecast_lines(forecast: Forecast) -> list[Content]:
         Content(f"First token  {prompt_words(forecast)}"),
         Content(f"Load time    ≈ {duration(forecast.load_s)}"),
     ]
-    return [*lines, Content.styled(f"▲ {forecast.advice}", WARN)] if forecast.advice else lines
+    return [*lines, *beside_one(forecast, "Adding up    ")]
+
+
+def beside_one(forecast: Forecast, label: str) -> list[Content]:
+    """What adding up takes, headed by `label`, and whether one Mac would be faster, as far as there is to say."""
+    lines = [Content(label + words)] if (words := adding_up(forecast)) else []
+    if better := faster(forecast):
+        lines.append(Content.styled(better, GOOD))
+    if forecast.advice:
+        lines.append(Content.styled(f"▲ {forecast.advice}", WARN))
+    return lines
 
 
 def prompt_words(forecast: Forecast) -> str:

@@ -4,16 +4,30 @@ from __future__ import annotations
 
 from textual.content import Content
 
+from core.events import Plan
 from core.requests.trust import TrustedMac, TrustView
 from tui.control.actions import key_title
 from tui.control.keymap import TRUST
-from tui.state.format import BAD, DIM, GOOD, WARN, age, between, fingerprint, fingerprint_short, fit, trust_mark
+from tui.state.format import (
+    BAD,
+    DIM,
+    GOOD,
+    WARN,
+    age,
+    between,
+    cable_mark,
+    fingerprint,
+    fingerprint_short,
+    fit,
+    trust_mark,
+)
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
 
 _KEPT = {
     "keychain": ("●", "kept in the keychain of this Mac", GOOD),
     "file permissions": ("▲", "kept by file permissions (0600): no keychain was open", WARN),
 }
+_AS_A_RANK = "as a rank    the words (topology tensor): every Mac gets the token ids"
 ACTIONS = {a.run: a for a in TRUST}
 
 
@@ -27,8 +41,8 @@ def title_content(view: TrustView | None, width: int) -> Content:
     return Content(line).stylize("bold", 0, 6).stylize(mark.style, max(0, len(line) - len(right)), len(line))
 
 
-def cluster_content(view: TrustView) -> Content:
-    """This Mac's key, the roster, the recovery words, and a fork if there is one."""
+def cluster_content(view: TrustView, plan: Plan | None = None) -> Content:
+    """This Mac's key, the roster, the recovery words, what `plan` sends in clear, and a fork if there is one."""
     glyph, kept, style = _KEPT.get(view.key_storage, ("▲", view.key_storage, WARN))
     lines = [Content.assemble("This Mac's key  ", (f"{glyph} ", style), kept)]
     if view.epoch == 0:
@@ -43,6 +57,9 @@ def cluster_content(view: TrustView) -> Content:
         )
         lines.append(_recovery(view))
     lines += _weakest(view)
+    if plain := cable_mark(plan):
+        added_up = f"{plain.word}: what the Macs add up over RDMA"
+        lines.append(Content.assemble("Cable           ", (f"{plain.glyph} ", plain.style), added_up))
     if view.fork:
         ours, *theirs = (h[:8] for h in view.fork)
         what = f"Fork: two rosters of epoch {view.epoch}"
@@ -75,9 +92,15 @@ def mac_content(view: TrustView, mac: TrustedMac, width: int, *, whole: bool) ->
         Content.assemble(("key SHA-256  ", DIM), _key(mac, width, whole=whole)),
         *([Content.assemble(("since epoch  ", DIM), str(mac.added_epoch))] if mac.added_epoch else []),
         Content.assemble(("sees         ", DIM), mac.sees or "nothing: it has no part in the loaded model"),
+        *([Content.styled(_AS_A_RANK, DIM)] if _could_be_a_rank(mac) else []),
         Content(""),
     ]
     return Content("\n").join([*lines, *_actions_content(view, mac)])
+
+
+def _could_be_a_rank(mac: TrustedMac) -> bool:
+    """Whether it would see words in the topology tensor, of which it sees none now."""
+    return mac.level == "paired" and not mac.is_self and "token ids" not in mac.sees
 
 
 def _actions_content(view: TrustView, mac: TrustedMac) -> list[Content]:

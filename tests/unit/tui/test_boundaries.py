@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from itertools import pairwise
 
 import msgspec
@@ -13,10 +14,11 @@ from textual.widgets import Static
 
 from core.events import Parallelism, Peer, Plan, Snapshot, Topology
 from core.plan.fit import draft_plan
-from core.requests import Forecast, PlanPreview
+from core.requests import Forecast, PlanPreview, PlanRequest
 from core.settings import GB
-from tests.support.app import app_with
+from tests.support.app import StillNode, app_with, text_of
 from tests.support.planning import REVERSE, FlatLayout
+from tui.app import MaclusterApp
 from tui.screens.split import SplitScreen
 from tui.state import boundaries
 from tui.state.boundaries import Boundaries, spans
@@ -251,6 +253,30 @@ def test_what_applying_does_is_said_before(loaded: Loaded, says: str) -> None:
 def test_one_mac_has_nothing_to_move() -> None:
     text = bar_content(Boundaries(layers=4, cuts=()), ["studio"], 60).plain
     assert "studio holds the whole model: there is no boundary to move." in text
+
+
+class RankPlanner(StillNode):
+    """Plans ranks, whatever it is asked."""
+
+    async def plan(self, request: PlanRequest) -> PlanPreview:
+        how = Parallelism(choice="tp", strategy="tp", reason="r")
+        plan = msgspec.structs.replace(planned("private"), topology="tensor", parallelism=how)
+        return PlanPreview(plan=plan, cuts=(1, 2))
+
+
+async def test_ranks_are_not_edited_and_the_editor_says_what_to_do() -> None:
+    plan = (await RankPlanner(Snapshot()).plan(PlanRequest(model="m"))).plan
+    app = MaclusterApp(RankPlanner(Snapshot(plan=plan, plan_status="ready")))  # type: ignore[arg-type]
+    async with app.run_test(size=(80, 24)) as pilot:
+        while app.state.snapshot.plan is None:
+            await pilot.pause()
+        await pilot.press("f4")
+        async with asyncio.timeout(10):
+            while "an equal part of every layer" not in text_of(app):
+                await pilot.pause()
+        assert "→ Choose a topology other than tensor" in text_of(app)
+        await pilot.press("left", "b", "enter")
+        assert isinstance(app.screen, SplitScreen)
 
 
 async def test_without_a_model_the_editor_says_where_to_get_one() -> None:

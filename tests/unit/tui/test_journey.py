@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from core.events import Batch, BatchRow, HopSample, PlanProposed, Snapshot
+from core.events import Batch, BatchRow, HopSample, Parallelism, PlanProposed, Snapshot
 from tests.support.app import app_with
 from tests.support.planning import REVERSE
 from tui.state import state
@@ -58,6 +58,18 @@ def test_the_shares_are_what_the_first_mac_measured_and_the_rest_is_waiting() ->
     assert shares.token_s == pytest.approx(0.062)
     assert (shares.compute_s, shares.seal_s, shares.wire_s) == pytest.approx((0.05, 0.0015, 0.006))
     assert shares.wait_s == pytest.approx(0.0045)
+
+
+def test_ranks_compute_at_the_same_time_and_nothing_travels_from_one_to_the_next() -> None:
+    how = Parallelism(choice="tp", strategy="tp", reason="r")
+    now = state.fold(measured(), PlanProposed(plan=msgspec.structs.replace(REVERSE, parallelism=how)), 50.0)
+    for index in range(len(RING)):
+        for frames in (4, 40):
+            now = state.fold(now, hop(index, frames, compute=10 * (index + 1), wait=5), 50.0 + frames)
+    ring = ring_of(now)
+    assert ring.shares
+    assert ring.shares.compute_s == pytest.approx(0.03)
+    assert journey_of(msgspec.structs.replace(REVERSE, parallelism=how), ring) is None
 
 
 def test_an_estimate_never_makes_a_token_longer_than_it_was() -> None:

@@ -12,10 +12,11 @@ from rich.cells import cell_len
 from textual.content import Content
 
 from core.errors import Problem
-from core.events import Peer, Snapshot, StageState, TrustChanged
+from core.events import GroupKind, Parallelism, Peer, Snapshot, StageState, TrustChanged
 from core.requests import ModelChoice, PlanPreview
 from core.text import Clean
 from tests.support.told import PLAN, asked
+from tui.cli.status import trust_line
 from tui.control import clipboard
 from tui.state import conversation, format, state
 from tui.state.hops import ring_of
@@ -194,6 +195,26 @@ def test_a_reverse_plan_is_drawn_in_the_order_of_its_layers() -> None:
     assert [line.split()[1:4] for line in drawn[1:3]] == [["1", "b", "0–2"], ["2", "a", "(you)"]]
     assert drawn[3].startswith("reverse · ")
     assert [hop.label for hop in ring_of(now).hops] == ["a→b", "b→a"]
+
+
+@pytest.mark.parametrize(
+    ("group", "wide", "narrow"),
+    [
+        ("rdma", "▲ not encrypted on the cable", "▲ plain cable"),
+        ("nccl", "▲ not encrypted", "▲ plain"),
+        ("sealed", "", ""),
+    ],
+)
+def test_the_badge_says_what_is_not_encrypted(group: GroupKind, wide: str, narrow: str) -> None:
+    how = Parallelism(choice="tp", strategy="tp", reason="r", group=group)
+    plan = msgspec.structs.replace(PLAN, topology="tensor", parallelism=how)
+    trust = TrustChanged(level="paired", weakest="mini")
+    lines = [status_content(UiState(snapshot=Snapshot(trust=trust, plan=plan)), width).plain for width in (120, 80)]
+    for line, said in zip([*lines, trust_line(trust, plan)], (wide, narrow, wide.removeprefix("▲ ")), strict=True):
+        assert "paired" in line
+        assert said in line if said else "▲" not in line and "encrypted" not in line
+        assert cell_len(line) <= 120
+    assert "cable" not in trust_line(trust, None)
 
 
 def test_states_are_words_too() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from core.errors import Problem
 from core.events import Peer, Plan, Topology
@@ -12,10 +13,15 @@ from core.models.files.cache_size import CacheSize
 from core.models.files.layout import Layout
 from core.models.files.sharding import Sharding
 from core.models.slicing.split_profile import SplitProfile
+from core.plan.notes import EVERY_RANK_SEES, ON_THE_CABLE
+from core.plan.predict import MacSpeeds, forecast, work_of
 from core.plan.preview import preview_of
-from core.requests import Forecast, PlanPreview, PlanRequest
+from core.requests import Forecast, ModelChoice, PlanPreview, PlanRequest
 from core.settings import GB
+from tui.cli.plan import forecast_lines
 from tui.state.format import BAD, GOOD, WARN, Mark
+from tui.state.state import UiState
+from tui.widgets.fit_preview import fit_content
 from tui.widgets.topology_list import TOPOLOGIES
 from tui.widgets.topology_text import Now, journey, loading_words, row_content, title_content, topology_content
 
@@ -27,7 +33,7 @@ LAYOUT = Layout(
     output_bytes=0,
     tied=False,
     caches=(CacheSize(),) * 8,
-    sharding=Sharding(family="llama", has_variant=True, heads=12, kv_heads=6),
+    sharding=Sharding(family="llama", has_variant=True, heads=12, kv_heads=6, hidden_bytes=10_240, reduces=80),
 )
 PROFILE = SplitProfile(layers=8, caches=LAYOUT.caches, cuts=tuple(range(1, 8)), boundary_bytes=(10_240,) * 8)
 NAMES = ("studio", "mbp", "mini")
@@ -35,9 +41,11 @@ TOLD = Forecast(stages_s=(0.03, 0.02), hops_s=(0.005, 0.005), prompt_s=3.0, load
 LOADED, NOTHING = Mark("●", "loaded", GOOD), Now(None, Mark("✗", "broken", BAD), 0)
 
 
-def preview(topology: Topology | None, *budgets: int, forecast: Forecast | None = TOLD, **more: Any) -> PlanPreview:
+def preview(
+    topology: Topology | None, *budgets: int, forecast: Forecast | None = TOLD, rdma: bool = False, **more: Any
+) -> PlanPreview:
     macs = [Peer(device_id=n, name=n, budget_bytes=b * GB) for n, b in zip(NAMES, budgets, strict=False)]
-    request = PlanRequest(model="m", topology=topology)
+    request = PlanRequest(model="m", topology=topology, rdma=rdma)
     made = preview_of(model="m", fingerprint="f", layout=LAYOUT, peers=macs, request=request, profile=PROFILE)
     fields = {field: getattr(made, field) for field in made.__struct_fields__}
     return PlanPreview(**(fields | {"forecast": forecast} | more))
@@ -102,6 +110,46 @@ def test_it_says_mac_by_mac_what_is_sent_and_seen() -> None:
         assert row in ranks
     alone = words("single", preview("single", 16, 8, 8))
     assert "mbp         –        –            nothing" in alone
+
+
+@pytest.mark.parametrize(
+    ("rdma", "rtt_s", "adding_up", "said"),
+    [
+        pytest.param(False, 0.004, "≈ 408 ms of the", "slower than studio alone: about 2.3", id="Wi-Fi"),
+        pytest.param(False, 0.0005, "≈ 128 ms of the", "slower than studio alone: about 6.8", id="wire"),
+        pytest.param(True, 0.0005, "≈ 4.2 ms of the", "Faster than this Mac alone: about 44.2", id="RDMA"),
+    ],
+)
+def test_ranks_are_foretold_by_how_often_they_add_up_and_over_what(
+    rdma: bool, rtt_s: float, adding_up: str, said: str
+) -> None:
+    made = preview("tensor", 64, 64, rdma=rdma)
+    assert made.plan
+    assert made.plan.parallelism
+    macs = MacSpeeds(dict.fromkeys(NAMES, "M2 Max"), lambda _one, _other: rtt_s, {})
+    told = forecast(work_of(made.plan, LAYOUT, made.hop_bytes, made.total_bytes), macs)
+    assert told
+    _, cost, beside_one = forecast_lines(told)
+    assert cost.startswith(f"Adding up takes {adding_up}")
+    assert f"{said} instead of 29.1 tokens/s." in beside_one
+    assert ("Adding up 80 times a token takes" in beside_one) is not rdma
+    made = replace(made, forecast=told)
+    model = ModelChoice(
+        name="m",
+        path="/",
+        model_type="",
+        layers=8,
+        total_bytes=8,
+        quantization="",
+        context_max=1,
+        preview=made,
+    )
+    for shown in (fit_content(model, UiState(), 90).plain, words("tensor", made)):
+        assert adding_up in shown
+        assert beside_one in shown
+        assert "Parallelism tp – capabilities OK" in shown
+        assert EVERY_RANK_SEES in shown
+        assert (ON_THE_CABLE in shown) is rdma
 
 
 def test_a_guess_is_called_one_and_advice_is_given() -> None:

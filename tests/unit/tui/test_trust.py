@@ -72,6 +72,10 @@ def test_who_may_not_change_something_is_told_why(
 
 def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
     text = mac_content(msgspec.structs.replace(VIEW, is_admin=False), MEMBER, 60, whole=False).plain
+    assert "as a rank    the words (topology tensor)" in text, "before a model is loaded so"
+    rank = msgspec.structs.replace(MEMBER, sees="token ids")
+    for mac in (rank, ADMIN, STRANGER):
+        assert "as a rank" not in mac_content(VIEW, mac, 60, whole=False).plain
     can, cannot = text.split("Not now: only an admin's Mac can.")
     assert "Give this Mac a new key" in can
     assert "Revoke the Mac for good" in cannot

@@ -1,0 +1,21 @@
+"""What is expected of a plan whose Macs add up their parts of layers, in words: for the commands and the screens."""
+
+from __future__ import annotations
+
+from core.requests import Forecast
+from tui.state.format import duration
+
+
+def adding_up(forecast: Forecast) -> str:
+    """How much of a token's time goes into that; "" where nothing is added up."""
+    if forecast.reduces_s is None:
+        return ""
+    return f"≈ {duration(forecast.reduces_s)} of the {duration(forecast.token_s)} that a token takes"
+
+
+def faster(forecast: Forecast) -> str:
+    """That it is faster than one Mac, with figures; where it is not, the advice says so."""
+    alone = forecast.alone_tokens_per_s
+    if forecast.reduces_s is None or alone is None or forecast.tokens_per_s <= alone:
+        return ""
+    return f"Faster than this Mac alone: about {forecast.tokens_per_s:.1f} instead of {alone:.1f} tokens/s."
