@@ -33,7 +33,7 @@ DEFAULT: Final = ModelSize(8, 768, "bfloat16")
 TOKENS: Final = 24
 PROMPT_TOKENS: Final = 256
 WARM_UP_TOKENS: Final = 3
-WAYS: Final = tuple(TOPOLOGIES)
+WAYS: Final = tuple(way for way, row in TOPOLOGIES.items() if not row.ranks)  # those have a bench of their own
 
 
 class TopologyRun(msgspec.Struct, frozen=True, kw_only=True):

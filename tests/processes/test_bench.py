@@ -50,14 +50,25 @@ def test_the_command_runs_the_hop_bench() -> None:
     assert shown["rounds"]
 
 
-def run_tiny(bench: str, *options: str) -> dict[str, Any]:
+def test_the_bench_of_reduces_runs() -> None:
+    tiny = ["--hidden", "64", "--layers", "2", "--tokens", "3", "--rounds", "2", "--json"]
+    command = [sys.executable, "-m", "tui.cli.main", "bench", "comms", *tiny]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    shown = json.loads(done.stdout)
+    assert shown["ratios"]["sealed_over_plain_reduce"] > 0
+    assert (shown["reduces_a_token"], shown["bytes_a_token"]) == (4, 4 * 64 * 2)
+    assert all(shown["ms_a_token"][way] > shown["ms_a_reduce"][way] > 0 for way in ("sealed", "plain"))
+
+
+def run_tiny(bench: str, *options: str, hidden: int = 64) -> dict[str, Any]:
     """What a bench of the engine prints about a tiny model, in two runs; here, as to import mlx_lm takes a second."""
-    tiny = ["--json", "--runs", "2", "--layers", "2", "--hidden", "64", "--dtype", "float32"]
+    tiny = ["--json", "--runs", "2", "--layers", "2", "--hidden", str(hidden), "--dtype", "float32"]
     with redirect_stdout(StringIO()) as said:
         assert import_module(f"core.bench.{bench}").main([*tiny, *options]) == 0
     shown: dict[str, Any] = json.loads(said.getvalue())
     assert all(ratio > 0 for ratio in shown["ratios"].values())
-    assert shown["sizes"] == {"layers": 2, "hidden": 64, "dtype": "float32"}
+    assert shown["sizes"] == {"layers": 2, "hidden": hidden, "dtype": "float32"}
     assert len(shown["runs"]) == 2
     return shown
 
@@ -87,6 +98,12 @@ def test_the_bench_of_topologies_runs_and_each_mac_sees_what_its_plan_says() -> 
     assert shown["as_planned"] is True
     assert shown["same_tokens"] is True
     assert shown["ways"]["single"]["wire_bytes"] == 0 < shown["ways"]["reverse"]["wire_bytes"]
+
+
+def test_the_bench_of_ranks_runs() -> None:
+    shown = run_tiny("tensor", "--tokens", "5", hidden=128)
+    assert set(shown["ratios"]) == {"tensor_over_solo", "tensor_over_pipeline"}
+    assert shown["same_tokens"] is True
 
 
 def test_the_bench_of_reuse_runs_and_a_second_turn_reads_what_is_new() -> None:

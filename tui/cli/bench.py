@@ -7,11 +7,16 @@ import asyncio
 import contextlib
 import os
 import sys
+from typing import Final
+
+NAMES: Final = (
+    *("batch", "comms", "hop", "prefill", "reuse", "schema", "solo", "speculate", "tensor", "topology", "tui"),
+)
 
 
 async def bench(args: argparse.Namespace) -> int:
     """Run a bench in a process of its own, since it imports mlx."""
-    command = [sys.executable, "-m", _bench_module(args.name), *(["--json"] if args.json else [])]
+    command = [sys.executable, "-m", _bench_module(args.name), *(["--json"] if args.json else []), *args.options]
     process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
     try:
         return await process.wait()

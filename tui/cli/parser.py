@@ -112,9 +112,9 @@ def parser() -> argparse.ArgumentParser:
     completions.add_options(sub.add_parser("completions", help=shells), parser)
     uninstall.add_options(sub.add_parser("uninstall", help="take away what macluster made on this Mac"), _fact)
     bench = sub.add_parser("bench", help="how fast, against something run beside it")
-    bench.add_argument(
-        "name", choices=("batch", "hop", "prefill", "reuse", "schema", "solo", "speculate", "topology", "tui")
-    )
+    bench.add_argument("name", choices=bench_command.NAMES)
+    own = "what it has options of its own for: `macluster bench NAME --help` names them"
+    bench.add_argument("options", nargs=argparse.REMAINDER, metavar="OPTION", help=own)
     _fact(bench, bench_command.bench)
     return top
 

@@ -1,0 +1,136 @@
+"""What ranks gain: one row decoded by two ranks, each with a part of every layer, against one process, and against two
+stages with layers of their own.
+
+All hold the same model and answer the same prompt in turns, in an order that changes. No token is guessed. On one
+machine ranks share its memory and its cores, so they gain nothing here: what is seen is what adding up costs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import Final
+
+import msgspec
+
+from core.bench.alone import SoloAnswer, alone
+from core.bench.asking import ask
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
+from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
+from core.bench.ring import RingAnswer, worker_ring
+
+DEFAULT: Final = ModelSize(12, 1024, "float32")
+PROMPT: Final = (FIRST_TOKEN,)
+WARM_UP_TOKENS: Final = 4
+RANKS: Final = 2
+WAYS: Final = {
+    "solo": "mlx_lm, one process",
+    "tensor": "two ranks, sealed",
+    "pipeline": "two stages, sealed",
+}
+
+
+Ask = Callable[[int], SoloAnswer | RingAnswer]  # for so many tokens
+
+
+class TensorRun(msgspec.Struct, frozen=True, kw_only=True):
+    """Every way once: tokens a second between the first and the last."""
+
+    tokens_per_s: dict[str, float]
+    same_tokens: bool
+
+
+class TensorResult(Result, frozen=True, kw_only=True):
+    """Medians over `runs`."""
+
+    tokens: int
+    sizes: ModelSize
+    tokens_per_s: dict[str, float]
+    same_tokens: bool
+    runs: list[TensorRun]
+
+
+def measure(runs: int, tokens: int, sizes: ModelSize) -> TensorResult:
+    """`runs` answers of `tokens` tokens each way. Raises WorkerError and what a stage reports."""
+    with TemporaryDirectory(prefix="macluster-tensor-") as folder:
+        model = make(Path(folder), sizes)
+        with (
+            alone(model) as solo,
+            worker_ring(model, (), ranks=RANKS, draft=0) as ranks,
+            worker_ring(model, (sizes.cut,), draft=0) as stages,
+        ):
+            ways: dict[str, Ask] = {
+                "solo": lambda count: solo.generate(PROMPT, count),
+                "tensor": lambda count: ask(ranks, PROMPT, count).answer,
+                "pipeline": lambda count: ask(stages, PROMPT, count).answer,
+            }
+            _run(ways, WARM_UP_TOKENS, 0)
+            return summary([_run(ways, tokens, number) for number in range(runs)], tokens, sizes)
+
+
+def _run(ways: dict[str, Ask], tokens: int, number: int) -> TensorRun:
+    order = deque(ways)
+    order.rotate(number)
+    said = {way: ways[way](tokens) for way in order}
+    return TensorRun(
+        tokens_per_s={way: _speed(said[way].times) for way in WAYS},
+        same_tokens=len({each.tokens for each in said.values()}) == 1,
+    )
+
+
+def _speed(times: Sequence[float]) -> float:
+    return (len(times) - 1) / (times[-1] - times[0])
+
+
+def summary(runs: list[TensorRun], tokens: int, sizes: ModelSize) -> TensorResult:
+    """Medians over runs; a ratio is the median of the ratios within a run."""
+    return TensorResult(
+        ratios={
+            f"tensor_over_{way}": median(run.tokens_per_s["tensor"] / run.tokens_per_s[way] for run in runs)
+            for way in ("solo", "pipeline")
+        },
+        reach={},
+        cores=cores(),
+        system=system(),
+        tokens=tokens,
+        sizes=sizes,
+        tokens_per_s={way: median(run.tokens_per_s[way] for run in runs) for way in WAYS},
+        same_tokens=all(run.same_tokens for run in runs),
+        runs=runs,
+    )
+
+
+def describe(result: TensorResult) -> str:
+    """The result for people."""
+    speeds = [f"  {meaning:20} {result.tokens_per_s[way]:9.2f} tokens/s" for way, meaning in WAYS.items()]
+    return "\n".join(
+        [
+            f"Decode of one row, {result.tokens} tokens, {result.sizes}; {result.system}, {result.cores} cores; "
+            f"medians of {len(result.runs)} runs, ways taking turns.",
+            "",
+            *speeds,
+            f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
+            "",
+            f"Tokens a second, two ranks over one process: {result.ratios['tensor_over_solo']:.2f}",
+            f"Tokens a second, two ranks over two stages: {result.ratios['tensor_over_pipeline']:.2f}",
+        ]
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The command line of this bench."""
+    parser = argparse.ArgumentParser(prog="macluster bench tensor", description="What ranks gain.")
+    parser.add_argument("--runs", type=positive, default=5, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--tokens", type=at_least_two, default=48, help="tokens a run (default %(default)s)")
+    add_sizes(parser, DEFAULT)
+    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
+
+
+if __name__ == "__main__":
+    end_in_order()
+    sys.exit(main())
