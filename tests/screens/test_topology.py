@@ -48,6 +48,9 @@ async def look(viewer: Person, width: int) -> None:
     await viewer.sees("studio asks", "mbp embeds")
     await viewer.pilot.press("j")
     await viewer.sees("1 Mac", "nothing", "Enter loads it like this, and asks first")
+    await viewer.pilot.press("j")
+    await viewer.sees("✓ tensor   2 Macs", "studio rank 0, output + mbp rank 1", "Parallelism tp – capabilities OK")
+    await viewer.pilot.press("k")
 
 
 @pytest.mark.slow

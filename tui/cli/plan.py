@@ -12,7 +12,7 @@ import msgspec
 from core.errors import UsageError
 from core.events import Plan, PlanLoaded
 from core.plan.fit import missing_bytes, shortage
-from core.plan.notes import before_which, ranges, sees
+from core.plan.notes import before_which, sees
 from core.plan.plan_inputs import How
 from core.plan.strategy import check_asked
 from core.requests import Forecast, PlanPreview, PreviewRequest
@@ -24,6 +24,7 @@ from tui.cli.watch import ATTACH_S, Watch
 from tui.cli.what_if import budgets_of, imagined_plan
 from tui.client import check
 from tui.state.expected import adding_up, faster
+from tui.state.format import is_of_ranks, part_of
 from tui.state.survival import survival
 
 
@@ -72,8 +73,8 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
     rows = [
         (
             s.peer + (" (head)" if s is plan.head else ""),
-            ranges(range(s.start, s.stop)),
-            str(s.stop - s.start),
+            part_of(plan, s),
+            f"1/{len(plan.stages)}" if is_of_ranks(plan) else str(s.stop - s.start),
             gigabytes(s.weight_bytes),
             gigabytes(s.kv_bytes),
             gigabytes(s.step_bytes),
@@ -83,7 +84,8 @@ def plan_lines(plan: Plan, hop_bytes: Sequence[int] = ()) -> list[str]:
         )
         for s in plan.owners
     ]
-    known = ("Mac", "layers", "count", "weights", "cache", "step", "budget", "free")
+    part = ("part", "of all") if is_of_ranks(plan) else ("layers", "count")
+    known = ("Mac", *part, "weights", "cache", "step", "budget", "free")
     head = (*known, *(["sends/token"] if hop_bytes else []))
     title = f"Plan: {plan.model}, {plan.layers} layers, topology {plan.topology}, context {plan.context} tokens"
     can_lose = "" if shortage(plan) else survival(plan)

@@ -90,11 +90,15 @@ def fit_content(
         return Content.styled("No model here, or / and f hide them all. d downloads one of the Hugging Face hub.", DIM)
     loaded = state.snapshot.plan if choice.loaded else None
     split = loaded or choice.preview.plan or choice.preview.draft
+    # what is expected is of the plan in the preview
+    is_same = loaded is None or choice.preview.plan is None or choice.preview.plan.topology == loaded.topology
     parts = [
         [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])],
         [_stage_line(split, s, width) for s in split.owners] if split is not None else [],
         _forecast_lines(
-            choice.preview.forecast, fits=choice.preview.plan is not None, everywhere=_is_everywhere(choice)
+            choice.preview.forecast,
+            fits=is_same and choice.preview.plan is not None,
+            everywhere=_is_everywhere(choice),
         ),
         _disk_lines(choice, state, width),
         _problem_lines(choice, state),

@@ -91,14 +91,15 @@ def _sums(ring: Ring, width: int) -> list[Content]:
     spent = ring.shares
     if spent is None or spent.token_s <= 0:
         return [Content.styled("Times appear with the next answer.", DIM)]
-    return [*_shares(spent, ring.rows, width), _slowest(ring)]
+    return [*_shares(spent, ring, width), _slowest(ring)]
 
 
-def _shares(spent: Shares, rows: int, width: int) -> list[Content]:
-    """A bar of the parts, and what they are in the same order."""
-    what = f"step of {rows} rows" if rows > 1 else "token"
+def _shares(spent: Shares, ring: Ring, width: int) -> list[Content]:
+    """A bar of the parts, and what they are in the same order. What ranks compute has what they add up in it."""
+    what = f"step of {ring.rows} rows" if ring.rows > 1 else "token"
     head = f"{what} {duration(spent.token_s)}: "
-    parts = [(*part, seconds) for part, seconds in zip(_PARTS, spent, strict=True) if seconds is not None]
+    named = (("compute+add", *_PARTS[0][1:]), *_PARTS[1:]) if ring.at_once else _PARTS
+    parts = [(*part, seconds) for part, seconds in zip(named, spent, strict=True) if seconds is not None]
     drawn = [part for part in parts if part[-1] > 0]
     cells = shares([round(1e9 * seconds) + 1 for *_, seconds in drawn], max(0, width - len(head)))
     bars = ((glyph * count, tint) for (_, glyph, tint, _), count in zip(drawn, cells, strict=True))

@@ -23,7 +23,7 @@ class TopologyList(PointedList[Topology]):
 
     HELP = """Who embeds the words, and who has the output that chooses the next one: that decides which Mac can read \
 a conversation. Every Mac of a ring gets hidden states of its layers; a token id is a piece of text, and logits say \
-what the answer may be.
+what the answer may be. In tensor every Mac has a part of every layer, and gets the token ids.
 
 ≈ is a guess by the chip's name, without it the rate comes from past answers on these Macs."""
 

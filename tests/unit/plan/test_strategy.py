@@ -25,6 +25,7 @@ LARGE, SLOW = Circumstances(too_large="equal parts need 2.0 GB more on b"), Circ
 ALONE = "no cluster peer connected (worldSize=1)"
 NO_VARIANT = "mlx-lm has no tensor-parallel variant of gemma3"
 HEADS = "8 heads and 4 KV heads do not divide by 3"
+TOO_FAR = "a round trip takes 12.3 ms, more than 5 ms"
 GROUPS = "6 groups of 64 do not divide by 4"
 
 
@@ -44,9 +45,20 @@ GROUPS = "6 groups of 64 do not divide by 4"
         ("auto", 2, UNABLE, FAR, "pp", f"auto → pp: {NO_VARIANT}"),
         ("auto", 3, ABLE, Circumstances(), "pp", f"auto → pp: {HEADS}"),
         ("auto", 4, ABLE, Circumstances(), "pp", f"auto → pp: {GROUPS}"),
-        ("auto", 2, ABLE, FAR, "pp", "auto → pp: a round trip takes 12.3 ms, more than 5 ms"),
+        ("auto", 2, ABLE, FAR, "pp", f"auto → pp: {TOO_FAR}"),
         ("auto", 2, ABLE, LARGE, "pp", f"auto → pp: {LARGE.too_large}"),
         ("auto", 2, ABLE, SLOW, "pp", "auto → pp: 3 instead of 9"),
+        ("tp", 3, UNABLE, AWAY, "single", "rdma_ctl says disabled"),
+        ("tp", 3, UNABLE, Circumstances(), "single", NO_VARIANT),
+        (
+            "auto",
+            2,
+            ABLE,
+            FAR._replace(too_large="a", slower="b"),
+            "pp",
+            "auto → pp: a round trip takes 12.3 ms, more than 5 ms",
+        ),
+        ("auto", 2, ABLE, LARGE._replace(slower="b"), "pp", f"auto → pp: {LARGE.too_large}"),
         ("auto", 2, ABLE, Circumstances(rtt_s=0.005), "tp", "auto → tp: all capabilities OK"),
         ("auto", 2, ABLE, Circumstances(), "tp", "auto → tp: all capabilities OK"),
     ],
