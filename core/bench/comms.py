@@ -49,6 +49,7 @@ MEET_S: Final = 60.0
 TURN_S: Final = 600.0
 WARM_UP_TOKENS: Final = 2
 RANKS: Final = 2
+NUMBER: Final = 1.234375  # of which every vector consists at first
 
 
 class Seat(NamedTuple):
@@ -89,19 +90,19 @@ def measure(rounds: int, hidden: int, layers: int, tokens: int) -> CommsResult:
     """`rounds` turns of every way. Raises WorkerError or WorkerDied."""
     turn = Turn(tokens, REDUCES_A_LAYER * layers, hidden)
     with ExitStack() as stack:
-        ways = {"sealed": stack.enter_context(_sealed()), "plain": stack.enter_context(_plain())}
+        ways = {"sealed": stack.enter_context(sealed_group()), "plain": stack.enter_context(plain_group())}
         for ranks in ways.values():
-            _play(ranks, turn._replace(tokens=WARM_UP_TOKENS))
+            play(ranks, turn._replace(tokens=WARM_UP_TOKENS))
         played = []
         for number in range(rounds):
             order = list(ways) if number % 2 == 0 else list(ways)[::-1]
-            spent = {way: 1e3 * _play(ways[way], turn) / tokens for way in order}
+            spent = {way: 1e3 * play(ways[way], turn) / tokens for way in order}
             played.append({way: spent[way] for way in WAYS})
         return summary(played, turn, layers)
 
 
-def _play(ranks: Sequence[Partner], turn: Turn) -> float:
-    """The seconds of the slower rank."""
+def play(ranks: Sequence[Partner], turn: Turn) -> float:
+    """One turn of a group: the seconds of the slower rank."""
     for rank in ranks:
         rank.send(turn)
     return max(float(rank.receive(TURN_S)) for rank in ranks)
@@ -114,7 +115,8 @@ def _ranks(work: Work) -> Iterator[list[Partner]]:
 
 
 @contextmanager
-def _sealed() -> Iterator[list[Partner]]:
+def sealed_group() -> Iterator[list[Partner]]:
+    """Two processes with a group whose connections go through tunnels, ready for turns."""
     with TemporaryDirectory(prefix="macluster-comms-") as folder, _ranks(sealed_rank) as ranks:
         macs = make_macs(Path(folder), RANKS)
         plan = tensor_plan_of("reduces", 1, macs)
@@ -127,7 +129,8 @@ def _sealed() -> Iterator[list[Partner]]:
 
 
 @contextmanager
-def _plain() -> Iterator[list[Partner]]:
+def plain_group() -> Iterator[list[Partner]]:
+    """As `sealed_group`, in the open."""
     with TemporaryDirectory(prefix="macluster-comms-") as folder, _ranks(plain_rank) as ranks:
         hosts = Path(folder) / "hosts.json"
         hosts.write_bytes(msgspec.json.encode([[f"{HOST}:{port}"] for port in _free_ports()]))
@@ -190,7 +193,7 @@ def _reduce(group: Group, turn: Turn) -> float:
     """The seconds of a turn."""
     began = perf_counter()
     for _ in range(turn.tokens):
-        state = mx.zeros((1, 1, turn.hidden), mx.bfloat16)
+        state = mx.full((1, 1, turn.hidden), NUMBER, mx.bfloat16)
         for _ in range(turn.reduces):
             state = mx.distributed.all_sum(state, group=group)
         mx.eval(state)

@@ -57,6 +57,16 @@ def test_a_tap_on_a_hop_hears_nothing_and_a_flipped_byte_changes_no_token(namesp
     assert seen["disturbed"][: len(seen["tokens"])] == seen["tokens"]
 
 
+def test_what_ranks_add_up_is_not_heard_on_the_wire(namespace: str) -> None:
+    command = ["ip", "netns", "exec", namespace, sys.executable, "-m", "tests.network.sniffer"]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    assert ran.returncode == 0, ran.stderr
+    heard = json.loads(ran.stdout)
+    assert heard["plain"]["canaries"] > 0, "what would be heard is known"
+    assert heard["sealed"]["bytes"] > heard["plain"]["bytes"]
+    assert heard["sealed"]["canaries"] == 0
+
+
 def test_without_multicast_the_demo_uses_direct_addresses_and_says_so(namespace: str, tmp_path: Path) -> None:
     model = tmp_path / "llama"
     make_model(model, "llama")
