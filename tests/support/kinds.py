@@ -27,11 +27,17 @@ class Kind(NamedTuple):
 def model_of(kind: Kind, made: Make) -> Path:
     if kind.family in ("llama", "gemma3_text"):
         return made(kind.family, head_dim=kind.head_dim)
+    return of_atlas(kind.family, made)
+
+
+def of_atlas(variant: str, made: Make, **changes: int) -> Path:
+    """That variant of the atlas, with other settings of its language model."""
     plain = made("llama")
-    directory = plain.with_name(kind.family)
+    directory = plain.with_name("-".join([variant, *(f"{name}{value}" for name, value in changes.items())]))
     if not directory.exists():
         shutil.copytree(plain, directory)
-        config = {**config_of(kind.family), "eos_token_id": 2}
+        config = {**config_of(variant), "eos_token_id": 2}
+        config.get("text_config", config).update(changes)
         weights = dict(tree_flatten(random_model(config, 0, mx.float32).parameters()))
         write_weights(directory, weights)
         (directory / "config.json").write_text(json.dumps(config))
