@@ -15,7 +15,7 @@ from tests.chaos.mac import Mac, Setup
 from tests.chaos.network import Meddler, Net, net
 from tests.chaos.trial import Fault, Point, Tried, Undisturbed, disturb
 
-Where = Literal["desk", "lan", "pair", "skewed", "mirrored"]
+Where = Literal["desk", "lan", "pair", "skewed", "mirrored", "ranks"]
 
 TEN_YEARS_S: Final = 315_360_000.0
 SKEW: Final = Path(__file__).parent / "skew"
@@ -30,8 +30,8 @@ NEEDS_ROOT: Final = frozenset[Where]({"lan", "pair", "skewed"})
 
 class Bed(NamedTuple):
     """Three Macs on one desk; or in a network that can be spoilt ("lan"); two that need each other ("pair"); three of
-    which one lives ten years ahead and one ten years behind, while Bonjour flaps ("skewed"); or three on one desk whose
-    plans have a mirror ("mirrored").
+    which one lives ten years ahead and one ten years behind, while Bonjour flaps ("skewed"); three on one desk whose
+    plans have a mirror ("mirrored"); or two on one desk that each have a part of every layer ("ranks").
     """
 
     where: Where
@@ -93,6 +93,11 @@ async def bed(where: Where, model: Path, folder: Path, undisturbed: Undisturbed,
         if where in ("desk", "mirrored"):
             mirror: MirrorChoice = "on" if where == "mirrored" else "off"
             async with running(setup._replace(mirror=mirror)) as cluster:
+                yield Bed(where, cluster, undisturbed)
+            return
+        if where == "ranks":
+            two = setup._replace(places=setup.places[:2], parallelism="tp")
+            async with running(two) as cluster:
                 yield Bed(where, cluster, undisturbed)
             return
         network = stack.enter_context(net(2 if where == "pair" else 3, seed))

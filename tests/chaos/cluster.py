@@ -106,6 +106,7 @@ class Cluster:
             chunk=self.setup.chunk,
             context=self.setup.context,
             mirror=self.setup.mirror,
+            parallelism=self.setup.parallelism,
             without=tuple(mac.device_id for mac in without),
         )
         while True:

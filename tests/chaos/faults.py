@@ -84,4 +84,6 @@ FAULTS: Final = (
     Fault(
         "node-mirrored", "kill -9 of a member's node, mirrored", AGAIN, "mirrored", kill_node, 8, whole=False, kills=15
     ),
+    Fault("rank", "kill -9 of a rank's worker", "nothing hangs", "ranks", kill_worker, 25, kills=15),
+    Fault("head-rank", "kill -9 of the head's worker, a rank", "nothing hangs", "ranks", kill_own_worker, 25, kills=10),
 )  # fmt: skip

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import psutil
 
-from core.events import AnyEvent, MirrorChoice
+from core.events import AnyEvent, MirrorChoice, ParallelismChoice
 from core.requests.trust import Address
 from core.settings import Home
 from core.trust.identity import Identity, load_or_create
@@ -50,6 +50,7 @@ class Setup(NamedTuple):
     chunk: int = 32
     context: int = 512
     mirror: MirrorChoice = "off"
+    parallelism: ParallelismChoice | None = None
 
 
 class Mac:

@@ -64,7 +64,8 @@ async def run_round(wanted: Wanted, say: Say) -> Round:
                 skipped += [(fault.what, why) for fault, _ in faults]
                 say(f"skipped, {why}: {', '.join(fault.name for fault, _ in faults)}")
                 continue
-            trying = Trying(where, model, Path(folder), undisturbed, wanted.seed)
+            other = Undisturbed() if where == "ranks" else undisturbed  # sums of parts are rounded otherwise
+            trying = Trying(where, model, Path(folder), other, wanted.seed)
             try:
                 for fault, seeds in faults:
                     for seed in seeds:
