@@ -164,14 +164,16 @@ def test_status_models_and_plan(home: Path, made: Make) -> None:
 def test_load_run_and_unload(home: Path, made: Make) -> None:
     model = made("llama")
     (expected,) = reference(model, ["a hop is"], 16)
-    loaded = facts(home, "load", str(model), "--verify")
+    loaded = facts(home, "load", str(model), "--verify", "--parallelism", "tp")
+    assert loaded["plan"]["parallelism"]["reason"] == "no cluster peer connected (worldSize=1)"
     assert loaded["plan_status"] == "ready"
     assert loaded["proof"].startswith("Verified: ")
     answer = facts(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
     assert answer["tokens"] == expected
     assert answer["hops"] == []
-    plain = macluster(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16")
+    plain = macluster(home, "run", model.name, "-p", "a hop is", "--max-tokens", "16", "--parallelism", "single")
     assert plain.returncode == 0
+    assert facts(home, "status")["plan"]["parallelism"]["choice"] == "single", "another choice is another plan"
     assert plain.stdout.strip()
     assert facts(home, "unload") == {"unloaded": True}
     assert facts(home, "status")["plan"] is None

@@ -114,6 +114,12 @@ async def test_a_key_plans_the_model_in_the_next_topology_and_what_is_shown_is_l
             await asyncio.wait_for(shown(topology), 10)
         asked = [request.topology for request in node.asked if request.topology]
         assert asked == ["forward", "reverse", "single", "tensor", "private", "forward"]
+        await pilot.press("P")
+        await asyncio.wait_for(shown("private"), 10)
+        assert (node.asked[-1].parallelism, node.asked[-1].topology) == ("auto", None)
+        await pilot.press("t")
+        await asyncio.wait_for(shown("forward"), 10)
+        assert node.asked[-1].parallelism is None
         await pilot.press("enter")
         await pilot.pause()
         await pilot.press("down", "enter")

@@ -6,11 +6,13 @@ from typing import Literal
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 from rich.cells import cell_len
 
 from core.errors import Problem
-from core.events import Level, PairingChanged, Peer, Snapshot
+from core.events import Level, PairingChanged, Parallelism, Peer, Snapshot
 from core.requests.trust import TrustedMac, TrustView
+from tests.support.told import PLAN
 from tui.state.format import age, fingerprint_short, trust_mark
 from tui.state.state import UiState
 from tui.state.trust_actions import TRUST_ACTIONS, TrustAction, why_not
@@ -73,6 +75,9 @@ def test_who_may_not_change_something_is_told_why(
 def test_every_action_on_trust_says_whether_it_can_be_done() -> None:
     text = mac_content(msgspec.structs.replace(VIEW, is_admin=False), MEMBER, 60, whole=False).plain
     assert "as a rank    the words (topology tensor)" in text, "before a model is loaded so"
+    how = Parallelism(choice="tp", strategy="tp", reason="r", group="rdma")
+    assert "▲ not encrypted on the cable" in cluster_content(VIEW, replace(PLAN, parallelism=how)).plain
+    assert "cable" not in cluster_content(VIEW, PLAN).plain
     rank = msgspec.structs.replace(MEMBER, sees="token ids")
     for mac in (rank, ADMIN, STRANGER):
         assert "as a rank" not in mac_content(VIEW, mac, 60, whole=False).plain
