@@ -4,16 +4,21 @@ back. Each rank has the whole model here, so that no group is needed.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import cache
-from typing import Any
+from time import monotonic
+from types import SimpleNamespace
+from typing import Any, NamedTuple, cast
 from uuid import uuid4
 
 import mlx.core as mx
 import numpy as np
 import pytest
 
+from core.bench.ring import a_request
+from core.engine.requests import Request
 from core.engine.ring_work import New
 from core.errors import GroupFailed
 from core.link.arrays import decode_arrays, encode_arrays
@@ -21,10 +26,13 @@ from core.link.frames import FrameType
 from core.models.slicing.probe import ModelProbe
 from core.models.slicing.slots import Slice
 from core.worker.follower import Follower
+from core.worker.head import Head
+from core.worker.messages import Report, Token
+from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
-from core.worker.work_frames import WorkFrame, encode_problem, read_work
+from core.worker.work_frames import NO_REQUEST, TOKEN_TYPES, WorkFrame, encode_problem, read_work
 from tests.support.grammars import BYTES
 from tests.support.linked import WAIT_S, Linked
 from tests.support.made import build, twin
@@ -81,13 +89,93 @@ class Ranks:
 
 
 @pytest.fixture
-def ranks() -> Iterator[Ranks]:
+def idle() -> Iterator[Ranks]:
     with ExitStack() as stack:
         linked = Linked(stack, 3, topology="tensor", row_bytes=[0, 0, 0])
         linked.link()
-        made = Ranks(linked)
-        made.begin()
-        yield made
+        yield Ranks(linked)
+
+
+@pytest.fixture
+def ranks(idle: Ranks) -> Ranks:
+    idle.begin()
+    return idle
+
+
+class Answered(NamedTuple):
+    """A plain request: its tokens, and the frames of its work that came to the first rank that follows."""
+
+    tokens: tuple[int, ...]
+    frames: list[WorkFrame]
+
+    @property
+    def told(self) -> list[Any]:
+        """The token ids in the frames."""
+        return [decode_arrays(memoryview(frame.payload[0]))[0].tolist() for frame in self.frames]
+
+
+class Asking:
+    """The head of ranks as in a worker; nobody has anything else to tell it, and it never waits."""
+
+    def __init__(self, ranks: Ranks) -> None:
+        self._ranks, self._said = ranks, list[Report]()
+        self._head = Head(ranks.linked.plan, ranks.pipeline, self._said.append, BYTES, draft=0)
+
+    def answered(self, request: Request) -> Answered:
+        """All ranks serve until it is done."""
+        self._head.submit(request)
+        said, frames, until = len(self._said), list[WorkFrame](), monotonic() + WAIT_S
+        reads, writes = os.pipe()
+        os.write(writes, b"!")
+        inbox = cast(Inbox, SimpleNamespace(fileno=lambda: reads))
+        while self._head.is_busy:
+            assert monotonic() < until
+            self._head.turn(inbox)
+            frames += [frame for number in (1, 2) for frame in self._served(number) if number == 1]
+        os.close(reads)
+        os.close(writes)
+        tokens = tuple(told.token for told in self._said[said:] if isinstance(told, Token))
+        return Answered(tokens, frames)
+
+    def _served(self, number: int) -> Iterator[WorkFrame]:
+        ring = self._ranks.linked.rings[number]
+        while ring.wait(None, 0.0):
+            frame = ring.receive()
+            if frame.header.type in TOKEN_TYPES:
+                work, _ = read_work(frame)
+                yield work._replace(payload=(bytes(work.payload[0]),))
+            self._ranks.followers[number - 1].serve(ring, frame)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "most", "ends"),
+    [
+        pytest.param((1, 2, 3, 4), 5, "never", id="five"),
+        pytest.param((1, 2, 3), 3, "never", id="three"),
+        pytest.param((1, 2), 5, "at once", id="ends-at-once"),
+        pytest.param((7, 11, 13), 2, "never", id="two"),
+        pytest.param((7, 11, 13), 1, "never", id="one"),
+    ],
+)
+def test_a_plain_request_is_its_prompt_and_a_step_for_every_token(
+    idle: Ranks, prompt: tuple[int, ...], most: int, ends: str
+) -> None:
+    """The last step is final: no rank takes one forward more than there are tokens."""
+    asking = Asking(idle)
+    first = asking.answered(a_request(prompt, max_tokens=most))
+    request = a_request(prompt, max_tokens=most, eos=first.tokens[:1] if ends == "at once" else (99,))
+    again = asking.answered(request)
+    count = 1 if ends == "at once" else most
+    assert again.tokens == first.tokens[:count]
+    assert len(again.tokens) == count
+    kinds = [FrameType.PROMPT_TOKENS, *[FrameType.STEP_TOKEN] * most]
+    assert [frame.kind for frame in first.frames] == kinds
+    assert [frame.kind for frame in again.frames] == kinds[: 1 + count]
+    assert first.told == [[list(prompt[:-1])], [[prompt[-1]]], *([[token]] for token in first.tokens[:-1])]
+    assert again.told == first.told[: 1 + count]
+    assert again.frames[0].request == bytes.fromhex(request.request_id) != first.frames[0].request
+    # steps are those of a lane: which rows are in it the compositions have said
+    assert {frame.request for frame in (*first.frames[1:], *again.frames[1:])} == {NO_REQUEST}
 
 
 def asked(ranks: Ranks) -> None:
