@@ -33,6 +33,9 @@ from core.trust.known_faults import KnownFaults
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading, Proved, Unproved
 
 PREPARE_S = 90.0
+# a rank that stands still would keep the others waiting for ever
+PROVE_S = 60.0
+READ_BYTES_PER_S = 50e6
 
 Computed = tuple[str, tuple[str, ...], Topology, int | None]
 
@@ -271,6 +274,14 @@ class PlanLeader:
                 problem = LinkTimeout(f"{self._name(device_id)} has not begun to load after {PREPARE_S:.0f} s.").problem
                 await self.lost(device_id, problem)
 
+    async def _check_proved(self, lifecycle: PlanLifecycle, plan: Plan) -> None:
+        """What the ring computes, and the whole model beside it, takes no longer than this."""
+        limit_s = PROVE_S + sum(stage.weight_bytes for stage in plan.stages) / READ_BYTES_PER_S
+        await asyncio.sleep(limit_s)
+        if lifecycle is self._lifecycle and lifecycle.plan is plan and lifecycle.phase == "proving":
+            problem = LinkTimeout(f"The proof did not end within {limit_s:.0f} s: a Mac stands still.").problem
+            await self.lost(plan.head.device_id, problem)
+
     async def _act(self, actions: list[Action]) -> None:
         self._note_plan()
         for action in actions:
@@ -284,6 +295,7 @@ class PlanLeader:
                 case ProveRing(plan=plan):
                     verify = self._verify or (has_ranks(plan) and _computed(plan) != self._compared)
                     self._member.prove_own(plan.plan_gen, self._directory, verify=verify)
+                    self._tasks.spawn("The check of the proof", self._check_proved(self._lifecycle_now(), plan))
                 case Ready(plan=plan, proof=proof):
                     seconds = monotonic() - self._started
                     macs = "1 Mac" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
