@@ -289,9 +289,7 @@ def test_layers_that_a_person_gives_out_make_the_topology(restricted: Path, tmp_
         assert told["problem"]["fix"]
 
 
-def test_how_macs_would_share_it_is_said_with_the_reason(
-    made: Make, tmp_path: Path, said_here: Callable[..., Said]
-) -> None:
+def test_how_macs_would_share_it_is_said_with_the_reason(made: Make, tmp_path: Path) -> None:
     def planned(*words: str) -> Any:
         ran = said_here(tmp_path / "h", "plan", str(made("llama")), *words, "--json")
         assert ran.returncode == 0, ran.stderr
@@ -308,7 +306,7 @@ def test_how_macs_would_share_it_is_said_with_the_reason(
 
 
 @pytest.mark.slow
-def test_the_demo_on_ranks_says_what_the_model_says(tmp_path: Path, said_here: Callable[..., Said]) -> None:
+def test_the_demo_on_ranks_says_what_the_model_says(tmp_path: Path) -> None:
     words = ["demo", "--macs", "2", "--parallelism", "tp", "--no-multicast", "--max-tokens", "12", "--json"]
     ran = said_here(tmp_path, *words)
     assert ran.returncode == 0, ran.stderr
