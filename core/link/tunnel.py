@@ -162,7 +162,7 @@ class Tunnels:
             self._made.append(tunnel)
             is_over = self._is_over
         if is_over:
-            tunnel.end()
+            tunnel.close()
             raise LinkLost("Another tunnel of the same group ended meanwhile.")
 
     def close(self) -> None:

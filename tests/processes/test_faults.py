@@ -177,7 +177,7 @@ async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signa
     model = str(made("llama"))
     command = [sys.executable, "-m", "tui.cli.main", "demo", "--model", model, "--macs", "2", "--no-multicast"]
     with subprocess.Popen(  # noqa: ASYNC220 - started at once; every wait on it is in a thread
-        [*command, "--max-tokens", "100000", "--prompt", "go on"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [*command, "--max-tokens", "100000", "--prompt", "go on"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     ) as demo:
         assert demo.stdout
         await asyncio.to_thread(read_until, demo.stdout.readline, b"> go on")
@@ -190,8 +190,10 @@ async def test_the_demo_leaves_nothing_however_it_ends(made: Make, number: signa
 
 
 def read_until(readline: Callable[[], bytes], wanted: bytes) -> None:
+    said = b""
     while wanted not in (line := readline()):
-        assert line, "the demo ended before it answered"
+        said += line
+        assert line, f"the demo ended before it answered: {said.decode()}"
 
 
 async def test_an_unloaded_cluster_frees_its_workers_and_loads_again(demo: Demo) -> None:
