@@ -133,7 +133,6 @@ The speed test sends empty and then full messages over the control link of the t
         return any(test.is_running for test in self._tests.values())
 
     async def _measure(self, pair: tuple[str, str]) -> None:
-        self._show_result(pair, SpeedTest(is_running=True))
         try:
             found = await self._client.test_speed(SpeedRequest(source=pair[0], target=pair[1]))
             self._show_result(pair, SpeedTest(result=found))
@@ -179,6 +178,7 @@ The speed test sends empty and then full messages over the control link of the t
         elif self._is_testing:
             self.post_message(Noted("A speed test is under way; Esc stops it."))
         else:
+            self._show_result(hop.pair, SpeedTest(is_running=True))  # at once: the next key may come with this one
             self.run_worker(self._measure(hop.pair), group="speed test", exit_on_error=False)
 
     def action_scroll_part(self, lines: int) -> None:
