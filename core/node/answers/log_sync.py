@@ -42,12 +42,16 @@ class LogSync:
                 async with asyncio.timeout(SYNC_S):
                     await self._is_due.wait()
             self._is_due.clear()
-            for answer in [one for one in self._running.values() if one.log.unsynced]:
-                await self._force(answer)
+            for answer in list(self._running.values()):
+                if self._is_running(answer) and answer.log.unsynced:  # it may have ended behind the one before
+                    await self._force(answer)
 
     async def _force(self, answer: RunningAnswer) -> None:
         try:
             await asyncio.to_thread(answer.log.syncing())
         except OSError as error:
-            if self._running.get(answer.request_id) is answer:
+            if self._is_running(answer):
                 self._fail(answer, error)
+
+    def _is_running(self, answer: RunningAnswer) -> bool:
+        return self._running.get(answer.request_id) is answer

@@ -23,6 +23,7 @@ from core.errors import BadModel, Busy, CachesLost, NodeError, NotLoaded, Proble
 from core.events import (
     Batch,
     BatchRow,
+    LogLine,
     Progress,
     Recovery,
     RequestStarted,
@@ -666,6 +667,27 @@ async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
     assert [name for name, _ in forced] == [one.request_id, two.request_id, one.request_id]
     assert forced[0][1] < 36, "not all of it was there when the first began"
     assert dict(forced) == {one.request_id: 36, two.request_id: 21}, "all of it was when the last one did"
+
+
+async def test_an_answer_may_end_while_another_ones_log_is_forced(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = await desk.ask(), await desk.ask()
+    begun, free, loop = threading.Event(), threading.Event(), threading.get_ident()
+
+    def slow(fd: int) -> None:
+        if threading.get_ident() != loop:
+            begun.set()
+            assert free.wait(60)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    desk.writes(two, [65])
+    desk.writes(one, [65] * 16)
+    await until(begun.is_set)
+    for request in (one, two):
+        desk.ends(request)
+    assert desk.answers._log_sync._work
+    free.set()
+    await desk.answers._log_sync._work
+    assert [event.text for event in desk.bus.events if isinstance(event, LogLine) and event.level == "ERROR"] == []
 
 
 async def test_a_disk_that_fails_ends_the_answer(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
