@@ -56,7 +56,9 @@ def local_ring(rank: int, world: int) -> LocalRing:
         hosts = Path(folder) / "hosts.json"
         hosts.write_bytes(ring_hosts(rank, world, own_port, next_port))
         command = [sys.executable, "-I", "-S", "-c", CALLER, str(own_port), str(INIT_S)]
-        caller = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+        caller = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
         try:
             group = init_group("ring", ring_variables(rank, hosts), world)
         finally:

@@ -29,6 +29,7 @@ from core.errors import ProtocolError, SessionError, StageFailed
 from core.link.channel import Frame
 from core.link.frames import FrameHeader, FrameType
 from core.sampling_options import Sampling
+from core.worker import bootstrap
 from core.worker.kv_parts import Exchange, KvPart, Verb, decode_part, encode_part
 from core.worker.kv_spans import STATE, CachePart, KvSpan, SpanVerb, decode_span, encode_span, serve_span
 from core.worker.stage import LoadedStage
@@ -83,6 +84,10 @@ def attack(data: bytes) -> None:
                 part = decode_part(read_work(frame)[0].payload[0])
                 assert decode_part(memoryview(b"".join(encode_part(part)))) == part
                 _bring(part)
+            case b"B":
+                ranks = bootstrap.decode(said)
+                assert bootstrap.decode(bootstrap.encode(ranks)) == ranks
+                assert not any("/" in device for rank in ranks.ranks for device in rank.devices)
             case b"M":
                 span = decode_span(read_work(frame)[0].payload[0])
                 assert decode_span(memoryview(b"".join(encode_span(span)))) == span
@@ -230,11 +235,13 @@ def target() -> Target:
     spans.append(state._replace(verb=SpanVerb.PASTE, caches={3: CachePart(0, STATE, cut.caches[3].data)}))
     mirrored = [WorkFrame(FrameType.KV, 9, 1, payload=encode_span(span)).parts(9) for span in spans]
     moved = [WorkFrame(FrameType.KV, 9, 1, payload=encode_part(part)).parts(9) for part in parts]
+    rank = bootstrap.RankEntry(("192.168.1.7", "169.254.3.1"), (40000, 40001), ("rdma_en2", "rdma_en3"))
     return Target(
         "work",
         attack,
         [
             *seeds,
+            b"B" + bootstrap.encode(bootstrap.Bootstrap(b"s" * 16, (rank, bootstrap.RankEntry()))),
             *(b"K" + b"".join(bytes(part) for part in frame) for frame in moved),
             *(b"M" + b"".join(bytes(part) for part in frame) for frame in mirrored),
             b"T" + encode_resume_state(ResumeState(b"r" * 16, 9, (1, 2))),
