@@ -54,7 +54,7 @@ from core.worker.messages import Connect, LinkBroken, Linked, Load, Prove
 MAX_STAGES = 64
 GRACE_S = 30.0
 MEET_S = 2.0
-BEGIN_S = 1.0  # a worker that is still busy by then is replaced
+BEGIN_S = 5.0  # a worker that is still busy by then is replaced, and reads everything again
 LOOK_S = 0.1
 
 
