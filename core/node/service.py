@@ -77,7 +77,7 @@ class Node:
     async def _take_down(self) -> None:
         parts = self.parts
         ended = NodeError("The node of this Mac was ended.")
-        parts.answering.end(ended)
+        parts.answering.end(ended, also_relayed=True)
         parts.answers.stop_all(ended.problem)
         await parts.api.stop()
         parts.sessions.stop(ended.problem)

@@ -346,6 +346,25 @@ async def test_a_mac_that_does_not_lead_gives_the_answers_of_the_one_that_does(s
     assert refused.value.code == "context_length_exceeded"
 
 
+async def test_whoever_is_answered_is_told_where_the_api_is_switched_off_and_what_other_macs_relay_goes_on(
+    served: Served,
+) -> None:
+    head = served.demo.head
+    stream, relayed = [await mac.ask(max_tokens=300, stream=True) for mac in (served, served.member)]
+    whole = asyncio.ensure_future(served.ask(max_tokens=300))
+    await head.until(lambda w: len(w.now.running) == 3, 60, "Asking")
+    await head.client.stop_api()
+    try:
+        with pytest.raises(openai.APIError, match=r"^The API of this Mac was switched off\."):
+            async for _ in stream:
+                pass
+        with pytest.raises(openai.InternalServerError, match="The API of this Mac was switched off"):
+            await whole
+        assert [part.choices[0].finish_reason async for part in relayed][-1] == "length"
+    finally:
+        await head.client.start_api()
+
+
 @pytest.mark.parametrize("stream", [True, False])
 @pytest.mark.parametrize("client", ["tests", "mbp"])
 async def test_an_answer_ends_where_its_client_is_gone(served: Served, stream: bool, client: str) -> None:

@@ -68,7 +68,7 @@ class Answering:
     ) -> None:
         self._answers, self._now, self._elsewhere, self._tasks = answers, now, elsewhere, tasks
         self._loading, self._turn_to_load = loading, asyncio.Lock()
-        self._open: set[Arrived] = set()
+        self._open: dict[Arrived, bool] = {}  # whether another Mac relays it
         self.line = WaitingLine(queue, self._rows)
 
     def model(self) -> LedModel:
@@ -107,7 +107,12 @@ class Answering:
         return await of.answers.text_of(tokens)
 
     async def events(
-        self, wanted: Sequence[ChatRequest], of: LedModel, watch: Stopwatch | None = None
+        self,
+        wanted: Sequence[ChatRequest],
+        of: LedModel,
+        watch: Stopwatch | None = None,
+        *,
+        is_relayed: bool = False,
     ) -> AsyncGenerator[Came | None, None]:
         """What comes of each, by its index, until all have ended; None where nothing came for a while. They run at the
         same time, as far as there are rows. Who stops listening before does not want them any more. Where `of`
@@ -147,7 +152,7 @@ class Answering:
 
         running = self._tasks.spawn("An answer for the API", run(), fail)
         left = len(wanted)
-        self._open.add(arrived)
+        self._open[arrived] = is_relayed
         try:
             while left:
                 try:
@@ -166,13 +171,14 @@ class Answering:
                     _check(done)
                 yield came
         finally:
-            self._open.discard(arrived)
+            del self._open[arrived]
             running.cancel()
 
-    def end(self, error: MaclusterError) -> None:
+    def end(self, error: MaclusterError, *, also_relayed: bool) -> None:
         """Nothing more comes to anybody, for this reason: also to those who wait for their turn, or for another Mac."""
-        for arrived in self._open:
-            arrived.put_nowait(error)
+        for arrived, is_relayed in self._open.items():
+            if also_relayed or not is_relayed:
+                arrived.put_nowait(error)
 
     async def _all(self, works: Iterable[Work], on_defect: Callable[[], None]) -> None:
         rows = [self._tasks.spawn("A row for the API", work, on_defect) for work in works]

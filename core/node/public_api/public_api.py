@@ -10,7 +10,7 @@ from typing import Final
 
 from aiohttp import web
 
-from core.errors import Busy, MaclusterError
+from core.errors import Busy, MaclusterError, NodeError
 from core.events import ApiServed
 from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
@@ -83,8 +83,10 @@ class PublicApi:
         return self._options.served_at(port, fingerprint)
 
     async def stop(self) -> None:
-        """Let nobody in, and end every stream."""
+        """Let nobody in, tell whoever asks or waits that it is switched off, and end every stream."""
         self._listener.stop()
+        off = NodeError("The API of this Mac was switched off.", "Ask again when it is on, or ask another Mac's.")
+        self._answering.end(off, also_relayed=False)
         if self._counting:
             self._counting.cancel()
         if self._runner:

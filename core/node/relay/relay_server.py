@@ -122,7 +122,7 @@ class RelayServer:
                 yield Spelled(text=await model.answers.text_of(tokens))
             case AnswerWanted(request=request):
                 mine = msgspec.structs.replace(request, keep=False)  # it is not this Mac's person who asks
-                async with aclosing(self._answering.events([mine], model)) as events:
+                async with aclosing(self._answering.events([mine], model, is_relayed=True)) as events:
                     async for came in events:
                         match came:
                             case None:
