@@ -1,7 +1,7 @@
-"""What splitting costs: one row decoded over two workers on this machine, against mlx_lm in one process.
+"""What splitting costs: one row decoded over two workers on this machine, and over one, against mlx_lm in one process.
 
-Both sides hold the same model and answer the same prompt, in turns; who goes first changes too, so that a machine that
-slows down favours neither. No token is guessed. Speed is counted between the first token and the last, as they come out
+All sides hold the same model and answer the same prompt, in turns; who goes first changes too, so that a machine that
+slows down favours none. No token is guessed. Speed is counted between the first token and the last, as they come out
 of each side.
 """
 
@@ -33,14 +33,18 @@ WARM_UP_TOKENS: Final = 4
 
 
 class SoloRun(msgspec.Struct, frozen=True, kw_only=True):
-    """Both sides once: tokens a second, the median token in milliseconds, and each stage's parts of a token, ms."""
+    """All sides once: tokens a second, the median token in milliseconds, each stage's parts of a token over two stages,
+    and what of it is outside of both stages' compute, ms.
+    """
 
     solo_tokens_per_s: float
+    one_tokens_per_s: float
     split_tokens_per_s: float
     solo_token_ms: float
     split_token_ms: float
     same_tokens: bool
     stages_ms: list[dict[str, float]]
+    outside_compute_ms: float
 
 
 class SoloResult(Result, frozen=True, kw_only=True):
@@ -49,11 +53,13 @@ class SoloResult(Result, frozen=True, kw_only=True):
     tokens: int
     sizes: ModelSize
     solo_tokens_per_s: float
+    one_tokens_per_s: float
     split_tokens_per_s: float
     solo_token_ms: float
     split_token_ms: float
     same_tokens: bool
     stages_ms: list[dict[str, float]]
+    outside_compute_ms: float
     runs: list[SoloRun]
 
 
@@ -61,30 +67,36 @@ def measure(runs: int, tokens: int, sizes: ModelSize) -> SoloResult:
     """`runs` answers of `tokens` tokens on each side. Raises WorkerError and what a stage reports."""
     with TemporaryDirectory(prefix="macluster-solo-") as folder:
         model = make(Path(folder), sizes)
-        with alone(model) as solo, worker_ring(model, (sizes.cut,), draft=0) as ring:
-            sides = _Sides(solo, ring)
+        with (
+            alone(model) as solo,
+            worker_ring(model, (), draft=0) as one,
+            worker_ring(model, (sizes.cut,), draft=0) as ring,
+        ):
+            sides = _Sides(solo, one, ring)
             sides.run(WARM_UP_TOKENS, solo_first=True)
             return summary([sides.run(tokens, solo_first=n % 2 == 0) for n in range(runs)], tokens, sizes)
 
 
 class _Sides(NamedTuple):
     solo: Alone
+    one: WorkerRing
     ring: WorkerRing
 
     def run(self, tokens: int, *, solo_first: bool) -> SoloRun:
         """One answer of each side."""
-        if solo_first:
-            said, split = self.solo.generate(PROMPT, tokens), ask(self.ring, PROMPT, tokens)
-        else:
-            split, said = ask(self.ring, PROMPT, tokens), self.solo.generate(PROMPT, tokens)
-        answer = split.answer
+        said = self.solo.generate(PROMPT, tokens) if solo_first else None
+        one, answer = ask(self.one, PROMPT, tokens).answer, ask(self.ring, PROMPT, tokens).answer
+        said = said or self.solo.generate(PROMPT, tokens)
+        stages = [_parts(sample, tokens) for sample in answer.samples]
         return SoloRun(
             solo_tokens_per_s=_speed(said.times),
+            one_tokens_per_s=_speed(one.times),
             split_tokens_per_s=_speed(answer.times),
             solo_token_ms=_median_ms(said.times),
             split_token_ms=_median_ms(answer.times),
-            same_tokens=said.tokens == answer.tokens,
-            stages_ms=[_parts(sample, tokens) for sample in answer.samples],
+            same_tokens=said.tokens == one.tokens == answer.tokens,
+            stages_ms=stages,
+            outside_compute_ms=1e3 / _speed(answer.times) - sum(stage["compute"] for stage in stages),
         )
 
 
@@ -115,6 +127,7 @@ def summary(runs: list[SoloRun], tokens: int, sizes: ModelSize) -> SoloResult:
     counts = 1 / solo >= COUNTS_FROM_S
     return SoloResult(
         ratios={
+            "one_stage_over_solo": median(r.one_tokens_per_s / r.solo_tokens_per_s for r in runs),
             "two_stages_over_solo": ratio,
             "two_stages_over_solo_median_token": median(r.solo_token_ms / r.split_token_ms for r in runs),
         },
@@ -124,11 +137,13 @@ def summary(runs: list[SoloRun], tokens: int, sizes: ModelSize) -> SoloResult:
         tokens=tokens,
         sizes=sizes,
         solo_tokens_per_s=solo,
+        one_tokens_per_s=median(r.one_tokens_per_s for r in runs),
         split_tokens_per_s=median(r.split_tokens_per_s for r in runs),
         solo_token_ms=median(r.solo_token_ms for r in runs),
         split_token_ms=median(r.split_token_ms for r in runs),
         same_tokens=all(r.same_tokens for r in runs),
         stages_ms=[medians([r.stages_ms[index] for r in runs]) for index in range(len(runs[0].stages_ms))],
+        outside_compute_ms=median(r.outside_compute_ms for r in runs),
         runs=runs,
     )
 
@@ -138,21 +153,22 @@ def describe(result: SoloResult) -> str:
     name = "two_stages_over_solo"
     solo, split = result.solo_tokens_per_s, result.split_tokens_per_s
     spent = ["    " + ", ".join(f"{part} {ms:.2f}" for part, ms in stage.items()) for stage in result.stages_ms]
-    between = 1e3 / split - sum(stage["compute"] for stage in result.stages_ms)
     return "\n".join(
         [
             f"Decode of one row, {result.tokens} tokens, {result.sizes}; {result.system}, {result.cores} cores; "
             f"medians of {len(result.runs)} runs, sides taking turns.",
             "",
             f"  mlx_lm, one process         {solo:7.2f} tokens/s  {result.solo_token_ms:7.2f} ms the median token",
+            f"  one stage, one process      {result.one_tokens_per_s:7.2f} tokens/s",
             f"  two stages, two processes   {split:7.2f} tokens/s  {result.split_token_ms:7.2f} ms the median token",
             f"  The answers {'are the same' if result.same_tokens else 'DIFFER'}.",
             "",
             "  Where a token's time goes, ms by each stage's own clock:",
             *spent,
-            f"  outside of both stages' compute: {between:.2f} ms a token",
+            f"  outside of both stages' compute: {result.outside_compute_ms:.2f} ms a token",
             "",
-            f"By the median token: {result.ratios[name + '_median_token']:.2f}",
+            f"By the median token: {result.ratios[name + '_median_token']:.2f}; "
+            f"one stage over one process: {result.ratios['one_stage_over_solo']:.2f}",
             f"{result.verdict(name, 'Tokens a second, two stages over one process')}"
             f" (counts where a token takes {1e3 * COUNTS_FROM_S:.0f} ms or more)",
         ]

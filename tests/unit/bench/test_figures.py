@@ -52,11 +52,13 @@ def test_the_ratio_is_the_median_of_ratios_within_rounds() -> None:
 def test_the_reach_of_solo_counts_only_where_a_token_takes_long(tokens_per_s: float, counts: bool) -> None:
     run = SoloRun(
         solo_tokens_per_s=tokens_per_s,
+        one_tokens_per_s=tokens_per_s,
         split_tokens_per_s=tokens_per_s,
         solo_token_ms=1e3 / tokens_per_s,
         split_token_ms=1e3 / tokens_per_s,
         same_tokens=True,
         stages_ms=[],
+        outside_compute_ms=0.3,
     )
     verdict = solo_summary([run], 48, ModelSize(12, 1024, "float32")).reach["two_stages_over_solo"]
     assert (verdict.reached, verdict.counts) == (True, counts)
