@@ -25,7 +25,7 @@ from core.link.handshake import introduce, welcome
 from core.link.listening import caller, open_door
 from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
-from core.link.session import HELLO_TIMEOUT_S
+from core.link.session import HELLO_TIMEOUT_S, Kind
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context
 from core.link.ways import end_at
 from core.link.wire import Wire, wired
@@ -50,7 +50,10 @@ class ControlLink:
     `peer_points` are rosters that the peer told it has.
     """
 
-    def __init__(self, wire: Wire, sealer: Sealer, opener: Opener, peer: Member, stands: tuple[Stand, Stand]) -> None:
+    def __init__(
+        self, wire: Wire, sealer: Sealer, opener: Opener, peer: Member, stands: tuple[Stand, Stand], kind: Kind
+    ) -> None:
+        self.kind = kind
         self._wire, self._sealer, self._opener = wire, sealer, opener
         self._sent, self._received = KeyMeter(sealer), KeyMeter(opener)
         self._due: FrameHeader | None = None
@@ -162,14 +165,17 @@ async def dial_control(
     peer_id: bytes | None,
     timeout_s: float,
     on_proof: Callable[[Member], None] = lambda _: None,
+    kind: Kind = Kind.CONTROL,
+    interface: str = "",
 ) -> ControlLink:
-    """A control link to `peer_id`, or to whichever member is there. `on_proof` is told whose key answered before that
-    Mac is told anything, and may raise. Raises LinkLost, LinkTimeout, HandshakeError, SealError or ProtocolError.
+    """A link to `peer_id`, or to whichever member is there, out of `interface`, "" for whichever the system takes.
+    `on_proof` is told whose key answered before that Mac is told anything, and may raise. Raises LinkLost, LinkTimeout,
+    HandshakeError, SealError or ProtocolError.
     """
     where = f"{host} port {port}"
     connecting = partial(
         asyncio.get_running_loop().create_connection,
-        **await end_at(host, port, timeout_s),
+        **await end_at(host, port, timeout_s, interface),
         ssl=client_context(identity, cluster),
         server_hostname="macluster",  # else the address would go out in clear
         ssl_shutdown_timeout=GOODBYE_S,
@@ -177,7 +183,7 @@ async def dial_control(
     try:
         async with asyncio.timeout(timeout_s), wired(connecting, where, host) as wire:
             on_proof(check_peer(wire.certificate, cluster))
-            return ControlLink(wire, *await introduce(wire, identity, cluster, peer_id))
+            return ControlLink(wire, *await introduce(wire, identity, cluster, peer_id, kind))
     except OSError as error:
         raise link_error(error, where) from error
 

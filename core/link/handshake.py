@@ -9,7 +9,7 @@ from core.errors import ProtocolError
 from core.link.admission import Visit
 from core.link.frames import HEADER, TAG_BYTES, FrameType
 from core.link.seal import Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind
+from core.link.session import AUTH_BYTES, HELLO, REPLY_BYTES, Acceptor, Dialler, Kind, node_link_kind
 from core.link.tls import check_peer
 from core.link.wire import Wire
 from core.trust.identity import Identity
@@ -23,32 +23,37 @@ class HandshakeResult(NamedTuple):
     opener: Opener
     peer: Member
     stands: tuple[Stand, Stand]
+    kind: Kind
 
 
-async def introduce(wire: Wire, identity: Identity, cluster: Cluster, peer_id: bytes | None) -> HandshakeResult:
+async def introduce(
+    wire: Wire, identity: Identity, cluster: Cluster, peer_id: bytes | None, kind: Kind
+) -> HandshakeResult:
     """The dialler's side. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
     peer = check_peer(wire.certificate, cluster, peer_id)
-    dialler = Dialler(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
+    dialler = Dialler(identity, cluster, peer, kind, wire.certificate, secrets.token_bytes)
     wire.write(dialler.hello)
     auth, session = dialler.finish(await wire.read(REPLY_BYTES))
     sealer, opener = Sealer(session), Opener(session)
     wire.write(auth + bytes(sealer.seal(FrameType.HELLO)))
     await _expect(wire, opener, FrameType.HELLO_ACK)
-    return HandshakeResult(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+    return HandshakeResult(sealer, opener, peer, (cluster.roster.stand, session.peer_stand), kind)
 
 
 async def welcome(wire: Wire, identity: Identity, cluster: Cluster, visit: Visit) -> HandshakeResult:
     """The acceptor's side; `visit` says how far it got. Raises LinkLost, HandshakeError, SealError or ProtocolError."""
     peer = check_peer(wire.certificate, cluster)
     visit.step = "failed_hello"
-    acceptor = Acceptor(identity, cluster, peer, Kind.CONTROL, wire.certificate, secrets.token_bytes)
-    wire.write(acceptor.reply(await wire.read(HELLO.size)))
+    m1 = await wire.read(HELLO.size)
+    kind = node_link_kind(m1)
+    acceptor = Acceptor(identity, cluster, peer, kind, wire.certificate, secrets.token_bytes)
+    wire.write(acceptor.reply(m1))
     visit.step = "failed_auth"
     session = acceptor.finish(await wire.read(AUTH_BYTES))
     sealer, opener = Sealer(session), Opener(session)
     await _expect(wire, opener, FrameType.HELLO)
     wire.write(bytes(sealer.seal(FrameType.HELLO_ACK)))
-    return HandshakeResult(sealer, opener, peer, (cluster.roster.stand, session.peer_stand))
+    return HandshakeResult(sealer, opener, peer, (cluster.roster.stand, session.peer_stand), kind)
 
 
 async def _expect(wire: Wire, opener: Opener, kind: FrameType) -> None:

@@ -34,12 +34,13 @@ VERSION: Final = 1
 
 
 class Kind(IntEnum):
-    """What the link is for. DATA needs one and the same roster on both ends; CONTROL may carry rosters until then, and
-    so two sides of a fork find the proof of it.
+    """What the link is for. CONTROL may carry rosters until both ends have the same one, and so two sides of a fork
+    find the proof of it; the others need that from the start. PATH carries nothing but what measures its path.
     """
 
     CONTROL = 0
     DATA = 1
+    PATH = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class _Party:
             raise HandshakeError(f"{name} was calling another Mac.")
         if hello.my_id != self._peer.device_id:
             raise HandshakeError(f"The Mac that proved to be {name} says that it is another one.")
-        if self._kind is Kind.DATA:
+        if self._kind is not Kind.CONTROL:
             _judge_stand(name, Stand(hello.epoch, hello.roster_hash), roster.stand)
         return hello
 
@@ -165,6 +166,11 @@ class _Party:
             raise HandshakeError(f"{self._peer.name} does not hold the keys of this session.")
         if not is_signed(self._peer.public, signature, _words(side, agreed.transcript_hash)):
             raise HandshakeError(f"{self._peer.name} did not sign this session with its device key.")
+
+
+def node_link_kind(m1: bytes) -> Kind:
+    """What a node that dials another one asks for: PATH, or else CONTROL, by which whatever else it says is judged."""
+    return Kind.PATH if _Hello(*HELLO.unpack(m1)).kind == Kind.PATH else Kind.CONTROL
 
 
 def _judge_stand(name: str, theirs: Stand, ours: Stand) -> None:

@@ -188,7 +188,7 @@ class Parts:
         self.member = member = PlanMember(
             own_id,
             mesh,
-            Paths(mesh, networks, book),
+            Paths(identity, store, mesh, networks, book),
             supervisor,
             worker,
             models,

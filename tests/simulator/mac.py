@@ -117,7 +117,7 @@ class Node:
         self.member = member = PlanMember(
             own_id,
             mesh,
-            Paths(mesh, networks, book),
+            Paths(identity, store, mesh, networks, book),
             supervisor,
             worker,
             models,

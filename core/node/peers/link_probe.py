@@ -19,8 +19,19 @@ FRAMES: Final = 170  # 8 MiB
 PROBES: Final = ROUND_TRIPS + FRAMES
 MAX_UNDER_WAY: Final = 16
 QUEUE_S: Final = 0.02
-SENDING_S: Final = 2.0
 LIMIT_S: Final = 5.0
+
+
+class Extent(NamedTuple):
+    """How much is measured at most: empty messages, full ones, the seconds in which those are sent, and all seconds."""
+
+    round_trips: int = ROUND_TRIPS
+    frames: int = FRAMES
+    sending_s: float = 2.0
+    limit_s: float = LIMIT_S
+
+
+TEST: Final = Extent()
 
 
 class ProbeFigures(NamedTuple):
@@ -50,8 +61,14 @@ class LinkProbing:
     probes are back.
     """
 
-    def __init__(self, name: str, send: Callable[[LinkProbe], Awaitable[bool]], moved: Callable[[int], None]) -> None:
-        self._name, self._send, self._moved = name, send, moved
+    def __init__(
+        self,
+        name: str,
+        send: Callable[[LinkProbe], Awaitable[bool]],
+        moved: Callable[[int], None] = lambda _: None,
+        extent: Extent = TEST,
+    ) -> None:
+        self._name, self._send, self._moved, self._extent = name, send, moved, extent
         self._numbers = count()
         self._sent_at: dict[int, float] = {}
         self._delays: asyncio.Queue[float | None] = asyncio.Queue()
@@ -71,28 +88,28 @@ class LinkProbing:
         self._delays.put_nowait(None)
 
     async def run(self) -> ProbeFigures:
-        """Measure; after `LIMIT_S` with what there is. Raises LinkLost, LinkTimeout."""
+        """Measure; after the limit with what there is. Raises LinkLost, LinkTimeout."""
         try:
-            async with asyncio.timeout(LIMIT_S):
-                for _ in range(ROUND_TRIPS):
+            async with asyncio.timeout(self._extent.limit_s):
+                for _ in range(self._extent.round_trips):
                     await self._probe(0)
                     await self._back(self._rtts_s)
                 await self._fill(min(self._rtts_s))
         except TimeoutError as error:
             if not self._loaded_s:
-                what = f"{self._name} did not answer the speed test within {LIMIT_S:.0f} s."
+                what = f"{self._name} did not answer the speed test within {self._extent.limit_s:.0f} s."
                 raise LinkTimeout(what, "See whether it runs one itself or is overloaded, then try again.") from error
         return ProbeFigures(tuple(self._rtts_s), tuple(self._loaded_s), self._back_at - self._began_at)
 
     async def _fill(self, base_s: float) -> None:
         self._began_at = monotonic()
-        sent, limit, window = 0, FRAMES, 1
+        sent, limit, window = 0, self._extent.frames, 1
         while len(self._loaded_s) < limit:
             while sent < limit and sent - len(self._loaded_s) < window:
                 await self._probe(FRAME_BYTES)
                 sent += 1
             window = next_window(window, await self._back(self._loaded_s), base_s)
-            if monotonic() - self._began_at > SENDING_S:
+            if monotonic() - self._began_at > self._extent.sending_s:
                 limit = sent
 
     async def _probe(self, size: int) -> None:

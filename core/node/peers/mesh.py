@@ -18,6 +18,7 @@ from core.link.frames import FrameType
 from core.link.liveness import Dead, Liveness, LivenessChange, Slept, Suspected, Well
 from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.rekeyed_link import RekeyedLink
+from core.link.session import Kind
 from core.node.base.journal import Journal
 from core.node.base.messages import AnyMessage, Bye, Leads, Ping, Pong, from_frame, to_frame
 from core.node.base.signals import AwaitedSignal, Signals
@@ -27,6 +28,7 @@ from core.node.peers.contact import Contact, ContactChanged
 from core.node.peers.dialling import Dialling
 from core.node.peers.networks import NetworksChanged
 from core.node.peers.own_mac import OwnMac
+from core.node.peers.path_rate import answer_burst
 from core.trust.identity import Identity, text_id
 from core.trust.known_faults import KnownFaults
 from core.trust.levels import carries_prompts
@@ -193,7 +195,10 @@ class Mesh:
         return True
 
     async def _accepted(self, link: ControlLink) -> None:
-        self._add(self._rekeyed(link, dialled=False))
+        if link.kind is Kind.PATH:
+            await answer_burst(link)
+        else:
+            self._add(self._rekeyed(link, dialled=False))
 
     def _reached(self, link: ControlLink) -> None:
         self._add(self._rekeyed(link, dialled=True))

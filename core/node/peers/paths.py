@@ -1,4 +1,4 @@
-"""On which ways this Mac reaches another one that is linked."""
+"""On which ways this Mac reaches another one that is linked, and what they carry."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from core.errors import LinkLost
+from core.link.control import dial_control
+from core.link.session import Kind
 from core.link.ways import MAX_WAYS, Reach, Tried, Way, slower, try_all
 from core.mac.interfaces import Interface, reachable
 from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
 from core.node.peers.networks import Networks
+from core.node.peers.path_rate import measure_rate
+from core.trust.identity import Identity, parse_text_id
+from core.trust.roster import RosterStore
 
 TRY_S: Final = 2.0
 
@@ -19,7 +24,10 @@ TRY_S: Final = 2.0
 class Paths:
     """From what the other Mac tells of its addresses, and what the interfaces of this one are now."""
 
-    def __init__(self, mesh: Mesh, networks: Networks, book: AddressBook) -> None:
+    def __init__(
+        self, identity: Identity, store: RosterStore, mesh: Mesh, networks: Networks, book: AddressBook
+    ) -> None:
+        self._identity, self._store = identity, store
         self._mesh, self._networks, self._book = mesh, networks, book
 
     def direct(self, device_id: str) -> tuple[Way, ...] | None:
@@ -44,6 +52,22 @@ class Paths:
         """On which of `ways` its node answers, and how long it takes there and back."""
         places = self._book.of(device_id)
         return await asyncio.to_thread(try_all, ways, places[0].port, TRY_S) if places else []
+
+    async def rate(self, device_id: str, way: Way) -> int:
+        """What `way` carries, in bytes a second; measured now, over a link of its own. Raises LinkError."""
+        if not (places := self._book.of(device_id)):
+            raise LinkLost(f"No address of Mac {device_id[:8]} is known.")
+        link = await dial_control(
+            way.host,
+            places[0].port,
+            identity=self._identity,
+            cluster=self._store.cluster(),
+            peer_id=parse_text_id(device_id),
+            timeout_s=TRY_S,
+            kind=Kind.PATH,
+            interface=way.interface,
+        )
+        return await measure_rate(link)
 
     def _linked(self, host: str, own_host: str) -> Way:
         own = next((each for each in self._networks.now if each.address == own_host), None)

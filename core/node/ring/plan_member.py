@@ -14,6 +14,7 @@ import msgspec
 from core.errors import (
     BadModel,
     Busy,
+    LinkError,
     LinkLost,
     MaclusterError,
     NodeError,
@@ -101,6 +102,7 @@ class PlanMember:
         self._letting_go: asyncio.Task[None] | None = None  # the head is gone, and may be back
         self._linking: asyncio.Task[None] | None = None
         self._edge = Edge()
+        self._step = 0
 
     async def prepare_own(self, plan: Plan, index: int, directory: Path) -> int:
         """Load a stage of a plan that this Mac leads; the worker's data port."""
@@ -287,14 +289,29 @@ class PlanMember:
         self._linking = self._tasks.spawn_essential("Linking the ring", self._link_in_time(order))
 
     def follow_paths(self) -> None:
-        """Where there is a better way to the next stage, or the one in use is gone, the head links the ring anew."""
+        """Where there is a better way to the next stage, or the one in use is gone, the head links the ring anew. How
+        much ways carry is measured while no work was done since the last look.
+        """
         plan = self._worker.plan
+        is_idle, self._step = self._step == self._worker.step, self._worker.step
         if plan is None or (direct := self._paths.direct(self._after(plan).device_id)) is None:
             return
         if why := self._edge.reason_to_move(direct, self._after(plan).peer):
             self._move(plan, direct, why)
+        elif is_idle and (way := self._edge.to_measure(direct)):
+            self._tasks.spawn("Measuring a path", self._measure(self._after(plan), way))
         elif ways := self._edge.to_try(direct, monotonic()):
             self._tasks.spawn("Timing the paths", self._time_paths(plan, ways))
+
+    async def _measure(self, after: Stage, way: Way) -> None:
+        path, rate = f"The {way.kind or 'direct'} path to {after.peer} at {way.host}", 0
+        try:
+            rate = await self._paths.rate(after.device_id, way)
+            self._journal.info(f"{path} carries {rate * 8 / 1e6:.0f} Mbit/s or more.")
+        except LinkError as error:
+            self._journal.info(f"{path} could not be measured: {error.what}")
+        finally:
+            self._edge.measured(way, rate)
 
     async def _time_paths(self, plan: Plan, ways: Sequence[Way]) -> None:
         after = self._after(plan)
@@ -329,7 +346,7 @@ class PlanMember:
             Connect(
                 plan=order.plan,
                 cluster=self._store.cluster().encode(),
-                ways=ways,
+                ways=tuple(self._edge.rated(ways)),
                 next_port=order.port,
                 key_limits=self._key_limits,
             )

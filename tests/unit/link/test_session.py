@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from core.errors import HandshakeError, ProtocolError, SealError
 from core.link.frames import HEADER, MAX_BODY, TAG_BYTES, Buffer, FrameHeader, FrameType
 from core.link.seal import MAX_FRAMES_PER_KEY, Opener, Sealer
-from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, LinkSession
+from core.link.session import AUTH_BYTES, HELLO, Acceptor, Dialler, Kind, LinkSession, node_link_kind
 from core.trust.identity import device_id_of
 from core.trust.roster import Cluster, Member, Role, Roster, Stand
 from tests.support.handshakes import agree, member, party
@@ -152,9 +152,25 @@ def test_unequal_epochs_are_for_control_links_only() -> None:
     assert (a.peer_stand, acceptor.finish(auth).peer_stand) == (cluster(3).roster.stand, cluster(2).roster.stand)
 
 
+def test_a_link_that_measures_a_path_needs_one_roster() -> None:
+    acceptor = party(1, 0, kind=Kind.PATH)[1]
+    with pytest.raises(HandshakeError, match="epoch 2"):
+        acceptor.reply(party(0, 1, kind=Kind.PATH, to=cluster(2))[0].hello)
+
+
 def test_a_link_of_another_kind_is_refused() -> None:
-    with pytest.raises(HandshakeError, match="kind"):
-        party(1, 0, kind=Kind.CONTROL)[1].reply(party(0, 1)[0].hello)
+    for asked in (Kind.DATA, Kind.PATH):
+        with pytest.raises(HandshakeError, match="kind"):
+            party(1, 0, kind=Kind.CONTROL)[1].reply(party(0, 1, kind=asked)[0].hello)
+
+
+def test_a_node_takes_links_of_two_kinds_and_judges_the_rest_as_control() -> None:
+    asked = {kind: party(0, 1, kind=kind)[0].hello for kind in Kind}
+    assert {kind: node_link_kind(m1) for kind, m1 in asked.items()} == {
+        Kind.CONTROL: Kind.CONTROL,
+        Kind.DATA: Kind.CONTROL,
+        Kind.PATH: Kind.PATH,
+    }
 
 
 def test_a_hello_for_another_mac_is_refused() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 from contextlib import ExitStack, closing
 
+import msgspec
 import pytest
 
 from core.errors import LinkLost, LinkTimeout
@@ -14,6 +15,8 @@ from core.link.ways import Tried, Way, best, connect, slower, try_all
 CABLE = Way("169.254.1.2", "en2", "Thunderbolt", 40_000)
 WIRED = Way("192.168.1.7", "en0", "Ethernet", 1_000)
 FAST = Way("10.0.0.7", "en8", "Ethernet", 10_000)
+GIGABIT, TENFOLD = (msgspec.structs.replace(w, bytes_per_s=n) for w, n in ((FAST, 115_000_000), (WIRED, 400_000_000)))
+TEN_MBIT = msgspec.structs.replace(CABLE, bytes_per_s=1_000_000)
 WIFI = Way("192.168.1.7", "en1", "Wi-Fi", 600)
 VPN = Way("100.64.0.7", "", "tunnel")
 OTHER = Way("172.20.0.7", "en9")
@@ -30,6 +33,11 @@ OTHER = Way("172.20.0.7", "en9")
         pytest.param([(WIRED, 0.0004), (FAST, 0.00045)], FAST, id="where that is alike, the higher rate"),
         pytest.param([(FAST, 0.0004), (WIRED, 0.00039)], FAST, id="in whatever order"),
         pytest.param([(VPN, 1.0)], VPN, id="the only one"),
+        pytest.param([(GIGABIT, 0.0003), (TENFOLD, 0.0005)], TENFOLD, id="measured: more carried outweighs a little"),
+        pytest.param([(GIGABIT, 0.0003), (TENFOLD, 0.0009)], GIGABIT, id="measured: but not a lot"),
+        pytest.param([(TENFOLD, 0.0003), (TENFOLD, 0.0003)], TENFOLD, id="measured: one as good as the other"),
+        pytest.param([(FAST, 0.0003), (TENFOLD, 0.0005)], FAST, id="one was not measured: the round trip"),
+        pytest.param([(TENFOLD, 0.0003), (TEN_MBIT, 0.001)], TEN_MBIT, id="measured: still the kind first"),
     ],
 )
 def test_the_best_way(tried: list[tuple[Way, float]], taken: Way) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from core.link.ways import Reach, Tried, Way
+from core.link.ways import Reach, Tried, Way, best
 from core.mac.interfaces import Interface
 from core.node.peers.paths import direct_ways
 from core.node.ring.edge import Edge
@@ -73,6 +73,71 @@ def test_ways_are_timed_where_there_is_a_choice_and_let_be_after_a_move() -> Non
     times = [now for now in range(1200) if hop.to_try([WIRED, ADAPTER, WIFI], now) and hop.tried(slow, now, "mini")]
     assert times == [60, 60 + 660], "three times, ten minutes, three times"
     assert hop.to_try([WIRED, ADAPTER, WIFI], 1200) == []
+
+
+@pytest.mark.parametrize(
+    ("carries_mbit", "took", "moves"),
+    [
+        pytest.param((94, 940), [(1, 1)] * 3, [False, False, True], id="a tenth, three times running"),
+        pytest.param((94, 940), [(1, 1), (1, 9), (1, 1), (1, 1)], [False] * 4, id="the other one was busy"),
+        pytest.param((940, 2400), [(1, 1)] * 4, [False] * 4, id="less, but too little to be worth it"),
+        pytest.param((94, 150), [(1, 1)] * 4, [False] * 4, id="somewhat less"),
+        pytest.param((940, 94), [(1, 1)] * 4, [False] * 4, id="the one that carries more is in use"),
+        pytest.param((940, 94), [(14, 1)] * 3, [False, False, True], id="but takes twice as long there and back"),
+        pytest.param((94, 0), [(1, 1)] * 4, [False] * 4, id="one is not known: the round trip"),
+    ],
+)
+def test_a_way_that_carries_little_is_left_for_another_of_its_kind(
+    carries_mbit: tuple[int, int], took: list[tuple[float, float]], moves: list[bool]
+) -> None:
+    hop = edge(WIRED, WIRED, ADAPTER, WIFI)
+    for way, mbit in zip((WIRED, ADAPTER), carries_mbit, strict=True):
+        hop.measured(way, mbit * 125_000)
+    for times_ms, is_moved in zip(took, moves, strict=True):
+        tried = [Tried(way, ms / 1e3) for way, ms in zip(hop.rated([WIRED, ADAPTER]), times_ms, strict=True)]
+        assert bool(hop.tried(tried, 0.0, "mini")) is is_moved
+
+
+def test_a_ring_that_moved_by_what_ways_carry_does_not_move_back() -> None:
+    """Whatever is taken, the worker takes it by the same figures, and the rates of both are measured again."""
+    hop, took_s = edge(WIRED, WIRED, ADAPTER), {WIRED: 0.0004, ADAPTER: 0.0005}
+    carries, moved_at = {WIRED: 94 * 125_000, ADAPTER: 940 * 125_000}, []
+    for now in range(4000):
+        assert hop.reason_to_move([WIRED, ADAPTER], "mini") == ""
+        if way := hop.to_measure([WIRED, ADAPTER]):
+            hop.measured(way, carries[way] * (9 + now % 3) // 10)
+        elif ways := hop.to_try([WIRED, ADAPTER], now):
+            tried = [Tried(each, took_s[way]) for each, way in zip(ways, (WIRED, ADAPTER), strict=True)]
+            if hop.tried(tried, now, "mini"):
+                moved_at.append(now)
+                hop.offer([WIRED, ADAPTER])
+                hop.linked(best(tried).way)
+    assert len(moved_at) == 1
+    assert hop.way
+    assert hop.way.is_same(ADAPTER)
+
+
+def test_a_way_is_measured_once_each_time_that_it_appears_or_the_link_is_made_anew() -> None:
+    hop, both = edge(WIRED, WIRED), [WIRED, ADAPTER, WIFI]
+
+    def all_measured(*direct: Way) -> list[Way]:
+        assert hop.reason_to_move(direct, "mini") == ""
+        found = []
+        while way := hop.to_measure(direct):
+            assert hop.to_measure(direct) is None, "one after the other"
+            found.append(way)
+            hop.measured(way, 1000)
+        return found
+
+    assert all_measured(WIRED, WIFI) == [], "no choice"
+    assert all_measured(*both) == [WIRED, ADAPTER]
+    assert all_measured(*both) == []
+    assert [way.bytes_per_s for way in hop.rated(both)] == [1000, 1000, 0]
+    assert all_measured(WIRED) == []
+    assert [way.bytes_per_s for way in hop.rated(both)] == [1000, 0, 0], "it is gone, and may be another one"
+    assert all_measured(*both) == [ADAPTER]
+    hop.linked(ADAPTER)
+    assert all_measured(*both) == [WIRED, ADAPTER]
 
 
 def test_the_ways_between_two_macs() -> None:

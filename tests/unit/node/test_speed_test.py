@@ -35,6 +35,7 @@ from core.node.peers.link_probe import (
     PROBES,
     QUEUE_S,
     ROUND_TRIPS,
+    Extent,
     LinkProbing,
     next_window,
 )
@@ -100,12 +101,14 @@ def test_a_probe_that_holds_something_else_than_it_says_is_refused(cut: bytes) -
 
 
 async def probed(
-    answer: Callable[[LinkProbe, LinkProbing], Awaitable[bool]], moved: Callable[[int], None] = lambda _: None
+    answer: Callable[[LinkProbe, LinkProbing], Awaitable[bool]],
+    moved: Callable[[int], None] = lambda _: None,
+    extent: Extent = link_probe.TEST,
 ) -> link_probe.ProbeFigures:
     async def send(probe: LinkProbe) -> bool:
         return await answer(probe, measuring)
 
-    measuring = LinkProbing("bert", send, moved)
+    measuring = LinkProbing("bert", send, moved, extent)
     return await measuring.run()
 
 
@@ -136,9 +139,7 @@ async def test_what_comes_back_is_counted_and_no_more_is_under_way_than_the_wind
     assert done == list(range(1, PROBES + 1))
 
 
-async def test_a_mac_that_does_not_answer_or_goes_away_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_probe, "LIMIT_S", 0.05)
-
+async def test_a_mac_that_does_not_answer_or_goes_away_is_said() -> None:
     async def silent(probe: LinkProbe, measuring: LinkProbing) -> bool:
         return True
 
@@ -151,18 +152,16 @@ async def test_a_mac_that_does_not_answer_or_goes_away_is_said(monkeypatch: pyte
 
     for answer, kind in ((silent, LinkTimeout), (unlinked, LinkLost), (leaving, LinkLost)):
         with pytest.raises(kind, match="bert"):
-            await probed(answer)
+            await probed(answer, extent=Extent(limit_s=0.05))
 
 
-async def test_a_slow_link_is_judged_by_what_came_back_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(link_probe, "LIMIT_S", 0.2)
-
+async def test_a_slow_link_is_judged_by_what_came_back_in_time() -> None:
     async def slow(probe: LinkProbe, measuring: LinkProbing) -> bool:
         if probe.size == 0 or probe.number < ROUND_TRIPS + 3:
             measuring.handle_reply(probe.number)
         return True
 
-    found = await probed(slow)
+    found = await probed(slow, extent=Extent(limit_s=0.2))
     assert (len(found.rtts_s), len(found.loaded_s)) == (ROUND_TRIPS, 3)
     assert found.seconds < 0.2, "the wait for what never came is no part of it"
 
