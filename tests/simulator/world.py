@@ -120,6 +120,7 @@ def simulated(world: World) -> Iterator[None]:
         for module in (recovery_driver, plan_leader, running_answer, peer_table):
             patch.setattr(module, "monotonic", world.loop.time)
         patch.setattr(recovery_driver, "TICK_S", 0.5)
+        patch.setattr(plan_leader, "STILL_S", 3600.0)  # who would wait for ever is to be seen
         patch.setattr(saved_sessions, "files", FILES)
         patch.setattr(plan_mirror, "EVERY", 6)
         patch.setattr(mirroring, "WORTH", 4)

@@ -6,12 +6,17 @@ from __future__ import annotations
 
 import gc
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
+from core.node.ring import plan_leader
+from tests.simulator.kind import kind_of
 from tests.simulator.mutants import MUTANTS, mutated
+from tests.simulator.person import Person
 from tests.simulator.schedule import Schedule
+from tests.simulator.watching import Watching
+from tests.simulator.world import World, simulated
 from tests.support.search import seeds
 
 # seeds that failed once, and the mistake that each showed
@@ -21,6 +26,7 @@ REGRESSIONS = {
     308: "the last word of an unload hid the plan that was loaded meanwhile",
 }
 EACH = 250
+STILL_S = plan_leader.STILL_S
 # seeds of which at least one must show the mistake
 CAUGHT = {
     "late_answers_to_a_seek": (12, 52, 112, 142),
@@ -56,6 +62,36 @@ def test_a_seed_says_everything() -> None:
 @pytest.mark.parametrize("seed", [pytest.param(seed, id=str(seed)) for seed in REGRESSIONS])
 def test_what_failed_once(seed: int) -> None:
     run([seed])
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_worker_that_stands_still_while_it_loads_is_not_waited_for(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(kind_of(3), lambda *_: None, lambda _: None)
+    head, frozen = world.macs[0], world.macs[number]
+    with simulated(world):
+        monkeypatch.setattr(plan_leader, "STILL_S", STILL_S)
+        world.loop.run_for(1.2)
+        person = Person(world, Watching(world, head))
+        person.load()
+        until(world, lambda: head.node.leader.is_loading, 5.0)
+        assert frozen.worker
+        worker, begun = frozen.worker.process, world.loop.now
+        worker.stop()
+        until(world, lambda: not head.node.leader.is_loading, STILL_S + 10.0)
+        assert world.loop.now - begun > STILL_S
+        assert head.node.bus.now.plan_problem is not None
+        assert f"{frozen.name} has read nothing more for" in head.node.bus.now.plan_problem.what
+        until(world, lambda: worker.is_dead, 10.0)
+        person.load()
+        until(world, lambda: head.node.leader.ready, 30.0)
+
+
+def until(world: World, condition: Callable[[], bool], seconds: float) -> None:
+    """Let time pass in the world."""
+    deadline = world.loop.now + seconds
+    while not condition():
+        assert world.loop.now < deadline
+        world.loop.run_for(0.05)
 
 
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")  # what was under way when it was seen

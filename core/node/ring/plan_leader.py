@@ -33,6 +33,9 @@ from core.trust.known_faults import KnownFaults
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading, Proved, Unproved
 
 PREPARE_S = 90.0
+# a worker tells of every tensor that it has read
+STILL_S = 120.0
+LOOK_S = 5.0
 # a rank that stands still would keep the others waiting for ever
 PROVE_S = 60.0
 READ_BYTES_PER_S = 50e6
@@ -92,6 +95,7 @@ class PlanLeader:
         self._first_gen = 0
         self._directory = Path()
         self._verify = False
+        self._heard: dict[str, float] = {}  # when a Mac last told how far it is
         self._compared: Computed | None = None  # with the whole model, the last time that this was done
         self._paths: dict[str, PathKind] = {}
         self.last_gen = 0
@@ -137,6 +141,7 @@ class PlanLeader:
         self._faults.other_model.clear()
         self._first_gen, self._started = plan.plan_gen, monotonic()
         self._directory, self._verify = directory, verify
+        self._heard.clear()
         if before:
             staying = {stage.device_id for stage in plan.stages}
             await self._release(before.plan, "Another plan takes its place.", staying)
@@ -147,7 +152,7 @@ class PlanLeader:
                 raise NotLoaded(f"{plan.model} was unloaded while it was being loaded.")
             if lifecycle.phase == "failed":
                 return
-        self._tasks.spawn("The check of stages", self._check_prepared(lifecycle))
+        self._tasks.spawn("The check of stages", self._check_loading(lifecycle))
 
     async def relink(self) -> None:
         """Every Mac of the ring is there again: link it anew."""
@@ -190,6 +195,7 @@ class PlanLeader:
         """A Mac says something about its stage of this plan; whoever has no stage in it is not heard."""
         if self._lifecycle is None or all(s.device_id != device_id for s in self._lifecycle.plan.stages):
             return
+        self._heard[device_id] = monotonic()
         match message:
             case Prepared(plan_gen=gen, port=port) if self._knows(gen):
                 await self._act(self._lifecycle_now().prepared(device_id, port))
@@ -266,13 +272,19 @@ class PlanLeader:
             if self._knows(plan.plan_gen):
                 await self._act(self._lifecycle_now().lost(device_id, error.problem))
 
-    async def _check_prepared(self, lifecycle: PlanLifecycle) -> None:
-        """A Mac that has not even begun by then will not."""
-        await asyncio.sleep(PREPARE_S)
-        if lifecycle is self._lifecycle and lifecycle.phase == "loading":
-            for device_id in lifecycle.unprepared():
-                problem = LinkTimeout(f"{self._name(device_id)} has not begun to load after {PREPARE_S:.0f} s.").problem
-                await self.lost(device_id, problem)
+    async def _check_loading(self, lifecycle: PlanLifecycle) -> None:
+        """A Mac that has not begun after a while will not; one that stands still amid its layers does not go on."""
+        begun = monotonic()
+        while lifecycle is self._lifecycle and lifecycle.phase == "loading":
+            await asyncio.sleep(LOOK_S)
+            for device_id in lifecycle.unloaded():
+                has_begun = lifecycle.is_prepared(device_id)
+                limit_s = STILL_S if has_begun else PREPARE_S
+                if monotonic() - self._heard.get(device_id, begun) > limit_s:
+                    how = "has read nothing more for" if has_begun else "has not begun to load after"
+                    problem = LinkTimeout(f"{self._name(device_id)} {how} {limit_s:.0f} s.").problem
+                    await self.lost(device_id, problem)
+                    break
 
     async def _check_proved(self, lifecycle: PlanLifecycle, plan: Plan) -> None:
         """What the ring computes, and the whole model beside it, takes no longer than this."""

@@ -161,9 +161,13 @@ class PlanLifecycle:
         """The plan is not wanted any more; nothing comes of what its stages still say."""
         self.phase = "failed"
 
-    def unprepared(self) -> list[str]:
-        """Stages whose worker has not answered yet."""
-        return [s.device_id for s in self.plan.stages if s.device_id not in self._ports]
+    def is_prepared(self, device_id: str) -> bool:
+        """Whether the worker of a stage has answered."""
+        return device_id in self._ports
+
+    def unloaded(self) -> list[str]:
+        """The Macs that do not hold their layers yet."""
+        return [s.device_id for s in self.plan.stages if s.device_id not in self._held]
 
     def served(self) -> None:
         """A token came of the ring: earlier broken links no longer count."""
