@@ -11,7 +11,6 @@ from tests.chaos.bed import MOST_AGAIN, Bed, Where
 from tests.chaos.disks import full_disk_at_log, full_disk_at_save
 from tests.chaos.heads import kill_at_load_of_session, two_heads
 from tests.chaos.lines import bad_line, half_open, pulled, pulled_alone, spoilt
-from tests.chaos.network import Fate
 from tests.chaos.processes import (
     kill_head,
     kill_node,
@@ -25,6 +24,7 @@ from tests.chaos.processes import (
 )
 from tests.chaos.streams import kill_under_stream
 from tests.chaos.trial import Tried
+from tests.support.taps import Fate
 
 Run = Callable[[Bed, random.Random], Awaitable[Tried]]
 

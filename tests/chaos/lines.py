@@ -11,8 +11,8 @@ from typing import Final
 
 from core.events import PlanLoaded
 from tests.chaos.bed import Bed
-from tests.chaos.network import Fate
 from tests.chaos.trial import Moment, Tried, draw, is_linked, is_loss
+from tests.support.taps import Fate
 
 AWAY_S: Final = 6.0
 BACK_S: Final = 20.0

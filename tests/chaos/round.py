@@ -20,9 +20,9 @@ from core.demo import DEMO_MODEL
 from core.errors import MaclusterError
 from tests.chaos.bed import NEEDS_ROOT, Bed, Where, bed
 from tests.chaos.faults import FAULTS, Fault
-from tests.chaos.network import can_network
 from tests.chaos.report import Outcome, Round
 from tests.chaos.trial import Undisturbed
+from tests.support.taps import can_network
 
 APART: Final = 1000  # between the seeds of two faults
 

@@ -9,37 +9,41 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, contextmanager
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from core.address import parse_place
-from core.demo import DEMO_MODEL
-from core.events import PairingChanged, Peer, Recovery
+from core.events import PairingChanged, Peer, TokenEvent
+from core.models.made.maker import make_model
 from core.requests import LoadRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
-from tests.support.cluster import ask
-from tests.support.lan import cable, give_ipv6, inside, ip, lan, leave_ipv4, needs_root, plug, unplug
+from tests.support.cluster import ask, begin, finish, reference, tokens_seen
+from tests.support.lan import give_ipv6, inside, ip, lan, leave_ipv4, plug, unplug
+from tests.support.taps import Fate, cable, can_network, wire_to_bridge
 from tui.cli.watch import Watch
 
-pytestmark = [needs_root, pytest.mark.slow]
+pytestmark = [pytest.mark.skipif(bool(can_network()), reason=can_network()), pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
 STUDIO, MINI, ATTACKER = (f"mc-{name}-{os.getpid()}" for name in ("studio", "mini", "rogue"))
 PROMPT = "Tell me about the three Macs."
 WAIT_S = 120.0
 FLOOD_S = 3.0
+SHORT, LONG, MORE = 64, 500, 16
+CABLE = "thunderbolt0"
 
 
 @contextmanager
-def node(folder: Path, namespace: str, name: str) -> Iterator[Home]:
+def node(folder: Path, namespace: str, name: str, model: Path) -> Iterator[Home]:
     """A fresh Mac, which listens on all its interfaces as by default."""
     home = Home(folder / name)
     command = [sys.executable, "-m", "core.node", "--home", str(home.root), "--name", name, "--budget", "8"]
-    options = ["--models", str(DEMO_MODEL), "--until-eof"]
+    options = ["--models", str(model), "--no-spare-worker", "--until-eof"]
     with subprocess.Popen(inside(namespace, *command, *options), cwd=ROOT, stdin=subprocess.PIPE) as process:
         try:
             yield home
@@ -54,11 +58,12 @@ def node(folder: Path, namespace: str, name: str) -> Iterator[Home]:
 
 
 @asynccontextmanager
-async def two_macs() -> AsyncIterator[tuple[Watch, Watch]]:
+async def two_macs(model: Path) -> AsyncIterator[tuple[Watch, Watch]]:
     """Their unix sockets are in the file system, so a namespace does not hide them."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="mc-")))
-        homes = [stack.enter_context(node(folder, ns, name)) for ns, name in ((STUDIO, "studio"), (MINI, "mini"))]
+        places = ((STUDIO, "studio"), (MINI, "mini"))
+        homes = [stack.enter_context(node(folder, ns, name, model)) for ns, name in places]
         async with AsyncExitStack() as watching:
             watches = [await watching.enter_async_context(Watch(home)) for home in homes]
             for watch in watches:
@@ -95,9 +100,19 @@ def flood(host: str, port: int) -> dict[str, float]:
     return made
 
 
-async def test_two_macs_find_and_pair_and_answer_over_a_bridge() -> None:
-    with lan(STUDIO, MINI, ATTACKER) as addresses:
-        async with two_macs() as (studio, mini):
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    """Its answers do not end by themselves."""
+    make_model(tmp_path / "qwen", "qwen3")
+    return tmp_path / "qwen"
+
+
+async def test_two_macs_find_and_pair_and_answer_over_a_bridge(model: Path) -> None:
+    (expected,) = reference(model, [PROMPT], LONG)
+    with ExitStack() as cables:
+        addresses = cables.enter_context(lan(STUDIO, MINI, ATTACKER))
+        line = cables.enter_context(closing(wire_to_bridge(MINI, addresses[MINI])))
+        async with two_macs(model) as (studio, mini):
             for watch in (studio, mini):
                 await watch.until(lambda w: bool(others(w)), WAIT_S, "Finding the other Mac")
             (found,) = others(studio)
@@ -108,17 +123,19 @@ async def test_two_macs_find_and_pair_and_answer_over_a_bridge() -> None:
             await studio.until(
                 lambda w: any(p.state == "connected" and p.budget_bytes for p in others(w)), WAIT_S, "A link"
             )
-            await studio.client.load(LoadRequest(model=str(DEMO_MODEL)))
+            await studio.client.load(LoadRequest(model=str(model)))
             await studio.until(lambda w: w.now.plan_status in ("ready", "broken"), WAIT_S, "Loading")
             assert studio.now.plan_status == "ready", studio.now.plan_problem
             assert studio.now.plan
             assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
-            answer = await ask(studio, PROMPT, 64)
-            assert answer.done.problem is None
+            answer = await ask(studio, PROMPT, SHORT)
+            assert (answer.done.problem, answer.tokens) == (None, expected[:SHORT])
             assert answer.text
-            await answers_under_a_flood(studio, addresses[STUDIO], answer.tokens)
-            await answers_over_a_cable(studio, answer.tokens)
-            await meets_over_the_cable_alone(studio, answer.tokens)
+            await answers_under_a_flood(studio, addresses[STUDIO], expected[:SHORT])
+            line.fate = Fate(delay_s=0.02)
+            plug_in = partial(cable, STUDIO, MINI, CABLE, Fate(delay_s=0.005))
+            await moves_in_the_middle_of_an_answer(studio, lambda: cables.enter_context(plug_in()), expected)
+            await meets_over_the_cable_alone(studio, model, expected[:SHORT])
 
 
 async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -> None:
@@ -128,7 +145,7 @@ async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -
     for work in (lambda: time.sleep(FLOOD_S), lambda: print(f"\n{flood(host, port)}")):
         beside, tokens, started = asyncio.create_task(asyncio.to_thread(work)), 0, time.monotonic()
         while not beside.done():
-            answer = await ask(studio, PROMPT, 64)
+            answer = await ask(studio, PROMPT, SHORT)
             assert answer.tokens == expected
             tokens += len(answer.tokens)
         await beside
@@ -136,24 +153,40 @@ async def answers_under_a_flood(studio: Watch, host: str, expected: list[int]) -
     print(f"{rates[0]:.1f} tokens/s in peace, {rates[1]:.1f} in the flood: {rates[1] / rates[0]:.2f}")
 
 
-async def answers_over_a_cable(studio: Watch, expected: list[int]) -> None:
-    """The ring moves to a cable that is plugged in, off it when it is pulled, and back, while answer follows answer."""
+async def moves_in_the_middle_of_an_answer(studio: Watch, plug_in: Callable[[], object], expected: list[int]) -> None:
+    """The ring moves to a cable that is plugged in and off it when it is pulled, while one answer is written; and back
+    when none is.
+    """
     assert paths(studio) == {"Ethernet"}
-    cable(STUDIO, MINI, "thunderbolt0")
-    await asks_until(studio, "Thunderbolt", expected)
-    ip("-n", MINI, "link", "set", "thunderbolt0", "down")
-    await asks_until(studio, "Ethernet", expected)
-    ip("-n", MINI, "link", "set", "thunderbolt0", "up")
-    await asks_until(studio, "Thunderbolt", expected)
-    went_on = [e for e in studio.seen if isinstance(e, Recovery) and e.state == "running" and e.tokens]
-    assert went_on, "in the middle of an answer"
-    told = [line.text for line in studio.now.logs]
-    assert any("The Thunderbolt path to" in text and "is gone" in text for text in told)
+    request = await begin(studio, PROMPT, LONG)
+    await tokens_seen(studio, request, MORE)
+    plug_in()
+    await writes_over(studio, request, "Thunderbolt")
+    ip("-n", MINI, "link", "set", CABLE, "down")
+    await writes_over(studio, request, "Ethernet")
+    await studio.client.cancel(request)
+    answer = await finish(studio, request)
+    told = [e.index for e in studio.seen if isinstance(e, TokenEvent) and e.request_id == request]
+    assert told == list(range(len(told)))
+    assert answer.tokens == expected[: len(told)]
+    assert 2 * len(set(answer.tokens)) >= len(told), "it wanders"
+    assert answer.done.finish_reason == "cancelled", "all that was in the middle of it"
+    logs = [line.text for line in studio.now.logs]
+    assert any("The Thunderbolt path to" in text and "is gone" in text for text in logs)
     assert studio.now.plan
     assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
+    ip("-n", MINI, "link", "set", CABLE, "up")
 
 
-async def meets_over_the_cable_alone(studio: Watch, expected: list[int]) -> None:
+async def writes_over(studio: Watch, request: str, path: str) -> None:
+    """The answer goes on over that path, by what the hops of the ring say."""
+    await studio.until(lambda w: paths(w) == {path}, WAIT_S, f"Moving to {path}")
+    written = sum(isinstance(e, TokenEvent) and e.request_id == request for e in studio.seen)
+    await tokens_seen(studio, request, written + MORE)
+    assert paths(studio) == {path}
+
+
+async def meets_over_the_cable_alone(studio: Watch, model: Path, expected: list[int]) -> None:
     """Where nothing else is left, the Macs are linked by the addresses that the cable's ends gave to themselves; by
     IPv6, too, where those are the only ones.
     """
@@ -163,9 +196,9 @@ async def meets_over_the_cable_alone(studio: Watch, expected: list[int]) -> None
     await studio.until(lambda w: "fe80::2" in hosts(w), WAIT_S, "Hearing of the cable's other address")
     leave_ipv4(STUDIO, MINI, "thunderbolt0")
     await studio.until(lambda w: is_linked_at(w, "fe80::"), WAIT_S, "A link over the cable by IPv6")
-    await studio.client.load(LoadRequest(model=str(DEMO_MODEL), topology="forward"))
+    await studio.client.load(LoadRequest(model=str(model), topology="forward"))
     await studio.until(lambda w: topology(w) == "forward" and w.now.plan_status == "ready", WAIT_S, "Loading")
-    answer = await ask(studio, PROMPT, 64)
+    answer = await ask(studio, PROMPT, SHORT)
     assert (answer.done.problem, answer.tokens) == (None, expected)
     assert studio.now.plan
     assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
@@ -177,14 +210,6 @@ def is_linked_at(watch: Watch, begins: str) -> bool:
 
 def topology(watch: Watch) -> str:
     return watch.now.plan.topology if watch.now.plan else ""
-
-
-async def asks_until(studio: Watch, path: str, expected: list[int]) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while paths(studio) != {path}:
-            answer = await ask(studio, PROMPT, 64)
-            assert answer.done.problem is None
-            assert answer.tokens == expected
 
 
 def paths(watch: Watch) -> set[str]:

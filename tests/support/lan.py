@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
-import pytest
-
 SUBNET = "10.77.41"
-
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or not shutil.which("ip") or not shutil.which("nft"),
-    reason="needs root, iproute2 and nftables to make a network namespace",
-)
 
 
 def ip(*words: str) -> None:
@@ -53,11 +45,8 @@ def _join(stack: ExitStack, port: str, name: str, address: str) -> None:
     ip("-n", name, "route", "add", "224.0.0.0/4", "dev", "eth0")
 
 
-def cable(one: str, other: str, interface: str) -> None:
-    """From one namespace straight to another, with addresses such as interfaces give to themselves; `interface` is what
-    both ends are called.
-    """
-    ip("-n", one, "link", "add", interface, "type", "veth", "peer", "name", interface, "netns", other)
+def give_addresses(one: str, other: str, interface: str) -> None:
+    """The ends of a cable from one namespace to the other get addresses such as interfaces give to themselves."""
     for number, name in enumerate((one, other), 1):
         ip("-n", name, "link", "set", interface, "addrgenmode", "none")
         ip("-n", name, "addr", "add", f"169.254.{number}.{number}/16", "dev", interface)
