@@ -65,7 +65,9 @@ def test_what_failed_once(seed: int) -> None:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_worker_that_stands_still_while_it_loads_is_not_waited_for(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worker_that_stands_still_while_it_loads_is_not_waited_for(
+    number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     world = World(kind_of(3), lambda *_: None, lambda _: None)
     head, frozen = world.macs[0], world.macs[number]
     with simulated(world):
