@@ -5,6 +5,7 @@ little-endian, and one msgpack value.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -24,11 +25,27 @@ def pack(message: msgspec.Struct) -> bytes:
     return LENGTH.pack(len(body)) + body
 
 
+def split(arrived: bytearray) -> Iterator[bytes]:
+    """Take the messages that are whole, without their lengths, from the front of what has arrived. Raises
+    msgspec.ValidationError for one that is too long.
+    """
+    while len(arrived) >= LENGTH.size:
+        end = LENGTH.size + _checked(*LENGTH.unpack_from(arrived))
+        if len(arrived) < end:
+            return
+        body = bytes(memoryview(arrived)[LENGTH.size : end])
+        del arrived[:end]
+        yield body
+
+
 async def read_message(stream: StreamReader) -> bytes:
     """The next message, without its length. Raises asyncio.IncompleteReadError where the pipe ends, and
     msgspec.ValidationError for one that is too long.
     """
-    (length,) = LENGTH.unpack(await stream.readexactly(LENGTH.size))
+    return await stream.readexactly(_checked(*LENGTH.unpack(await stream.readexactly(LENGTH.size))))
+
+
+def _checked(length: int) -> int:
     if length > MAX_MESSAGE:
         raise msgspec.ValidationError("It is too long.")
-    return await stream.readexactly(length)
+    return length

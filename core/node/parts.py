@@ -20,7 +20,7 @@ from core.mac.memory import physical_bytes
 from core.node.answers.answers import Answers
 from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.sessions import SavedSessions
-from core.node.answers.tokenizer_process import start_tokenizer
+from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.last_words import say_waiting
@@ -214,7 +214,7 @@ class Parts:
             tasks,
             home.tokens,
             identity.secret("token log"),
-            ModelTokenizer(partial(start_tokenizer, tasks=tasks)),
+            ModelTokenizer(Tokenizer.start),
         )
         self.sessions = sessions = SavedSessions(
             leader, supervisor, answers, journal, home.sessions, identity.secret("session")

@@ -1,4 +1,6 @@
-"""Tokenizers that are made to harm: their rules stop no node, and what they did is told to whoever asked."""
+"""Tokenizers and chat templates that are made to harm: their rules stop no node, and what they did is told to whoever
+asked.
+"""
 
 from __future__ import annotations
 
@@ -19,16 +21,13 @@ from core.models.made.maker import make_model
 from core.models.text.text_messages import Decode, Decoded
 from core.models.text.tokenizer import Tokens
 from core.node.answers import tokenizer_process
-from core.node.answers.tokenizer_process import TokenizerProcess, start_tokenizer
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
+from core.node.answers.tokenizer import Tokenizer
 from core.requests import Message
 from core.settings import MIB
-from tests.support.tasks import tasks_of
 from tests.support.waiting import until
 
 HELLO = (Message(role="user", content="hello"),)
-Start = Callable[[Path], Awaitable[TokenizerProcess]]
+Start = Callable[[Path], Awaitable[Tokenizer]]
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +38,11 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-async def start(tmp_path: Path) -> AsyncIterator[Start]:
-    tasks, started = tasks_of(Journal(tmp_path / "log", "me", Bus())), list[TokenizerProcess]()
+async def start() -> AsyncIterator[Start]:
+    started = list[Tokenizer]()
 
-    async def begin(directory: Path) -> TokenizerProcess:
-        started.append(await start_tokenizer(directory, tasks))
+    async def begin(directory: Path) -> Tokenizer:
+        started.append(await Tokenizer.start(directory))
         return started[-1]
 
     yield begin
@@ -88,7 +87,7 @@ async def test_decoding_that_swells_ends_the_answer_and_not_the_node(
         await tokenizer.stream("answer").add_all(tokens)
     assert tokenizer.is_over
     with pytest.raises(BadModel, match="The tokenizer of bent "):
-        await tokenizer.encode(HELLO, raw=True)
+        await tokenizer.stream("another").add_all(tokens)
 
 
 async def test_a_prompt_that_swells_is_refused(
@@ -110,26 +109,54 @@ async def test_a_rule_that_meets_the_limit_of_its_library_is_refused_and_the_nex
     assert await tokenizer.encode(HELLO, raw=True)
 
 
+BOMBS = {  # what is constant would be computed where the template is compiled
+    "loops without end": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+    "string times": "{{ 'a' * (4000000000 * messages | length) }}",
+    "doubling": "{% set ns = namespace(s='aaaaaaa') %}{% for i in range(40) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
+    "output": "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
+}
+
+
+async def test_a_template_bomb_ends_no_other_prompt_and_holds_up_no_text(
+    good: Path, tmp_path: Path, start: Start
+) -> None:
+    copy = Path(shutil.copytree(good, tmp_path / "bent"))
+    cases = [f"{{% if messages[0].content == {name!r} %}}{bomb}{{% endif %}}" for name, bomb in BOMBS.items()]
+    (copy / "chat_template.jinja").write_text("{{ messages[0].content }}" + "".join(cases))
+    tokenizer = await start(copy)
+    expected = await tokenizer.encode(HELLO, raw=False)
+    for name in BOMBS:
+        bomb = asyncio.ensure_future(tokenizer.encode((Message(role="user", content=name),), raw=False))
+        others = asyncio.gather(*(tokenizer.encode(HELLO, raw=False) for _ in range(3)))
+        said = await tokenizer.stream(name).add_all(expected)
+        assert said.text + said.held == "hello"
+        assert not bomb.done()
+        with pytest.raises(BadModel, match=r"^The chat template (of bent takes too long|or the .* than \d+ MiB of)"):
+            await bomb
+        assert await others == [expected] * 3
+    assert not tokenizer.is_over
+
+
 async def test_what_takes_too_long_is_ended_and_all_that_wait_for_it_are_told(
     good: Path, start: Start, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(tokenizer_process.MAX_SECONDS, Decode, 0.1)
     tokenizer, told = await start(good), list[object]()
-    os.kill(tokenizer._process.pid, signal.SIGSTOP)
+    os.kill(tokenizer._texts._process.get_pid(), signal.SIGSTOP)
     stream = tokenizer.stream("answer")
     for token in range(3):
         stream.add(token, told.append)
-    encoding = asyncio.ensure_future(tokenizer.encode(HELLO, raw=True))
     with pytest.raises(BadModel, match="takes too long"):
-        await encoding
+        await tokenizer.stream("another").add_all([1])
     assert [getattr(one, "problem", None) and one.problem.what for one in told] == [  # type: ignore[attr-defined]
         f"The tokenizer of {good.name} takes too long."
     ] * 3
+    assert await tokenizer.encode(HELLO, raw=True)
 
 
 async def test_it_ends_with_its_node(good: Path, start: Start) -> None:
     tokenizer = await start(good)
-    tokenizer._pipe.close()
+    tokenizer._texts._pipe.close()
     await until(lambda: tokenizer.is_over)
 
 

@@ -16,13 +16,10 @@ from hypothesis import strategies as st
 
 from core.errors import MaclusterError, ModelError
 from core.models.made.maker import make_model
-from core.models.text.text_messages import ReadTokenizer, TokenizerRead
+from core.models.text.text_messages import Decode, Decoded, Encode, Encoded, EndStream, ReadTokenizer, TokenizerRead
 from core.models.text.vocabulary import read_vocabulary
 from core.node.answers import tokenizer_process
-from core.node.answers.tokenizer_process import TokenizerProcess, start_tokenizer
-from core.node.base.bus import Bus
-from core.node.base.journal import Journal
-from core.node.base.tasks import Tasks
+from core.node.answers.tokenizer_process import TokenizerProcess
 from core.requests import Message
 from core.settings import MIB
 from tests.fuzz.target import Target
@@ -54,17 +51,15 @@ class Bench:
         file = self.model / "tokenizer.json"
         if self._process is None or self._process.is_over:
             file.write_bytes(self.good)
-            log = Journal(Path(self._held.name) / "log", "me", Bus())
-            self._process = await start_tokenizer(self.model, Tasks(log, asyncio.Event()))
+            self._process = await TokenizerProcess.start(self.model)
         file.write_bytes(data)
         with suppress(ModelError):
             read_vocabulary(self.model, VOCABULARY)
         try:
             await self._process.answer(ReadTokenizer(directory=str(self.model)), TokenizerRead)
-            await self._process.encode((Message(role="user", content=TEXT),), raw=True)
-            stream = self._process.stream("answer")
-            await stream.add_all(list(TOKENS))
-            stream.end()
+            await self._process.answer(Encode(messages=(Message(role="user", content=TEXT),), raw=True), Encoded)
+            await self._process.answer(Decode(stream="answer", tokens=list(TOKENS)), Decoded)
+            await self._process.answer(EndStream(stream="answer"), Decoded)
         except MaclusterError as error:
             if not error.what.startswith(("The tokenizer", "tokenizer.json", "bad/")):
                 raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -86,7 +87,7 @@ class Desk:
         tasks = tasks_of(journal)
         worker, faults, signals = OwnWorker(), KnownFaults(), Signals()
         self.leader = PlanLeader(mac_id(0), None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
-        tokenizer = ModelTokenizer(read)  # type: ignore[arg-type]
+        tokenizer: Any = ModelTokenizer(read)
         self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))
 

@@ -46,7 +46,7 @@ class LateStream(StreamHere):
 
 
 class TokenizerHere:
-    """What `core.node.answers.tokenizer_process.TokenizerProcess` does."""
+    """What `core.node.answers.tokenizer.Tokenizer` does."""
 
     is_over = False
 

@@ -1,13 +1,15 @@
-"""Renders a model's chat template where it can do no harm: in a child that is watched and killed.
+"""Renders a model's chat template.
 
 A template is a program from a model file. Jinja's sandbox keeps it from Python's internals but not from loops without
-end or strings without limit (security.md §1.1), and such a loop does not notice an alarm of its own process. The child
-is this module, run as `python -m core.models.text.chat_template`: JSON on stdin, the text on stdout, no transformers.
+end or strings without limit (security.md §1.1), and such a loop does not notice an alarm of its own process. So it is
+rendered in a process that only makes prompts (`core.models.text.tokenizing`), which the system ends where a template
+computes for too long, and the node where it takes too much memory.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 from datetime import datetime
 from functools import cache, lru_cache
 from typing import Any, Final
@@ -18,56 +20,40 @@ import jinja2.nodes
 import jinja2.sandbox
 
 from core.errors import BadModel, UsageError
-from core.models.files.ready_child import run_jobs
-from core.models.files.sandbox import Job, Run, run_child
 from core.settings import MIB
 from core.text import clean_text
 
-MODULE: Final = "core.models.text.chat_template"
 MAX_TEMPLATE_BYTES: Final = 64 * 1024
 MAX_TEXT_BYTES: Final = MIB
-MAX_RSS_BYTES: Final = 512 * MIB
 CPU_SECONDS: Final = 2
-MAX_SECONDS: Final = 20.0  # of wall time: a Mac that computes has little time for a template
+OUT_OF_TIME: Final = signal.SIGPROF  # what ends a process whose template takes longer
 
-_USUAL: Final = "{% for m in messages %}{% if loop.first %}{{ m['role'] + (m.content | trim) }}{% endif %}{% endfor %}"
-_REFUSED: Final = 3
-_BROKEN: Final = 4
 _FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
 
 
-def render(
-    template: str,
-    variables: dict[str, Any],
-    run: Run = run_child,
-    *,
-    seconds: float = MAX_SECONDS,
-    rss: int = MAX_RSS_BYTES,
-) -> str:
+def render(template: str, variables: dict[str, Any]) -> str:
     """The text of `template` with JSON-like `variables`, as transformers' apply_chat_template renders it.
 
-    Takes at most `seconds` of wall time, `CPU_SECONDS` of processor time and `rss` bytes of memory, in a child process
-    that `run` has. Raises UsageError with the template's own words if it refuses the conversation, BadModel if it is
-    too large, broken, or hits a limit.
+    Raises UsageError with the template's own words if it refuses the conversation, BadModel if it is too large or
+    broken. One that takes more than `CPU_SECONDS` of processor time ends this process.
     """
     if len(template.encode()) > MAX_TEMPLATE_BYTES:
         raise BadModel(f"The chat template is larger than {MAX_TEMPLATE_BYTES // 1024} KiB.", _FIX)
-    request = json.dumps({"template": template, "variables": variables}).encode()
-    job = Job(
-        module=MODULE,
-        subject="The chat template",
-        fix=_FIX,
-        seconds=seconds,
-        rss_bytes=rss,
-        answer_bytes=MAX_TEXT_BYTES,
-    )
-    status, answer = run(job, request)
-    text = answer.decode("utf-8", "replace")
-    if status == _REFUSED:
-        raise UsageError(f"The model's chat template refuses this conversation: {clean_text(text[:300])}")
-    if status != 0:
-        raise BadModel(f"The chat template fails: {clean_text(text[:300]) or f'exit status {status}'}", _FIX)
-    return text
+    signal.setitimer(signal.ITIMER_PROF, CPU_SECONDS)
+    try:
+        text = _compiled(template).render(variables)
+    except _Refused as refusal:
+        what = f"The model's chat template refuses this conversation: {clean_text(str(refusal)[:300])}"
+        raise UsageError(what) from refusal
+    except Exception as error:  # it may run into anything
+        what = clean_text(f"{type(error).__name__}: {error}"[:300])
+        raise BadModel(f"The chat template fails: {what}", _FIX) from error
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    encoded = text.encode("utf-8", "replace")
+    if len(encoded) > MAX_TEXT_BYTES:
+        raise BadModel(f"The chat template writes more than {MAX_TEXT_BYTES // MIB} MiB.", _FIX)
+    return encoded.decode()
 
 
 class _Refused(jinja2.TemplateError):
@@ -133,32 +119,3 @@ def _environment() -> jinja2.Environment:
 @lru_cache(maxsize=4)
 def _compiled(template: str) -> jinja2.Template:
     return _environment().from_string(template)
-
-
-def _rendered(request: bytes) -> tuple[int, bytes]:
-    """The child's work: the exit status, and the text or the complaint."""
-    try:
-        wanted = json.loads(request)
-        text, status = _compiled(wanted["template"]).render(wanted["variables"]), 0
-    except _Refused as refusal:
-        text, status = str(refusal), _REFUSED
-    except (
-        jinja2.TemplateError,
-        ArithmeticError,
-        LookupError,
-        MemoryError,
-        RecursionError,
-        TypeError,
-        ValueError,
-    ) as e:
-        text, status = f"{type(e).__name__}: {e}", _BROKEN
-    return status, text.encode("utf-8", "replace")
-
-
-def _get_ready() -> None:
-    """Jinja has parts that it imports with the first template."""
-    _environment().from_string(_USUAL).render(messages=[{"role": "user", "content": ""}])
-
-
-if __name__ == "__main__":
-    run_jobs(_rendered, CPU_SECONDS, _get_ready)

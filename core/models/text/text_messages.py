@@ -1,5 +1,5 @@
 """What a node and the process of its tokenizer say to each other over that process's stdin and stdout, packed by
-`core.pipe_messages`. Each request is answered by what has its number; those of one stream are answered in their order.
+`core.pipe_messages`. Requests are answered in their order.
 """
 
 from __future__ import annotations
@@ -18,8 +18,6 @@ PROMPT_END: Final = 16  # so many tokens of a prompt show whether the model thin
 
 class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """Base of all of them."""
-
-    number: int = 0
 
 
 class ReadTokenizer(TextMessage, frozen=True, kw_only=True):

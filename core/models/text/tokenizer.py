@@ -23,7 +23,7 @@ from core.models.files.safetensors import DECIDING_FILES
 from core.models.files.sandbox import Run, run_child
 from core.models.text.answer_reader import AnswerReader
 from core.models.text.call_grammar import FREE, call_grammar, form_of, shape_of
-from core.models.text.chat_template import MODULE, render
+from core.models.text.chat_template import render
 from core.models.text.grammar_check import MODULE as GRAMMAR_CHECK
 from core.models.text.grammar_check import check
 from core.models.text.template_values import said_before, spec_of
@@ -62,7 +62,6 @@ class Tokens:
         self._wrapper, self._directory = wrapper, directory
         self.eos: frozenset[int] = frozenset(int(token) for token in wrapper.eos_token_ids)
         self.vocab_size = len(wrapper)
-        self._run: Run = run_child
         self._checks: Run = run_child
 
     @classmethod
@@ -106,13 +105,9 @@ class Tokens:
         return self._encode_chat(messages, [spec_of(tool) for tool in tools] or None, options or {})
 
     def stand_ready(self) -> None:
-        """From now on templates run, and grammars are checked, in processes that live as long as this object; that of
-        the grammars starts with the first of them.
+        """From now on grammars are checked in a process that starts with the first of them and lives as long as this
+        object.
         """
-        if self.has_chat_template:
-            ready = ReadyChild(MODULE)
-            ready.start()
-            self._run = ready.run
         self._checks = ReadyChild(GRAMMAR_CHECK).run
 
     def stream(self) -> TextStream:
@@ -201,7 +196,7 @@ class Tokens:
             "messages": said_before(messages, parsed=True),
             "add_generation_prompt": True,
         }
-        text = render(hugging_face.get_chat_template(tools=tools), variables, self._run)
+        text = render(hugging_face.get_chat_template(tools=tools), variables)
         return list(self._wrapper.encode(text, add_special_tokens=False))
 
 

@@ -1,17 +1,17 @@
-"""A tokenizer in a process of its own, which answers the requests of a node.
+"""A tokenizer in a process of its own, which answers the requests of a node, one after the other.
 
-A tokenizer is a program from a model file: its rules may take hours, or end the process (seeds of such files:
-tests/attacks/test_tokenizers.py). Prompts are encoded in a thread, so that the text of running answers need not wait.
+A tokenizer is a program from a model file, and so is a chat template: their rules may take hours, or end the process
+(seeds of such files: tests/attacks/test_tokenizers.py). So the prompts of a model are made in another process than the
+text of its answers, which need not wait for them.
 """
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from core.errors import BadModel, MaclusterError
 from core.models.files.sandbox import allow, end_with_parent
@@ -52,73 +52,64 @@ CPU_SECONDS: Final = {
 
 
 class Tokenizing:
-    """Answers requests about one tokenizer."""
+    """Answers requests about one tokenizer, each within its limit of processor time."""
 
-    def __init__(self, outbox: BinaryIO) -> None:
-        self._outbox, self._turn = outbox, threading.Lock()
-        self._prompts = ThreadPoolExecutor(1)
+    def __init__(self) -> None:
         self._tokens: Tokens | None = None
         self._streams: dict[str, TextStream] = {}
         self._readers: dict[str, AnswerReader] = {}
 
-    def take(self, request: TextRequest) -> None:
-        """Answer it, now or a little later."""
+    def answer(self, request: TextRequest) -> TextAnswer:
+        """What it comes to, also where the tokenizer fails."""
         allow(CPU_SECONDS[type(request)])
-        if isinstance(request, Encode | Constrain):
-            self._prompts.submit(self._say, request)
-        else:
-            self._say(request)
-
-    def _say(self, request: TextRequest) -> None:
         try:
-            answer = self._answer(request)
+            return self._answer(request)
         except MaclusterError as error:
-            answer = Refused(number=request.number, problem=error.problem)
+            problem = error.problem
         except (KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # the library's PanicException is one
             reason = (str(error) or type(error).__name__).splitlines()[0][:200]
-            answer = Refused(number=request.number, problem=BadModel(f"The tokenizer fails: {reason}").problem)
-        with self._turn:
-            self._outbox.write(pack(answer))
-            self._outbox.flush()
+            problem = BadModel(f"The tokenizer fails: {reason}").problem
+        gc.collect()  # where a template stopped, there is all that it made
+        return Refused(problem=problem)
 
     def _answer(self, request: TextRequest) -> TextAnswer:
-        number = request.number
         if isinstance(request, ReadTokenizer):
             self._tokens = Tokens.load(Path(request.directory))
             self._tokens.stand_ready()
-            return TokenizerRead(number=number, eos=self._tokens.eos, vocab_size=self._tokens.vocab_size)
+            return TokenizerRead(eos=self._tokens.eos, vocab_size=self._tokens.vocab_size)
         assert self._tokens, "reading it is the first request"
         match request:
             case Encode(messages=messages, raw=raw, tools=tools, template_options=options):
-                return Encoded(number=number, tokens=self._tokens.encode(messages, raw, tools, options))
+                return Encoded(tokens=self._tokens.encode(messages, raw, tools, options))
             case Constrain(constraint=constraint, calls=calls, prompt_end=prompt_end, raw=raw):
-                enforced = self._tokens.constrain(constraint, calls, prompt_end, raw=raw)
-                return Constrained(number=number, constraint=enforced)
+                return Constrained(constraint=self._tokens.constrain(constraint, calls, prompt_end, raw=raw))
             case Decode(stream=name, tokens=tokens):
                 stream = self._streams.get(name) or self._streams.setdefault(name, self._tokens.stream())
                 text = "".join(stream.add(token) for token in tokens)
-                return Decoded(number=number, text=text, held=stream.held)
+                return Decoded(text=text, held=stream.held)
             case EndStream(stream=name):
                 self._streams.pop(name, None)
-                return Decoded(number=number)
+                return Decoded()
             case BeginReading(stream=name, prompt_end=prompt_end, tools=tools, shaped=shaped):
                 self._readers[name] = self._tokens.reader(prompt_end, tools, shaped=shaped)
-                return Parts(number=number)
+                return Parts()
             case ReadText(stream=name, text=text):
-                return Parts(number=number, parts=tuple(self._readers[name].read(text)))
+                return Parts(parts=tuple(self._readers[name].read(text)))
             case EndReading(stream=name, is_whole=is_whole):
-                return Parts(number=number, parts=tuple(self._readers.pop(name).end(is_whole)))
+                return Parts(parts=tuple(self._readers.pop(name).end(is_whole)))
 
 
 def main() -> None:
     """Until the node closes the pipe."""
     # whatever a library prints must not run into an answer
-    outbox = os.fdopen(os.dup(1), "wb")
+    outbox = os.fdopen(os.dup(1), "wb", buffering=0)
     os.dup2(2, 1)
     end_with_parent()
-    tokenizing, inbox = Tokenizing(outbox), sys.stdin.buffer
+    tokenizing, inbox = Tokenizing(), sys.stdin.buffer
     while len(head := inbox.read(LENGTH.size)) == LENGTH.size:
-        tokenizing.take(unpack_request(inbox.read(*LENGTH.unpack(head))))
-    os._exit(0)  # a prompt that is still being encoded is nobody's any more
+        told = memoryview(pack(tokenizing.answer(unpack_request(inbox.read(*LENGTH.unpack(head))))))
+        while told:
+            told = told[outbox.write(told) :]
+    os._exit(0)

@@ -29,11 +29,12 @@ from core.node.answers.answer_record import chosen, going_on, record_of, unfinis
 from core.node.answers.batch_view import batch_now
 from core.node.answers.log_sync import LogSync
 from core.node.answers.mirror import Mirror
-from core.node.answers.model_tokenizer import ModelTokenizer, Reading
+from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.no_log import NoLog
 from core.node.answers.prompts import constraint_of, prompt_of, text_of
 from core.node.answers.running_answer import EndedConversation, RunningAnswer
 from core.node.answers.token_log import AnswerRecord, TokenLog, Written, forget_shared, old_logs, unfinished
+from core.node.answers.tokenizer import Tokenizer
 from core.node.answers.told import Followed, Said, told
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -80,7 +81,7 @@ class Answers:
         tasks: Tasks,
         folder: Path,
         secret: bytes,
-        tokenizer: ModelTokenizer,
+        tokenizer: ModelTokenizer[Tokenizer],
     ) -> None:
         self._leader = leader
         self._supervisor = supervisor
@@ -89,7 +90,6 @@ class Answers:
         self._folder = folder
         self._secret = secret
         self._tokenizer = tokenizer
-        self._encoding = asyncio.Lock()
         self._old_logs = asyncio.Lock()
         self._running: dict[str, RunningAnswer] = {}
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
@@ -121,10 +121,9 @@ class Answers:
     async def _take(self, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
         plan, reading = self._loaded()
         tokens = await asyncio.shield(reading)
-        async with self._encoding:  # in order, one at a time: a template has two seconds, which many would share
-            self._check(plan, reading)
-            prompt = await prompt_of(request, tokens)
-            constraint = await constraint_of(request, prompt, tokens)
+        self._check(plan, reading)
+        prompt = await prompt_of(request, tokens)
+        constraint = await constraint_of(request, prompt, tokens)
         if watch:
             watch.lap("encode")
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
@@ -145,8 +144,7 @@ class Answers:
         """How many tokens its prompt has. Raises NotLoaded, BadModel, UsageError."""
         _, reading = self._loaded()
         tokens = await asyncio.shield(reading)
-        async with self._encoding:
-            return len(await prompt_of(request, tokens))
+        return len(await prompt_of(request, tokens))
 
     async def text_of(self, ids: Sequence[int]) -> str:
         """What token ids say. Raises NotLoaded, BadModel, UsageError."""
@@ -251,7 +249,7 @@ class Answers:
         found = await asyncio.to_thread(unfinished, self._folder, self._secret)
         return [one for one in found if one.record.request_id not in before | self._running.keys()]
 
-    def _loaded(self) -> tuple[Plan, Reading]:
+    def _loaded(self) -> tuple[Plan, asyncio.Future[Tokenizer]]:
         plan, reading = self._leader.plan, self._tokenizer.now()
         if plan and reading:
             return plan, reading
@@ -259,7 +257,7 @@ class Answers:
             raise NotLoaded(recovery.text, recovery.fix or "Ask again when that is over.")
         raise NotLoaded("No model is loaded.")
 
-    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, Reading]:
+    def _loaded_for(self, record: AnswerRecord) -> tuple[Plan, asyncio.Future[Tokenizer]]:
         load = f"Load it: `macluster load {record.model}`."
         if self._leader.plan is None and self._bus.now.recovery is None:
             raise NotLoaded(f"{record.model}, which began that answer, is not loaded.", load)
@@ -268,7 +266,7 @@ class Answers:
             raise NotLoaded(f"{record.model} began that answer, and {plan.model} is loaded.", load)
         return plan, reading
 
-    def _check(self, plan: Plan, reading: Reading) -> Plan:
+    def _check(self, plan: Plan, reading: asyncio.Future[Tokenizer]) -> Plan:
         """The plan of now, which may be another one of the same model."""
         now, same = self._loaded()
         if now.fingerprint != plan.fingerprint or same is not reading:

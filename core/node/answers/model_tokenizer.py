@@ -6,20 +6,32 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from core.errors import MaclusterError
-from core.node.answers.tokenizer_process import TokenizerProcess
-
-Reading = asyncio.Future[TokenizerProcess]
 
 
-class ModelTokenizer:
-    """Read once for a model, by a process that is started by `start`, and anew where that process has ended."""
+class Ends(Protocol):
+    """A process, or several."""
 
-    def __init__(self, start: Callable[[Path], Awaitable[TokenizerProcess]]) -> None:
+    @property
+    def is_over(self) -> bool:
+        """Whether it answers no more."""
+
+    async def end(self) -> None:
+        """Until it has ended."""
+
+
+Read = TypeVar("Read", bound=Ends)
+
+
+class ModelTokenizer(Generic[Read]):
+    """Read once for a model, by what is started by `start`, and anew where that has ended."""
+
+    def __init__(self, start: Callable[[Path], Awaitable[Read]]) -> None:
         self._start = start
         self._directory = Path()
-        self._reading: Reading | None = None
+        self._reading: asyncio.Future[Read] | None = None
         self._endings: set[asyncio.Task[None]] = set()
 
     async def read(self, directory: Path) -> None:
@@ -27,7 +39,7 @@ class ModelTokenizer:
         self._directory = directory
         await asyncio.shield(self._read())
 
-    def now(self) -> Reading | None:
+    def now(self) -> asyncio.Future[Read] | None:
         """What is read or being read, which whoever waits for it shields; None where no model is loaded."""
         if (reading := self._reading) is None:
             return None
@@ -48,12 +60,12 @@ class ModelTokenizer:
         if self._endings:
             await asyncio.wait(self._endings)
 
-    def _read(self) -> Reading:
+    def _read(self) -> asyncio.Future[Read]:
         self.forget()
         self._reading = asyncio.ensure_future(self._start(self._directory))
         return self._reading
 
 
-async def _end(reading: Reading) -> None:
+async def _end(reading: asyncio.Future[Read]) -> None:
     with suppress(MaclusterError):  # whoever waited for it was told
         await (await reading).end()

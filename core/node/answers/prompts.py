@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from core.answer_parts import CallRules
 from core.constraint import Constraint
 from core.errors import UsageError
-from core.node.answers.tokenizer_process import TokenizerProcess
+from core.node.answers.tokenizer import Tokenizer
 from core.requests import ChatRequest
 
 
-async def prompt_of(request: ChatRequest, tokens: TokenizerProcess) -> list[int]:
+async def prompt_of(request: ChatRequest, tokens: Tokenizer) -> list[int]:
     """What is read. Raises UsageError, BadModel."""
     if not request.prompt_tokens:
         return await tokens.encode(request.messages, request.raw, request.tools, request.template_options)
@@ -20,7 +20,7 @@ async def prompt_of(request: ChatRequest, tokens: TokenizerProcess) -> list[int]
     return [*request.prompt_tokens]
 
 
-async def constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: TokenizerProcess) -> Constraint | None:
+async def constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: Tokenizer) -> Constraint | None:
     """What the answer to `prompt` must look like. Raises UsageError, ModelError."""
     calls = CallRules(tools=request.tools, must_call=request.must_call, one_call=request.one_call)
     if request.constraint is None and not calls.are_enforced:
@@ -30,7 +30,7 @@ async def constraint_of(request: ChatRequest, prompt: Sequence[int], tokens: Tok
     return await tokens.constrain(request.constraint, calls, prompt, request.raw)
 
 
-async def text_of(ids: Sequence[int], tokens: TokenizerProcess) -> str:
+async def text_of(ids: Sequence[int], tokens: Tokenizer) -> str:
     """What token ids say. Raises UsageError, BadModel."""
     _check(ids, tokens)
     stream = tokens.stream(f"text {secrets.token_hex(8)}")
@@ -41,7 +41,7 @@ async def text_of(ids: Sequence[int], tokens: TokenizerProcess) -> str:
     return decoded.text + decoded.held
 
 
-def _check(ids: Sequence[int], tokens: TokenizerProcess) -> None:
+def _check(ids: Sequence[int], tokens: Tokenizer) -> None:
     if foreign := [each for each in ids if each >= tokens.vocab_size]:
         what = f"The prompt names token {foreign[0]}, which this model does not have."
         raise UsageError(what, f"Its token ids are 0 to {tokens.vocab_size - 1}.")

@@ -18,7 +18,7 @@ from core.events import FinishReason
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.no_log import NoLog
 from core.node.answers.token_log import AnswerRecord, TokenLog
-from core.node.answers.tokenizer_process import TextStream
+from core.node.answers.tokenizer import TextStream
 from core.node.answers.told import PlainReader, Reader
 from core.node.base.client_name import CLIENT
 from core.requests import Message, RequestAccepted

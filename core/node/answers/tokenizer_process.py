@@ -1,26 +1,25 @@
-"""The tokenizer of a model, in a process of its own: what its rules do to a text is bounded in time and memory."""
+"""A process that has read the tokenizer of a model: what its rules do to a text is bounded in time and memory."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
-from asyncio.subprocess import DEVNULL, PIPE, Process
-from collections.abc import Callable, Sequence
-from functools import partial
-from itertools import count
+from asyncio.subprocess import DEVNULL, PIPE
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import psutil
 
-from core.answer_parts import AnswerPart, CallRules, Tool
-from core.constraint import Constraint
 from core.errors import BadModel, error_from
-from core.models.files.sandbox import command_of, environment
+from core.models.files.sandbox import command_of, environment, rss_of
+from core.models.text.chat_template import OUT_OF_TIME
 from core.models.text.text_messages import (
-    PROMPT_END,
     BeginReading,
     Constrain,
     Constrained,
@@ -39,13 +38,11 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_answer,
 )
-from core.node.base.killing import kill
-from core.node.base.tasks import Tasks
-from core.pipe_messages import pack, read_message
-from core.requests import Message, TemplateOptions
+from core.pipe_messages import pack, split
 from core.settings import MIB
 
 MAX_RSS_BYTES: Final = 2048 * MIB
+MAX_CHAT_BYTES: Final = 512 * MIB  # more than it had when a prompt was begun that the chat template makes
 # of wall time, where a Mac computes and swaps; the process bounds its processor time by itself
 MAX_SECONDS: Final = {
     ReadTokenizer: 120.0,
@@ -57,127 +54,70 @@ MAX_SECONDS: Final = {
     ReadText: 60.0,
     EndReading: 60.0,
 }
-LOOK_S: Final = 0.2
+LOOK_S: Final = 0.02
 FIX: Final = "Fetch the model from a source you trust."
 
 Answer = TypeVar("Answer", TokenizerRead, Encoded, Constrained, Decoded, Parts)
 
 
-class Waiting(NamedTuple):
-    """Who waits for an answer, and until when."""
-
+class _Waiting(NamedTuple):
+    request: TextRequest
     then: Callable[[TextAnswer], None]
-    deadline: float
 
 
-class PartsReader:
-    """The text of one answer in, as it is shown, its parts out."""
-
-    def __init__(self, process: TokenizerProcess, name: str) -> None:
-        self._process, self._name = process, name
-        self._is_over = False
-
-    async def read(self, text: str) -> tuple[AnswerPart, ...]:
-        """What the text completes. Raises BadModel."""
-        if not text:
-            return ()
-        return (await self._process.answer(ReadText(stream=self._name, text=text), Parts)).parts
-
-    async def end(self, text: str, is_whole: bool) -> tuple[AnswerPart, ...]:
-        """The last text, and what was held back; `is_whole`: for the model ended it. Raises BadModel."""
-        last = await self.read(text)
-        self._is_over = True
-        return last + (await self._process.answer(EndReading(stream=self._name, is_whole=is_whole), Parts)).parts
-
-    def drop(self) -> None:
-        """Nobody wants any more of it."""
-        if not self._is_over:
-            self._process.ask(EndReading(stream=self._name, is_whole=False), lambda _: None)
-
-
-class TextStream:
-    """The tokens of one answer in, text out as soon as whole characters are there."""
-
-    def __init__(self, process: TokenizerProcess, name: str) -> None:
-        self._process, self._name = process, name
-
-    def add(self, token: int, then: Callable[[Decoded | Refused], None]) -> None:
-        """`then` is called with what `token` completes, in the order of the tokens, or with why there will be none."""
-        self._process.ask(Decode(stream=self._name, tokens=[token]), partial(_decoded, then))
-
-    async def add_all(self, tokens: Sequence[int]) -> Decoded:
-        """What many tokens say. Raises BadModel."""
-        return await self._process.answer(Decode(stream=self._name, tokens=list(tokens)), Decoded)
-
-    def reader(self, prompt: Sequence[int], tools: tuple[Tool, ...], *, shaped: bool) -> PartsReader:
-        """What tells the parts of the text of this answer to `prompt`; it goes on where the stream has ended. `shaped`:
-        it has a constraint.
-        """
-        begin = BeginReading(stream=self._name, prompt_end=list(prompt[-PROMPT_END:]), tools=tools, shaped=shaped)
-        self._process.ask(begin, lambda _: None)
-        return PartsReader(self._process, self._name)
-
-    def end(self) -> None:
-        """No more tokens come."""
-        self._process.ask(EndStream(stream=self._name), lambda _: None)
-
-
-class TokenizerProcess:
-    """`eos`: token ids that end an answer; all ids are below `vocab_size`. `is_over`: the process has ended,
-    and answers no more.
+class TokenizerProcess(asyncio.SubprocessProtocol):
+    """Answers requests in their order. `read` says what it has read; `is_over`: it has ended, and answers no more;
+    `ended_by`: the request that it worked on then.
     """
 
-    def __init__(self, process: Process, name: str, tasks: Tasks) -> None:
-        assert process.stdin
-        assert process.stdout
-        self._process, self._pipe, self._name = process, process.stdin, name
-        self._numbers = count(1)
-        self._waiting: dict[int, Waiting] = {}
+    read: TokenizerRead
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: deque[_Waiting] = deque()
+        self._begun_at = 0.0
+        self._had_bytes, self._had_at = 0, 0.0
+        self._arrived = bytearray()
+        self._look: asyncio.TimerHandle | None = None
         self._why = ""
+        self._end = asyncio.Event()
         self.is_over = False
-        self.eos: frozenset[int] = frozenset()
-        self.vocab_size = 0
-        self._reader = tasks.spawn("The reader of the tokenizer", self._read(process.stdout))
-        self._watcher = tasks.spawn("The watch over the tokenizer", self._watch())
+        self.ended_by: TextRequest | None = None
 
-    async def encode(
-        self,
-        messages: Sequence[Message],
-        raw: bool,
-        tools: Sequence[Tool] = (),
-        options: TemplateOptions | None = None,
-    ) -> list[int]:
-        """Token ids of the prompt, as `core.models.text.tokenizer.Tokens.encode`. Raises BadModel, UsageError."""
-        asked = Encode(messages=tuple(messages), raw=raw, tools=tuple(tools), template_options=options or {})
-        return (await self.answer(asked, Encoded)).tokens
-
-    async def constrain(
-        self, constraint: Constraint | None, calls: CallRules, prompt: Sequence[int], raw: bool
-    ) -> Constraint:
-        """What the answer to `prompt` must look like, as `core.models.text.tokenizer.Tokens.constrain`. Raises
-        UsageError, ModelError.
-        """
-        asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
-        return (await self.answer(asked, Constrained)).constraint
-
-    def stream(self, name: str) -> TextStream:
-        """Tokens to text, for one answer."""
-        return TextStream(self, name)
+    @classmethod
+    async def start(cls, directory: Path) -> TokenizerProcess:
+        """One that has read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
+        _, process = await asyncio.get_running_loop().subprocess_exec(
+            lambda: cls(directory.name),
+            *command_of("core.models.text"),
+            stdin=PIPE,
+            stdout=PIPE,
+            stderr=DEVNULL,
+            env=environment(),
+        )
+        try:
+            process.read = await process.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
+        except BaseException:  # also where nobody waits for it any more
+            await process.end()
+            raise
+        return process
 
     async def end(self) -> None:
         """Until the process has ended."""
         self._pipe.close()
-        self._kill("was ended")
-        await asyncio.wait({self._reader, self._watcher})
+        self._kill(f"The tokenizer of {self._name} was ended.")
+        await self._end.wait()
 
     def ask(self, request: TextRequest, then: Callable[[TextAnswer], None]) -> None:
         """Send a request; `then` is called with its answer, or with what became of the process."""
-        number = next(self._numbers)
         if self.is_over or self._pipe.is_closing():
             then(self._refused())
             return
-        self._waiting[number] = Waiting(then, monotonic() + MAX_SECONDS[type(request)])
-        self._pipe.write(pack(msgspec.structs.replace(request, number=number)))
+        if not self._waiting:
+            self._begun_at = monotonic()
+        self._waiting.append(_Waiting(request, then))
+        self._pipe.write(pack(request))
+        self._look = self._look or asyncio.get_running_loop().call_later(LOOK_S, self._check)
 
     async def answer(self, request: TextRequest, kind: type[Answer]) -> Answer:
         """What it answers. Raises BadModel, UsageError."""
@@ -195,65 +135,69 @@ class TokenizerProcess:
                 assert isinstance(answer, kind)
                 return answer
 
-    async def _read(self, stdout: asyncio.StreamReader) -> None:
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """It runs."""
+        self._process = cast(asyncio.SubprocessTransport, transport)
+        self._watched = psutil.Process(self._process.get_pid())
+        self._pipe = cast(asyncio.WriteTransport, self._process.get_pipe_transport(0))
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """It answers."""
+        self._arrived += data
         try:
-            while True:
-                answer = unpack_answer(await read_message(stdout))
-                if waiting := self._waiting.pop(answer.number, None):
-                    waiting.then(answer)
-        except (asyncio.IncompleteReadError, ConnectionResetError):
-            pass
+            for body in split(self._arrived):
+                self._take(unpack_answer(body))
         except msgspec.MsgspecError:
-            self._why = "says something unreadable"
-        finally:
-            self.is_over = True
-            self._kill(self._why)
-            status = await self._process.wait()
-            if not self._why:
-                is_late = status == -signal.SIGXCPU
-                self._why = "takes too long" if is_late else f"ends its process (status {status})"
-            waiting_still, self._waiting = self._waiting, {}
-            for waiting in waiting_still.values():
-                waiting.then(self._refused())
+            self._kill(f"The tokenizer of {self._name} says something unreadable.")
 
-    async def _watch(self) -> None:
-        while not self.is_over:
-            await asyncio.sleep(LOOK_S)
-            if any(waiting.deadline < monotonic() for waiting in self._waiting.values()):
-                self._kill("takes too long")
-            elif self._waiting and _rss(self._process.pid) > MAX_RSS_BYTES:
-                self._kill(f"takes more than {MAX_RSS_BYTES // MIB} MiB of memory")
+    def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
+        """It ends, or is no use any more."""
+        self._kill()
 
-    def _kill(self, why: str) -> None:
-        self._why = self._why or why
-        kill(self._process)
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It has ended."""
+        self._kill()
+        self._process.close()
+        status = self._process.get_returncode()
+        if status == -OUT_OF_TIME:
+            self._why = self._why or f"The chat template of {self._name} takes too long."
+        does = "takes too long" if status == -signal.SIGXCPU else f"ends its process (status {status})"
+        self._why = self._why or f"The tokenizer of {self._name} {does}."
+        self.ended_by = self._waiting[0].request if self._waiting else None
+        for waiting in self._waiting:
+            asyncio.get_running_loop().call_soon(waiting.then, self._refused())
+        self._waiting.clear()
+        self._end.set()
+
+    def _take(self, answer: TextAnswer) -> None:
+        if not self._waiting:
+            raise msgspec.ValidationError("Nobody asked.")
+        first = self._waiting.popleft()
+        self._begun_at = monotonic()
+        first.then(answer)
+
+    def _check(self) -> None:
+        self._look = None
+        if self.is_over or not self._waiting:
+            return
+        request = self._waiting[0].request
+        is_chat = isinstance(request, Encode) and not request.raw
+        has = rss_of(self._watched)
+        if self._had_at != self._begun_at:
+            self._had_bytes, self._had_at = has, self._begun_at
+        most = min(MAX_RSS_BYTES, self._had_bytes + MAX_CHAT_BYTES) if is_chat else MAX_RSS_BYTES
+        subject = f"The {'chat template or the ' if is_chat else ''}tokenizer of {self._name}"
+        if monotonic() - self._begun_at > MAX_SECONDS[type(request)]:
+            self._kill(f"{subject} takes too long.")
+        elif has > most:
+            self._kill(f"{subject} takes more than {most // MIB} MiB of memory.")
+        self._look = asyncio.get_running_loop().call_later(LOOK_S, self._check)
+
+    def _kill(self, why: str = "") -> None:
+        self.is_over, self._why = True, self._why or why
+        if self._process.get_returncode() is None:
+            with suppress(ProcessLookupError):
+                os.kill(self._process.get_pid(), signal.SIGKILL)
 
     def _refused(self) -> Refused:
-        return Refused(problem=BadModel(f"The tokenizer of {self._name} {self._why}.", FIX).problem)
-
-
-async def start_tokenizer(directory: Path, tasks: Tasks) -> TokenizerProcess:
-    """A process that has read the tokenizer of the model in `directory`. Raises ModelNotFound, BadModel."""
-    process = await asyncio.create_subprocess_exec(
-        *command_of("core.models.text"), stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=environment()
-    )
-    tokenizer = TokenizerProcess(process, directory.name, tasks)
-    try:
-        read = await tokenizer.answer(ReadTokenizer(directory=str(directory)), TokenizerRead)
-        tokenizer.eos, tokenizer.vocab_size = read.eos, read.vocab_size
-    except BaseException:  # also where nobody waits for it any more
-        await tokenizer.end()
-        raise
-    return tokenizer
-
-
-def _decoded(then: Callable[[Decoded | Refused], None], answer: TextAnswer) -> None:
-    assert isinstance(answer, Decoded | Refused)
-    then(answer)
-
-
-def _rss(pid: int) -> int:
-    try:
-        return int(psutil.Process(pid).memory_info().rss)
-    except psutil.Error:
-        return 0
+        return Refused(problem=BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem)

@@ -1,19 +1,14 @@
-"""Templates render as transformers renders them, and bombs end in a sentence."""
+"""Templates render as transformers renders them; those that harm a process: tests/attacks/test_tokenizers.py."""
 
 from __future__ import annotations
 
-import gc
-import time
 from typing import Any
 
-import psutil
 import pytest
 from transformers.utils.chat_template_utils import render_jinja_template
 
 from core.errors import BadModel, UsageError
-from core.models.files.ready_child import READY, ReadyChild
-from core.models.text.chat_template import MAX_TEMPLATE_BYTES, MODULE, render
-from core.settings import MIB
+from core.models.text.chat_template import MAX_TEMPLATE_BYTES, render
 
 MESSAGES = [{"role": "user", "content": "  <b> ü\n"}, {"role": "assistant", "content": "yes"}]
 
@@ -44,14 +39,8 @@ def test_a_refusal_is_the_templates_own_sentence() -> None:
         render("{{ raise_exception('roles must alternate\x1b[2J') }}", variables())
 
 
-BOMBS = {
-    "loops without end": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
+BROKEN = {
     "range": "{% for i in range(1000000000) %}{% endfor %}",
-    "string times": "{{ 'a' * 4000000000 }}",
-    "justified": "{{ 'a'.ljust(4000000000) }}",
-    "format": "{{ '%2000000000d' | format(1) }}",
-    "doubling": "{% set ns = namespace(s='aaaaaaa') %}{% for i in range(40) %}{% set ns.s = ns.s + ns.s %}{% endfor %}",
-    "output": "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
     "recursion": "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
     "internals": "{{ ''.__class__.__mro__ }}",
     "underscores": "{{ namespace(__class__=1) }}",
@@ -60,36 +49,16 @@ BOMBS = {
 }
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("name", BOMBS)
-def test_a_bomb_ends_in_a_sentence(name: str) -> None:
-    begun = time.monotonic()
+@pytest.mark.parametrize("name", BROKEN)
+def test_what_ends_by_itself_ends_in_a_sentence(name: str) -> None:
     with pytest.raises(BadModel, match="chat template") as caught:
-        render(BOMBS[name], variables(), seconds=1.0, rss=192 * MIB)
+        render(BROKEN[name], variables())
     assert caught.value.fix
-    assert time.monotonic() - begun < 3
 
 
-@pytest.mark.slow
-def test_a_child_that_stands_ready_bears_every_bomb_and_goes_on() -> None:
-    ready = ReadyChild(MODULE)
-    for name in ("loops without end", "doubling", "output", "internals", "syntax"):
-        with pytest.raises(BadModel, match="chat template"):
-            render(BOMBS[name], variables(), ready.run, seconds=1.0, rss=192 * MIB)
-        assert render("{{ messages[0].role }}", variables(), ready.run) == "user"
-    with pytest.raises(UsageError, match="roles must alternate"):
-        render("{{ raise_exception('roles must alternate') }}", variables(), ready.run)
-    children = standing_ready()
+def test_nothing_is_left_for_the_next_conversation() -> None:
     for _ in range(2):
-        assert render("[{{ mark }}]{% set mark = messages %}", variables(), ready.run) == "[]"
-    assert standing_ready() == children, "what ended well left nothing behind, and ended nobody"
-    del ready
-    gc.collect()
-    assert not any(child.is_running() for child in children)
-
-
-def standing_ready() -> list[psutil.Process]:
-    return [each for each in psutil.Process().children() if READY in each.cmdline()]
+        assert render("[{{ mark }}]{% set mark = messages %}", variables()) == "[]"
 
 
 def test_a_large_answer_within_the_limit_arrives_whole() -> None:

@@ -59,8 +59,9 @@ def test_what_cannot_be_examined_is_a_problem_that_names_it(plain: Path, tmp_pat
 
 
 def test_a_child_ends_with_its_parent() -> None:
-    bomb = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
-    script = f"from core.models.text.chat_template import render; render({bomb!r}, {{}}, seconds=50)"
+    child = "import time; from core.models.files.sandbox import confine; confine(50); time.sleep(60)"
+    script = "import subprocess, sys; from core.models.files.sandbox import environment;"
+    script += f"subprocess.run([sys.executable, '-c', {child!r}], env=environment())"
     with subprocess.Popen([sys.executable, "-c", script]) as parent:
         deadline = time.monotonic() + 20
         while not (children := psutil.Process(parent.pid).children()):

@@ -366,27 +366,17 @@ def test_its_code_does_not_run(outcomes: dict[str, Any], name: str) -> None:
     assert not outcomes[name]["canary"]
 
 
-BOMBS = {
-    "loops without end": "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}",
-    "range": "{% for i in range(1000000000) %}{% endfor %}",
-    "internals": "{{ ''.__class__.__mro__ }}",
-    "string times": "{{ 'a' * 4000000000 }}",
-    "justified": "{{ 'a'.ljust(4000000000) }}",
-    "format": "{{ '%2000000000d' | format(1) }}",
-    "output": "{% for i in range(99999) %}{{ 'a' * 99999 }}{% endfor %}",
-}
+BROKEN = ("{% for i in range(1000000000) %}{% endfor %}", "{{ ''.__class__.__mro__ }}")
 
 
-@pytest.mark.parametrize(
-    ("file", "bombs"), [("tokenizer_config.json", list(BOMBS)), ("chat_template.jinja", ["range", "internals"])]
-)
-def test_a_template_bomb_ends_in_a_sentence(tmp_path: Path, file: str, bombs: list[str]) -> None:
+@pytest.mark.parametrize("file", ["tokenizer_config.json", "chat_template.jinja"])
+def test_a_template_that_is_broken_ends_in_a_sentence(tmp_path: Path, file: str) -> None:
     make_model(tmp_path / "m", "llama", layers=1)
-    for bomb in map(BOMBS.__getitem__, bombs):
+    for template in BROKEN:
         if file.endswith(".json"):
-            edited(file, chat_template=bomb)(tmp_path / "m")
+            edited(file, chat_template=template)(tmp_path / "m")
         else:
-            (tmp_path / "m" / file).write_text(bomb)
+            (tmp_path / "m" / file).write_text(template)
         tokens = Tokens.load(tmp_path / "m")
         with pytest.raises(MaclusterError, match="chat template"):
             tokens.encode([Message(role="user", content="x")], raw=False)

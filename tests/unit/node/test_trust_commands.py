@@ -19,8 +19,9 @@ from core.link.control import ControlLink, dial_control, serve_control
 from core.link.frames import FrameType
 from core.link.tls import check_peer
 from core.node.answers.answers import Answers
-from core.node.answers.model_tokenizer import ModelTokenizer, Reading
+from core.node.answers.model_tokenizer import ModelTokenizer
 from core.node.answers.token_log import KEPT, AnswerRecord, TokenLog, forget_shared, old_logs
+from core.node.answers.tokenizer import Tokenizer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import KeyChange, from_frame, to_frame
@@ -295,9 +296,9 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     mesh = mesh_of(tmp_path, paired.store)
     leading = Leading(ME, mesh, None, OwnWorker(), KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
     leading._lifecycle = PlanLifecycle(plan(ME, PEER))
-    tokenizer = ModelTokenizer(read_here)  # type: ignore[arg-type]
+    tokenizer: ModelTokenizer[Tokenizer] = ModelTokenizer(read_here)  # type: ignore[arg-type]
     answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32, tokenizer)  # type: ignore[arg-type]
-    reading: Reading = asyncio.Future(loop=asyncio.new_event_loop())
+    reading: asyncio.Future[Tokenizer] = asyncio.Future(loop=asyncio.new_event_loop())
     tokenizer._reading = reading
     try:
         for level in LEVELS:
