@@ -101,24 +101,24 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch, size: tuple[int,
     async with app.run_test(size=size, notifications=True) as pilot:
         person = Person(app, pilot)
         await person.until(lambda: app.focused is app.dashboard.prompt)
-        await pilot.press("escape", "B")
+        await person.press("escape", "B")
         await person.sees("Nothing is being asked")
         ids = [await begin(head, f"lane {number}", LONG) for number in range(ASKED)]
         await person.sees("4 of 4 rows", "6 wait", "● writing", "1 of 6 in the queue", "6 of 6", "lane 2", "All 4 rows")
         assert all(name[:8] in person.text for name in ids)
         assert "this chat" not in person.text
         assert max(map(len, person.text.splitlines())) <= size[0]
-        await pilot.press("j", "j", "x")
+        await person.press("j", "j", "x")
         await person.sees("another client", "Let it go on", ids[2][:8])
-        await pilot.press("enter")
+        await person.press("enter")
         assert isinstance(app.screen, BatchScreen)
         assert ids[2] in app.state.snapshot.running, "the answer that is chosen first changes nothing"
-        await pilot.press("x", "down", "enter")
+        await person.press("x", "down", "enter")
         await person.until(lambda: ids[2][:8] not in person.text)
         await person.sees("5 wait")
         await stop_all(head)
         await person.sees("Nothing is being asked", "tokens of earlier answers are kept")
-        await pilot.press("escape")
+        await person.press("escape")
         await person.until(lambda: app.screen is app.dashboard)
 
 
@@ -128,11 +128,11 @@ async def test_the_answer_of_the_chat_is_marked_and_stopped_without_a_question(h
         person = Person(app, pilot)
         await person.until(lambda: app.focused is app.dashboard.prompt)
         others = [await begin(head, "others", LONG) for _ in range(ROWS)]
-        await pilot.press(*"why", "enter")
+        await person.press(*"why", "enter")
         await person.until(lambda: bool(app.state.answer and app.state.answer.request_id))
-        await pilot.press("shift+tab", "B")
+        await person.press("shift+tab", "B")
         await person.sees("this chat", "1 of 1 in the queue")
-        await pilot.press("end", "x")
+        await person.press("end", "x")
         await person.until(lambda: app.state.answer is None)
         await head.until(lambda w: set(w.now.running) == set(others), ANSWER_S, "Stopping that one")
         await stop_all(head)

@@ -44,7 +44,7 @@ class Talker(Person):
         before = len(self.app.state.turns)
         self.app.dashboard.prompt.focus()
         self.app.dashboard.prompt.text = text
-        await self.pilot.press("enter")
+        await self.press("enter")
         await self.answered(before + 2)
 
     async def kept(self, count: int) -> list[ConversationInfo]:
@@ -76,47 +76,47 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
     demo: Demo, size: tuple[int, int], tmp_path: Path
 ) -> None:
     async with person(demo, size) as someone:
-        app, pilot = someone.app, someone.pilot
+        app = someone.app
         await someone.asks("first question")
         await someone.asks("second question")
         (info,) = await someone.kept(1)
         assert (info.title, info.messages, info.tokens) == ("first question", 4, 2 * TOKENS)
 
         app.dashboard.chat.focus()
-        await pilot.press("left_square_bracket", "left_square_bracket", "e")
+        await someone.press("left_square_bracket", "left_square_bracket", "e")
         await someone.until(lambda: app.dashboard.prompt.text == "second question")
         await someone.sees("Esc gives up")
-        await pilot.press("escape")
+        await someone.press("escape")
         await someone.until(lambda: app.state.editing == 0)
         assert (len(app.state.turns), app.dashboard.prompt.text) == (4, ""), "nothing is lost"
 
         app.dashboard.chat.focus()
-        await pilot.press("e")
+        await someone.press("e")
         await someone.until(lambda: app.state.editing != 0)
         app.dashboard.prompt.text = "second, better"
-        await pilot.press("enter")
+        await someone.press("enter")
         await someone.until(lambda: app.state.turns[2].text == "second, better")
         await someone.answered(4)
         assert len(await someone.kept(2)) == 2
         assert app.state.chat.id != info.id
 
-        await pilot.press("ctrl+r")
+        await someone.press("ctrl+r")
         await someone.answered(4)
         await someone.kept(3)
 
         await someone.opens("f3", screen=ConversationsScreen)
         await someone.sees("●", "first question", "3 conversations", "4 messages")
-        await pilot.press("slash", *"no such")
+        await someone.press("slash", *"no such")
         await someone.sees("No conversation holds that text")
-        await pilot.press("escape")
+        await someone.press("escape")
         await someone.sees("3 conversations")
         # the oldest one is the one that was there before the edit
-        await pilot.press("down", "down", "enter")
+        await someone.press("down", "down", "enter")
         await someone.until(lambda: app.state.chat.id == info.id and app.screen is app.dashboard)
         assert [t.text for t in app.state.turns if t.role == "user"] == ["first question", "second question"]
         assert app.state.turns[-1].rate
         app.dashboard.prompt.focus()
-        await pilot.press("up", "up")
+        await someone.press("up", "up")
         assert app.dashboard.prompt.text == "first question"
         await someone.asks("third question")
         assert [i.messages for i in await someone.kept(3) if i.id == info.id] == [6]
@@ -125,10 +125,10 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
 @pytest.mark.parametrize("size", SIZES)
 async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_path: Path) -> None:
     async with person(demo, size) as someone:
-        app, pilot = someone.app, someone.pilot
+        app = someone.app
         await someone.opens("f3", screen=ConversationsScreen)
         await someone.sees("No conversation is kept on this Mac yet", "Esc")
-        await pilot.press("escape")
+        await someone.press("escape")
         await someone.asks("to be named")
         (info,) = await someone.kept(1)
         await someone.opens("f3", screen=ConversationsScreen)
@@ -136,7 +136,7 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
 
         await someone.opens("r", screen=AskScreen)
         app.screen.query_one(Input).value = "Rings"
-        await pilot.press("enter")
+        await someone.press("enter")
         await someone.until(lambda: app.state.chat.title == "Rings")
         await someone.sees("● Rings")
 
@@ -144,7 +144,7 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
             await someone.opens("e", screen=AskScreen)
             assert app.screen.query_one(Input).value == "~/macluster-Rings.md"
             app.screen.query_one(Input).value = str(path)
-            await pilot.press("enter")
+            await someone.press("enter")
             await someone.until(path.exists)
             await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
             assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -159,16 +159,16 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
         await someone.opens("e", screen=AskScreen)
         app.screen.query_one(Input).value = str(tmp_path / "said.md")
         await someone.opens("enter", screen=ChoiceScreen)
-        await pilot.press("enter")
+        await someone.press("enter")
         await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
         assert (tmp_path / "said.md").read_text() == "mine", "the safe answer comes first"
 
         await someone.opens("x", screen=ChoiceScreen)
-        await pilot.press("enter")
+        await someone.press("enter")
         await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
         await someone.kept(1)
         await someone.opens("x", screen=ChoiceScreen)
-        await pilot.press("down", "enter")
+        await someone.press("down", "enter")
         await someone.kept(0)
         await someone.sees("No conversation is kept on this Mac yet")
         assert app.state.turns == ()
@@ -177,10 +177,10 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
 @pytest.mark.parametrize("size", SIZES)
 async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(demo: Demo, size: tuple[int, int]) -> None:
     async with person(demo, size) as someone:
-        app, pilot = someone.app, someone.pilot
+        app = someone.app
         folder = demo.home.root
         await someone.asks("the canary sings")
-        await pilot.press("ctrl+n")
+        await someone.press("ctrl+n")
         await someone.until(lambda: app.state.turns == ())
         await someone.kept(1)
         await app.run_action("private")
@@ -191,7 +191,7 @@ async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(dem
         await someone.kept(1)
         assert set((folder / "tokens").glob("*.mct")) <= logs, "its token log goes with its end"
         await someone.opens("ctrl+n", screen=ChoiceScreen)
-        await pilot.press("enter")
+        await someone.press("enter")
         await someone.until(lambda: app.screen is app.dashboard)
         assert len(app.state.turns) == 2, "the safe answer comes first"
         await app.run_action("private")
@@ -207,28 +207,28 @@ async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(dem
 @pytest.mark.parametrize("size", SIZES)
 async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: tuple[int, int]) -> None:
     async with person(demo, size) as someone:
-        app, pilot = someone.app, someone.pilot
+        app = someone.app
         app.dashboard.prompt.focus()
         await someone.opens("f6", screen=SamplingScreen)
         fields = {field.id: field for field in app.screen.query(Input)}
         fields["temperature"].value = "9"
         fields["seed"].value = "many"
         await someone.sees("✗ at most 5", "✗ this is not a whole number")
-        await pilot.press("enter")
+        await someone.press("enter")
         assert isinstance(app.screen, SamplingScreen), "what is wrong is not used"
         app.screen.query_one("#presets").focus()
-        await pilot.press("down", "enter")
+        await someone.press("down", "enter")
         assert (fields["temperature"].value, fields["top-p"].value) == ("0.7", "0.9")
         fields["seed"].value, fields["system"].value = "4", "Be brief."
         fields["constraint"].value = "regex [a-z]{8,12}"
-        await pilot.press("enter")
+        await someone.press("enter")
         await someone.until(lambda: app.screen is app.dashboard)
         await someone.asks("how?")
         assert app.dashboard.chat.border_title is not None
         assert "temp 0.7 · top-p 0.9 · seed 4" in str(app.dashboard.chat.border_title)
         await someone.sees("✓ valid")
         first = app.state.turns[-1].text
-        await pilot.press("ctrl+r")
+        await someone.press("ctrl+r")
         await someone.answered(2)
         assert app.state.turns[-1].text != first, "another seed"
         assert app.state.chat.options.sampling.seed == 5

@@ -44,7 +44,7 @@ async def hop_screen(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]
             await ask(demo.head, "Tell me about the three Macs.", 60)
             app.dashboard.chat.focus()  # comes with the next message
             await viewer.until(lambda: app.dashboard.chat.has_focus_within)
-            await viewer.pilot.press("3")
+            await viewer.press("3")
             await viewer.until(lambda: app.focused is app.dashboard.hops)
             await viewer.opens("enter", screen=HopScreen)
             yield viewer
@@ -66,9 +66,9 @@ async def test_it_shows_where_the_time_of_every_hop_goes(demo: Demo, size: tuple
             seen.add(hop.label)
             await viewer.sees(f"of 3 · {hop.source} → {hop.target}", f"{hop.source} computes")
             assert max(map(len, viewer.text.splitlines())) == size[0]
-            await viewer.pilot.press("right")
+            await viewer.press("right")
         assert seen == {"studio→mbp", "mbp→mini", "mini→studio"}
-        await viewer.pilot.press("left")
+        await viewer.press("left")
         await viewer.until(lambda: hop_of(viewer).label in seen)
         if size[0] == 120:
             await viewer.sees("all hops", "▸ ", "p50", *seen)
@@ -77,15 +77,15 @@ async def test_it_shows_where_the_time_of_every_hop_goes(demo: Demo, size: tuple
 async def test_the_link_is_tested_and_a_test_is_stopped_before_the_screen_is_left(demo: Demo) -> None:
     async with hop_screen(demo, (80, 24)) as viewer:
         while hop_of(viewer).source != "studio":
-            await viewer.pilot.press("right")
-        await viewer.pilot.press("t")
+            await viewer.press("right")
+        await viewer.press("t")
         await viewer.sees("there and back", "MB/s")
         for key in ("t", "t", "escape"):  # in one go: it rests for a second before it begins again, and may end soon
             viewer.app.simulate_key(key)
         await viewer.sees("No speed test", "was stopped")
         assert any("under way" in note.message for note in viewer.app._notifications)
         assert isinstance(viewer.app.screen, HopScreen)
-        await viewer.pilot.press("escape")
+        await viewer.press("escape")
         await viewer.until(lambda: not isinstance(viewer.app.screen, HopScreen))
 
 
@@ -114,16 +114,16 @@ async def test_the_figures_of_every_answer_reach_the_screen_however_short_it_is(
 async def test_the_picture_stands_still_while_it_is_paused(demo: Demo) -> None:
     async with hop_screen(demo, (80, 24)) as viewer:
         await viewer.sees("last 60 s", "p50")
-        await viewer.pilot.press("p")
+        await viewer.press("p")
         await viewer.sees("paused")
         before = viewer.text
         await ask(demo.head, "What is a hop?", 40)
         viewer.app.set_state(viewer.app.state)
         await viewer.pilot.pause()
         assert viewer.text == before
-        await viewer.pilot.press("w")
+        await viewer.press("w")
         await viewer.sees("last 10 min", "10 s means")
-        await viewer.pilot.press("p")
+        await viewer.press("p")
         await viewer.until(lambda: "paused" not in viewer.text)
 
 
@@ -135,5 +135,5 @@ async def test_without_a_ring_it_says_why_and_what_to_do(demo: Demo) -> None:
             await viewer.until(lambda: app.state.attached)
             await app.run_action("open('hop')")
             await viewer.sees("No hops yet", "Ctrl+O chooses a model.")
-            await pilot.press("t", "left", "right", "w", "p")
+            await viewer.press("t", "left", "right", "w", "p")
             await viewer.until(lambda: any("no hop to test" in note.message for note in app._notifications))

@@ -66,24 +66,24 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
         await someone.opens("c", screen=CheckScreen)
         await someone.sees("Check of this Mac", "✓ ok", "▲ warning", "Loopback only", "r Again")
         await someone.opens("escape", screen=Dashboard)
-        await someone.pilot.press("r")
+        await someone.press("r")
         await someone.sees("This node runs without Bonjour")
         async with running_node(homes[1], "--no-multicast") as two:
             window = await two.client.open_pairing()
             await someone.opens("a", screen=AskScreen)
-            await someone.pilot.press(*f"127.0.0.1:{window.port}", "enter")
+            await someone.press(*f"127.0.0.1:{window.port}", "enter")
             await someone.until(lambda: isinstance(someone.app.screen, PairingScreen))
             await someone.sees("◍ compare", "air", "They differ?", "(f: all)")
-            await someone.pilot.press("f")
+            await someone.press("f")
             await someone.until(lambda: "(f: all)" not in someone.text)
             assert someone.app.screen.query_one(Input).value == ""
             await someone.opens("escape", screen=Dashboard)
             await pair(one, two)
             await someone.sees("✓ 2  It appears here", "● paired with air", "3  Press Ctrl+O")
-            await someone.pilot.press("escape")
+            await someone.press("escape")
             await someone.sees("5 Chat")
             assert "Welcome" not in someone.text
-            await someone.pilot.press("1")
+            await someone.press("1")
             await someone.sees("1 Peers", "studio", "air")
             assert own_port(two)
 
@@ -93,7 +93,7 @@ async def test_who_has_looked_once_is_not_welcomed_again(tmp_path: Path, size: t
     home = new_home(tmp_path, "studio")
     async with running_node(home, "--no-multicast"), viewer(home, size) as someone:
         await someone.sees("Welcome")
-        await someone.pilot.press("f2")
+        await someone.press("f2")
         await someone.sees("5 Chat", "No model is loaded")
         await someone.opens("ctrl+o", screen=ModelsScreen)
         await someone.opens("escape", screen=Dashboard)
@@ -105,17 +105,17 @@ async def test_the_keys_of_the_peers_pane() -> None:
     async with running_demo(DEMO_MODEL, (8, 6, 4)) as demo, viewer(demo.home, (120, 36)) as someone:
         app, macs = someone.app, {p.name: p for p in demo.head.now.peers}
         await someone.sees("mbp", "mini", "loaded")
-        await someone.pilot.press("escape", "1")
+        await someone.press("escape", "1")
         await someone.sees("●▸studio", "Enter Details", "Space Use/skip")
-        await someone.pilot.press("space")
+        await someone.press("space")
         await someone.sees("Not now: this Mac leads what it loads")
-        await someone.pilot.press("G", "k", "down", "up")
+        await someone.press("G", "k", "down", "up")
         pane = app.dashboard.peers
         assert isinstance(pane, PeerPane)
         name = [p.name for p in app.state.snapshot.peers][-2]
         other = macs[name]
         await someone.sees(f"●▸{name}")
-        await someone.pilot.press("space")
+        await someone.press("space")
         await someone.sees("– skipped ·", "holds no layers of what is loaded from now on")
 
         for size in ((120, 36), (80, 24), LEAST):
@@ -141,8 +141,8 @@ async def test_the_keys_of_the_peers_pane() -> None:
         assert split
         assert other.device_id not in {s.device_id for s in split.stages}, "the list already plans without it"
         await someone.pilot.resize_terminal(120, 36)
-        await someone.pilot.press("ctrl+o")
-        await someone.pilot.press("enter")
+        await someone.press("ctrl+o")
+        await someone.press("enter")
         await someone.until(lambda: app.state.snapshot.plan_status == "ready")
         assert app.state.snapshot.plan
         assert {s.peer for s in app.state.snapshot.plan.stages} == {"studio", "mbp", "mini"} - {name}

@@ -46,19 +46,19 @@ async def test_boundaries_are_moved_undone_and_applied_and_the_answer_stays_righ
 async def it_is_moved_and_undone(viewer: Person) -> None:
     screen = await edited(viewer, (120, 36))
     await viewer.sees("as loaded", "This is the split that is loaded", "✓ ", "free after")
-    await viewer.pilot.press("enter")
+    await viewer.press("enter")
     await viewer.sees("This is the split that is loaded.")
     before = viewer.text.splitlines()[2:5]
-    await viewer.pilot.press("left", "tab", "L", "shift+left")
+    await viewer.press("left", "tab", "L", "shift+left")
     assert viewer.text.splitlines()[2:5] != before
     await viewer.sees("not applied", "mbp | mini", "▲ Applying unloads the model and loads it again on 3 Macs (")
-    await viewer.pilot.press(*"u" * 3)
+    await viewer.press(*"u" * 3)
     assert viewer.text.splitlines()[2:5] == before
-    await viewer.pilot.press("u")
+    await viewer.press("u")
     await viewer.sees("There is nothing to undo.", "as loaded")
     await viewer.pilot.click("#boundaries", offset=(4, 2))
     await viewer.sees("moving boundary ①")
-    await viewer.pilot.press("escape")
+    await viewer.press("escape")
     await viewer.until(lambda: viewer.app.screen is not screen)
 
 
@@ -67,7 +67,7 @@ async def it_is_applied(viewer: Person, demo: Demo, expected: list[int]) -> None
     assert plan
     wanted = (cuts_of(plan)[0] - 2, *cuts_of(plan)[1:])
     await edited(viewer, (120, 36))
-    await viewer.pilot.press("left", "left")
+    await viewer.press("left", "left")
     await viewer.opens("enter", screen=ChoiceScreen)
     await viewer.sees("Apply this split?", "It unloads the model", "Leave all as it is")
     await viewer.opens("enter", screen=SplitScreen)
@@ -88,14 +88,14 @@ async def it_begins_with_what_is_loaded(viewer: Person, demo: Demo) -> None:
     assert plan
     assert str(cuts_of(plan)[0]) in viewer.text.splitlines()[2]
     await viewer.sees("as loaded")
-    await viewer.pilot.press("b")
+    await viewer.press("b")
     await viewer.sees("Balanced by the memory of the Macs.", "not applied")
     await viewer.pilot.resize_terminal(60, 16)
     await viewer.sees("Edit split", "✓ ")
     await viewer.pilot.resize_terminal(59, 15)
     await viewer.sees("This terminal is 59x15")
     await viewer.pilot.resize_terminal(80, 24)
-    await viewer.pilot.press("escape")
+    await viewer.press("escape")
     await viewer.until(lambda: viewer.app.screen is not screen)
     # as the model picker opens it, for a model that is not loaded so
     request = LoadRequest(model=demo.model, topology="forward")
@@ -108,7 +108,7 @@ async def it_asks_before_an_answer_is_stopped(viewer: Person, demo: Demo) -> Non
     running = await begin(demo.head, PROMPT, 3000)
     await viewer.until(lambda: bool(viewer.app.state.snapshot.running))
     await edited(viewer, (80, 24))
-    await viewer.pilot.press("right")
+    await viewer.press("right")
     await viewer.sees("stops the answer that is")
     await viewer.opens("escape", screen=Dashboard)
     assert demo.head.now.running == (running,)

@@ -29,7 +29,7 @@ async def dashboard(demo: Demo, size: tuple[int, int]) -> AsyncIterator[Person]:
             await viewer.until(lambda: app.state.snapshot.plan_status == "ready" and bool(app.catalog.choices))
             prompt = app.dashboard.prompt
             await viewer.until(lambda: app.focused is prompt)
-            await pilot.press("escape")
+            await viewer.press("escape")
             await viewer.until(lambda: app.focused is not prompt)
             yield viewer
 
@@ -40,17 +40,17 @@ async def look(viewer: Person, width: int) -> None:
     await viewer.sees("● private  loaded", "✓ forward", "✓ reverse", "✓ single", "tok/s")
     assert max(map(len, viewer.text.splitlines())) == width
     await viewer.sees("studio output", "token ids, logits", "hidden states of layers", "(a guess by the chip)")
-    await viewer.pilot.press("enter")
+    await viewer.press("enter")
     await viewer.sees("private is loaded already")
-    await viewer.pilot.press("j")
+    await viewer.press("j")
     await viewer.sees("studio gets the token", "4 B")
-    await viewer.pilot.press("j")
+    await viewer.press("j")
     await viewer.sees("studio asks", "mbp embeds")
-    await viewer.pilot.press("j")
+    await viewer.press("j")
     await viewer.sees("1 Mac", "nothing", "Enter loads it like this, and asks first")
-    await viewer.pilot.press("j")
+    await viewer.press("j")
     await viewer.sees("✓ tensor   2 Macs", "studio rank 0, output + mbp rank 1", "Parallelism tp – capabilities OK")
-    await viewer.pilot.press("k")
+    await viewer.press("k")
 
 
 @pytest.mark.slow
@@ -60,7 +60,7 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
             await look(viewer, 80)
             await viewer.pilot.resize_terminal(60, 16)
             await viewer.sees("● private  loaded")
-            await viewer.pilot.press("escape")
+            await viewer.press("escape")
             await viewer.until(lambda: not isinstance(viewer.app.screen, TopologyScreen))
         async with dashboard(demo, (120, 36)) as viewer:
             await look(viewer, 120)
@@ -76,7 +76,7 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
             await viewer.opens("enter", screen=ChoiceScreen)
             await viewer.sees("loaded again on 1 Mac", "The answer that is being written is stopped")
             before = plan_of(demo)[0]
-            await viewer.pilot.press("down", "enter")
+            await viewer.press("down", "enter")
             await viewer.until(lambda: not isinstance(viewer.app.screen, ChoiceScreen | TopologyScreen))
             await demo.head.until(
                 lambda w: plan_of(demo)[0] > before and w.now.plan_status == "ready", RELOADED_S, "Loading"

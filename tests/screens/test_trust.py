@@ -65,12 +65,12 @@ async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path:
     async with linked(tmp_path) as (_, member), trust_screen(member, size) as viewer:
         await viewer.sees("no admin here", "◆ paired · weakest", "kept by file permissions", "▲ none", "admin")
         assert max(map(len, viewer.text.splitlines())) == size[0]
-        await viewer.pilot.press("x")
+        await viewer.press("x")
         await viewer.sees("Not now: only an admin's Mac can.")
         assert isinstance(viewer.app.screen, TrustScreen), "no question without the right to act"
-        await viewer.pilot.press("f")
+        await viewer.press("f")
         await viewer.sees(*groups(mac(0).public)[3:6])
-        await viewer.pilot.press("escape")
+        await viewer.press("escape")
         await viewer.until(lambda: not isinstance(viewer.app.screen, TrustScreen))
 
 
@@ -106,18 +106,18 @@ async def test_an_admin_is_asked_first_and_the_safe_answer_is_the_first(tmp_path
 @pytest.mark.slow
 async def test_recovery_words_stay_until_they_are_written_down_and_wrong_ones_do_nothing(tmp_path: Path) -> None:
     async with linked(tmp_path) as (home, _), trust_screen(home, (80, 24)) as viewer:
-        await viewer.pilot.press("r")
+        await viewer.press("r")
         await viewer.sees("Not now: no recovery words")
         await viewer.opens("w", screen=ChoiceScreen)
-        await viewer.pilot.press("down", "enter")
+        await viewer.press("down", "enter")
         await viewer.sees("Write these down", "24 ", "They are written down")
-        await viewer.pilot.press("escape", "enter", "escape")
+        await viewer.press("escape", "enter", "escape")
         await viewer.sees("Write these down")
         await viewer.opens("down", "enter", screen=TrustScreen)
         await viewer.sees("epoch 3", "● made")
         await viewer.opens("r", screen=AskScreen)
         viewer.app.screen.query_one(Input).value = "abandon " * 24
-        await viewer.pilot.press("enter")
+        await viewer.press("enter")
         await viewer.sees("Lost Macs")
         await viewer.opens("enter", screen=TrustScreen)
         await viewer.until(lambda: any(n.severity == "error" for n in viewer.app._notifications))
