@@ -14,14 +14,13 @@ from tempfile import TemporaryDirectory
 import httpx2
 import pytest
 import pytest_asyncio
-from textual.pilot import Pilot
 
 from core.events import RequestDone, TokenEvent
 from core.models.made.maker import make_model
 from core.trust.api_keys import ApiKeys
-from tests.support.app import text_of
 from tests.support.cluster import Make, reference, running_demo
 from tests.support.nodes import free_port, paired_home, running_node
+from tests.support.person import Person
 from tests.support.terminals import Terminal
 from tests.support.waiting import until
 from tui.app import MaclusterApp
@@ -122,41 +121,42 @@ async def test_keys_requests_and_what_to_paste_are_on_the_screen_and_serving_end
         app = MaclusterApp(client, folder=tmp_path)
         app.copy_to_clipboard = copied.append  # type: ignore[method-assign,assignment]
         async with app.run_test(size=(120, 36)) as pilot:
-            await sees(pilot, "5 Chat")
+            person = Person(app, pilot)
+            await person.sees("5 Chat")
             app.dashboard.action_pane(1)
-            await pilot.press("A")
-            await sees(pilot, f"● on   {served.url}/v1", "tests", "Nothing is asked now")
-            await pilot.press("n")
-            await sees(pilot, "New key")
-            await pilot.press(*"laptop", "enter")
-            await sees(pilot, "The key laptop", "mck-")
-            (key,) = [word for word in text_of(app).split() if word.startswith("mck-") and "…" not in word]
-            await pilot.press("down", "enter")
+            await person.press("A")
+            await person.sees(f"● on   {served.url}/v1", "tests", "Nothing is asked now")
+            await person.press("n")
+            await person.sees("New key")
+            await person.press(*"laptop", "enter")
+            await person.sees("The key laptop", "mck-")
+            (key,) = [word for word in person.text.split() if word.startswith("mck-") and "…" not in word]
+            await person.press("down", "enter")
             await until(lambda: copied == [key])
-            await pilot.press("right", "right", "right", "y")
+            await person.press("right", "right", "right", "y")
             await until(lambda: len(copied) == 2)
             assert f'base_url="{served.url}/v1"' in copied[1]
             async with httpx2.AsyncClient(headers={"x-api-key": key}, verify=False, timeout=60) as http:
                 asking = asyncio.create_task(http.post(f"{served.url}/v1/chat/completions", json=asked))
-                await sees(pilot, "1 request under way", "written", f"mck-…{key[-4:]}")
+                await person.sees("1 request under way", "written", f"mck-…{key[-4:]}")
                 (row,) = head.now.batch.rows
                 assert row.client == "laptop"
-                await pilot.press("tab", "x")
-                await sees(pilot, "Stop what laptop asked for?")
-                await pilot.press("down", "enter")
+                await person.press("tab", "x")
+                await person.sees("Stop what laptop asked for?")
+                await person.press("down", "enter")
                 assert (await asking).status_code == 200
-                await sees(pilot, "Nothing is asked now", "nobody asks now")
-                await pilot.press("shift+tab", "down", "x")
-                await sees(pilot, "Revoke the key laptop?")
-                await pilot.press("down", "enter")
+                await person.sees("Nothing is asked now", "nobody asks now")
+                await person.press("shift+tab", "down", "x")
+                await person.sees("Revoke the key laptop?")
+                await person.press("down", "enter")
                 await until(lambda: [each.name for each in app.state.snapshot.clients] == ["tests"])
                 assert (await http.get(f"{served.url}/v1/models")).status_code == 401
-                await pilot.press("o")
-                await sees(pilot, "○ off  o serves")
+                await person.press("o")
+                await person.sees("○ off  o serves")
                 with pytest.raises(httpx2.ConnectError):
                     await http.get(f"{served.url}/health")
-                await pilot.press("o")
-                await sees(pilot, "● on   ")
+                await person.press("o")
+                await person.sees("● on   ")
                 assert (await http.get(f"{served.url}/health")).status_code == 200
     assert key not in served.demo.home.log.read_text()
 
@@ -186,14 +186,3 @@ async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path
         tokens = [event.token for event in node.seen if isinstance(event, TokenEvent)]
         assert tokens == [token for each in FAMILIES for token in reference(models / each, ["a hop is"], 8)[0]]
         assert await listed() == list(reversed(FAMILIES))
-
-
-async def sees(pilot: Pilot[None], *words: str) -> None:
-    app = pilot.app
-    assert isinstance(app, MaclusterApp)
-    try:
-        async with asyncio.timeout(60):
-            while not all(word in text_of(app) for word in words):
-                await pilot.pause(0.05)
-    except TimeoutError:
-        pytest.fail(f"{words} not on the screen:\n{text_of(app)}")
