@@ -17,6 +17,9 @@ UNIT: Final = "macluster.service"
 PLIST: Final = Path("/Library/LaunchDaemons") / f"{LABEL}.plist"
 OPEN_FILES: Final = 4096
 RESTART_S: Final = 10
+EXIT_S: Final = 15
+NO_SUCH_SERVICE: Final = 113  # of launchctl
+NO_PROGRAM: Final = ("78: EX_CONFIG", "exit-code, status 203")
 # a service has none of what the shell's start-up files set; these say where models and settings are
 KEPT_VARIABLES: Final = (
     *("MACLUSTER_HOME", "HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"),
@@ -35,10 +38,13 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """A command for the system. `may_fail`: it undoes what may not be there."""
+    """A command for the system. `may_fail`: it undoes what may not be there. `again_s`: for how many seconds it is
+    tried again where it fails.
+    """
 
     words: tuple[str, ...]
     may_fail: bool = False
+    again_s: float = 0.0
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,14 +58,21 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the system says. `starts`: how often it has started it; `last_exit`: how it ended last, in its words."""
+    """What the system says; `is_installed` is None where it does not, and `state` says why then. `starts`: how often it
+    has started it; `last_exit`: how it ended last, in its words, "" where that was in order.
+    """
 
-    is_installed: bool
+    is_installed: bool | None
     is_running: bool = False
     state: str = ""
     pid: int | None = None
     starts: int | None = None
     last_exit: str = ""
+
+    @property
+    def has_no_program(self) -> bool:
+        """Whether it ended because what it is to run could not be run."""
+        return self.last_exit in NO_PROGRAM
 
 
 def launchd_plist(service: Service) -> str:
@@ -75,7 +88,7 @@ def launchd_plist(service: Service) -> str:
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
         "ThrottleInterval": RESTART_S,
-        "ExitTimeOut": 15,
+        "ExitTimeOut": EXIT_S,
         "ProcessType": "Interactive",
         "SoftResourceLimits": {"NumberOfFiles": OPEN_FILES},
         "StandardErrorPath": str(service.home / "node.stderr"),
@@ -93,7 +106,8 @@ def launchd_install(service: Service) -> Plan:
             Step(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
             Step(("sudo", "install", "-m", "644", "-o", "root", "-g", "wheel", str(draft), str(PLIST))),
             Step(("sudo", "launchctl", "enable", f"system/{LABEL}")),
-            Step(("sudo", "launchctl", "bootstrap", "system", str(PLIST))),
+            # launchd refuses while the one before is still ending
+            Step(("sudo", "launchctl", "bootstrap", "system", str(PLIST)), again_s=EXIT_S + 5.0),
         ),
     )
 
@@ -108,23 +122,32 @@ def launchd_remove(home: Path) -> Plan:
 
 
 LAUNCHD_STATUS: Final = ("launchctl", "print", f"system/{LABEL}")
+_ENDS: Final = ("last terminating signal", "last exit reason", "last exit code")
 
 
-def launchd_state(printed: str, *, found: bool) -> ServiceState:
-    """From `launchctl print`, which exits with another status than 0 where there is no such service (`found`)."""
-    if not found:
+def silent(words: tuple[str, ...], why: str) -> ServiceState:
+    """Where the command that asks fails."""
+    return ServiceState(is_installed=None, state=f"`{' '.join(words[:2])}` failed ({' '.join(why.split())[:200]})")
+
+
+def launchd_state(printed: str, status: int, complaint: str) -> ServiceState:
+    """From what `launchctl print` tells, the status it exits with, and what it complains of."""
+    if status == NO_SUCH_SERVICE:
         return ServiceState(is_installed=False)
+    if status:
+        return silent(LAUNCHD_STATUS, complaint)
     # what belongs to the service itself is indented once; deeper are its arguments, environment and so on
     lines = (line[1:] for line in printed.splitlines() if line.startswith("\t") and not line.startswith("\t\t"))
     facts = {key.strip(): value.strip() for key, sign, value in (line.partition(" = ") for line in lines) if sign}
-    ended = facts.get("last exit code", "")
+    # of the three it tells one: a signal or a reason of macOS takes the place of the code
+    ended = next((facts[name] for name in _ENDS if name in facts), "")
     return ServiceState(
         is_installed=True,
         is_running=facts.get("state") == "running",
         state=facts.get("state", "unknown"),
         pid=_number(facts.get("pid", "")),
         starts=_number(facts.get("runs", "")),
-        last_exit="" if ended.startswith("(") else ended,
+        last_exit="" if ended == "0" or ended.startswith("(") else ended,
     )
 
 
@@ -146,7 +169,7 @@ def systemd_unit(service: Service) -> str:
         f"RestartSec={RESTART_S}",
         "RestartSteps=5",
         "RestartMaxDelaySec=60",
-        "TimeoutStopSec=15",
+        f"TimeoutStopSec={EXIT_S}",
         f"LimitNOFILE={OPEN_FILES}:524288",
         "",
         "[Install]",
@@ -188,8 +211,12 @@ SYSTEMD_STATUS: Final = (
 )
 
 
-def systemd_state(printed: str) -> ServiceState:
-    """From `systemctl show`."""
+def systemd_state(printed: str, status: int, complaint: str) -> ServiceState:
+    """From what `systemctl show` tells, also of a unit that is not there, the status it exits with, and what it
+    complains of.
+    """
+    if status:
+        return silent(SYSTEMD_STATUS, complaint)
     facts = dict(line.split("=", 1) for line in printed.splitlines() if "=" in line)
     if facts.get("LoadState", "not-found") == "not-found":
         return ServiceState(is_installed=False)

@@ -9,12 +9,13 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from time import monotonic, sleep
 
 import msgspec
 
 from core.errors import IdentityError, NodeError, Problem, UsageError
 from core.mac import service as services
-from core.mac.service import KEPT_VARIABLES, Plan, Service, ServiceState, command_line
+from core.mac.service import KEPT_VARIABLES, Plan, Service, ServiceState, Step, command_line
 from core.node.base.last_words import last_words
 from core.settings import Home
 from core.text import clean_text
@@ -24,6 +25,7 @@ from tui.cli.output import print_facts, print_progress
 
 Command = Callable[[argparse.Namespace], Awaitable[int]]
 STEP_S = 120.0
+AGAIN_S = 1.0
 
 
 def add_options(command: argparse.ArgumentParser, fact: Callable[[argparse.ArgumentParser, Command], None]) -> None:
@@ -117,22 +119,25 @@ def current() -> ServiceState:
     words = services.LAUNCHD_STATUS if _is_mac() else services.SYSTEMD_STATUS
     try:
         ran = subprocess.run(words, capture_output=True, text=True, timeout=STEP_S, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return ServiceState(is_installed=False, state=f"{words[0]} does not answer")
-    if _is_mac():
-        return services.launchd_state(ran.stdout, found=ran.returncode == 0)
-    return services.systemd_state(ran.stdout)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return services.silent(words, type(error).__name__)
+    read = services.launchd_state if _is_mac() else services.systemd_state
+    return read(ran.stdout, ran.returncode, ran.stderr)
 
 
 def state_lines(state: ServiceState, problem: Problem | None) -> list[str]:
     """What `macluster service status` prints."""
+    if state.is_installed is None:
+        return [f"Whether it is installed is not known: {state.state}."]
     if not state.is_installed:
-        return [f"Not installed{f' ({state.state})' if state.state else ''}. `macluster service install` does that."]
+        return ["Not installed. `macluster service install` does that."]
     process = f", process {state.pid}" if state.pid else ""
     starts = f", started {state.starts} times" if state.starts and state.starts > 1 else ""
     lines = [f"Installed: {state.state}{process}{starts}."]
     if state.last_exit:
         lines.append(f"It ended last with: {state.last_exit}.")
+    if state.has_no_program:
+        lines.append("The Python that it is to run may be gone: `macluster service install` says anew where that is.")
     if problem is not None:
         lines.append(f"Its last words: {problem.what} {problem.fix}".rstrip())
     return [clean_text(line) for line in lines]
@@ -149,13 +154,21 @@ def _lines(args: argparse.Namespace, plan: Plan, done: str, notes: list[str]) ->
 def _run(plan: Plan) -> None:
     for step in plan.steps:
         print_progress(f"$ {command_line(step)}")
-        quiet = subprocess.DEVNULL if step.may_fail else None
-        try:
-            ran = subprocess.run(step.words, stdout=sys.stderr, stderr=quiet, timeout=STEP_S, check=False)
-        except (OSError, subprocess.TimeoutExpired) as error:
-            raise _failed(command_line(step), type(error).__name__) from error
-        if ran.returncode and not step.may_fail:
-            raise _failed(command_line(step), f"status {ran.returncode}")
+        until = monotonic() + step.again_s
+        while (why := _tried(step)) and monotonic() < until:
+            sleep(AGAIN_S)
+        if why and not step.may_fail:
+            raise _failed(command_line(step), why)
+
+
+def _tried(step: Step) -> str:
+    """Why it failed; "" where it did not."""
+    quiet = subprocess.DEVNULL if step.may_fail else None
+    try:
+        ran = subprocess.run(step.words, stdout=sys.stderr, stderr=quiet, timeout=STEP_S, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return type(error).__name__
+    return f"status {ran.returncode}" if ran.returncode else ""
 
 
 def _failed(command: str, why: str) -> NodeError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import plistlib
+import re
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from core.mac.service import (
 )
 from core.settings import Home
 from core.trust.identity import load_or_create
+from tui.cli import service
 from tui.cli.main import main
 from tui.cli.service import check_key, described, remove, state_lines
 
@@ -37,8 +39,8 @@ SERVICE = Service(
     environment={"HF_HOME": "/Volumes/100% models"},
 )
 
-# Written by the format in which `launchctl print` tells of a daemon, not recorded on a Mac; what is indented twice is
-# not about the service itself. What `systemctl show` tells below is written too, by the names of its properties.
+# Not recorded on a Mac: written by what public reports of `launchctl print` show (macOS 12 to 26). What is indented
+# twice is not about the service itself; a signal or a reason of macOS stands in the place of the exit code.
 RUNNING = """system/macluster.node = {
 \tactive count = 1
 \tpath = /Library/LaunchDaemons/macluster.node.plist
@@ -65,8 +67,17 @@ RUNNING = """system/macluster.node = {
 \t}
 }
 """
+EXITED = "\tlast exit code = 1\n"
 WAITING = RUNNING.replace("state = running", "state = spawn scheduled").replace("\tpid = 4242\n", "")
-FIRST = RUNNING.replace("= 3", "= 1").replace("last exit code = 1", "last exit code = (never exited)")
+STOPPED = RUNNING.replace("state = running", "state = not running").replace("\tpid = 4242\n", "\tjob state = exited\n")
+NOT_FOUND = 'Bad request.\nCould not find service "macluster.node" in domain for system'
+
+# What systemd's documentation names; what it says of a unit that is not there, and without a session, is recorded.
+UNIT = "MainPID={}\nNRestarts={}\nResult={}\nExecMainStatus={}\nLoadState=loaded\nActiveState={}\nSubState={}\n"
+
+
+def stopped(end: str) -> str:
+    return STOPPED.replace(EXITED, f"\t{end}\n" if end else "")
 
 
 def test_the_plist_is_the_golden_one_and_launchd_can_read_it() -> None:
@@ -84,42 +95,95 @@ def test_the_unit_is_the_golden_one() -> None:
     assert systemd_install(SERVICE).file == Path("/Users/anna/.config/systemd/user/macluster.service")
 
 
-@pytest.mark.parametrize(
-    ("printed", "expected"),
-    [
-        (RUNNING, ServiceState(is_installed=True, is_running=True, state="running", pid=4242, starts=3, last_exit="1")),
-        (WAITING, ServiceState(is_installed=True, state="spawn scheduled", starts=3, last_exit="1")),
-        (FIRST, ServiceState(is_installed=True, is_running=True, state="running", pid=4242, starts=1)),
-        ("\x00garbage", ServiceState(is_installed=True, state="unknown")),
-    ],
-)
-def test_what_launchctl_says_is_read(printed: str, expected: ServiceState) -> None:
-    assert launchd_state(printed, found=True) == expected
-    assert launchd_state('Could not find service "macluster.node" in domain for system', found=False) == ServiceState(
-        is_installed=False
+def installed(state: str, last_exit: str = "", *, starts: int = 3, pid: int | None = None) -> ServiceState:
+    is_running = state in ("running", "active (running)")
+    return ServiceState(
+        is_installed=True, is_running=is_running, state=state, pid=pid, starts=starts, last_exit=last_exit
     )
 
 
 @pytest.mark.parametrize(
     ("printed", "expected"),
     [
-        (
-            "MainPID=77\nNRestarts=0\nResult=success\nExecMainStatus=0\nLoadState=loaded\nActiveState=active\nSubState=running\n",
-            ServiceState(is_installed=True, is_running=True, state="active (running)", pid=77, starts=1),
+        pytest.param(RUNNING, installed("running", "1", pid=4242), id="it runs again"),
+        pytest.param(
+            RUNNING.replace(EXITED, "\tlast exit code = (never exited)\n").replace("runs = 3", "runs = 1"),
+            installed("running", starts=1, pid=4242),
+            id="it runs",
         ),
-        (
-            "MainPID=0\nNRestarts=4\nResult=exit-code\nExecMainStatus=1\nLoadState=loaded\nActiveState=activating\n"
-            "SubState=auto-restart\n",
-            ServiceState(
-                is_installed=True, state="activating (auto-restart)", starts=5, last_exit="exit-code, status 1"
-            ),
+        pytest.param(WAITING, installed("spawn scheduled", "1"), id="it will be started again"),
+        pytest.param(stopped("last exit code = 0"), installed("not running"), id="it ended in order"),
+        pytest.param(stopped("last exit code = 2"), installed("not running", "2"), id="it ended with a fault"),
+        pytest.param(
+            stopped("last terminating signal = Killed: 9"), installed("not running", "Killed: 9"), id="a signal"
         ),
-        ("LoadState=not-found\nActiveState=inactive\nSubState=dead\nMainPID=0\n", ServiceState(is_installed=False)),
-        ("", ServiceState(is_installed=False)),
+        pytest.param(
+            stopped("last exit reason = JETSAM_REASON_MEMORY_HIGHWATER"),
+            installed("not running", "JETSAM_REASON_MEMORY_HIGHWATER"),
+            id="macOS took its memory",
+        ),
+        pytest.param(
+            stopped("last exit code = 78: EX_CONFIG").replace("job state = exited", "job state = spawn failed"),
+            installed("not running", "78: EX_CONFIG"),
+            id="no such program",
+        ),
+        pytest.param(stopped(""), installed("not running"), id="nothing is said of its end"),
+        pytest.param(
+            "\x00garbage", ServiceState(is_installed=True, state="unknown"), id="another format than any that is known"
+        ),
     ],
 )
-def test_what_systemd_says_is_read(printed: str, expected: ServiceState) -> None:
-    assert systemd_state(printed) == expected
+def test_what_launchctl_says_is_read(printed: str, expected: ServiceState) -> None:
+    assert launchd_state(printed, 0, "") == expected
+
+
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        pytest.param(
+            (77, 0, "success", 0, "active", "running"), installed("active (running)", starts=1, pid=77), id="it runs"
+        ),
+        pytest.param(
+            (0, 4, "exit-code", 1, "activating", "auto-restart"),
+            installed("activating (auto-restart)", "exit-code, status 1", starts=5),
+            id="it will be started again",
+        ),
+        pytest.param(
+            (0, 0, "success", 0, "inactive", "dead"), installed("inactive (dead)", starts=0), id="it ended in order"
+        ),
+        pytest.param(
+            (0, 0, "exit-code", 2, "failed", "failed"),
+            installed("failed", "exit-code, status 2", starts=1),
+            id="a fault",
+        ),
+        pytest.param((0, 2, "signal", 9, "failed", "failed"), installed("failed", "signal, status 9"), id="a signal"),
+        pytest.param(
+            (0, 2, "oom-kill", 9, "failed", "failed"), installed("failed", "oom-kill, status 9"), id="no memory"
+        ),
+        pytest.param(
+            (0, 2, "exit-code", 203, "failed", "failed"),
+            installed("failed", "exit-code, status 203"),
+            id="no such program",
+        ),
+    ],
+)
+def test_what_systemd_says_is_read(told: tuple[object, ...], expected: ServiceState) -> None:
+    assert systemd_state(UNIT.format(*told), 0, "") == expected
+
+
+def test_what_is_not_there_is_told_from_what_nobody_says() -> None:
+    nothing = ServiceState(is_installed=False)
+    assert launchd_state("", 113, NOT_FOUND) == nothing
+    assert systemd_state("LoadState=not-found\nActiveState=inactive\nSubState=dead\nMainPID=0\n", 0, "") == nothing
+    (told,) = state_lines(nothing, None)
+    assert "macluster service install" in told
+    for state in (
+        launchd_state("", 1, "Could not print service: 1: Operation not permitted\n"),
+        systemd_state("", 1, "Failed to connect to bus: No medium found\n"),
+    ):
+        assert (state.is_installed, state.is_running) == (None, False)
+        (told,) = state_lines(state, None)
+        assert re.fullmatch(r"Whether it is installed is not known: `\w+ [\w-]+` failed \((Could|Failed).*\w\)\.", told)
 
 
 def test_a_mac_is_asked_for_the_password_only_where_it_is_needed() -> None:
@@ -130,14 +194,25 @@ def test_a_mac_is_asked_for_the_password_only_where_it_is_needed() -> None:
 
 
 def test_state_is_told_in_words() -> None:
-    told = state_lines(launchd_state(WAITING, found=True), NodeError("Port 4717 is taken.", "End that.").problem)
+    told = state_lines(launchd_state(WAITING, 0, ""), NodeError("Port 4717 is taken.", "End that.").problem)
     assert told == [
         "Installed: spawn scheduled, started 3 times.",
         "It ended last with: 1.",
         "Its last words: Port 4717 is taken. End that.",
     ]
-    (nothing,) = state_lines(ServiceState(is_installed=False), None)
-    assert "macluster service install" in nothing
+    gone = launchd_state(stopped("last exit code = 78: EX_CONFIG"), 0, "")
+    for state in (gone, systemd_state(UNIT.format(0, 2, "exit-code", 203, "failed", "failed"), 0, "")):
+        assert "may be gone: `macluster service install`" in state_lines(state, None)[-1]
+
+
+def test_a_service_that_is_still_ending_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed over one that runs: launchd refuses for a while, as public reports say."""
+    assert launchd_install(SERVICE).steps[-1].again_s > 15
+    monkeypatch.setattr(service, "AGAIN_S", 0.01)
+    tries = tmp_path / "tries"
+    busy = ("sh", "-c", f"echo >> {tries}; test $(wc -l < {tries}) = 3")
+    remove(Plan(file=tmp_path / "unit", steps=(Step(busy, again_s=60.0),)))
+    assert len(tries.read_text()) == 3
 
 
 def test_a_step_that_must_not_fail_is_told_with_its_command(tmp_path: Path) -> None:
