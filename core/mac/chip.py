@@ -5,6 +5,9 @@ from __future__ import annotations
 import platform
 import subprocess
 import sys
+from typing import Final
+
+SCUTIL: Final = "/usr/sbin/scutil"
 
 
 def chip_name() -> str:
@@ -23,5 +26,11 @@ def parse_brand(text: str) -> str:
 
 
 def computer_name() -> str:
-    """The name that the owner gave this machine."""
-    return platform.node().split(".")[0] or "mac"
+    """The name that the owner gave this machine: "Ada's Mac mini" on a Mac, where the network knows another one."""
+    given = ""
+    if sys.platform == "darwin":
+        asked = subprocess.run(
+            [SCUTIL, "--get", "ComputerName"], capture_output=True, text=True, timeout=5, check=False
+        )
+        given = asked.stdout.strip()
+    return given or platform.node().split(".")[0] or "mac"

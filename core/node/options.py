@@ -8,14 +8,13 @@ from pathlib import Path
 from core.address import Place, checked_place, parse_place
 from core.errors import UsageError
 from core.mac.awake import WHEN_AWAKE
-from core.mac.chip import computer_name
 from core.settings import API_PORT, API_QUEUE, CONTROL_PORT, KEY_PLACE, LOOPBACK_HOST
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """The options of a node."""
     parser.add_argument("--home", type=Path, default=argparse.SUPPRESS, help="state folder (default ~/.macluster)")
-    parser.add_argument("--name", default=computer_name(), help="name shown on other Macs (default %(default)s)")
+    parser.add_argument("--name", default="", help="name shown on other Macs (default: the one that this Mac has)")
     parser.add_argument("--host", default="0.0.0.0", help="address to listen on (default: all interfaces)")
     parser.add_argument("--port", type=int, default=CONTROL_PORT, help="port for other nodes (default %(default)s)")
     parser.add_argument("--budget", type=float, metavar="GB", help="memory that the worker may use, in GB")

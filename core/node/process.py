@@ -18,6 +18,7 @@ import msgspec
 
 from core.errors import MaclusterError, UsageError
 from core.events import ApiServed
+from core.mac.chip import computer_name
 from core.mac.descriptors import raise_descriptor_limit
 from core.mac.memory import default_budget, physical_bytes
 from core.node.base.complaints import bound_complaints
@@ -38,7 +39,7 @@ def config_from(args: argparse.Namespace) -> NodeConfig:
     physical = int(args.budget * GB) if args.chip else physical_bytes()
     return NodeConfig(
         home=Home(args.home.expanduser().absolute()),
-        name=clean_name(args.name) or "mac",
+        name=clean_name(args.name or computer_name()) or "mac",
         host=args.host,
         port=args.port,
         budget_bytes=int(args.budget * GB) if args.budget else default_budget(physical),

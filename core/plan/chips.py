@@ -11,13 +11,15 @@ _GB_PER_S: Final = {
     "M2": 100, "M2 Pro": 200, "M2 Max": 400, "M2 Ultra": 800,
     "M3": 100, "M3 Pro": 150, "M3 Max": 300, "M3 Ultra": 819,
     "M4": 120, "M4 Pro": 273, "M4 Max": 410,
-    "M5": 153,
+    "M5": 153, "M5 Pro": 307, "M5 Max": 460,
 }  # fmt: skip
-_NAME: Final = re.compile(r"(?:Apple )?(M\d+(?: (?:Pro|Max|Ultra))?)\b")
+_NAME: Final = re.compile(r"(?:Apple )?((M\d+)(?: (?:Pro|Max|Ultra))?)\b")
 
 
 def memory_bytes_per_s(chip: str) -> float | None:
-    """The memory bandwidth of a chip such as "M2 Ultra"; None for one that is not in the table."""
+    """The memory bandwidth of a chip such as "M2 Ultra", that of its generation's smallest where only that is in the
+    table; else None.
+    """
     name = _NAME.match(chip)
-    known = _GB_PER_S.get(name[1]) if name else None
+    known = _GB_PER_S.get(name[1], _GB_PER_S.get(name[2])) if name else None
     return None if known is None else known * 1e9
