@@ -14,13 +14,20 @@ from core.requests import AnswerId, ChatRequest, UnfinishedAnswer
 from core.sampling_options import Sampling
 
 
-def record_of(request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan) -> AnswerRecord:
+def new_request_id() -> str:
+    """A name for a request, which no other one has."""
+    return secrets.token_hex(16)
+
+
+def record_of(
+    request_id: str, request: ChatRequest, prompt: list[int], eos: Collection[int], plan: Plan
+) -> AnswerRecord:
     """A new answer. Raises UsageError where the context has no room for it."""
     most = _most(prompt, request.max_tokens, request.min_tokens, plan)
     asked = replace(request, sampling=_seeded(request.sampling), max_tokens=most, prompt_tokens=())
     return AnswerRecord(
         **asdict(asked),
-        request_id=secrets.token_hex(16),
+        request_id=request_id,
         model=plan.model,
         fingerprint=plan.fingerprint,
         prompt=prompt,

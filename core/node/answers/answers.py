@@ -25,7 +25,7 @@ from core.errors import (
 )
 from core.events import Batch, Plan, Progress, PromptLikely, RequestDone, RequestStarted, TokenEvent
 from core.models.text.text_messages import Decoded, Refused
-from core.node.answers.answer_record import chosen, going_on, record_of, unfinished_of
+from core.node.answers.answer_record import chosen, going_on, new_request_id, record_of, unfinished_of
 from core.node.answers.batch_view import batch_now
 from core.node.answers.log_sync import LogSync
 from core.node.answers.mirror import Mirror
@@ -116,9 +116,9 @@ class Answers:
 
         Raises NotLoaded, NotPaired, Busy, UsageError, NodeError.
         """
-        return (await self._take(request)).accepted
+        return (await self._take(new_request_id(), request)).accepted
 
-    async def _take(self, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
+    async def _take(self, request_id: str, request: ChatRequest, watch: Stopwatch | None = None) -> RunningAnswer:
         plan, reading = self._loaded()
         tokens = await asyncio.shield(reading)
         self._check(plan, reading)
@@ -127,7 +127,8 @@ class Answers:
         if watch:
             watch.lap("encode")
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
-        record = record_of(msgspec.structs.replace(request, constraint=constraint), prompt, tokens.eos, plan)
+        asked = msgspec.structs.replace(request, constraint=constraint)
+        record = record_of(request_id, asked, prompt, tokens.eos, plan)
         try:
             log = TokenLog(self._folder, self._secret, record) if record.keep else NoLog()
         except OSError as error:
@@ -155,13 +156,14 @@ class Answers:
         """Ask, and tell what comes of it to its end; `watch` times how. Who stops listening before does not want it any
         more. Raises as `ask`, BadModel, and NodeError where the node ends.
         """
-        async with aclosing(self._bus.follow()) as events:
+        request_id = new_request_id()
+        async with aclosing(self._bus.follow(request_id)) as events:
             await anext(events)
-            running, is_over = await self._take(request, watch), False
-            stop = partial(self.cancel, running.request_id)
+            running, is_over = await self._take(request_id, request, watch), False
+            stop = partial(self.cancel, request_id)
             try:
                 yield running.accepted
-                saying = told(_of(running, events), running.reader(), stop, one_call=request.one_call)
+                saying = told(_said_of(events), running.reader(), stop, one_call=request.one_call)
                 async with aclosing(saying) as parts:
                     async for said in parts:
                         is_over = isinstance(said, RequestDone)
@@ -454,9 +456,9 @@ class Answers:
             self._journal.error(f"An answer ended after {done.tokens} tokens: {done.problem.what}")
 
 
-async def _of(running: RunningAnswer, events: AsyncIterator[object]) -> AsyncIterator[Followed]:
+async def _said_of(events: AsyncIterator[object]) -> AsyncIterator[Followed]:
     async for event in events:
-        if isinstance(event, Followed) and event.request_id == running.request_id:
+        if isinstance(event, Followed):
             yield event
 
 

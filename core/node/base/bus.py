@@ -17,14 +17,17 @@ class Bus:
 
     def __init__(self) -> None:
         self.now = Snapshot(version=VERSION)
-        self._readers: set[asyncio.Queue[AnyEvent | None]] = set()
+        self._readers: dict[asyncio.Queue[AnyEvent | None], str] = {}  # and what request each is about
 
     def publish(self, event: AnyEvent) -> None:
         """Fold the event into `now` and hand it to every reader. A reader too far behind is dropped, not waited for."""
         self.now = apply(self.now, event)
-        for queue in list(self._readers):
+        request_id = getattr(event, "request_id", "")
+        for queue, wanted in list(self._readers.items()):
+            if wanted and wanted != request_id:
+                continue
             if queue.qsize() >= READER_LIMIT:
-                self._readers.discard(queue)
+                del self._readers[queue]
                 queue.put_nowait(None)
             else:
                 queue.put_nowait(event)
@@ -35,13 +38,13 @@ class Bus:
             queue.put_nowait(None)
         self._readers.clear()
 
-    async def follow(self) -> AsyncGenerator[AnyEvent, None]:
-        """The snapshot, then every event from that moment on."""
+    async def follow(self, request_id: str = "") -> AsyncGenerator[AnyEvent, None]:
+        """The snapshot, then every event from that moment on, or every one that is about this request."""
         queue: asyncio.Queue[AnyEvent | None] = asyncio.Queue()
-        self._readers.add(queue)
+        self._readers[queue] = request_id
         try:
             yield self.now
             while (event := await queue.get()) is not None:
                 yield event
         finally:
-            self._readers.discard(queue)
+            self._readers.pop(queue, None)

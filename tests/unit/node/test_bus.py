@@ -69,3 +69,14 @@ async def test_close_ends_every_stream() -> None:
         await anext(reader)
     bus.close()
     assert [[e async for e in reader] for reader in readers] == [[], [], []]
+
+
+async def test_who_follows_one_request_hears_of_no_other() -> None:
+    bus = Bus()
+    own, other = bus.follow("r"), bus.follow("another")
+    for reader in (own, other):
+        await anext(reader)
+    for event in (seen("a"), token(1), token(2)):
+        bus.publish(event)
+    bus.close()
+    assert [[event async for event in reader] for reader in (own, other)] == [[token(1), token(2)], []]
