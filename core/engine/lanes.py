@@ -15,13 +15,13 @@ from core.engine.ring_work import Copy, Extend, Extract, Keep, Merge, Op
 class Lane(NamedTuple):
     """Rows that step together under `handle`, by request id, in the order in which the stages hold them.
 
-    A plain lane is one row on the handle it had as a prompt. `flying`: a step of it is on the ring.
+    A plain lane is one row on the handle it had as a prompt. `flying`: so many steps of it are on the ring.
     """
 
     handle: int
     rows: tuple[str, ...]
     batched: bool = False
-    flying: bool = False
+    flying: int = 0
 
     def size(self, gone: Collection[str]) -> int:
         """How many of its rows are not among the `gone` ones, which leave at its next composition."""

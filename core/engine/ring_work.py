@@ -126,7 +126,8 @@ class Step(msgspec.Struct, frozen=True):
     """One token of each row of a lane, in the order of its rows; the logits behind them choose the next tokens.
 
     `requests`: whose rows they are. `drafts`: guesses of the tokens that follow, where the lane is one plain row: they
-    go with its token, and those that the logits confirm count.
+    go with its token, and those that the logits confirm count. A step that goes ahead has no `tokens`: it feeds those
+    that the step before it chooses, as they are.
     """
 
     handle: int

@@ -95,6 +95,19 @@ class Row:
         draft = self._lookup.draft(most)
         return draft[: self._grammar.allows(draft)] if self._grammar and draft else draft
 
+    @property
+    def may_go_ahead(self) -> bool:
+        """Whether its next step may go before the token that it feeds is known, which then neither is the last one it
+        may have, nor is needed to guess from. The first one is told before anything else is computed.
+        """
+        if self._grammar or self.is_lost or not 0 < self._answered < self.request.max_tokens - 1:
+            return False
+        return not (self._lookup and self._lookup.expects)
+
+    def go_ahead(self) -> None:
+        """A step feeds the next token, which is chosen, but not known here."""
+        self.position += 1
+
     def feed(self, guesses: int = 0) -> int:
         """The token of its next step, and so many guesses with it."""
         token = self.history[self.position]

@@ -128,8 +128,26 @@ class RowSampler:
                 self._grammar.take(token)
 
 
-def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
-    """One token for each row of logits [rows, vocabulary], by its own sampler; evaluated all at once."""
+class Choice(NamedTuple):
+    """The next token of each row, `tokens` [rows], still to be computed: the `samplers` do not know it yet. `told` is
+    what `_likely` gives of each.
+    """
+
+    samplers: Sequence[RowSampler]
+    tokens: mx.array
+    told: Sequence[list[mx.array]]
+
+    def read(self) -> list[Picked]:
+        """Wait for the tokens; now the samplers know them."""
+        mx.eval(self.tokens, self.told, [sampler.key for sampler in self.samplers])
+        picked = [_picked(token, likely) for token, likely in zip(_ints(self.tokens), self.told, strict=True)]
+        for sampler, pick in zip(self.samplers, picked, strict=True):
+            sampler.took(pick.token)
+        return picked
+
+
+def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> Choice:
+    """One token for each row of logits [rows, vocabulary], by its own sampler; MLX computes them all at once."""
     rows = range(len(samplers))
     if any(sampler.processes for sampler in samplers):
         logits = mx.concatenate([samplers[i].process(logits[i : i + 1]) for i in rows])
@@ -139,11 +157,13 @@ def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
     else:
         tokens = mx.argmax(logprobs, axis=-1)
     told = [_likely(logprobs[i], tokens[i : i + 1], samplers[i].logprobs) for i in rows]
-    mx.eval(tokens, told, [sampler.key for sampler in samplers])
-    picked = [_picked(token, likely) for token, likely in zip(_ints(tokens), told, strict=True)]
-    for sampler, pick in zip(samplers, picked, strict=True):
-        sampler.took(pick.token)
-    return picked
+    mx.async_eval(tokens, told, [sampler.key for sampler in samplers])
+    return Choice(samplers, tokens, told)
+
+
+def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:
+    """The tokens that `choose_all` chooses, read."""
+    return choose_all(samplers, logits).read()
 
 
 def pick_drafted(sampler: RowSampler, logits: mx.array, drafts: Sequence[int]) -> list[Picked]:

@@ -235,6 +235,28 @@ class Scheduler:
         """
         return self._composition() or self._next_chunk() or self._next_step()
 
+    def ahead(self, step: Step) -> Step | None:
+        """The step behind `step`, which is back, to be put before anybody knows the tokens that it chose; `stepped` is
+        told of them next. A row that they end has a step too many on the ring: nobody takes what comes of it.
+
+        None where the tokens are needed first, or something else is.
+        """
+        is_due = self._waiting or self._has_lost or any(not isinstance(op, Drop) for op in self._ops)
+        is_joined = all(row.is_in_lane for row in self._rows.values())
+        is_split = len(step.requests) == 1 or len(self._lanes) >= self._most_lanes
+        rows = [self._rows[name] for name in step.requests if name in self._rows]
+        is_whole = len(rows) == len(step.requests) and all(row.may_go_ahead for row in rows)
+        if is_due or step.drafts or not (is_joined and is_split and is_whole):
+            return None
+        if not self._prefixes.leaves_room(self._claimed_tokens):
+            return None
+        for row in rows:
+            row.go_ahead()
+        number = next(number for number, lane in enumerate(self._lanes) if lane.handle == step.handle)
+        lane = self._lanes.pop(number)
+        self._lanes.append(lane._replace(flying=lane.flying + 1))
+        return Step(step.handle, step.requests, ())
+
     def acked(self, work: Compose | Chunk) -> list[PrefillProgress]:
         """Every stage has done it: what there is to tell of it."""
         if isinstance(work, Compose):
@@ -417,7 +439,7 @@ class Scheduler:
         if number is None:
             return None
         lane = self._lanes.pop(number)
-        self._lanes.append(lane._replace(flying=True))
+        self._lanes.append(lane._replace(flying=1))
         self._owed.difference_update(lane.rows)
         rows = [self._rows[name] for name in lane.rows]
         drafts = () if lane.batched else rows[0].guess(self._trim_limit)
@@ -429,7 +451,10 @@ class Scheduler:
             row = self._rows.get(lane.rows[0]) or self._leaving[lane.rows[0]]
             if not (lane.flying or lane.batched or row.is_lost) and (excess := row.trim()):
                 self._ops.append(Trim(lane.handle, excess))
-        kept = {name for name, row in self._leaving.items() if not row.is_lost and row.position >= LEAST_REUSED}
+        batched = {name for lane in (*self._lanes, *self._shared) if lane.batched for name in lane.rows}
+        whole = {name: row for name, row in self._leaving.items() if not row.is_lost}
+        # one of a batch that is too short to be of use need not be taken out of it
+        kept = {name for name, row in whole.items() if row.position >= LEAST_REUSED or name not in batched}
         ops, lanes, apart = leave((*self._lanes, *self._shared), self._leaving, kept, self._handles)
         self._ops += ops
         self._drop({lane.handle for lane in lanes if not lane.rows} - set(apart.values()))
@@ -443,7 +468,7 @@ class Scheduler:
             self._park(leaving[name], handle)
 
     def _land(self, handle: int) -> None:
-        self._lanes = [lane._replace(flying=False) if lane.handle == handle else lane for lane in self._lanes]
+        self._lanes = [lane._replace(flying=lane.flying - 1) if lane.handle == handle else lane for lane in self._lanes]
 
     def _end(self, request_id: str, reason: FinishReason) -> EndedRow:
         row = self._rows.pop(request_id)

@@ -33,12 +33,16 @@ class PromptLookup:
         self._rate = 2 * LEAST_RATE
         self._rest = FIRST_REST
         self._resumes = 0  # at this length of the history
+        self._foresaw = False  # the newest token
         self.extend(history)
+        self._foresaw = False
 
     def extend(self, tokens: Iterable[int]) -> None:
         """What the row was given, or answered, since."""
-        start = len(self._history)
+        start, foreseen = len(self._history), self._latest()
         self._history += tokens
+        came = self._history[start:]
+        self._foresaw = len(came) > 1 or (foreseen is not None and came == [self._history[foreseen]])
         for length in LENGTHS:
             for end in range(max(start, length), len(self._history)):
                 self._behind[tuple(self._history[end - length : end])] = end
@@ -53,6 +57,11 @@ class PromptLookup:
             return ()
         period = self._history[start : start + size]
         return tuple(period[number % len(period)] for number in range(size))
+
+    @property
+    def expects(self) -> bool:
+        """Whether it is worth waiting for the next token to guess from it: text that repeats itself was foreseen."""
+        return self._foresaw and len(self._history) >= self._resumes
 
     def note_result(self, drafted: int, accepted: int) -> None:
         """So many tokens of a draft were right, the first ones."""

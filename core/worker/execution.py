@@ -55,13 +55,15 @@ class Execution:
         with self.stage.meter.span("compose", step, 0):
             self._attempt(made(ops), lambda: self.stage.compose([sound for op in ops for sound in self._sound(op)]))
 
-    def forward(self, work: WorkFrame, role: StageRole, arrays: Sequence[mx.array]) -> list[mx.array]:
+    def forward(
+        self, work: WorkFrame, role: StageRole, arrays: Sequence[mx.array], *, ahead: bool = False
+    ) -> list[mx.array]:
         """`arrays` are token ids [B, L] where the role is to embed, else a boundary [B, L, ...]. Gives what leaves: a
         boundary, or where it is to output logits [B, V] of the last position, [B, L, V] of `work.every` one,
-        and nothing of use where `work.quiet`.
+        and nothing of use where `work.quiet`. They are still to be computed where the tokens are, which came `ahead`.
         """
         self.check(work.handle)
-        return self._attempt([work.handle], lambda: self._forward(work, role, list(arrays)))
+        return self._attempt([work.handle], lambda: self._forward(work, role, list(arrays), ahead=ahead))
 
     def forward_together(self, work: WorkFrame, role: StageRole, tokens: mx.array) -> list[mx.array]:
         """As `forward`, while all other ranks do the same. Raises GroupFailed where this one cannot: they would wait
@@ -90,7 +92,9 @@ class Execution:
         """Add to a span of a mirror, or take of it, what this stage has; whatever fails leaves the handle as it was."""
         return span if handle in self._tainted else serve_span(self.stage, handle, span)
 
-    def _forward(self, work: WorkFrame, role: StageRole, arrays: list[mx.array]) -> list[mx.array]:
+    def _forward(
+        self, work: WorkFrame, role: StageRole, arrays: list[mx.array], *, ahead: bool = False
+    ) -> list[mx.array]:
         stage, handle = self.stage, work.handle
         stage.meter.saw("token ids" if role.embeds else "activations")
         layers = stage.meter.span("chunk" if work.quiet else "step", work.step, handle)
@@ -99,7 +103,7 @@ class Execution:
         if role == ALL:
             stage.meter.saw("logits")
             with layers:
-                return [stage.whole(handle, arrays[0], every=work.every)]
+                return [stage.whole(handle, arrays[0], every=work.every, ahead=ahead)]
         if role.runs:
             with layers:
                 arrays = stage.embed(handle, arrays[0]) if role.embeds else stage.run(handle, arrays, work.position)

@@ -12,7 +12,7 @@ from core.engine.constraints import Grammars
 from core.engine.pacing import RingFigures, planned_pace
 from core.engine.requests import Request
 from core.engine.ring_work import Chunk, Compose, Step, Work
-from core.engine.sampling import Picked, RowSampler, confirmed, likely, pick_all, pick_drafted
+from core.engine.sampling import Picked, RowSampler, choose_all, confirmed, likely, pick_drafted
 from core.engine.scheduler import EndedRow, Scheduler
 from core.errors import MaclusterError, Problem, StageFailed, UsageError, error_from
 from core.events import Batch, FinishReason, LikelyToken, Plan
@@ -72,7 +72,8 @@ class Head:
         self._pipeline, self._report, self._grammars = pipeline, report, grammars
         layers = pipeline.stage.layers
         self._vocabulary = layers.vocab_size
-        in_turn = 1 if has_ranks(plan) else len(plan.stages)  # ranks all compute at the same time
+        self._are_ranks = has_ranks(plan)
+        in_turn = 1 if self._are_ranks else len(plan.stages)  # ranks all compute at the same time
         self._scheduler = Scheduler(
             stages=in_turn,
             rows=plan.rows,
@@ -157,6 +158,9 @@ class Head:
             return  # or the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():
             self._handle_answer(answer)
+            if self._pipeline.is_alone and self._scheduler.in_flight:  # or nothing else would ever have its turn
+                self._go_on()
+                self._report_batch()
         elif self._go_on():
             pass
         elif self._pipeline.needs_new_keys and self._pipeline.is_at_rest:
@@ -209,12 +213,15 @@ class Head:
                     self._is_prompt_only = False
                     self._pipeline.ask_samples()
                 fed = [[work.tokens[0], *work.drafts]] if work.drafts else [[token] for token in work.tokens]
-                askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, work.requests))
-                every = bool(work.drafts)
-                self._pipeline.forward(work.handle, mx.array(fed), every=every, askers=askers, work=work)
+                self._put_step(work, mx.array(fed))
                 if self._pipeline.chooses:  # the others compute now
                     for row in filter(None, map(self._rows.get, work.requests)):
                         row.sampler.prepare()
+
+    def _put_step(self, step: Step, tokens: mx.array) -> None:
+        askers = () if self._pipeline.chooses else tuple(map(bytes.fromhex, step.requests))
+        every, ahead = bool(step.drafts), not step.tokens
+        self._pipeline.forward(step.handle, tokens, every=every, askers=askers, ahead=ahead, work=step)
 
     def _handle_answer(self, answer: StepAnswer) -> None:
         work = answer.work
@@ -227,16 +234,23 @@ class Head:
             self.mirroring.handle_answer(work, answer)
             return
         if answer.problem:
-            lost = self._scheduler.failed(work)
-            self._fail(lost, answer.problem)
-            self._dismiss(lost)
+            self._lose(work, answer.problem)
         elif isinstance(work, Step):
-            self._take(work, self._chosen(work, answer))
+            try:
+                self._choose(work, answer)
+            except StageFailed as error:
+                self._lose(work, error.problem)
         else:
             if isinstance(work, Chunk) and answer.logits is not None and self._tells(work):
                 self._tell_prompt(work, answer.logits[0])
             for progress in self._scheduler.acked(work):
                 self._report(Prefilled(request_id=progress.request_id, done=progress.done, total=progress.total))
+
+    def _lose(self, work: Work, problem: Problem) -> None:
+        """A stage could not do it."""
+        lost = self._scheduler.failed(work)
+        self._fail(lost, problem)
+        self._dismiss(lost)
 
     def _tells(self, work: Chunk) -> bool:
         """Whether it is to be told how likely its tokens were."""
@@ -250,24 +264,43 @@ class Head:
         tokens = tuple(LikelyToken(token=each.token, logprob=each.logprob or 0.0, top=each.top) for each in found)
         self._report(PromptTold(request_id=request.request_id, start=start, tokens=tokens))
 
-    def _chosen(self, step: Step, answer: StepAnswer) -> list[list[Picked]]:
-        """The tokens of each row of `step`: one, or those that the logits of its guesses confirm and the one behind."""
+    def _choose(self, step: Step, answer: StepAnswer) -> None:
+        """The tokens of each row of `step`. Where nothing needs them before, the next step is on its way while they are
+        read and told. Raises StageFailed where MLX could not compute them.
+        """
         alive = [at for at, request_id in enumerate(step.requests) if self._scheduler.alive(request_id)]
+        if answer.logits is None or step.drafts or not alive:
+            self._take(step, self._chosen(step, answer, alive))
+            return
+        samplers, computing = [self._rows[step.requests[at]].sampler for at in alive], self._pipeline.stage.computing
+        with computing():
+            wanted = answer.logits if len(alive) == len(step.requests) else answer.logits[mx.array(alive)]
+            choice = choose_all(samplers, wanted)
+        try:
+            # ranks have to know the tokens before they begin, and new keys a ring at rest
+            may_go = not (self._are_ranks or self._pipeline.needs_new_keys)
+            if may_go and (ahead := self._scheduler.ahead(step)):
+                self._put_step(ahead, choice.tokens[:, None])
+        finally:  # a ring that breaks then has given these
+            with computing():
+                picked = choice.read()
+            chosen = [[Picked(0)] for _ in step.requests]
+            for at, each in zip(alive, picked, strict=True):
+                chosen[at] = [each]
+            self._take(step, chosen)
+
+    def _chosen(self, step: Step, answer: StepAnswer, alive: Sequence[int]) -> list[list[Picked]]:
+        """What another Mac chose, or what the logits of its guesses confirm and the token behind."""
         samplers = [self._rows[step.requests[at]].sampler for at in alive]
         if answer.chosen is not None:
             told = [confirmed(picked, step.drafts) for picked in answer.chosen]
             for at, sampler in zip(alive, samplers, strict=True):
                 sampler.follow([picked.token for picked in told[at]])
             return told
-        assert answer.logits is not None
-        chosen: list[list[Picked]] = [[Picked(0)] for _ in step.requests]
-        if step.drafts and alive:
-            chosen[0] = pick_drafted(samplers[0], answer.logits[0], step.drafts)
-        elif alive:
-            wanted = answer.logits if len(alive) == len(step.requests) else answer.logits[mx.array(alive)]
-            for at, picked in zip(alive, pick_all(samplers, wanted), strict=True):
-                chosen[at] = [picked]
-        return chosen
+        if not samplers or answer.logits is None:
+            return [[Picked(0)] for _ in step.requests]
+        with self._pipeline.stage.computing():
+            return [pick_drafted(samplers[0], answer.logits[0], step.drafts)]
 
     def _take(self, step: Step, chosen: Sequence[Sequence[Picked]]) -> None:
         """Tell the tokens of each row that still runs, and go on."""

@@ -111,6 +111,11 @@ class Pipeline:
         return self._ring is not None or not self._peers
 
     @property
+    def is_alone(self) -> bool:
+        """Whether this is the only stage: there is no ring."""
+        return not self._peers
+
+    @property
     def needs_new_keys(self) -> bool:
         """Whether the links need new keys: no more work then, and `renew` once the ring is at rest."""
         return self._ring is not None and self._ring.needs_new_keys
@@ -181,11 +186,13 @@ class Pipeline:
         every: bool = False,
         request: bytes = NO_REQUEST,
         askers: tuple[bytes, ...] = (),
+        ahead: bool = False,
         work: Any = None,
     ) -> None:
-        """Token ids [B, L] through all layers. The answer has logits [B, V] of the last position, or [B, L, V], not yet
-        evaluated, with `every`, or none if it is `quiet`; for `askers`, where the tokens are chosen elsewhere, it has
-        those of their rows. Raises LinkError: then it goes out over the next ring, but for GroupFailed.
+        """Token ids [B, L] through all layers; they are still to be computed where they come `ahead`. The answer has
+        logits [B, V] of the last position, or [B, L, V], not yet evaluated, with `every`, or none if it is `quiet`; for
+        `askers`, where the tokens are chosen elsewhere, it has those of their rows. Raises LinkError: then it goes out
+        over the next ring, but for GroupFailed.
         """
         step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
@@ -200,7 +207,7 @@ class Pipeline:
                 self._put(_Sent(frame, work, positions=tokens.shape[1]), None)
             return
         try:
-            out = self._execution.forward(frame, self._departing, [tokens])
+            out = self._execution.forward(frame, self._departing, [tokens], ahead=ahead)
         except StageFailed as error:
             self._ready.append(StepAnswer(work, problem=error.problem))
             return

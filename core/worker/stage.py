@@ -71,7 +71,7 @@ class LoadedStage:
     def compose(self, ops: Sequence[Op]) -> None:
         """Change what the handles hold. Where one of `ops` fails, what they make, change or drop is forgotten."""
         try:
-            with self._computing():
+            with self.computing():
                 for op in ops:
                     self._apply(op)
                 # what stays lazy would keep alive all that it is made of
@@ -87,7 +87,7 @@ class LoadedStage:
     def embed(self, handle: int, tokens: mx.array) -> list[mx.array]:
         """Token ids [B, L] through the embedding and this stage's layers; the boundary arrays [B, L, ...]."""
         held = self._with_rows(handle, tokens.shape[0])
-        with self._computing():
+        with self.computing():
             out = self.layers.embed(tokens, held.caches, _offset(held.rows))
             self._advance(handle, tokens.shape[1], out)
         return out
@@ -99,30 +99,32 @@ class LoadedStage:
         held = self._arrived(handle, boundary)
         if position != held.rows.position:
             raise ProtocolError(f"A step for position {position} came where {held.rows.position} was next.")
-        with self._computing():
+        with self.computing():
             out = self.layers.run(boundary, held.caches, _offset(held.rows))
             self._advance(handle, boundary[0].shape[1], out)
         return out
 
     def output(self, handle: int, boundary: list[mx.array], *, every: bool = False) -> mx.array:
-        """Norm and output head on what left the last layer: logits [B, V] of the last position. Of `every` one they are
-        [B, L, V] and lazy, since mlx-lm asks for those of a prompt and throws them away.
+        """Norm and output head on what left the last layer: logits [B, V] of the last position, still to be computed;
+        of `every` one they are [B, L, V] and lazy, since mlx-lm asks for those of a prompt and throws them away.
         """
         held = self._arrived(handle, boundary)
-        with self._computing():
+        with self.computing():
             logits = self.layers.output(boundary, held.caches, _offset(held.rows), every=every)
             if not every:
-                mx.eval(logits)
+                mx.async_eval(logits)
         return logits
 
-    def whole(self, handle: int, tokens: mx.array, *, every: bool = False) -> mx.array:
-        """Token ids [B, L] through the whole model, which this stage owns; logits as `output` gives them."""
+    def whole(self, handle: int, tokens: mx.array, *, every: bool = False, ahead: bool = False) -> mx.array:
+        """Token ids [B, L] through the whole model, which this stage owns; logits as `output` gives them. Where it goes
+        `ahead`, tokens and logits are still to be computed: nobody waits here.
+        """
         held = self._with_rows(handle, tokens.shape[0])
-        with self._computing():
-            logits = self.layers.whole(tokens, held.caches, every=every)
+        with self.computing():
+            logits = self.layers.whole(tokens, held.caches, every=every, ahead=ahead)
             # what the last layer leaves takes all ranks, which all compute it now
             is_lazy = every and not self.layers.rank
-            self._advance(handle, tokens.shape[1], [] if is_lazy else [logits])
+            self._advance(handle, tokens.shape[1], [] if is_lazy else [logits], waits=not ahead)
         return logits
 
     def pack(self, handle: int, index: int) -> bytes:
@@ -130,7 +132,7 @@ class LoadedStage:
         held = self._get(handle)
         if held.rows.is_batch:
             raise ProtocolError(f"Handle {handle} is a batch, which gives no single row.")
-        with self._computing():
+        with self.computing():
             return b"".join(cache_state.pack(held.caches[index]))
 
     def check_awaited(self, handle: int, index: int, count: int) -> None:
@@ -144,7 +146,7 @@ class LoadedStage:
     def fill(self, handle: int, index: int, data: bytes | bytearray) -> None:
         """Cache `index`, which was awaited, is here. Raises SessionError where it is no such cache."""
         held = self._held[handle]
-        with self._computing():
+        with self.computing():
             cache_state.fill(held.caches[index], data)
             mx.eval(held.caches[index].state)
         self._held[handle] = held._replace(awaited=held.awaited - {index})
@@ -153,7 +155,7 @@ class LoadedStage:
         """What each of this stage's caches but its states holds of the tokens [start, stop) of a row. Raises
         SessionError where it does not hold these.
         """
-        with self._computing():
+        with self.computing():
             caches = self._row(handle, row)
             spans = {index: cache_state.cut(caches[index], start, stop) for index in self._others(caches)}
             mx.eval([piece.arrays for piece in spans.values()])
@@ -173,7 +175,7 @@ class LoadedStage:
         if self._get(handle).rows.tokens[row] != position:
             raise SessionError(f"A state behind {position} tokens was asked of a row that has more or fewer.")
         own = [index for index in wanted if index in self.layers.cache_indices]
-        with self._computing():
+        with self.computing():
             return {index: b"".join(cache_state.pack(caches[index])) for index in own}
 
     def paste(self, handle: int, start: int, stop: int, data: Mapping[int, Buffer]) -> None:
@@ -188,7 +190,7 @@ class LoadedStage:
             return
         if held is None or not held.awaited or held.pasted != start or not start < stop <= held.rows.position:
             raise ProtocolError(f"Tokens {start} to {stop} came for handle {handle}, which does not wait for them.")
-        with self._computing():
+        with self.computing():
             others = self._others(held.caches)
             for index in others:
                 cache_state.paste(held.caches[index], start, stop, data.get(index))
@@ -206,7 +208,7 @@ class LoadedStage:
         return [index for index in self.layers.cache_indices if not cache_state.is_state(caches[index])]
 
     @contextmanager
-    def _computing(self) -> Iterator[None]:
+    def computing(self) -> Iterator[None]:
         """Time what MLX does; its errors (a kernel that this device lacks) become StageFailed, or GpuFault."""
         with self.meter.compute:
             try:
@@ -290,12 +292,13 @@ class LoadedStage:
             case _:
                 return layers.new_caches()
 
-    def _advance(self, handle: int, count: int, out: list[mx.array]) -> None:
+    def _advance(self, handle: int, count: int, out: list[mx.array], *, waits: bool = True) -> None:
         """Evaluate `out` and the handle's caches, which hold `count` tokens more now."""
         rows, caches = self._held[handle][:2]
         if self._kv_bits:
             caches = self.layers.quantise(caches, self._kv_bits)
-        mx.eval(out, self.layers.states(caches))
+        evaluate = mx.eval if waits else mx.async_eval
+        evaluate(out, self.layers.states(caches))
         self._held[handle] = _HeldCaches(rows.fed(count), caches)
         self._calls += 1
         if count >= PROMPT_TOKENS or self._calls % CLEAR_CACHE_EVERY == 0:

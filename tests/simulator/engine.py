@@ -75,8 +75,8 @@ class Engine(Head):
     def _admit(self, request: Request) -> None:
         super().submit(request)
 
-    def _tokens(self, step: Any, values: Any) -> None:
-        super()._tokens(step, values)
+    def _tokens(self, step: Any, values: Any, now: float) -> None:
+        super()._tokens(step, values, now)
         for name in step.requests:
             self._tell(name)
 

@@ -37,6 +37,7 @@ class Schedule:
             try_s=random.choice((40, 200)),
             draft=random.choice((0, 1, 8)),
             trim_limit=random.choice((None, None, 0, 12, 30)),
+            goes_ahead=random.random() < 0.7,
         )
         self.requests: list[Request] = []
         self.coming = random.randint(1, 80 if is_large else 8)

@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from core.engine.lanes import named
 from core.engine.prefix_cache import CachedPrefix
 from core.engine.requests import Request
@@ -96,7 +98,9 @@ class Head:
         try_s: float = ENDLESS,
         draft: int = 0,
         trim_limit: int | None = None,
+        goes_ahead: bool = False,
     ) -> None:
+        self._goes_ahead = goes_ahead
         self.scheduler = Scheduler(
             stages=stages,
             rows=rows,
@@ -159,13 +163,16 @@ class Head:
         if isinstance(work, Step):
             self._check_lengths(work)
             self.kinds["draft"] += len(work.drafts)
+        self._put(work, now)
+        return work
+
+    def _put(self, work: Work, now: float) -> None:
         try:
             self.ring.put(work, now)
         except CannotCompute:
             self._failed(work)
-            return work
-        self.watch.held(self.ring.stages[0])
-        return work
+        else:
+            self.watch.held(self.ring.stages[0])
 
     def round(self) -> list[Work]:
         """All that can be put on the ring now, and then all that is on it once round."""
@@ -207,7 +214,7 @@ class Head:
             return
         self.watch.back(sent.work)
         if isinstance(sent.work, Step):
-            self._tokens(sent.work, frame.values)
+            self._tokens(sent.work, frame.values, now)
             return
         for progress in self.scheduler.acked(sent.work):
             assert 0 < progress.done < progress.total
@@ -239,17 +246,28 @@ class Head:
             for stage, cache in zip(self.ring.stages, caches_of(row.tokens, len(self.ring.stages)), strict=True):
                 assert stage.handles[row.handle] == [cache], "it holds other tokens than it is parked under"
 
-    def _check_lengths(self, step: Step) -> None:
+    def _check_lengths(self, step: Step, ahead: int = 0) -> None:
         held = self.ring.stages[0].handles.get(step.handle, ())
         for name, row in zip(step.requests, held, strict=True):
-            assert row.length + 1 == len(self.prompts[name]) + len(self.answers[name]), "something else is held"
+            known = len(self.prompts[name]) + len(self.answers[name])
+            assert row.length + 1 == known + ahead, "something else is held"
 
-    def _tokens(self, step: Step, values: Sequence[int]) -> None:
+    def _go_ahead(self, step: Step, tokens: Sequence[Sequence[int]], now: float) -> None:
+        """The step behind `step` goes before the scheduler knows the tokens that it feeds."""
+        if ahead := self.scheduler.ahead(step):
+            self.kinds["ahead"] += 1
+            self.watch.put(ahead)
+            self._check_lengths(ahead, 1)
+            self._put(replace(ahead, tokens=tuple(token for (token,) in tokens)), now)
+
+    def _tokens(self, step: Step, values: Sequence[int], now: float) -> None:
         if step.drafts:
             tokens = [self._verified(step.requests[0], (*step.tokens, *step.drafts), values)]
         else:
             rows = zip(step.requests, step.tokens, values, strict=True)
             tokens = [self._verified(name, [token], [value]) for name, token, value in rows]
+        if self._goes_ahead:
+            self._go_ahead(step, tokens, now)
         alive = list(map(self.scheduler.alive, step.requests))
         taken, over = self.scheduler.stepped(step, tokens)
         for name, is_alive, count, row in zip(step.requests, alive, taken, tokens, strict=True):

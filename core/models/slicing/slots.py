@@ -7,7 +7,8 @@ does before its layers runs on zero token ids where the slice does not embed; ML
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from copy import deepcopy
 from typing import Any, Final
 
@@ -40,12 +41,12 @@ class _Pass:
     """What the slots do during one forward: layers in `own` compute, the others return `value`; slot `end` ends it.
 
     `given`: side inputs that came over the cut; `taken`: those that the slots saw, where the tokens are known here.
-    `lazy`: MLX computes nothing of it.
+    `eager`: MLX computes layers while Python builds the graph of the next ones.
     """
 
     def __init__(self) -> None:
         self.own = range(0)
-        self.lazy = False
+        self.eager = True
         self.end: int | None = None
         self.value: Any = None
         self.given: Sides | None = None
@@ -259,11 +260,16 @@ class Slice:
         logits = self._logits(_blank_tokens(wanted), self._caches.without_embedding(caches))
         return logits if every else logits[:, -1]
 
-    def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False) -> mx.array:
-        """Token ids [B, L] through the whole model: logits [B, V] of the last position, or [B, L, V] of `every` one."""
+    def whole(self, tokens: mx.array, caches: list[Any], *, every: bool = False, ahead: bool = False) -> mx.array:
+        """Token ids [B, L] through the whole model: logits [B, V] of the last position, or [B, L, V] of `every` one.
+        `ahead`: MLX has other things to compute until all of the graph is there, which is quicker to compute as one.
+        """
         if not self._whole:
             raise StageFailed("This stage does not own the whole model.")
-        if self.layers in self._probe.cuts:
+        if ahead:
+            with self._lazily():
+                return self.whole(tokens, caches, every=every)
+        if self.layers in self._probe.cuts and tokens.shape[1] > 1:
             # logits of every position of a prefill chunk would weigh more than some models
             return self.output(self.embed(tokens, caches, 0), caches, 0, every=every)
         self._pass.own, self._pass.end, self._pass.given = range(self.layers), None, None
@@ -273,8 +279,7 @@ class Slice:
 
     def _dry_run(self, caches: list[Any], count: int) -> None:
         """A forward of `count` positions of which nothing is computed: what it leaves in `caches` has shapes."""
-        self._pass.lazy = True
-        try:
+        with self._lazily():
             tokens = mx.zeros((1, count), mx.int32)
             if not self._cuts:
                 self._model(tokens, cache=caches)
@@ -282,8 +287,14 @@ class Slice:
                 self.embed(tokens, caches, 0)
             else:
                 self.run(self._probe.boundaries[self.start - 1].blank(count), caches, 0)
+
+    @contextmanager
+    def _lazily(self) -> Iterator[None]:
+        self._pass.eager = False
+        try:
+            yield
         finally:
-            self._pass.lazy = False
+            self._pass.eager = True
 
     def _order_windows(self, caches: list[Any], tokens: mx.array) -> None:
         if tokens.shape[1] > 1:
@@ -325,7 +336,7 @@ def _make_slot(layer: nn.Module, index: int, now: _Pass, sides: dict[int | str, 
                 args = tuple(now.given[sides[i]] if i in sides else arg for i, arg in enumerate(args))
                 kwargs |= {key: now.given[n] for key, n in sides.items() if isinstance(key, str)}
             now.value = cls.__call__(this, *args, **kwargs)
-            if not now.lazy and (index - now.own.start) % 2 == 0:
+            if now.eager and (index - now.own.start) % 2 == 0:
                 mx.async_eval(leaves(now.value))  # MLX computes these layers while Python builds the next ones' graph
         if index == now.end:
             raise _StageDone

@@ -149,7 +149,7 @@ def test_ops_leave_every_stage_with_the_rows_of_the_lanes(data: st.DataObject) -
     most = data.draw(st.integers(1, 5))
     names = iter("abcdefghijklmnopqrstuvwxyz")
     lanes = [
-        Lane(number, tuple(next(names) for _ in range(size)), batched=size > 1, flying=data.draw(st.booleans()))
+        Lane(number, tuple(next(names) for _ in range(size)), batched=size > 1, flying=data.draw(st.integers(0, 2)))
         for number, size in enumerate(data.draw(st.lists(st.integers(1, 5), max_size=4)))
     ]
     ready = [Lane(10 + number, (next(names),)) for number in range(data.draw(st.integers(0, 4)))]

@@ -246,3 +246,58 @@ def test_when_the_ring_is_gone_everything_ends_and_handles_are_new() -> None:
     assert head.scheduler.next() is None
     head.scheduler.submit(ask("d"))
     assert head.scheduler.next() == Compose((New(3),))
+
+
+# steps that go ahead
+
+
+@pytest.mark.parametrize(
+    ("tokens", "number", "goes"),
+    [
+        pytest.param(9, 1, False, id="the first token is told first"),
+        pytest.param(9, 2, True, id="nothing needs the token"),
+        pytest.param(3, 2, True, id="the token before the last one"),
+        pytest.param(2, 2, False, id="the last one"),
+    ],
+)
+def test_when_a_step_goes_before_its_token_is_known(tokens: int, number: int, goes: bool) -> None:
+    head = Head(2)
+    head.submit(ask("a", tokens=tokens))
+    head.turn(0.0)
+    for _ in range(number):
+        head.carry()
+        step = head.turn(0.0)
+    assert isinstance(step, Step)
+    assert (head.scheduler.ahead(step) == Step(step.handle, ("a",), ())) is goes
+
+
+@pytest.mark.parametrize("other", ["waits", "is read", "has ended"])
+def test_no_step_goes_ahead_of_others(other: str) -> None:
+    head = running(1, "ab", chunk=1)
+    head.round()
+    step = head.turn(0.0)
+    assert isinstance(step, Step)
+    assert step.requests == ("a", "b")
+    if other == "has ended":
+        head.cancel("a")
+    else:
+        head.submit(ask("c", prompt=9))
+    if other == "is read":
+        head.turn(0.0)
+    assert head.scheduler.ahead(step) is None
+
+
+@pytest.mark.parametrize("stages", [1, 3])
+def test_a_row_that_ends_where_a_step_went_ahead_costs_that_step(stages: int) -> None:
+    whole = alone(ask("a", prompt=5, tokens=9), stages)
+    asked = ask("a", prompt=5, tokens=9, eos=[whole[4]], min_tokens=4)
+    head = Head(stages, goes_ahead=True)
+    head.submit(asked)
+    while not head.scheduler.idle:
+        head.round()
+    assert head.answers["a"] == alone(asked, stages)
+    assert head.reasons["a"] == "stop"
+    assert head.kinds["ahead"] == len(head.answers["a"]) - 1
+    (parked,) = head.scheduler.parked
+    assert parked.tokens == (*asked.tokens, *head.answers["a"]), "the last token is on the ring, too"
+    head.check_parked()

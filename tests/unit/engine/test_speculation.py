@@ -93,3 +93,23 @@ def rest(lookup: PromptLookup) -> int:
             return number
         lookup.extend([7])
     raise AssertionError("it never guesses again")
+
+
+@pytest.mark.parametrize(
+    ("parts", "expects"),
+    [
+        pytest.param([[1, 2, 3, 9, 1, 2], [3]], True, id="the newest token was foreseen"),
+        pytest.param([[1, 2, 3, 9, 1, 2], [4]], False, id="another one came"),
+        pytest.param([[1, 2, 3, 9, 1], [2]], False, id="nothing was there before"),
+        pytest.param([[1, 2, 3, 9, 1, 2, 3]], False, id="nobody looked at the prompt"),
+        pytest.param([[1], [7, 8]], True, id="guesses were right"),
+    ],
+)
+def test_text_that_repeats_itself_is_worth_waiting_for(parts: list[list[int]], expects: bool) -> None:
+    lookup = PromptLookup(parts[0], 4)
+    for part in parts[1:]:
+        lookup.extend(part)
+    assert lookup.expects is expects
+    for _ in range(3):
+        lookup.note_result(4, 0)
+    assert not lookup.expects, "it rests"
