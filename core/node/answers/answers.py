@@ -16,6 +16,7 @@ from core.errors import (
     Busy,
     CachesLost,
     LinkLost,
+    MaclusterError,
     NoAnswer,
     NodeError,
     NotLoaded,
@@ -91,6 +92,8 @@ class Answers:
         self._secret = secret
         self._tokenizer = tokenizer
         self._old_logs = asyncio.Lock()
+        self._opening: set[str] = set()  # whose logs are not on disk yet
+        self._turn_to_open = asyncio.Lock()
         self._running: dict[str, RunningAnswer] = {}
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
         self._log_sync = LogSync(self._running, tasks, self._unwritten)
@@ -129,10 +132,12 @@ class Answers:
         plan = self._check(plan, reading)  # a template takes its time, and the world may have moved on
         asked = msgspec.structs.replace(request, constraint=constraint)
         record = record_of(request_id, asked, prompt, tokens.eos, plan)
+        log = await self._opened(record) if record.keep else NoLog()
         try:
-            log = TokenLog(self._folder, self._secret, record) if record.keep else NoLog()
-        except OSError as error:
-            raise _unwritable(error) from error
+            self._check(plan, reading)
+        except MaclusterError:
+            log.forget()
+            raise
         running = RunningAnswer(record, log, tokens.stream(record.request_id))
         self._begin(running)
         if watch:
@@ -140,6 +145,23 @@ class Answers:
         if record.keep:
             await self._make_room(running)
         return running
+
+    async def _opened(self, record: AnswerRecord) -> TokenLog:
+        """Its log, which is on disk before anybody hears of the answer, in the order of asking. Raises NodeError."""
+        async with self._turn_to_open:
+            self._opening.add(record.request_id)
+            try:
+                log = TokenLog(self._folder, self._secret, record)
+                try:
+                    await asyncio.to_thread(log.syncing())
+                except BaseException:  # also where whoever asked is gone
+                    log.forget()
+                    raise
+                return log
+            except OSError as error:
+                raise _unwritable(error) from error
+            finally:
+                self._opening.discard(record.request_id)
 
     async def count(self, request: ChatRequest) -> int:
         """How many tokens its prompt has. Raises NotLoaded, BadModel, UsageError."""
@@ -247,9 +269,13 @@ class Answers:
             await asyncio.sleep(LOOK_S)
 
     async def _unfinished(self) -> list[Written]:
-        before = set(self._running)
+        before = self._under_way()
         found = await asyncio.to_thread(unfinished, self._folder, self._secret)
-        return [one for one in found if one.record.request_id not in before | self._running.keys()]
+        return [one for one in found if one.record.request_id not in before | self._under_way()]
+
+    def _under_way(self) -> set[str]:
+        """Whose logs are in use."""
+        return self._opening | self._running.keys()
 
     def _loaded(self) -> tuple[Plan, asyncio.Future[Tokenizer]]:
         plan, reading = self._leader.plan, self._tokenizer.now()
@@ -407,7 +433,7 @@ class Answers:
         """
         async with self._old_logs:
             for path in await asyncio.to_thread(old_logs, self._folder):
-                if path.stem not in self._running:
+                if path.stem not in self._under_way():
                     await asyncio.to_thread(forget, path)
 
     async def forget_shared(self, macs: Collection[str]) -> None:
@@ -417,8 +443,7 @@ class Answers:
         self._shunned.update(macs)
         self._mirror.forget()
         async with self._old_logs:  # one that is gone on with meanwhile would come back
-            running = set(self._running)
-            count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs, running)
+            count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs, self._under_way())
         if count:
             self._journal.info(f"{count} token log(s) of answers in which that Mac took part are deleted.")
 

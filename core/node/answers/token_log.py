@@ -86,9 +86,9 @@ def _nonce(number: int) -> bytes:
 
 
 class TokenLog:
-    """Appends what comes of one answer; it is written at once, so that it outlives this process, and forced to disk by
-    `syncing`, so that it outlives the power. `unsynced` tokens are not forced yet. What raises OSError was not written,
-    and nothing can be after it.
+    """Appends what comes of one answer, from its `record` on; it is written at once, so that it outlives this process,
+    and forced to disk by `syncing`, so that it outlives the power. `unsynced` tokens are not forced yet. What raises
+    OSError was not written, and nothing can be after it.
     """
 
     def __init__(self, folder: Path, secret: bytes, record: AnswerRecord, suffix: str = ".mct") -> None:
@@ -104,7 +104,6 @@ class TokenLog:
         try:
             self._put(MAGIC + salt)
             self._write(record)
-            self._force()
         except OSError:
             with contextlib.suppress(OSError, SealError):
                 self.forget()

@@ -669,6 +669,26 @@ async def test_a_slow_disk_stops_no_answer_and_has_each_log_in_its_order(
     assert dict(forced) == {one.request_id: 36, two.request_id: 21}, "all of it was when the last one did"
 
 
+async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, free = threading.Semaphore(0), threading.Event()
+
+    def slow(fd: int) -> None:
+        begun.release()
+        assert free.wait(60)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    gone, asking = asyncio.ensure_future(desk.ask()), asyncio.ensure_future(desk.ask())
+    await until(lambda: begun.acquire(blocking=False))
+    assert (desk.asked, desk.bus.now.running, await desk.answers.unfinished()) == ([], (), [])
+    gone.cancel()
+    free.set()
+    request = await asking
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    assert desk.asked == [request]
+    assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [request.request_id]
+
+
 async def test_an_answer_may_end_while_another_ones_log_is_forced(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = await desk.ask(), await desk.ask()
     begun, free, loop = threading.Event(), threading.Event(), threading.get_ident()
