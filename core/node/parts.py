@@ -145,7 +145,8 @@ class Parts:
         own = OwnMac(_own_peer(config, identity), assessment, worker, networks, relays=config.relays)
         self.mesh = mesh = Mesh(identity, store, book, faults, own, signals, journal, tasks, config.key_limits)
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
-        self.speed = speed = SpeedTests(own_id, mesh, bus, tasks)
+        paths = Paths(identity, store, mesh, networks, book)
+        self.speed = speed = SpeedTests(own_id, mesh, paths, bus, tasks)
         self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member)
         self.search = search = Search(discovery, book, mesh, peers, signals, journal, tasks, multicast=config.multicast)
         check = Check(
@@ -188,7 +189,7 @@ class Parts:
         self.member = member = PlanMember(
             own_id,
             mesh,
-            Paths(identity, store, mesh, networks, book),
+            paths,
             supervisor,
             worker,
             models,

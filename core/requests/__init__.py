@@ -9,13 +9,14 @@ import msgspec
 from core.answer_parts import Tool, ToolCall, ToolName
 from core.constraint import Constraint
 from core.errors import Problem
-from core.events import MirrorChoice, ParallelismChoice, Plan, RecoveryChoice, Topology
+from core.events import MirrorChoice, ParallelismChoice, PathKind, Plan, RecoveryChoice, Topology
 from core.numbers import MOST, Positive, Size, TokenId
 from core.sampling_options import Option, Sampling
 from core.settings import DEFAULT_CONTEXT, DEFAULT_ROWS, MAX_LANE_ROWS, MAX_ROWS
 
 MAX_WINDOW: Final = 16
 DEFAULT_MAX_TOKENS: Final = 512
+MAX_PATHS: Final = 4
 
 Name = Annotated[str, msgspec.Meta(max_length=256, pattern=r"\A[^\0]*\Z")]
 PathName = Annotated[str, msgspec.Meta(max_length=4096, pattern=r"\A[^\0]*\Z")]
@@ -150,12 +151,21 @@ class SpeedRequest(Body, frozen=True, kw_only=True):
     source: Name = ""
 
 
+class PathFigures(Body, frozen=True, kw_only=True):
+    """A network that both Macs are on: what a round trip takes, and what it carries, 0 where that is not known."""
+
+    kind: PathKind
+    rtt_s: Duration
+    bytes_per_s: Size = 0
+
+
 class SpeedResult(Body, frozen=True, kw_only=True):
     """What the control link between two Macs does, measured by `source` on its own clock; both are device ids.
 
     `rtt_s` is the median and `rtt_min_s` the least of `round_trips` empty messages, there and back; `loaded_rtt_s` the
     median of `frames` full ones, with as many under way as the link takes without a queue. Those carried `bytes` in
     `seconds`, sealed. `via`: by what `source` reaches the network, such as "Wi-Fi (en0)", "" where nothing says so.
+    `paths`: every network by which `source` reaches `target`, the best kind first, and what each carries.
     `answering`: an answer of the Mac that asked was being written meanwhile.
     """
 
@@ -169,6 +179,7 @@ class SpeedResult(Body, frozen=True, kw_only=True):
     bytes: Size
     seconds: Duration
     via: Annotated[str, msgspec.Meta(max_length=64)] = ""
+    paths: Annotated[tuple[PathFigures, ...], msgspec.Meta(max_length=MAX_PATHS)] = ()
     answering: bool = False
 
     @property

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 
 from core.address import parse_place
-from core.events import PairingChanged, Peer, TokenEvent
+from core.events import PairingChanged, PathKind, Peer, TokenEvent
 from core.models.made.maker import make_model
-from core.requests import LoadRequest
+from core.requests import LoadRequest, SpeedRequest
 from core.requests.trust import Digits, PairingOffer
 from core.settings import Home
 from tests.support.cluster import ask, begin, finish, reference, tokens_seen
@@ -135,6 +135,7 @@ async def test_two_macs_find_and_pair_and_answer_over_a_bridge(model: Path) -> N
             line.fate = Fate(delay_s=0.02)
             plug_in = partial(cable, STUDIO, MINI, CABLE, Fate(delay_s=0.005))
             await moves_in_the_middle_of_an_answer(studio, lambda: cables.enter_context(plug_in()), expected)
+            await knows_what_networks_carry(studio)
             await meets_over_the_cable_alone(studio, model, expected[:SHORT])
 
 
@@ -176,6 +177,20 @@ async def moves_in_the_middle_of_an_answer(studio: Watch, plug_in: Callable[[], 
     assert studio.now.plan
     assert [s.peer for s in studio.now.plan.stages] == ["studio", "mini"]
     ip("-n", MINI, "link", "set", CABLE, "up")
+
+
+async def knows_what_networks_carry(studio: Watch) -> None:
+    """A speed test tells every network that lies between the two."""
+    (mini,) = others(studio)
+    async with asyncio.timeout(WAIT_S):
+        kinds: list[PathKind] = []
+        while kinds != ["Thunderbolt", "Ethernet"]:
+            found = await studio.client.test_speed(SpeedRequest(target=mini.device_id))
+            kinds = [path.kind for path in found.paths]
+    cable, line = found.paths
+    assert 0.01 < cable.rtt_s < line.rtt_s
+    assert line.bytes_per_s > 0
+    assert cable.bytes_per_s > 0
 
 
 async def writes_over(studio: Watch, request: str, path: str) -> None:

@@ -99,7 +99,8 @@ class Node:
         own = OwnMac(_own_peer(home), assessment, worker, networks)
         self.mesh = mesh = cast(Any, Mesh)(own_id, self.process, network, store, own, signals)
         self.peers = peers = PeerTable(own, worker, store, assessment, seen, sightings, book, mesh, bus)
-        speed = SpeedTests(own_id, mesh, bus, tasks)
+        paths = Paths(identity, store, mesh, networks, book)
+        speed = SpeedTests(own_id, mesh, paths, bus, tasks)
 
         # trust
         self.enforcement = enforcement = RosterEnforcement(
@@ -117,7 +118,7 @@ class Node:
         self.member = member = PlanMember(
             own_id,
             mesh,
-            Paths(identity, store, mesh, networks, book),
+            paths,
             supervisor,
             worker,
             models,

@@ -55,7 +55,7 @@ from core.node.base.relayed import (
     Wanted,
     encoded,
 )
-from core.requests import ChatRequest, Message, SpeedResult
+from core.requests import ChatRequest, Message, PathFigures, SpeedResult
 from core.sampling_options import Sampling
 from core.worker.messages import Failed, LinkBroken, Linked, Loading
 from tests.support.plans import FILES, held, mac_id, plan_of
@@ -85,6 +85,7 @@ FOUND = SpeedResult(
     frames=2,
     bytes=98304,
     seconds=1.0,
+    paths=(PathFigures(kind="Thunderbolt", rtt_s=0.001, bytes_per_s=10**9), PathFigures(kind="", rtt_s=0.1)),
 )
 HELD = HeldModel(
     name="toy",

@@ -15,6 +15,7 @@ from core.verify.check import Check, Outcome, passed, skipped
 from core.verify.machine import kind_of
 from tui.cli.output import print_progress
 from tui.cli.watch import ATTACH_S, Watch
+from tui.state.paths import path_words
 
 LIMIT_S = 25.0
 BUSY_S = 0.5
@@ -72,4 +73,5 @@ async def _measured(watch: Watch, wanted: SpeedRequest) -> SpeedResult:
 def told(found: SpeedResult) -> Outcome:
     """Figures of speed never fail."""
     by = f", by {kind_of(found.via)}" if found.via else ""
-    return passed(f"{1e3 * found.rtt_s:.2f} ms there and back, {found.bytes_per_s / 1e6:.0f} MB/s sealed{by}")
+    every = f"; {path_words(found.paths)}" if found.paths else ""
+    return passed(f"{1e3 * found.rtt_s:.2f} ms there and back, {found.bytes_per_s / 1e6:.0f} MB/s sealed{by}{every}")

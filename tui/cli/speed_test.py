@@ -11,6 +11,7 @@ from core.requests import SpeedRequest, SpeedResult
 from tui.cli.launch import home_of
 from tui.cli.output import Facts, print_facts
 from tui.client import NodeClient
+from tui.state.paths import path_words
 
 
 async def speedtest(args: argparse.Namespace) -> int:
@@ -27,7 +28,8 @@ async def speedtest(args: argparse.Namespace) -> int:
 
 def speed_facts(found: SpeedResult) -> Facts:
     """What `macluster speedtest --json` prints."""
-    return msgspec.structs.asdict(found) | {"bytes_per_s": found.bytes_per_s}
+    facts: Facts = msgspec.to_builtins(found)
+    return facts | {"bytes_per_s": found.bytes_per_s}
 
 
 def speed_lines(found: SpeedResult) -> list[str]:
@@ -36,5 +38,6 @@ def speed_lines(found: SpeedResult) -> list[str]:
     return [
         f"{rtt} there and back (least {least}, of {found.round_trips} empty messages)",
         f"{found.bytes_per_s / 1e6:.0f} MB/s sealed ({found.frames} messages, each {loaded} there and back)",
+        *([f"Networks between the two: {path_words(found.paths)}"] if found.paths else []),
         *(["An answer was being written meanwhile: ask again when none is."] if found.answering else []),
     ]

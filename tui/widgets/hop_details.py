@@ -13,6 +13,7 @@ from core.requests import SpeedResult
 from tui.state.format import BAD, DIM, STEPS, WARN, between, columns, count, duration, fit, gauge, scale_top, spark
 from tui.state.hop_history import HOP_WINDOW_S, HopPoint
 from tui.state.hops import Hop, Ring
+from tui.state.paths import path_words
 from tui.state.phases import CABLE_RTT_S, WORTH_SAYING, Phases, phases_of, points_of, samples_of, spread_of, worth_of
 from tui.state.state import UiState
 
@@ -218,6 +219,7 @@ def speed_content(test: SpeedTest, progress: Progress | None, width: int) -> Con
         Content.styled(
             f"{found.frames} sealed messages in {duration(found.seconds)}, each {loaded} there and back", DIM
         ),
+        *([Content.styled(f"Networks: {path_words(found.paths)}", DIM)] if len(found.paths) > 1 else []),
         *([Content.styled("An answer was being written meanwhile.", DIM)] if found.answering else []),
     ]
     return Content("\n").join(lines)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from operator import itemgetter
 from typing import Final
 
-from core.errors import LinkLost
+from core.errors import LinkError, LinkLost
 from core.link.control import dial_control
 from core.link.session import Kind
 from core.link.ways import MAX_WAYS, Reach, Tried, Way, slower, try_all
@@ -15,10 +17,12 @@ from core.node.peers.addresses import AddressBook
 from core.node.peers.mesh import Mesh
 from core.node.peers.networks import Networks
 from core.node.peers.path_rate import measure_rate
+from core.requests import MAX_PATHS, PathFigures
 from core.trust.identity import Identity, parse_text_id
 from core.trust.roster import RosterStore
 
 TRY_S: Final = 2.0
+FIGURES_S: Final = 4.0
 
 
 class Paths:
@@ -51,7 +55,7 @@ class Paths:
     async def tried(self, device_id: str, ways: Sequence[Way]) -> list[Tried]:
         """On which of `ways` its node answers, and how long it takes there and back."""
         places = self._book.of(device_id)
-        return await asyncio.to_thread(try_all, ways, places[0].port, TRY_S) if places else []
+        return await asyncio.to_thread(try_all, ways, places[0].port, TRY_S) if ways and places else []
 
     async def rate(self, device_id: str, way: Way) -> int:
         """What `way` carries, in bytes a second; measured now, over a link of its own. Raises LinkError."""
@@ -68,6 +72,20 @@ class Paths:
             interface=way.interface,
         )
         return await measure_rate(link)
+
+    async def figures(self, device_id: str) -> tuple[PathFigures, ...]:
+        """How long each direct way takes and what it carries, the best kind first; after `FIGURES_S` those that are
+        measured by then.
+        """
+        found: list[tuple[int, PathFigures]] = []
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FIGURES_S):
+                for way, rtt_s in await self.tried(device_id, (self.direct(device_id) or ())[:MAX_PATHS]):
+                    rate = 0
+                    with suppress(LinkError):
+                        rate = await self.rate(device_id, way)
+                    found.append((way.rank, PathFigures(kind=way.kind, rtt_s=rtt_s, bytes_per_s=rate)))
+        return tuple(figures for _, figures in sorted(found, key=itemgetter(0)))
 
     def _linked(self, host: str, own_host: str) -> Way:
         own = next((each for each in self._networks.now if each.address == own_host), None)

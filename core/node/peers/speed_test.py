@@ -21,6 +21,7 @@ from core.node.base.messages import LinkProbe, Probed, SpeedAsk, SpeedMoved, Spe
 from core.node.base.tasks import Tasks
 from core.node.peers.link_probe import LIMIT_S, PROBES, LinkProbing
 from core.node.peers.mesh import Mesh
+from core.node.peers.paths import FIGURES_S, Paths
 from core.requests import Done, SpeedRequest, SpeedResult
 from core.trust.levels import carries_prompts
 from core.trust.name_matching import pick
@@ -64,8 +65,9 @@ class SpeedTests:
     test, of `core.node.peers.link_probe.PROBES` messages, in so many seconds.
     """
 
-    def __init__(self, own_id: str, mesh: Mesh, bus: Bus, tasks: Tasks) -> None:
-        self._own_id, self._mesh, self._bus, self._tasks = own_id, mesh, bus, tasks
+    def __init__(self, own_id: str, mesh: Mesh, paths: Paths, bus: Bus, tasks: Tasks) -> None:
+        self._own_id, self._mesh, self._paths = own_id, mesh, paths
+        self._bus, self._tasks = bus, tasks
         self._numbers = count(1)
         self._test: _Test | None = None
         self._asked: _RemoteTest | None = None
@@ -166,6 +168,7 @@ class SpeedTests:
             bytes=figures.bytes,
             seconds=figures.seconds,
             via=(await asyncio.to_thread(link_kind, self._mesh.local_host_of(target)))[:64],
+            paths=await self._paths.figures(target),
         )
 
     async def _ask(self, source: str, target: str, number: int, moved: Moved) -> SpeedResult:
@@ -175,7 +178,7 @@ class SpeedTests:
         try:
             if not await self._mesh.send(source, SpeedAsk(test=number, target=target)):
                 raise LinkLost(f"{self._name(source)} is not linked.")
-            async with asyncio.timeout(REST_S + LIMIT_S + REST_S):
+            async with asyncio.timeout(REST_S + LIMIT_S + FIGURES_S + REST_S):
                 return await result
         except TimeoutError as error:
             raise LinkTimeout(f"{self._name(source)} did not report what it measured.") from error

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from itertools import pairwise
 from pathlib import Path
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -27,7 +28,10 @@ from core.node.base.messages import (
     from_frame,
     to_frame,
 )
+from core.node.base.signals import Signals
 from core.node.peers import link_probe, speed_test
+from core.node.peers.addresses import AddressBook
+from core.node.peers.contact import Contact
 from core.node.peers.link_probe import (
     FRAME_BYTES,
     FRAMES,
@@ -39,6 +43,9 @@ from core.node.peers.link_probe import (
     LinkProbing,
     next_window,
 )
+from core.node.peers.networks import Networks
+from core.node.peers.paths import Paths
+from core.node.peers.sightings import Sightings
 from core.node.peers.speed_test import ANSWERS_AT_ONCE, SpeedTests
 from core.requests import SpeedRequest, SpeedResult
 from core.settings import MAX_CONTROL_BODY
@@ -179,8 +186,9 @@ class Macs:
         self.buses = {mac: Bus() for mac in NAMES}
         self.tasks = {mac: tasks_of(Journal(folder / mac, mac, self.buses[mac])) for mac in NAMES}
         self.speeds = {
-            mac: SpeedTests(mac, Line(self, mac), self.buses[mac], self.tasks[mac])  # type: ignore[arg-type]
+            mac: SpeedTests(mac, line, no_paths(line), self.buses[mac], self.tasks[mac])
             for mac in NAMES
+            for line in (cast(Any, Line(self, mac)),)
         }
         for own, bus in self.buses.items():
             for mac in NAMES:
@@ -197,8 +205,16 @@ class Macs:
         return await self.speeds[A].test(SpeedRequest(source=source, target=target))
 
 
+def no_paths(line: Any) -> Paths:
+    """Of Macs of which nobody has told an address."""
+    nobody, networks = AddressBook(Sightings(lambda _: True)), Networks("127.0.0.1", Signals())
+    return Paths(cast(Any, None), cast(Any, None), line, networks, nobody)
+
+
 class Line:
     """What a Speed needs of a mesh; what is sent goes over the wire's own words."""
+
+    contacts: Mapping[str, Contact] = {}
 
     def __init__(self, macs: Macs, own: str) -> None:
         self._macs, self._own = macs, own

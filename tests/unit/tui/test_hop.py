@@ -9,7 +9,7 @@ import pytest
 
 from core.errors import Busy
 from core.events import HopSample, PathKind, Peer, Progress, Snapshot
-from core.requests import SpeedResult
+from core.requests import PathFigures, SpeedResult
 from tests.support.told import PLAN
 from tui.state import state
 from tui.state.hop_history import HOP_WINDOW_S, PAST_S, HopPoint, faded, last_of
@@ -37,6 +37,7 @@ PEERS = tuple(
     )
     for i, n in enumerate("ab")
 )
+PATHS = (PathFigures(kind="Thunderbolt", rtt_s=0.00031, bytes_per_s=3 * 10**8), PathFigures(kind="Wi-Fi", rtt_s=0.0041))
 FOUND = SpeedResult(
     source="A",
     target="B",
@@ -277,6 +278,11 @@ def test_windows_have_words(seconds: float, word: str) -> None:
             SpeedTest(result=msgspec.structs.replace(FOUND, answering=True)),
             "An answer was being",
             id="beside an answer",
+        ),
+        pytest.param(
+            SpeedTest(result=msgspec.structs.replace(FOUND, paths=PATHS)),
+            "Networks: Thunderbolt 0.31 ms, 2400 Mbit/s; Wi-Fi 4.10 ms",
+            id="by two networks",
         ),
     ],
 )

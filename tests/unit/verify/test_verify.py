@@ -17,7 +17,7 @@ from rich.color import ColorSystem
 
 from core.errors import LinkLost
 from core.mac.awake import parse_assertions
-from core.requests import SpeedResult
+from core.requests import PathFigures, SpeedResult
 from core.settings import Home
 from core.verify import machine
 from core.verify.check import Check, Checked, Outcome, Report, failed, passed, skipped
@@ -194,7 +194,11 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
         source="a" * 26, target="b" * 26, rtt_s=0.0004, rtt_min_s=0.0003, round_trips=9, loaded_rtt_s=0.001, frames=9,
         bytes=900_000_000, seconds=1.0, via="Thunderbolt Bridge (bridge0)",
     )  # fmt: skip
-    assert paired_checks.told(found) == passed("0.40 ms there and back, 900 MB/s sealed, by Thunderbolt")
+    said = "0.40 ms there and back, 900 MB/s sealed, by Thunderbolt"
+    assert paired_checks.told(found) == passed(said)
+    paths = (PathFigures(kind="Thunderbolt", rtt_s=0.0004, bytes_per_s=5 * 10**8), PathFigures(kind="", rtt_s=0.004))
+    every = "Thunderbolt 0.40 ms, 4000 Mbit/s; another network 4.00 ms"
+    assert paired_checks.told(msgspec.structs.replace(found, paths=paths)) == passed(f"{said}; {every}")
 
 
 async def test_without_a_name_no_link_is_measured() -> None:
