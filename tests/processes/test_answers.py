@@ -45,7 +45,7 @@ async def test_a_split_model_gives_the_tokens_of_mlx_lm(
 async def test_requests_do_not_show_through_and_seeds_repeat(made: Make) -> None:
     model = made("llama")
     (warm,) = reference(model, ["tell me"], 48, sampling=WARM)
-    async with running_demo(model, (64, 32, 16)) as demo:
+    async with running_demo(model, (64, 32)) as demo:
         first, other, again = [await ask(demo.head, p, 32) for p in ("hello", "a hop is", "hello")]
         sampled = await ask(demo.head, "tell me", 48, sampling=WARM)
     assert first.tokens == again.tokens != other.tokens

@@ -13,7 +13,6 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import anthropic
 import httpx2
 import mlx.core as mx
 import mlx_lm
@@ -57,6 +56,8 @@ class Served:
     def __init__(self, demo: Demo, port: int, mac: int = 0) -> None:
         self.demo, self.url, self.model = demo, f"http://127.0.0.1:{port}/v1", demo.model.rpartition("/")[2]
         ApiKeys(demo._home(mac).api_keys).add("tests", 1.0, KEY)
+        import anthropic  # two seconds, in each process that collects the tests
+
         self.anthropic = anthropic.AsyncAnthropic(
             base_url=self.url.removesuffix("/v1"), api_key=KEY, max_retries=0, _strict_response_validation=True
         )
@@ -172,6 +173,8 @@ async def test_a_client_calls_tools_and_gives_back_what_they_came_to(served: Ser
 
 
 async def test_anthropics_client_is_answered_in_its_form(served: Served) -> None:
+    import anthropic
+
     tools: Any = [{"name": "look_up", "input_schema": {"type": "object"}}]
     asked: Any = {"model": "claude-opus-9", "messages": ASKED, "tools": tools, "max_tokens": 100}
     client: Any = served.anthropic

@@ -26,14 +26,14 @@ PROMPT = "tell me about hops"
 COUNT = 240
 KILLED_AT = 40
 LONG = 300
-MACS = 3
+MACS = 2
 CLI_S = 120.0
 WARM = Sampling(temperature=0.8, logit_bias={2: -100.0})  # no eos
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def demo(made: Make) -> AsyncIterator[Demo]:
-    async with running_demo(made("llama"), (64, 32, 16)) as running:
+    async with running_demo(made("llama"), (64, 32)) as running:
         yield running
 
 

@@ -21,7 +21,7 @@ from tests.support.macs import bundle, chain, mac
 from tests.support.nodes import own_port, paired_home
 from tui.cli.watch import Watch
 
-TOKENS: Final = 64
+TOKENS: Final = 48
 LIMITS: Final = KeyUse(frames=5, bytes=1 << 52, age_s=1e9)
 START_S: Final = 120.0
 

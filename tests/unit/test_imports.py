@@ -22,7 +22,7 @@ from screenshots import architecture
             "tui.cli.main, tui.app",
             {"mlx", "httpx2", "psutil", "tui.cli.parser", "tui.cli.output", "tui.cli.demo", "core.plan.fit"},
         ),
-        ("core.node.process", {"mlx", "mlx_lm", "transformers", "textual", "rich", "tui"}),
+        ("core.node.process", {"mlx", "mlx_lm", "transformers", "jinja2", "textual", "rich", "tui"}),
         ("core.worker.main", {"textual", "rich", "tui", "core.node", "zeroconf", "aiohttp"}),
     ],
     ids=["commands", "screen", "node", "worker"],

@@ -26,7 +26,6 @@ from core.text import clean_text
 MAX_TEMPLATE_BYTES: Final = 64 * 1024
 MAX_TEXT_BYTES: Final = MIB
 CPU_SECONDS: Final = 2
-OUT_OF_TIME: Final = signal.SIGPROF  # what ends a process whose template takes longer
 
 _FIX: Final = "Send the prompt raw, or fetch the model from a source you trust."
 

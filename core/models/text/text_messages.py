@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Final
 
 import msgspec
@@ -14,6 +15,7 @@ from core.errors import Problem
 from core.requests import Message, TemplateOptions
 
 PROMPT_END: Final = 16  # so many tokens of a prompt show whether the model thinks at once
+OUT_OF_TIME: Final = signal.SIGPROF  # what ends the process where a chat template takes too long
 
 
 class TextMessage(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -18,8 +18,8 @@ import psutil
 
 from core.errors import BadModel, error_from
 from core.models.files.sandbox import command_of, environment, rss_of
-from core.models.text.chat_template import OUT_OF_TIME
 from core.models.text.text_messages import (
+    OUT_OF_TIME,
     BeginReading,
     Constrain,
     Constrained,
