@@ -16,13 +16,14 @@ from core.verify.running import run_checks
 from tui.cli.launch import home_of
 from tui.cli.output import to_json
 from tui.cli.paired_checks import paired_checks
+from tui.cli.service_check import SERVICE_CHECK
 from tui.cli.terminal_checks import terminal_checks
 from tui.state.format import finding_mark
 
 
 def all_checks(home: Home, host: str, mac: str) -> tuple[Check, ...]:
     """Every check, in the order in which they run."""
-    return (*terminal_checks(), *checks_of(host), *paired_checks(home, mac))
+    return (*terminal_checks(), *checks_of(host), SERVICE_CHECK, *paired_checks(home, mac))
 
 
 async def report(args: argparse.Namespace) -> int:

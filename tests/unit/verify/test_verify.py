@@ -17,6 +17,7 @@ from rich.color import ColorSystem
 
 from core.errors import LinkLost
 from core.mac.awake import parse_assertions
+from core.mac.service import ServiceState
 from core.requests import PathFigures, SpeedResult
 from core.settings import Home
 from core.verify import machine
@@ -26,7 +27,7 @@ from core.verify.running import outcome_of, run_checks
 from core.verify.slices import compared
 from core.worker.proof import EXACT, HALF
 from tests.support.waiting import until
-from tui.cli import paired_checks, terminal_checks
+from tui.cli import paired_checks, service_check, terminal_checks
 from tui.cli.verify_report import all_checks, line_of, summary
 from tui.control.themes import DARK
 
@@ -199,6 +200,38 @@ def test_the_link_to_another_mac_is_told_without_names() -> None:
     paths = (PathFigures(kind="Thunderbolt", rtt_s=0.0004, bytes_per_s=5 * 10**8), PathFigures(kind="", rtt_s=0.004))
     every = "Thunderbolt 0.40 ms, 4000 Mbit/s; another network 4.00 ms"
     assert paired_checks.told(msgspec.structs.replace(found, paths=paths)) == passed(f"{said}; {every}")
+
+
+@pytest.mark.parametrize(
+    ("state", "outcome"),
+    [
+        pytest.param(
+            ServiceState(is_installed=False), skipped("no service is installed (macluster service install)"), id="none"
+        ),
+        pytest.param(
+            ServiceState(is_installed=None, state="`launchctl print` failed (Ada said no)"),
+            skipped("the system does not say whether there is a service"),
+            id="nobody says",
+        ),
+        pytest.param(
+            ServiceState(is_installed=True, is_running=True, state="running", pid=7, starts=2),
+            passed("it runs; starts: 2"),
+            id="it runs",
+        ),
+        pytest.param(
+            ServiceState(is_installed=True, state="not running", starts=1, last_exit="1"),
+            passed("it does not run; starts: 1"),
+            id="it does not",
+        ),
+        pytest.param(
+            ServiceState(is_installed=True, state="unknown"),
+            failed("it says something else than whether it runs, as which process, and how often it was started"),
+            id="another format",
+        ),
+    ],
+)
+def test_what_the_system_says_of_a_service_must_be_understood(state: ServiceState, outcome: Outcome) -> None:
+    assert service_check.told(state) == outcome
 
 
 async def test_without_a_name_no_link_is_measured() -> None:
