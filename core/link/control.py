@@ -27,8 +27,7 @@ from core.link.rekey_limits import KeyUse
 from core.link.seal import Opener, Sealer
 from core.link.session import HELLO_TIMEOUT_S, Kind
 from core.link.tls import TLS_TIMEOUT_S, check_peer, client_context, link_error, server_context
-from core.link.ways import end_at
-from core.link.wire import Wire, wired
+from core.link.wire import Wire, end_at, wired
 from core.mac.port_holder import port_holder
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity

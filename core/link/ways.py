@@ -4,22 +4,20 @@ was measured when they were all tried at once.
 
 from __future__ import annotations
 
-import asyncio
 import errno
 import selectors
 import socket
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from time import monotonic
-from typing import Annotated, Any, Final, NamedTuple
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
 from core.address import is_link_local
-from core.errors import LinkError, LinkLost, LinkTimeout
+from core.errors import LinkError, LinkTimeout
 from core.events import PathKind
 from core.link.tls import link_error
-from core.mac.interfaces import interfaces, reachable
 from core.mac.network import bind_to
 from core.numbers import Size
 
@@ -113,24 +111,6 @@ def try_all(ways: Sequence[Way], port: int, timeout_s: float) -> list[Tried]:
     """Those of `ways` on which somebody answered within `timeout_s`. Nothing is said, and no connection stays."""
     with closing(_Attempt(ways, port)) as attempt:
         return attempt.wait_for_all(timeout_s)
-
-
-async def end_at(host: str, port: int, timeout_s: float, interface: str = "") -> dict[str, Any]:
-    """Where asyncio is to connect to. At the other end of a cable addresses say nothing of the interface: there it is a
-    socket that is connected already, through `interface` or the one that answered first. Raises LinkLost, LinkTimeout.
-    """
-    if interface:
-        ways = [Way(host, interface)]
-    elif not is_link_local(host) or "%" in host:
-        return {"host": host, "port": port}
-    else:
-        ends = [each for each in reachable(interfaces(), "0.0.0.0") if each.is_link_local and each.is_on(host)]
-        ways = [Way(host, each.name, each.kind) for each in ends]
-    if not ways:
-        raise LinkLost(f"{host} is at the other end of a cable that this Mac does not have.")
-    sock, _ = await asyncio.to_thread(connect, ways, port, timeout_s)
-    sock.setblocking(False)
-    return {"sock": sock}
 
 
 class _Attempt:

@@ -1,5 +1,5 @@
-"""What the control plane stands on: an asyncio TLS connection as exact reads and whole writes, and how often an address
-may connect.
+"""What the control plane stands on: where asyncio is to connect to, an asyncio TLS connection as exact reads and whole
+writes, and how often an address may connect.
 """
 
 from __future__ import annotations
@@ -9,18 +9,39 @@ from collections import OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from ipaddress import ip_address
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
+from core.address import is_link_local
 from core.errors import LinkError, LinkLost
 from core.link.ends import SEND_TIMEOUT_S
 from core.link.listening import plain_host
 from core.link.tls import link_error, tune
+from core.link.ways import Way, connect
+from core.mac.interfaces import interfaces, reachable
 
 CONNECTIONS_PER_S: Final = 4.0
 CONNECTION_BURST: Final = 8.0
 ADDRESSES_KEPT: Final = 256
 
 Connect = Callable[[Callable[[], asyncio.BaseProtocol]], Awaitable[tuple[asyncio.Transport, asyncio.BaseProtocol]]]
+
+
+async def end_at(host: str, port: int, timeout_s: float, interface: str = "") -> dict[str, Any]:
+    """Where asyncio is to connect to. At the other end of a cable addresses say nothing of the interface: there it is a
+    socket that is connected already, through `interface` or the one that answered first. Raises LinkLost, LinkTimeout.
+    """
+    if interface:
+        ways = [Way(host, interface)]
+    elif not is_link_local(host) or "%" in host:
+        return {"host": host, "port": port}
+    else:
+        ends = [each for each in reachable(interfaces(), "0.0.0.0") if each.is_link_local and each.is_on(host)]
+        ways = [Way(host, each.name, each.kind) for each in ends]
+    if not ways:
+        raise LinkLost(f"{host} is at the other end of a cable that this Mac does not have.")
+    sock, _ = await asyncio.to_thread(connect, ways, port, timeout_s)
+    sock.setblocking(False)
+    return {"sock": sock}
 
 
 class Wire:

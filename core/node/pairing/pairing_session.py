@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from core.errors import LinkError, MaclusterError, PairingError
 from core.link.listening import plain_host
-from core.link.ways import end_at
+from core.link.wire import end_at
 from core.settings import MAX_CONTROL_BODY
 from core.trust.identity import Identity
 from core.trust.pairing import (

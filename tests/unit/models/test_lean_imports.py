@@ -1,4 +1,4 @@
-"""What computes layers starts without tokenizers, hub and numpy; a tokenizer is read without a list of all models."""
+"""What computes layers starts without tokenizers, hub, numpy and asyncio; a tokenizer is read without all models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from core.models.lean_imports import import_for_layers_only
 import_for_layers_only()
 import core.worker.main
 import mlx_lm.models.llama
-lean = ("transformers.", "tokenizers", "huggingface_hub.", "numpy", "httpx", "mlx_lm.generate")
+lean = ("transformers.", "tokenizers", "huggingface_hub.", "numpy", "httpx", "mlx_lm.generate", "asyncio")
 print([name for name in sys.modules if name.startswith(lean)])
 """
 
@@ -35,7 +35,7 @@ print(transformers.LlamaConfig.__name__, transformers is late, sys.modules["tran
 """
 
 
-def test_a_worker_starts_without_tokenizers_hub_and_numpy() -> None:
+def test_a_worker_starts_without_tokenizers_hub_numpy_and_asyncio() -> None:
     ran = subprocess.run([sys.executable, "-c", STARTS], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "['transformers.tokenization_utils_base']"
 
