@@ -38,7 +38,7 @@ dist: $(STAMP)  ## the wheel that `uv tool install` and `pipx install` take
 	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 	@ls dist/*.whl
 
-installed: dist  ## the wheel in an environment of its own runs demo, doctor, verify and the API
+installed: dist  ## the wheel in an environment of its own runs demo, serve, doctor and verify
 	@$(BIN)/python -m tests.installed dist/*.whl
 
 screenshots: $(STAMP)  ## record the real demo and draw every screen of the README from it

@@ -1,6 +1,5 @@
 """The wheel as a person has it: `python -m tests.installed WHEEL` installs it into an environment of its own, without
-this repository, and runs demo, doctor, verify and the demo's API from there. The dependencies are those of this
-environment.
+this repository, and runs demo, serve, doctor and verify from there. The dependencies are those of this environment.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import sysconfig
 import tempfile
 import urllib.request
 import venv
+from collections.abc import Callable
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -20,7 +20,6 @@ from tests.support.nodes import free_port
 
 # how the demo's model was made, and what only tests need, are no part of it
 LEFT_OUT = ("core/demo/training/", "tests/", "screenshots/")
-KEY = "a-key-of-this-check"
 RUN_S = 240
 
 
@@ -51,10 +50,9 @@ def main(wheel: Path) -> None:
         assert {"slices on the CPU", "hop", "stages"} <= {each["name"] for each in checks if each["passed"]}
         answer = json.loads(ran("demo", "--no-multicast", "--json").stdout)
         assert (len(answer["plan"]["stages"]), len(answer["tokens"]) > 8) == (3, True)
-        assert served([str(program), "demo", "--no-multicast", "--macs", "1"], folder, environment), (
-            "the API says nothing"
-        )
-    print(f"{wheel.name}: {len(names)} files; version, doctor, verify, demo and its API run without the repository")
+        model = str(Path(found).parent / "demo" / "macluster-demo")
+        assert served(program, lambda: ran("load", model), folder, environment), "the API says nothing"
+    print(f"{wheel.name}: {len(names)} files; version, doctor, verify, demo and serve run without the repository")
 
 
 def installed(wheel: Path, folder: Path) -> Path:
@@ -69,23 +67,27 @@ def installed(wheel: Path, folder: Path) -> Path:
     return folder / "bin" / "macluster"
 
 
-def served(command: list[str], folder: str, environment: dict[str, str]) -> str:
-    """What the demo's API answers."""
-    with subprocess.Popen(
-        [*command, "--serve", str(free_port()), "--key", KEY], cwd=folder, env=environment, stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE, text=True,
-    ) as demo:  # fmt: skip
+def served(program: Path, load: Callable[[], object], folder: str, environment: dict[str, str]) -> str:
+    """What the API says of the model that is loaded then: the node is the one that `macluster serve` becomes, on
+    loopback and at ports that are free.
+    """
+    alone = ["--host", "127.0.0.1", "--port", "0", "--no-multicast", "--budget", "2", "--until-eof"]
+    api = ["--serve", "--tell", "json", "--api-port", str(free_port()), "--no-key"]
+    command, pipe = [str(program), "node", *alone, *api], subprocess.PIPE
+    with subprocess.Popen(command, cwd=folder, env=environment, stdin=pipe, stdout=pipe, text=True) as node:
+        assert node.stdin
+        assert node.stdout
         try:
-            assert demo.stdout
-            told = json.loads(demo.stdout.readline())
-            asked = {"model": told["model"], "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
-            request = urllib.request.Request(f"{told['url']}/chat/completions", json.dumps(asked).encode())
-            request.add_header("Authorization", f"Bearer {KEY}")
+            url = json.loads(node.stdout.readline())["url"]
+            load()
+            asked = {"model": "macluster-demo", "messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8}
+            request = urllib.request.Request(f"{url}/chat/completions", json.dumps(asked).encode())
             request.add_header("Content-Type", "application/json")
             with urllib.request.urlopen(request, timeout=RUN_S) as reply:
                 return str(json.load(reply)["choices"][0]["message"]["content"])
         finally:
-            demo.terminate()
+            node.stdin.close()
+            node.wait(RUN_S)
 
 
 if __name__ == "__main__":
