@@ -14,6 +14,7 @@ from core.errors import Busy, LinkLost, ModelMismatch, ProtocolError, TransferEr
 from core.events import Transfer
 from core.link.frames import FrameType
 from core.models.files import fetch
+from core.models.files.block_map import FileFacts
 from core.models.files.catalog import Catalog
 from core.models.made.maker import make_model
 from core.node.base.bus import Bus
@@ -22,7 +23,6 @@ from core.node.base.messages import (
     AnyMessage,
     CopyAsk,
     CopyProgress,
-    FileFacts,
     FilesAsk,
     FilesSent,
     Holds,

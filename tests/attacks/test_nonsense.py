@@ -18,13 +18,13 @@ from core.errors import BadModel, MaclusterError
 from core.events import ModelsChanged, Transfer
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
+from core.models.files.block_map import FileFacts
 from core.models.files.catalog import fingerprint
 from core.models.made.maker import make_model
 from core.node.base.messages import (
     PART_BYTES,
     AnyMessage,
     CopyAsk,
-    FileFacts,
     FilesAsk,
     FilesSent,
     HeldModel,

@@ -6,13 +6,13 @@ from core.answer_parts import ReasoningPart, TextPart, ToolCall
 from core.errors import LinkLost
 from core.events import LikelyToken, PromptLikely, RequestDone, TokenEvent, Transfer
 from core.link.ways import Way
+from core.models.files.block_map import FileFacts
 from core.node.base.messages import (
     AnyMessage,
     Bye,
     Checked,
     CopyAsk,
     CopyProgress,
-    FileFacts,
     FilesAsk,
     FilesSent,
     HeldModel,

@@ -17,6 +17,7 @@ import pytest
 from core.address import Place
 from core.engine.sessions import SessionFile, delete_session, list_sessions, prefix_hash, writing
 from core.errors import RosterFork, SealError
+from core.models.files.block_map import BLOCK_BYTES, BlockWriter, FileFacts, read_map
 from core.models.files.manifest import Manifests
 from core.models.made.maker import make_model
 from core.node.answers.token_log import AnswerRecord, TokenLog, read_token_log, unfinished
@@ -179,6 +180,27 @@ def tiny() -> Path:
     return directory
 
 
+BLOCKS = [bytes([number]) * BLOCK_BYTES for number in (1, 2, 3)]
+FILE = {"model.safetensors": FileFacts(size=3 * BLOCK_BYTES, sha256="a" * 64)}
+
+
+def fetch(folder: Path, *blocks: int) -> None:
+    writer = BlockWriter(folder, FILE)
+    for block in blocks:
+        writer.put("model.safetensors", block, BLOCKS[block])
+    writer.close()
+
+
+def blocks_there(folder: Path) -> object:
+    """The blocks that the map says are there, which they have to be."""
+    found = read_map(folder)
+    if found is None:
+        return None
+    data, there = (folder / "model.safetensors").read_bytes(), sorted(found.hashes["model.safetensors"])
+    assert all(data[b * BLOCK_BYTES : (b + 1) * BLOCK_BYTES] == BLOCKS[b] for b in there)
+    return there
+
+
 def put(name: str, data: bytes) -> Callable[[Path], object]:
     return lambda folder: write_private(folder / name, data)
 
@@ -218,6 +240,8 @@ WRITERS = {
         lambda f: Manifests(f / "hashes").of(tiny()),
         lambda f: Manifests(f / "hashes").of(tiny()),
     ),
+    "blocks of a model": Writer(nothing, lambda f: fetch(f, 0), blocks_there, between=([],)),
+    "more blocks of a model": Writer(lambda f: fetch(f, 1), lambda f: fetch(f, 0, 2), blocks_there, between=([0, 1],)),
     "a first identity": Writer(
         nothing,
         lambda f: load_or_create(f / "identity", use_keychain=False),

@@ -12,10 +12,12 @@ from typing import Final
 from core.errors import BadModel, ModelError, ModelNotFound, Problem, UsageError, error_from
 from core.events import Value
 from core.models.files.architectures import check_architecture
+from core.models.files.block_map import read_map
 from core.models.files.folder import inside, judged, name_of, read_bytes, read_config
+from core.models.files.layers_here import layers_here
 from core.models.files.layout import Layout, layout_of
 from core.models.files.model_info import context_of, quantization_of
-from core.models.files.safetensors import DECIDING_FILES, INDEX_NAME, header_bytes, read_tensors, weight_files
+from core.models.files.safetensors import DECIDING_FILES, INDEX_NAME, header_bytes, read_headers, weight_files
 from core.text import clean_text
 
 _WEIGHTS: Final = (".safetensors", ".gguf", ".npz")
@@ -26,7 +28,8 @@ class ModelEntry(Value, frozen=True, kw_only=True):
     """A model on disk. `context_max` counts tokens; `quantization` is "4-bit", "4–8-bit", ... or the weights' dtype.
 
     `name` is the full id of a repository of the hub cache, else the name of the directory. `total_bytes` counts the
-    weights of the language model; `fingerprint` is equal on two Macs that hold the same files.
+    weights of the language model; `fingerprint` is equal on two Macs that hold the same files. `missing_bytes`: what of
+    the files is not on this disk; `layers_here`: half-open ranges of the layers that are.
     """
 
     name: str
@@ -37,6 +40,8 @@ class ModelEntry(Value, frozen=True, kw_only=True):
     quantization: str
     context_max: int
     fingerprint: str
+    missing_bytes: int = 0
+    layers_here: tuple[tuple[int, int], ...] = ()
 
 
 class BrokenModel(Value, frozen=True, kw_only=True):
@@ -165,8 +170,10 @@ def _read(directory: Path) -> _Read:
         raise BadModel(f"{name_of(directory)} lies where the path is no plain text.", "Rename its folder.")
     config = read_config(directory)
     check_architecture(config, name_of(directory))
-    tensors = read_tensors(directory)
+    headers = read_headers(directory)
+    tensors = {name: tensor for header in headers.values() for name, tensor in header.tensors.items()}
     layout = layout_of(config, tensors, name_of(directory))
+    there = read_map(directory)
     entry = ModelEntry(
         name=name_of(directory),
         path=str(directory),
@@ -176,6 +183,8 @@ def _read(directory: Path) -> _Read:
         quantization=quantization_of(config, tensors),
         context_max=context_of(config),
         fingerprint=fingerprint(directory),
+        missing_bytes=there.missing_bytes if there else 0,
+        layers_here=layers_here(layout.layers, headers, there),
     )
     return entry, layout
 

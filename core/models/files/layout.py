@@ -107,6 +107,12 @@ def _whole_of(loaded: Mapping[str, int]) -> Mapping[str, int]:
     return {name: size for name, size in loaded.items() if is_whole(name)}
 
 
+def layer_of(tensor: str) -> int | None:
+    """The layer that a tensor of this name belongs to, or None."""
+    match = _LAYER.search(tensor)
+    return int(match[2]) if match and len(match[2]) <= _DIGITS else None
+
+
 def _is_unpacked(config: dict[str, Any]) -> bool:
     """Whether mlx-lm makes bfloat16 of 8-bit floats: of all but those in blocks of 32 by 32, which MLX can compute."""
     settings = config.get("quantization_config")

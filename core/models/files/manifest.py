@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import os
 import threading
 from collections.abc import Callable, Mapping
@@ -13,6 +14,7 @@ from typing import Final
 import msgspec
 
 from core.errors import BadModel, ModelError, ModelNotFound, TrustError
+from core.models.files.block_map import BLOCK_BYTES, BlockMap, FileFacts, read_map
 from core.models.files.folder import inside, judged, name_of
 from core.models.files.safetensors import DECIDING_FILES, weight_files
 from core.settings import MIB
@@ -24,13 +26,16 @@ _TURN_S: Final = 0.05
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A file as it was when it was hashed. The time of its last change catches a writer that puts the mtime back."""
+    """A file as it was when it was hashed. The time of its last change catches a writer that puts the mtime back.
+    `blocks`: how many of a file that is there in part.
+    """
 
     size: int
     mtime_ns: int
     ctime_ns: int
     inode: int
     sha256: str
+    blocks: int | None = None
 
 
 class Manifests:
@@ -47,8 +52,9 @@ class Manifests:
     def of(self, directory: Path, stop: Callable[[], bool] = lambda: False) -> dict[str, str]:
         """File name -> hex SHA-256 of every file that decides a model's answers: settings, tokenizer, weights.
 
-        Reads all of it, 1 MiB at a time; `stop` is asked between the pieces. Raises ModelNotFound, BadModel, and
-        ModelError when it was stopped.
+        Reads all of it, 1 MiB at a time; `stop` is asked between the pieces. Of a file that is there in part, each
+        block that is there is compared with what the map says of it, and the hash is that of the whole file, as the map
+        has it. Raises ModelNotFound, BadModel, and ModelError when it was stopped.
         """
         if not directory.is_dir():
             raise ModelNotFound(f"There is no model directory {directory}.")
@@ -59,7 +65,8 @@ class Manifests:
             before = dict(seen)
             try:
                 with judged(directory):
-                    return {file.name: _sha256(file, seen, stop) for file in _deciding(directory)}
+                    there = read_map(directory)
+                    return {file.name: _sha256(file, there, seen, stop) for file in _deciding(directory)}
             finally:
                 if seen != before:
                     self._write(seen)
@@ -84,23 +91,24 @@ def _deciding(directory: Path) -> list[Path]:
     return [*beside, *weight_files(directory)]
 
 
-def _sha256(file: Path, seen: dict[str, _Seen], stop: Callable[[], bool]) -> str:
+def _sha256(file: Path, there: BlockMap | None, seen: dict[str, _Seen], stop: Callable[[], bool]) -> str:
     path = str(file.resolve())
+    blocks = there.hashes.get(file.name) if there else None
     try:
         # a pipe would let the reader wait for ever
         fd = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         with open(fd, "rb", buffering=0) as opened:
             before = os.fstat(fd)
             known = seen.get(path)
-            if known and known == _note(before, known.sha256):
+            if known and known == _note(before, known.sha256, blocks):
                 return known.sha256
-            digest = hashlib.sha256()
-            piece = memoryview(bytearray(PIECE_BYTES))
-            while count := opened.readinto(piece):
-                digest.update(piece[:count])
-                _check_stop(stop)
-            found = _note(before, digest.hexdigest())
-            changed = _note(os.fstat(fd), found.sha256) != found
+            if there is None or blocks is None:
+                sha256 = _hashed(opened, stop)
+            else:
+                _check_blocks(opened, file, there.files[file.name], blocks, stop)
+                sha256 = there.files[file.name].sha256
+            found = _note(before, sha256, blocks)
+            changed = _note(os.fstat(fd), sha256, blocks) != found
     except OSError as error:
         raise BadModel(f"{file.name} in {name_of(file.parent)} cannot be read: {error.strerror}.") from error
     if changed:
@@ -109,8 +117,28 @@ def _sha256(file: Path, seen: dict[str, _Seen], stop: Callable[[], bool]) -> str
     return found.sha256
 
 
-def _note(status: os.stat_result, sha256: str) -> _Seen:
-    return _Seen(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, sha256)
+def _hashed(file: io.FileIO, stop: Callable[[], bool]) -> str:
+    digest = hashlib.sha256()
+    piece = memoryview(bytearray(PIECE_BYTES))
+    while count := file.readinto(piece):
+        digest.update(piece[:count])
+        _check_stop(stop)
+    return digest.hexdigest()
+
+
+def _check_blocks(
+    opened: io.FileIO, file: Path, facts: FileFacts, blocks: Mapping[int, bytes], stop: Callable[[], bool]
+) -> None:
+    for block, sha256 in sorted(blocks.items()):
+        data = os.pread(opened.fileno(), facts.length(block), block * BLOCK_BYTES)
+        if hashlib.sha256(data).digest() != sha256:
+            raise BadModel(f"{file.name} in {name_of(file.parent)} is not what was fetched: block {block} differs.")
+        _check_stop(stop)
+
+
+def _note(status: os.stat_result, sha256: str, blocks: Mapping[int, bytes] | None) -> _Seen:
+    count = None if blocks is None else len(blocks)
+    return _Seen(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino, sha256, count)
 
 
 def _check_stop(stop: Callable[[], bool]) -> None:

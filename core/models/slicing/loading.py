@@ -17,7 +17,9 @@ import mlx.nn as nn
 from mlx.utils import tree_flatten, tree_map, tree_unflatten
 
 from core.errors import BadModel, UnsupportedModel
+from core.models.files.block_map import read_map
 from core.models.files.folder import name_of
+from core.models.files.layers_here import check_here
 from core.models.files.parts import Part, parts_of
 from core.models.files.safetensors import read_tensors
 from core.models.metal import fault_of
@@ -49,8 +51,9 @@ def load_slice(
 
     `on_progress(done_bytes, total_bytes)` is called as tensors arrive. `held`: the `weights` of another slice of the
     same model; what belongs to this one is taken from there instead of being read, and the rest is let go.
-    Must run in the thread that will run the slice. Raises ModelNotFound, BadModel (missing, cut or hostile files),
-    UnsupportedModel (unknown architecture, or one that cannot be split) and IllegalCut.
+    Must run in the thread that will run the slice. Raises ModelNotFound (also where bytes of the slice are not on the
+    disk), BadModel (missing, cut or hostile files), UnsupportedModel (unknown architecture, or one that cannot be
+    split) and IllegalCut.
     """
     model, tensors, headers = build(directory)
     probe = dry_run(model, directory)
@@ -59,8 +62,10 @@ def load_slice(
         reads = part_reads(directory, headers, tensors, shard(model, rank))
         output = output or not computes_apart(model, rank, probe)
     check_cuts(probe, start, stop, embed=embed, output=output)
-    tensors.clear()
     own = _own(model, probe, start, stop, embed=embed, output=output)
+    if there := read_map(directory):
+        check_here(name_of(directory), headers, there, origins(tensors, [*own.values(), *_private_arrays(model)]))
+    tensors.clear()
     if not rank:  # a part looks like the same part of another rank
         own |= {path: array for path, array in (held or {}).items() if path in own and _is_like(array, own[path])}
     if held:

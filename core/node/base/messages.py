@@ -11,6 +11,7 @@ from core.errors import Problem, ProtocolError
 from core.events import Plan, Transfer
 from core.link.frames import FrameType
 from core.link.ways import MAX_WAYS, Reach
+from core.models.files.block_map import FileFacts, Sha256
 from core.numbers import MOST, Positive, Seconds, Size
 from core.requests import Duration, SpeedResult
 from core.text import clean_text
@@ -30,7 +31,6 @@ DeviceId = Annotated[str, msgspec.Meta(max_length=26)]
 
 FileName = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
 ModelName = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_MODEL_NAME)]
-Sha256 = Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
 
 StageReport = Loading | Loaded | Failed | Linked | LinkBroken
 
@@ -212,13 +212,6 @@ class HoldsAsk(NodeMessage, frozen=True, kw_only=True):
     """Look at your disk now, and tell me what it holds; `number` comes back with it."""
 
     number: Positive = 1
-
-
-class FileFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """A file of a model: its size in bytes and its hash, hex."""
-
-    size: Size
-    sha256: Sha256
 
 
 class FilesAsk(NodeMessage, frozen=True, kw_only=True):

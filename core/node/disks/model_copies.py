@@ -27,13 +27,13 @@ from core.errors import (
     TransferError,
     UnsupportedModel,
 )
+from core.models.files.block_map import FileFacts
 from core.models.files.catalog import fingerprint, read_model, short_name
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.safetensors import DECIDING_FILES
 from core.node.base.messages import (
     PART_BYTES,
     AnyMessage,
-    FileFacts,
     FilesAsk,
     FilesSent,
     FileWord,

@@ -163,7 +163,7 @@ def _short_names(known: Holds) -> set[str]:
 
 def holds_of(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
     """What lies on a disk, as the other Macs are told of it."""
-    usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry)]
+    usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry) and not entry.missing_bytes]
     broken = [one.name[:MAX_MODEL_NAME] for one in found if isinstance(one, BrokenModel)]
     return Holds(models=tuple(usable[:MAX_HELD]), broken=tuple(broken[:MAX_BROKEN]))
 

@@ -10,6 +10,7 @@ import pytest
 
 from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.link.frames import FrameType
+from core.models.files.block_map import FileFacts
 from core.models.files.catalog import fingerprint
 from core.node.base.messages import (
     MAX_BROKEN,
@@ -17,7 +18,6 @@ from core.node.base.messages import (
     MAX_MODEL_NAME,
     PART_BYTES,
     AnyMessage,
-    FileFacts,
     FilesSent,
     FileWord,
     HeldModel,

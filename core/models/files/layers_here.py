@@ -1,0 +1,57 @@
+"""Which layers of a model are on this disk, where not all of its bytes are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Set
+from itertools import groupby
+
+from core.errors import ModelNotFound
+from core.models.files.block_map import BlockMap
+from core.models.files.layout import layer_of
+from core.models.files.parts import Part
+from core.models.files.safetensors import SafetensorsHeader
+from core.settings import GB
+
+Headers = Mapping[str, SafetensorsHeader]
+Ranges = tuple[tuple[int, int], ...]
+
+
+def layers_here(layers: int, headers: Headers, there: BlockMap | None) -> Ranges:
+    """Half-open ranges of those of the `layers` of which every byte is there; `there`: the map, None where all is."""
+    if there is None:
+        return ((0, layers),)
+    lacking = {layer_of(name) for name, part in _tensors(headers) if there.lacking([part])}
+    return ranges(layer for layer in range(layers) if layer not in lacking)
+
+
+def check_here(model: str, headers: Headers, there: BlockMap, tensors: Set[str]) -> None:
+    """Raises ModelNotFound unless every byte of `tensors` of the model of that name is there."""
+    lacking = {name: there.lacking([part]) for name, part in _tensors(headers) if name in tensors}
+    nbytes = sum(part.nbytes for parts in lacking.values() for part in parts)
+    if nbytes:
+        layers = ranges(sorted({layer for name in lacking if lacking[name] and (layer := layer_of(name)) is not None}))
+        whose = f" of {layers_text(layers)}" if layers else ""
+        raise ModelNotFound(
+            f"{model} is on this Mac only in part: {nbytes / GB:.3f} GB{whose} are missing.",
+            f"Copy it there: d in the list of models, or `macluster copy {model}`.",
+        )
+
+
+def layers_text(which: Ranges) -> str:
+    """ "layers 0–3 and 8"."""
+    words = [f"{start}–{stop - 1}" if stop > start + 1 else f"{start}" for start, stop in which]
+    numbers = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
+    return f"layer {numbers}" if numbers.isdecimal() else f"layers {numbers}"
+
+
+def ranges(numbers: Iterable[int]) -> Ranges:
+    """Ascending numbers as half-open ranges."""
+    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
+    return tuple((run[0], run[-1] + 1) for run in runs)
+
+
+def _tensors(headers: Headers) -> Iterator[tuple[str, Part]]:
+    for file, header in headers.items():
+        for name, tensor in header.tensors.items():
+            begin = header.nbytes + tensor.begin
+            yield name, Part(file=file, begin=begin, end=begin + tensor.nbytes)
