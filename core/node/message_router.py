@@ -14,6 +14,8 @@ from core.node.base.messages import (
     CopyProgress,
     FilesAsk,
     FilesSent,
+    HashesAsk,
+    HashesSent,
     Holds,
     HoldsAsk,
     KeyChange,
@@ -142,9 +144,16 @@ class MessageRouter:
                 not self._store.forked
             ):
                 await self._speed.handle_message(device_id, message)
-            case FilesAsk() | FilesSent() | PartAsk() | PartSent() | CopyAsk() | CopyProgress() if (
-                not self._store.forked
-            ):
+            case (
+                FilesAsk()
+                | FilesSent()
+                | HashesAsk()
+                | HashesSent()
+                | PartAsk()
+                | PartSent()
+                | CopyAsk()
+                | CopyProgress()
+            ) if not self._store.forked:
                 await self._transfers.handle_message(device_id, message)
             case RelayAsk() | RelayStop():
                 await self._relay_server.handle_message(device_id, message)

@@ -38,7 +38,8 @@ from core.node.base.messages import (
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
 from core.node.disks import model_copies
-from core.node.disks.model_copies import MAX_BEGUN, WINDOW
+from core.node.disks.file_serving import MAX_WAITING, WINDOW
+from core.node.disks.model_copies import MAX_BEGUN
 from core.node.disks.model_inventory import ModelInventory
 from core.node.disks.transfers import Transfers
 from core.node.message_router import MessageRouter
@@ -74,7 +75,7 @@ class Deaf:
 async def test_who_asks_for_parts_and_does_not_read_makes_a_mac_hold_few(pair: Pair) -> None:
     await pair.copy()
     link = Deaf()
-    pair.sender.copying._sender = link
+    pair.sender.copying.serving._sender = link
     asks = [PartAsk(number=n, fingerprint=pair.model.fingerprint, name="config.json", offset=0) for n in range(FLOOD)]
     flood = asyncio.gather(*(pair.sender.copying.handle_message("asker", ask) for ask in asks))
     await until(lambda: bool(link.sent))
@@ -82,14 +83,14 @@ async def test_who_asks_for_parts_and_does_not_read_makes_a_mac_hold_few(pair: P
     assert [type(message) for message in link.sent] == [PartSent] * WINDOW
     link.heard.set()
     await flood
-    assert len(link.sent) == 3 * WINDOW, "and is given not much more than an honest Mac asks for"
+    assert len(link.sent) == MAX_WAITING + WINDOW, "and is given not much more than an honest Mac asks for"
 
 
 async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at_a_time(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     link, hashed = Deaf(), 0
-    pair.sender.copying._sender = link
+    pair.sender.copying.serving._sender = link
     manifest = pair.sender.copying._models.manifest
 
     async def counted(directory: Path) -> dict[str, str]:
@@ -105,7 +106,7 @@ async def test_who_asks_again_and_again_which_files_there_are_is_answered_one_at
     link.heard.set()
     await flood
     assert hashed <= 2
-    assert pair.sender.copying._served == {}, "nothing is kept for one that is gone"
+    assert pair.sender.copying.serving._served == {}, "nothing is kept for one that is gone"
 
 
 async def test_who_asks_again_and_again_what_a_mac_holds_is_told_once_more(pair: Pair) -> None:
@@ -255,7 +256,7 @@ async def test_a_mac_that_has_others_copy_what_never_comes_waits_between(pair: P
     made, tasks = transfers(tmp_path, pair, link, bus)
     model = held_model_named("evil")
     made._inventory._others[OTHER] = SimpleNamespace(models=(model,), broken=())  # type: ignore[assignment]
-    pair.asker.other = None  # whoever asks it for the files finds nobody
+    pair.asker.others.clear()  # whoever asks it for the files finds nobody
     for _ in range(FLOOD):
         await made.handle_message(OTHER, CopyAsk(fingerprint=model.fingerprint))
         if made._running:

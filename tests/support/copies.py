@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from core.models.files.parts import Part
 from core.models.made.maker import make_model
 from core.node.base.messages import (
     AnyMessage,
-    FilesSent,
     FileWord,
     HeldModel,
     PartAsk,
@@ -24,12 +26,12 @@ from tests.support.models import read_entry
 
 
 class Mac:
-    """One end of a link that carries real frames. `wrong`: what the other end makes of a message on its way."""
+    """One end of links that carry real frames. `wrong`: what the other end makes of a message on its way."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, name: str, folder: Path) -> None:
+        self.name, self.folder = name, folder
         self.copying = ModelCopies(LocalModels([folder], folder.parent / f"{folder.name}.json"), self, folder)
-        self.other: Mac | None = None
+        self.others: dict[str, Mac] = {}
         self.sent: list[AnyMessage] = []
         self.lives_for = 1 << 30
 
@@ -37,18 +39,17 @@ class Mac:
         return message
 
     async def send(self, device_id: str, message: AnyMessage) -> bool:
-        if self.other is None:
+        other = self.others.get(device_id)
+        if other is None:
             return False
         self.sent.append(message)
         heard = from_frame(*to_frame(self.wrong(message)))
         assert isinstance(heard, FileWord)
         self.lives_for -= isinstance(message, PartSent)
         if self.lives_for < 0:
-            self.other.copying.gone("sender")
+            other.copying.gone(self.name)
             return False
-        await self.other.copying.handle_message(
-            "sender" if isinstance(message, FilesSent | PartSent) else "asker", heard
-        )
+        await other.copying.handle_message(self.name, heard)
         return True
 
 
@@ -56,12 +57,21 @@ class Pair:
     def __init__(self, root: Path) -> None:
         make_model(root / "sender" / "solo", "llama", layers=2)
         self.model = held_model(read_entry(root / "sender" / "solo"))
-        self.sender, self.asker = Mac(root / "sender"), Mac(root / "asker")
-        self.sender.other, self.asker.other = self.asker, self.sender
+        self.sender, self.asker = Mac("sender", root / "sender"), Mac("asker", root / "asker")
+        self.sender.others, self.asker.others = {"asker": self.asker}, {"sender": self.sender}
         self.told: list[tuple[str, int, int]] = []
 
-    async def copy(self, model: HeldModel | None = None) -> None:
-        await self.asker.copying.fetch("sender", model or self.model, lambda *told: self.told.append(told))
+    def helper(self) -> Mac:
+        """Another Mac that has the model."""
+        shutil.copytree(self.sender.folder, self.sender.folder.parent / "helper")
+        helper = self.asker.others["helper"] = Mac("helper", self.sender.folder.parent / "helper")
+        helper.others = {"asker": self.asker}
+        return helper
+
+    async def copy(
+        self, model: HeldModel | None = None, parts: Sequence[Part] = (), sources: Sequence[str] = ("sender",)
+    ) -> None:
+        await self.asker.copying.fetch(sources, model or self.model, lambda *told: self.told.append(told), parts)
 
     @property
     def parts_asked(self) -> int:

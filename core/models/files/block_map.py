@@ -26,7 +26,8 @@ from core.numbers import Size
 from core.settings import MIB
 from core.trust.files import folder_to_disk, to_disk, write_private
 
-BLOCK_BYTES: Final = MIB // 4  # the same on every Mac: what one says of a block is good for all
+# the same on every Mac, as what one says of a block is good for all; five parts of it fill five messages
+BLOCK_BYTES: Final = 5 * 48 * 1024
 MAP_NAME: Final = ".blocks"
 MAX_HEAD_BYTES: Final = MIB
 MAX_RECORDS_BYTES: Final = 256 * MIB

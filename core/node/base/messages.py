@@ -24,6 +24,9 @@ MAX_MODEL_NAME: Final = 96
 MAX_MODEL_FILES: Final = 300
 PART_BYTES: Final = 48 * 1024
 PIECE_BYTES: Final = 48 * 1024
+MAX_HASHES: Final = 512
+NOT_HERE: Final = bytes(32)
+MAX_PARTS: Final = 500
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -228,6 +231,24 @@ class FilesSent(NodeMessage, frozen=True, kw_only=True):
     problem: Problem | None = None
 
 
+class HashesAsk(NodeMessage, frozen=True, kw_only=True):
+    """What is the SHA-256 of each block of the file from block `first` on? `number` is mine for this."""
+
+    number: Size
+    fingerprint: Sha256
+    name: FileName
+    first: Size
+
+
+class HashesSent(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a HashesAsk: 32 bytes a block, MAX_HASHES of them or all that are left; NOT_HERE for one that the
+    sender does not have.
+    """
+
+    number: Size
+    hashes: Annotated[bytes, msgspec.Meta(max_length=32 * MAX_HASHES)]
+
+
 class PartAsk(NodeMessage, frozen=True, kw_only=True):
     """Send PART_BYTES of the file from byte `offset` on, or what is left of it; `number` is mine for this."""
 
@@ -245,10 +266,13 @@ class PartSent(NodeMessage, frozen=True, kw_only=True):
 
 
 class CopyAsk(NodeMessage, frozen=True, kw_only=True):
-    """Copy this model from me to your disk; without `go_on`: do that no more."""
+    """Copy this model from me to your disk; without `go_on`: do that no more. `parts`: file, begin and end of the bytes
+    that are wanted, with all settings; none for the whole model.
+    """
 
     fingerprint: Sha256
     go_on: bool = True
+    parts: Annotated[tuple[tuple[FileName, Size, Size], ...], msgspec.Meta(max_length=MAX_PARTS)] = ()
 
 
 class CopyProgress(NodeMessage, frozen=True, kw_only=True):
@@ -289,7 +313,7 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 
 StageWord = Prepared | Checked | Reported | StageLost
 SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | SpeedStop
-FileWord = FilesAsk | FilesSent | PartAsk | PartSent
+FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | PartAsk | PartSent
 CopyWord = CopyAsk | CopyProgress
 RelayWord = RelayAsk | RelayStop
 AnyMessage = (
@@ -333,6 +357,8 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     HoldsAsk: FrameType.MODEL_INVENTORY,
     FilesAsk: FrameType.COPY,
     FilesSent: FrameType.COPY,
+    HashesAsk: FrameType.COPY,
+    HashesSent: FrameType.COPY,
     PartAsk: FrameType.COPY,
     PartSent: FrameType.FILE_PART,
     CopyAsk: FrameType.COPY,

@@ -15,6 +15,7 @@ import msgspec
 
 from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError
 from core.events import ModelsChanged, Transfer
+from core.models.files.parts import Part
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import CopyAsk, CopyProgress, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
@@ -29,6 +30,7 @@ RATE_S: Final = 5.0
 ASKED_REST_S: Final = 2.0
 
 Work = Callable[["Meter"], Awaitable[None]]
+FileParts = tuple[tuple[str, int, int], ...]
 
 
 class Transfers:
@@ -133,7 +135,7 @@ class Transfers:
             problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
-                self._begin_copy(device_id, model, asked_by=device_id)
+                self._begin_copy(device_id, model, asked_by=device_id, parts=asked.parts)
             except Busy as busy:
                 problem = busy
         if problem:
@@ -141,9 +143,9 @@ class Transfers:
             failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
             await self._report_to_asker(device_id, failed)
 
-    def _begin_copy(self, source: str, model: HeldModel, *, asked_by: str) -> None:
+    def _begin_copy(self, source: str, model: HeldModel, *, asked_by: str, parts: FileParts = ()) -> None:
         first = _first(model, source, self._device_id)
-        self._begin(first, partial(self._copy, source, model), asked_by)
+        self._begin(first, partial(self._copy, source, model, parts), asked_by)
 
     def _begin(self, first: Transfer, work: Work, asked_by: str = "") -> None:
         if self._running and not self._running.done():
@@ -187,8 +189,11 @@ class Transfers:
         async for fetched in download(wanted.repo, wanted.revision, self._hub):
             meter.count("running", fetched.done, fetched.total)
 
-    async def _copy(self, source: str, model: HeldModel, meter: Meter) -> None:
-        await self._copying.fetch(source, model, meter.count)
+    async def _copy(self, source: str, model: HeldModel, parts: FileParts, meter: Meter) -> None:
+        holders = self._inventory.holders(model.fingerprint)
+        others = [mac for mac in holders if mac not in (source, self._device_id)]
+        wanted = [Part(file=file, begin=begin, end=end) for file, begin, end in parts]
+        await self._copying.fetch([source, *others], model, meter.count, wanted)
 
 
 def _end_by_defect(meter: Meter) -> None:

@@ -1,0 +1,117 @@
+"""What this Mac asks of the others about files, and is waiting for."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Any, Final, TypeVar
+
+from core.errors import LinkLost, LinkTimeout, TransferError
+from core.models.files.block_map import BLOCK_BYTES
+from core.node.base.messages import (
+    PART_BYTES,
+    AnyMessage,
+    FilesAsk,
+    FilesSent,
+    HashesAsk,
+    HashesSent,
+    PartAsk,
+    PartSent,
+)
+from core.node.disks.file_serving import FileSender
+
+PART_S: Final = 30.0
+HASHES_S: Final = 120.0  # a disk reads 128 MiB for it
+LIST_S: Final = 900.0  # the sender may have to hash all of it first
+
+_T = TypeVar("_T")
+
+
+class BlockRequests:
+    """Each method asks one Mac and waits for its answer. Raises LinkLost, LinkTimeout."""
+
+    def __init__(self, sender: FileSender) -> None:
+        self._sender = sender
+        self._numbers = count(1)
+        self._lists: dict[tuple[str, str], asyncio.Future[FilesSent]] = {}
+        self._coming: dict[tuple[str, int], asyncio.Future[bytes]] = {}
+
+    def settle(self, device_id: str, message: FilesSent | HashesSent | PartSent) -> None:
+        """Another Mac sends what this one may have asked for."""
+        match message:
+            case FilesSent():
+                _settle(self._lists.get((device_id, message.fingerprint)), message)
+            case HashesSent(number=number, hashes=data) | PartSent(number=number, data=data):
+                _settle(self._coming.get((device_id, number)), data)
+
+    def gone(self, device_id: str) -> None:
+        """That Mac is linked no more."""
+        lost = LinkLost("The Mac that has the model is gone.", "Copy again when it is back: it goes on there.")
+        for listed in [waiting for (source, _), waiting in self._lists.items() if source == device_id]:
+            _fail(listed, lost)
+        for coming in [waiting for (source, _), waiting in self._coming.items() if source == device_id]:
+            _fail(coming, lost)
+
+    async def files(self, source: str, wanted: str) -> FilesSent:
+        """Which files the model has there."""
+        key = (source, wanted)
+        waiting: asyncio.Future[FilesSent]
+        waiting = self._lists[key] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._answer(source, FilesAsk(fingerprint=wanted), waiting, LIST_S)
+        finally:
+            del self._lists[key]
+
+    async def hashes(self, source: str, wanted: str, name: str, first: int) -> bytes:
+        """32 bytes a block, from block `first` on."""
+        number = next(self._numbers)
+        return await self._ask(
+            source, number, HashesAsk(number=number, fingerprint=wanted, name=name, first=first), HASHES_S
+        )
+
+    async def block(self, source: str, wanted: str, name: str, block: int, length: int) -> bytes:
+        """The bytes of one block. Raises TransferError where there are fewer."""
+        begin = block * BLOCK_BYTES
+        offsets = range(begin, begin + length, PART_BYTES)
+        tasks = [asyncio.ensure_future(self._part(source, wanted, name, offset)) for offset in offsets]
+        try:
+            data = b"".join(await asyncio.gather(*tasks))
+        finally:
+            for task in tasks:
+                task.cancel()
+        if len(data) < length:
+            raise TransferError(f"{name} changed on the other Mac while it was copied.")
+        return data[:length]
+
+    async def _part(self, source: str, wanted: str, name: str, offset: int) -> bytes:
+        number = next(self._numbers)
+        return await self._ask(
+            source, number, PartAsk(number=number, fingerprint=wanted, name=name, offset=offset), PART_S
+        )
+
+    async def _ask(self, source: str, number: int, question: AnyMessage, seconds: float) -> bytes:
+        waiting: asyncio.Future[bytes]
+        waiting = self._coming[source, number] = asyncio.get_running_loop().create_future()
+        try:
+            return await self._answer(source, question, waiting, seconds)
+        finally:
+            del self._coming[source, number]
+
+    async def _answer(self, source: str, question: AnyMessage, waiting: asyncio.Future[_T], seconds: float) -> _T:
+        if not await self._sender.send(source, question):
+            raise LinkLost("The Mac that has the model is not linked.", "Wait until it is back, then copy again.")
+        try:
+            return await asyncio.wait_for(waiting, seconds)
+        except TimeoutError:
+            what = "The Mac that has the model does not send it."
+            raise LinkTimeout(what, "Copy again: it goes on there.") from None
+
+
+def _fail(waiting: asyncio.Future[Any], error: Exception) -> None:
+    if not waiting.done():
+        waiting.set_exception(error)
+
+
+def _settle(waiting: asyncio.Future[Any] | None, value: object) -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(value)

@@ -1,0 +1,84 @@
+"""Which block of a model is asked of which Mac next. Pure: no clock, no I/O."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+MAX_BAD: Final = 3
+
+
+class Block(NamedTuple):
+    """One block of one file."""
+
+    file: str
+    number: int
+
+
+class BlockSchedule:
+    """Blocks are wanted, under way from one source each, or there. The rarest come first, so that what few Macs have is
+    soon on one more; a source that is quicker asks more often, and gets more.
+    """
+
+    def __init__(self, wanted: Iterable[Block]) -> None:
+        self._wanted = set(wanted)
+        self._under_way: dict[Block, str] = {}
+        self._has: dict[str, set[Block]] = {}
+        self._to_ask: dict[str, list[Block]] = {}
+        self._bad: Counter[str] = Counter()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all is there."""
+        return not self._wanted
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """Those that have something of what is wanted."""
+        return tuple(source for source, has in self._has.items() if has & self._wanted)
+
+    def offer(self, source: str, blocks: Iterable[Block]) -> None:
+        """That source has these blocks, and no others."""
+        self._has[source] = self._wanted.intersection(blocks)
+        holders = Counter(block for has in self._has.values() for block in has)
+        for each, has in self._has.items():
+            self._to_ask[each] = sorted(has, key=lambda block: (holders[block], block), reverse=True)
+
+    def next(self, source: str) -> Block | None:
+        """What to ask of `source` now, which is under way from then on; None where there is nothing for it."""
+        to_ask = self._to_ask.get(source, [])
+        while to_ask:
+            block = to_ask.pop()
+            if block in self._wanted and block not in self._under_way:
+                self._under_way[block] = source
+                return block
+        return None
+
+    def arrived(self, block: Block) -> None:
+        """It is there, and is what it should be."""
+        self._under_way.pop(block, None)
+        self._wanted.discard(block)
+
+    def bad(self, source: str, block: Block) -> bool:
+        """What came from `source` is not that block: another is asked, if another has it. Whether this source has sent
+        so much of that kind that it is asked no more.
+        """
+        self._bad[source] += 1
+        if is_out := self._bad[source] >= MAX_BAD:
+            self.gone(source)
+        self._give_back(block, source)
+        return is_out
+
+    def gone(self, source: str) -> None:
+        """Nothing comes from it any more."""
+        self._has.pop(source, None)
+        self._to_ask.pop(source, None)
+        for block in [block for block, asked in self._under_way.items() if asked == source]:
+            self._give_back(block, source)
+
+    def _give_back(self, block: Block, source: str) -> None:
+        self._under_way.pop(block, None)
+        holders = [each for each, has in self._has.items() if block in has]
+        for each in [each for each in holders if each != source] or holders:
+            self._to_ask[each].append(block)
