@@ -15,7 +15,6 @@ from core.node.base.messages import (
     FilesAsk,
     FilesSent,
     HashesAsk,
-    HashesSent,
     Holds,
     HoldsAsk,
     KeyChange,
@@ -144,16 +143,9 @@ class MessageRouter:
                 not self._store.forked
             ):
                 await self._speed.handle_message(device_id, message)
-            case (
-                FilesAsk()
-                | FilesSent()
-                | HashesAsk()
-                | HashesSent()
-                | PartAsk()
-                | PartSent()
-                | CopyAsk()
-                | CopyProgress()
-            ) if not self._store.forked:
+            case FilesAsk() | FilesSent() | HashesAsk() | PartAsk() | PartSent() | CopyAsk() | CopyProgress() if (
+                not self._store.forked
+            ):
                 await self._transfers.handle_message(device_id, message)
             case RelayAsk() | RelayStop():
                 await self._relay_server.handle_message(device_id, message)

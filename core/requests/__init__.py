@@ -252,11 +252,13 @@ class DownloadRequest(Body, frozen=True, kw_only=True):
 
 class CopyRequest(Body, frozen=True, kw_only=True):
     """Copy a model, by its fingerprint, to the disks of the paired Macs `to` (device ids; this one may be among them),
-    from one that has it.
+    from one that has it; or only the `parts` of its files, each (name, first byte, byte behind the last), with its
+    settings.
     """
 
     fingerprint: Annotated[str, msgspec.Meta(pattern=r"\A[0-9a-f]{64}\Z")]
     to: Annotated[tuple[Annotated[str, msgspec.Meta(max_length=26)], ...], msgspec.Meta(min_length=1, max_length=64)]
+    parts: tuple[tuple[Annotated[str, msgspec.Meta(max_length=255)], Size, Size], ...] = ()
 
 
 class Forecast(Body, frozen=True, kw_only=True):
@@ -319,7 +321,8 @@ class PlanPreview(Body, frozen=True, kw_only=True):
 
 class ModelChoice(Body, frozen=True, kw_only=True):
     """A model on a disk of the linked Macs and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or
-    the dtype. `held_by`: device ids of the Macs that have it; where this one is not among them there is no `path`.
+    the dtype. `held_by`: device ids of the Macs that have all of it; where nothing of it is here there is no `path`,
+    where a part of it is, `layers_here` says which layers, as half-open ranges.
 
     A model that cannot be used has no layers; its preview says why.
     """
@@ -333,5 +336,6 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     context_max: int
     fingerprint: str = ""
     held_by: tuple[str, ...] = ()
+    layers_here: tuple[tuple[int, int], ...] = ()
     loaded: bool = False
     preview: PlanPreview

@@ -6,9 +6,10 @@ import asyncio
 import contextlib
 import os
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from math import inf
+from types import MappingProxyType
 from typing import Final
 
 from core.errors import MaclusterError, error_from
@@ -30,11 +31,12 @@ async def answer(
     as_json: bool,
     hops: bool = True,
     more: Facts | None = None,
+    of_workers: Mapping[str, Facts] = MappingProxyType({}),
     hear: Callable[[str], None] = lambda _: None,
 ) -> RequestDone:
-    """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts. Each
-    piece of its text goes to `hear`, too. Who interrupts it cancels it, and gets what there is. Raises what the node
-    refuses, and what ended the answer.
+    """Ask, or go on, and print the answer as it comes and where its time went, or all as JSON with `more` facts, and
+    with those `of_workers`, by name. Each piece of its text goes to `hear`, too. Who interrupts it cancels it, and gets
+    what there is. Raises what the node refuses, and what ended the answer.
     """
     begun = asked.text if isinstance(asked, UnfinishedAnswer) else ""
     printed = _Answer(len(watch.seen), begun, hear, as_it_comes=not as_json)
@@ -52,9 +54,9 @@ async def answer(
             printed.begin((await asyncio.wait_for(asking, CANCEL_S)).request_id)
             await watch.client.cancel(printed.request_id)
             await watch.until(printed.is_done, CANCEL_S, "Cancelling")
-            printed.print_end(watch, more or {}, hops=False)
+            printed.print_end(watch, more or {}, of_workers, hops=False)
         raise
-    printed.print_end(watch, more or {}, hops=hops)
+    printed.print_end(watch, more or {}, of_workers, hops=hops)
     assert printed.done is not None
     if printed.done.problem:
         raise error_from(printed.done.problem)
@@ -142,12 +144,13 @@ class _Answer:
         line = recovery_line(event)
         print(f"\x1b[2m{line}\x1b[0m" if is_dim else line, file=sys.stderr, flush=True)
 
-    def print_end(self, watch: Watch, more: Facts, *, hops: bool) -> None:
+    def print_end(self, watch: Watch, more: Facts, of_workers: Mapping[str, Facts], *, hops: bool) -> None:
         """What is told when nothing more comes."""
         assert self.done is not None
         if not self._as_it_comes:
             facts = answer_facts(watch.now, self._tokens, self.done, before=self._begun, recoveries=self._recoveries)
-            print(to_json(facts | more))
+            workers = [worker | of_workers.get(worker["peer"], {}) for worker in facts["workers"]]
+            print(to_json(facts | more | {"workers": workers}))
             return
         print("\n")
         if hops and watch.now.hops:

@@ -22,7 +22,7 @@ from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.errors import MaclusterError, NodeError, PairingError, UsageError
 from core.events import PairingChanged, PlanLoaded
-from core.requests import LoadRequest
+from core.requests import LoadRequest, PlanRequest
 from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import LOOPBACK_HOST, Home
 from core.text import clean_text
@@ -31,9 +31,10 @@ from tui.cli.answer_options import request_of
 from tui.cli.answering import answer
 from tui.cli.launch import home_of, preferences_of
 from tui.cli.load import loaded
-from tui.cli.output import print_progress
+from tui.cli.output import Facts, print_progress
 from tui.cli.plan import plan_lines, plan_options, proof_lines
 from tui.cli.status import trust_line
+from tui.cli.transfers import give_parts
 from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
@@ -47,7 +48,8 @@ START_S = 30.0
 class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
     says how it is loaded; the model that it names does not count. Where `has_spare`, each has a second worker
-    ready. As many as there are `api_ports`, the head first, serve other programs there.
+    ready. As many as there are `api_ports`, the head first, serve other programs there. With `remote_weights` only the
+    head has the model on its disk.
     """
 
     budgets_gb: tuple[float, ...]
@@ -56,6 +58,7 @@ class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     multicast: bool = True
     has_spare: bool = True
     api_ports: tuple[int, ...] = ()
+    remote_weights: bool = False
 
 
 def demo_budgets(memory: str, macs: int | None) -> tuple[float, ...]:
@@ -79,6 +82,7 @@ class Demo:
         self._nodes: list[subprocess.Popen[bytes]] = []
         self.watches: list[Watch] = []
         self._stack = AsyncExitStack()
+        self.fetched: dict[str, int] = {}
         self.found_by = "Bonjour on the loopback interface"
 
     @property
@@ -120,8 +124,24 @@ class Demo:
             await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
 
     async def load(self) -> PlanLoaded:
-        """Load the model over all of them. Raises the problem that stopped it."""
-        return await loaded(self.head, msgspec.structs.replace(self._config.load, model=self.model))
+        """Load the model over all of them, once each has what it is to hold. Raises the problem that stopped it."""
+        request = msgspec.structs.replace(self._config.load, model=self.model)
+        if self._config.remote_weights:
+            told = {name: getattr(request, name) for name in PlanRequest.__struct_fields__}
+            self.fetched = {each.mac: each.done for each in await give_parts(self.head, PlanRequest(**told))}
+        return await loaded(self.head, request)
+
+    def disk_facts(self) -> dict[str, Facts]:
+        """By name: how many bytes of the model each Mac fetched, and how many lie on its disk."""
+        macs = {peer.name: peer for peer in self.head.now.peers}
+        places = {NAMES[0]: Path(self.model)} | {
+            name: self._home(index).models for index, name in enumerate(NAMES[: len(self._nodes)]) if index
+        }
+        return {
+            name: {"fetched_bytes": self.fetched.get(macs[name].device_id, 0), "disk_bytes": _bytes_below(place)}
+            for name, place in places.items()
+            if name in macs
+        }
 
     async def stop_watching(self) -> None:
         """Let go of the nodes' events; the nodes run on."""
@@ -147,13 +167,16 @@ class Demo:
     def _home(self, index: int) -> Home:
         return Home(self._root / NAMES[index])
 
+    def _models(self, index: int, model: Path) -> Path:
+        return self._home(index).models if index and self._config.remote_weights else model
+
     def _launch(self, index: int, model: Path) -> subprocess.Popen[bytes]:
         home = self._home(index).root
         home.mkdir(mode=0o700, parents=True, exist_ok=True)
         command = [
             *(sys.executable, "-m", "core.node", "--home", str(home), "--name", NAMES[index], "--host", "127.0.0.1"),
             *("--port", "0", "--budget", str(self._config.budgets_gb[index]), "--chip", CHIPS[index]),
-            *("--models", str(model), "--until-eof", "--discard"),
+            *("--models", str(self._models(index, model)), "--until-eof", "--discard"),
             *(() if self._config.multicast else ("--no-multicast",)),
             *(() if self._config.has_spare else ("--no-spare-worker",)),
             *(
@@ -199,6 +222,11 @@ class Demo:
         return len(linked) == len(self._nodes)
 
 
+def _bytes_below(folder: Path) -> int:
+    """What the files there take of the disk; holes take nothing."""
+    return sum(512 * file.stat().st_blocks for file in folder.rglob("*") if file.is_file())
+
+
 async def pair(one: Watch, other: Watch) -> None:
     """Pair two nodes as two people would: each types the digits that the other screen shows. Raises PairingError."""
     marks = [len(one.seen), len(other.seen)]
@@ -232,6 +260,7 @@ async def demo(args: argparse.Namespace) -> int:
         multicast=not args.no_multicast,
         has_spare=preferences_of(args).spare_worker,
         api_ports=(args.serve,) if args.serve else (),
+        remote_weights=args.weights == "remote",
     )
     check(config.load)
     headless = args.json or args.prompt is not None or not (sys.stdin.isatty() and sys.stdout.isatty())
@@ -261,7 +290,8 @@ async def _demo_answer(demo: Demo, args: argparse.Namespace) -> int:
         print("\n".join([*plan_lines(plan), *proof_lines(loaded)]))
         print(trust_line(demo.head.now.trust, plan))
         print(f"\n> {clean_text(prompt)}", flush=True)
-    await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof})
+    disks = demo.disk_facts() if args.weights == "remote" else {}
+    await answer(demo.head, request, as_json=args.json, more={"proof": loaded.proof}, of_workers=disks)
     return 0
 
 

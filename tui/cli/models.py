@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from core.models.files.layers_here import layers_text
 from core.plan.fit import missing_bytes
 from core.requests import ModelChoice
 from core.text import clean_text
@@ -48,6 +49,11 @@ def fit_words(model: ModelChoice) -> str:
     """How a model fits, in a few words."""
     if model.loaded:
         return "loaded"
+    here = f"{layers_text(model.layers_here)} here; " if model.layers_here else ""
+    return here + _fit_words(model)
+
+
+def _fit_words(model: ModelChoice) -> str:
     plan, draft, problem = model.preview.plan, model.preview.draft, model.preview.problem
     if plan and model.preview.missing_on:
         return f"{len(plan.stages)} Macs, {len(model.preview.missing_on)} of which lack it"

@@ -125,6 +125,12 @@ def _demo(demo: argparse.ArgumentParser) -> None:
     demo.add_argument("--macs", type=int, help="how many Macs to simulate (default: one a budget)")
     demo.add_argument("--memory", default="64,32,16", metavar="GB,…", help="budgets, the head first")
     demo.add_argument("--model", type=Path, metavar="DIR", help="a model directory (default: the demo model)")
+    demo.add_argument(
+        *("--weights",),
+        choices=("shared", "remote"),
+        default="shared",
+        help="shared: one disk; remote: only the head has the model, the others copy what they hold",
+    )
     _how(demo)
     demo.add_argument("--prompt", default=None, help=f"ask this without a screen (default: {DEMO_PROMPT!r})")
     demo.add_argument("--serve", type=int, metavar="PORT", help="serve other programs there, until Ctrl+C")

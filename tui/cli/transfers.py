@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from core.errors import TransferError, UsageError, error_from
+import msgspec
+
+from core.errors import DoesNotFit, TransferError, UsageError, error_from
 from core.events import Transfer
-from core.requests import CopyRequest, ModelChoice
+from core.requests import CopyRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import Home
 from core.text import clean_text
 from tui.cli.output import to_json
@@ -33,6 +35,7 @@ def add_copy(command: argparse.ArgumentParser) -> None:
     """The options of `macluster copy`."""
     command.add_argument("model", metavar="MODEL", help="a name from `macluster models`")
     command.add_argument("--to", action="append", default=[], metavar="MAC", help="a Mac (default: all that lack it)")
+    command.add_argument("--split", action="store_true", help="to each Mac only what it holds when the model is loaded")
 
 
 async def download(args: argparse.Namespace) -> int:
@@ -50,6 +53,11 @@ async def copy(args: argparse.Namespace) -> int:
     async with Watch(_home(args)) as watch:
         await watch.attached(ATTACH_S)
         choice = _named(args.model, await watch.client.models())
+        if args.split:
+            done = await give_parts(watch, PlanRequest(model=choice.path or choice.name), args.to)
+            names = names_of(watch.now, [each.mac for each in done])
+            _print(args, done, [f"{names} has its part." if done else f"Every Mac has its part of {choice.name}."])
+            return 0
         to = _targets(watch, args.to, choice)
         if not to:
             _print(args, [], [f"{choice.name} is on those disks already."])
@@ -58,6 +66,28 @@ async def copy(args: argparse.Namespace) -> int:
         done = await _to_its_end(watch, lambda: watch.client.copy(request), set(to))
         _print(args, done, [f"{choice.name} is on the disk of {names_of(watch.now, to)}."])
     return 0
+
+
+async def give_parts(watch: Watch, request: PlanRequest, names: Sequence[str] = ()) -> list[Transfer]:
+    """Have each other Mac copy what it lacks of its own stage of the plan for `request`, from this one; only those with
+    these `names`, if there are some. Raises what hinders the plan, and the first problem of a copy.
+    """
+    preview = await watch.client.plan(PreviewRequest(**msgspec.structs.asdict(request), parts=True))
+    if preview.plan is None:
+        raise error_from(preview.problem) if preview.problem else DoesNotFit(f"{request.model} does not fit.")
+    stages = [
+        (stage.device_id, parts)
+        for stage, parts in zip(preview.plan.stages, preview.parts, strict=True)
+        if stage.device_id in preview.missing_on and (not names or stage.peer in names)
+    ]
+    fingerprint = preview.plan.fingerprint
+    asks = [CopyRequest(fingerprint=fingerprint, to=(mac,), parts=parts) for mac, parts in stages]
+
+    async def begin() -> None:
+        for ask in asks:
+            await watch.client.copy(ask)
+
+    return await _to_its_end(watch, begin, {mac for mac, _ in stages}) if asks else []
 
 
 def _named(name: str, choices: list[ModelChoice]) -> ModelChoice:

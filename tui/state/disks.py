@@ -43,7 +43,7 @@ def disk_words(choice: ModelChoice, now: Snapshot) -> str:
         arrow = "↓" if on_way[0].mac == own_id(now) else "↑"
         done, total = sum(t.done for t in on_way), sum(t.total for t in on_way)
         return f"{arrow} {100 * done // total} %" if total else f"{arrow} …"
-    if not choice.layers:
+    if not choice.layers or choice.layers_here:
         return "partial"
     macs = [p.device_id for p in _macs(now)]
     held = [mac for mac in macs if mac in choice.held_by]

@@ -27,6 +27,7 @@ PIECE_BYTES: Final = 48 * 1024
 MAX_HASHES: Final = 512
 NOT_HERE: Final = bytes(32)
 MAX_PARTS: Final = 500
+MAX_RANGES: Final = 12
 
 Port = Annotated[int, msgspec.Meta(ge=1, le=65535)]
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
@@ -190,7 +191,9 @@ class SpeedStop(NodeMessage, frozen=True, kw_only=True):
 
 
 class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
-    """A model that can be used on the sender's disk, without where it lies."""
+    """A model that can be used on the sender's disk, without where it lies. Where `missing_bytes` of it are not there,
+    `layers_here` are the layers that are, as half-open ranges.
+    """
 
     name: ModelName
     fingerprint: Sha256
@@ -199,6 +202,8 @@ class HeldModel(msgspec.Struct, frozen=True, kw_only=True):
     total_bytes: Size
     quantization: Annotated[str, msgspec.Meta(max_length=32)]
     context_max: Size
+    missing_bytes: Size = 0
+    layers_here: Annotated[tuple[tuple[Size, Size], ...], msgspec.Meta(max_length=MAX_RANGES)] = ()
 
 
 class Holds(NodeMessage, frozen=True, kw_only=True):
@@ -232,21 +237,14 @@ class FilesSent(NodeMessage, frozen=True, kw_only=True):
 
 
 class HashesAsk(NodeMessage, frozen=True, kw_only=True):
-    """What is the SHA-256 of each block of the file from block `first` on? `number` is mine for this."""
+    """What is the SHA-256 of each block of the file from block `first` on, MAX_HASHES of them or all that are left?
+    NOT_HERE stands for one that you do not have. `number` is mine for this.
+    """
 
     number: Size
     fingerprint: Sha256
     name: FileName
     first: Size
-
-
-class HashesSent(NodeMessage, frozen=True, kw_only=True):
-    """The answer to a HashesAsk: 32 bytes a block, MAX_HASHES of them or all that are left; NOT_HERE for one that the
-    sender does not have.
-    """
-
-    number: Size
-    hashes: Annotated[bytes, msgspec.Meta(max_length=32 * MAX_HASHES)]
 
 
 class PartAsk(NodeMessage, frozen=True, kw_only=True):
@@ -259,7 +257,7 @@ class PartAsk(NodeMessage, frozen=True, kw_only=True):
 
 
 class PartSent(NodeMessage, frozen=True, kw_only=True):
-    """The answer to a PartAsk, which is no JSON; no `data` where it cannot be read any more."""
+    """The answer to a PartAsk, and to a HashesAsk, which is no JSON; no `data` where it cannot be read any more."""
 
     number: Size
     data: bytes
@@ -313,7 +311,7 @@ class Bye(NodeMessage, frozen=True, kw_only=True):
 
 StageWord = Prepared | Checked | Reported | StageLost
 SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | SpeedStop
-FileWord = FilesAsk | FilesSent | HashesAsk | HashesSent | PartAsk | PartSent
+FileWord = FilesAsk | FilesSent | HashesAsk | PartAsk | PartSent
 CopyWord = CopyAsk | CopyProgress
 RelayWord = RelayAsk | RelayStop
 AnyMessage = (
@@ -358,7 +356,6 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     FilesAsk: FrameType.COPY,
     FilesSent: FrameType.COPY,
     HashesAsk: FrameType.COPY,
-    HashesSent: FrameType.COPY,
     PartAsk: FrameType.COPY,
     PartSent: FrameType.FILE_PART,
     CopyAsk: FrameType.COPY,

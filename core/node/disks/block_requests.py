@@ -14,7 +14,6 @@ from core.node.base.messages import (
     FilesAsk,
     FilesSent,
     HashesAsk,
-    HashesSent,
     PartAsk,
     PartSent,
 )
@@ -36,12 +35,12 @@ class BlockRequests:
         self._lists: dict[tuple[str, str], asyncio.Future[FilesSent]] = {}
         self._coming: dict[tuple[str, int], asyncio.Future[bytes]] = {}
 
-    def settle(self, device_id: str, message: FilesSent | HashesSent | PartSent) -> None:
+    def settle(self, device_id: str, message: FilesSent | PartSent) -> None:
         """Another Mac sends what this one may have asked for."""
         match message:
             case FilesSent():
                 _settle(self._lists.get((device_id, message.fingerprint)), message)
-            case HashesSent(number=number, hashes=data) | PartSent(number=number, data=data):
+            case PartSent(number=number, data=data):
                 _settle(self._coming.get((device_id, number)), data)
 
     def gone(self, device_id: str) -> None:

@@ -19,7 +19,6 @@ from core.node.base.messages import (
     AnyMessage,
     FilesSent,
     HashesAsk,
-    HashesSent,
     PartAsk,
     PartSent,
     to_frame,
@@ -113,14 +112,11 @@ class FileServing:
         served = self._served.get((device_id, wanted.fingerprint))
         if served is None or wanted.name not in served.files:
             return
-        reply: AnyMessage
         if isinstance(wanted, PartAsk):
             data = await asyncio.to_thread(_read_part, served, wanted.name, wanted.offset)
-            reply = PartSent(number=wanted.number, data=data)
         else:
-            hashes = await asyncio.to_thread(_hashes, served, wanted.name, wanted.first)
-            reply = HashesSent(number=wanted.number, hashes=hashes)
-        await self._sender.send(device_id, reply)
+            data = await asyncio.to_thread(_hashes, served, wanted.name, wanted.first)
+        await self._sender.send(device_id, PartSent(number=wanted.number, data=data))
 
 
 def _served(directory: Path, hashes: Mapping[str, str]) -> _Served:

@@ -18,7 +18,7 @@ from core.models.files.catalog import ModelEntry, fingerprint, read_model, short
 from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
-from core.node.base.messages import FilesAsk, FilesSent, FileWord, HashesAsk, HashesSent, HeldModel, PartAsk, PartSent
+from core.node.base.messages import FilesAsk, FilesSent, FileWord, HashesAsk, HeldModel, PartAsk, PartSent
 from core.node.disks.block_fetch import BlockFetch
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.file_serving import FileSender, FileServing
@@ -52,7 +52,7 @@ class ModelCopies:
                 await self.serving.send_files(device_id, message.fingerprint)
             case PartAsk() | HashesAsk():
                 await self.serving.send_part(device_id, message)
-            case FilesSent() | HashesSent() | PartSent():
+            case FilesSent() | PartSent():
                 self._requests.settle(device_id, message)
 
     def gone(self, device_id: str) -> None:

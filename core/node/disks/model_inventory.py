@@ -13,7 +13,16 @@ from core.errors import ModelNotFound
 from core.events import ModelsChanged, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry, short_name
 from core.node.base.bus import Bus
-from core.node.base.messages import MAX_BROKEN, MAX_HELD, MAX_MODEL_NAME, AnyMessage, HeldModel, Holds, HoldsAsk
+from core.node.base.messages import (
+    MAX_BROKEN,
+    MAX_HELD,
+    MAX_MODEL_NAME,
+    MAX_RANGES,
+    AnyMessage,
+    HeldModel,
+    Holds,
+    HoldsAsk,
+)
 from core.node.disks.local_models import LocalModels
 
 LOOK_S = 5.0
@@ -108,13 +117,18 @@ class ModelInventory:
         return self._own.models if self._own else ()
 
     def holders(self, fingerprint: str) -> tuple[str, ...]:
-        """Device ids of the Macs that have the model, this one first."""
+        """Device ids of the Macs that have all of the model, this one first."""
+        return tuple(mac for mac, held in self._held(fingerprint).items() if any(not one.missing_bytes for one in held))
+
+    def _held(self, fingerprint: str) -> dict[str, list[HeldModel]]:
+        """What each Mac has of a model, this one first."""
         macs = {self._device_id: self.own} | {mac: known.models for mac, known in self._others.items()}
-        return tuple(mac for mac, held in macs.items() if any(each.fingerprint == fingerprint for each in held))
+        return {mac: [one for one in held if one.fingerprint == fingerprint] for mac, held in macs.items()}
 
     def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
         """The models of the other Macs whose fingerprints are not among those `here`."""
-        found = {each.fingerprint: each for known in self._others.values() for each in known.models}
+        held = [each for known in self._others.values() for each in known.models]
+        found = {each.fingerprint: each for each in held if not each.missing_bytes}
         return [each for fingerprint, each in found.items() if fingerprint not in here]
 
     def find(self, fingerprint: str) -> HeldModel | None:
@@ -123,10 +137,11 @@ class ModelInventory:
         return next((each for each in held if each.fingerprint == fingerprint), None)
 
     def missing_on(self, plan: Plan) -> tuple[str, ...]:
-        """Device ids of the Macs of `plan` that have told all they hold, this model not being among it."""
-        holders = self.holders(plan.fingerprint)
-        reported = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD}
-        return tuple(s.device_id for s in plan.stages if s.device_id in reported and s.device_id not in holders)
+        """Device ids of the Macs of `plan` that have told all they hold, not all layers of their stage among it."""
+        held = self._held(plan.fingerprint)
+        reported = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD} | {self._device_id}
+        lacking = (s for s in plan.stages if not any(_has(one, s.start, s.stop) for one in held.get(s.device_id, ())))
+        return tuple(stage.device_id for stage in lacking if stage.device_id in reported)
 
     async def check(self, plan: Plan) -> None:
         """Raises ModelNotFound where a Mac of `plan` still has no model of that name, having looked anew. Where there
@@ -138,12 +153,14 @@ class ModelInventory:
             names = " and ".join(stage.peer for stage in plan.stages if stage.device_id in lacking)
             raise ModelNotFound(
                 f"{plan.model} is not on {names}.",
-                f"Copy it there first: d in the list of models, or `macluster copy {plan.model}`.",
+                f"Copy it there first: d in the list of models, or `macluster copy {plan.model}`; `--split` copies to "
+                f"each only what it will hold.",
             )
 
     def _without(self, plan: Plan) -> list[str]:
-        name = short_name(plan.model)
-        return [mac for mac in self.missing_on(plan) if name not in _short_names(self._others[mac])]
+        name, held = short_name(plan.model), self._held(plan.fingerprint)
+        others = [mac for mac in self.missing_on(plan) if mac in self._others]
+        return [mac for mac in others if held[mac] or name not in _short_names(self._others[mac])]
 
     async def _ask(self, device_id: str) -> None:
         news = self._news[device_id] = _News(next(self._numbers), asyncio.Event())
@@ -157,13 +174,17 @@ class ModelInventory:
             self._news.pop(device_id, None)
 
 
+def _has(held: HeldModel, start: int, stop: int) -> bool:
+    return not held.missing_bytes or any(first <= start and stop <= last for first, last in held.layers_here)
+
+
 def _short_names(known: Holds) -> set[str]:
     return {short_name(name) for name in (*(each.name for each in known.models), *known.broken)}
 
 
 def holds_of(found: Sequence[ModelEntry | BrokenModel]) -> Holds:
     """What lies on a disk, as the other Macs are told of it."""
-    usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry) and not entry.missing_bytes]
+    usable = [held_model(entry) for entry in found if isinstance(entry, ModelEntry)]
     broken = [one.name[:MAX_MODEL_NAME] for one in found if isinstance(one, BrokenModel)]
     return Holds(models=tuple(usable[:MAX_HELD]), broken=tuple(broken[:MAX_BROKEN]))
 
@@ -178,4 +199,6 @@ def held_model(entry: ModelEntry) -> HeldModel:
         total_bytes=entry.total_bytes,
         quantization=entry.quantization[:32],
         context_max=entry.context_max,
+        missing_bytes=entry.missing_bytes,
+        layers_here=entry.layers_here[:MAX_RANGES] if entry.missing_bytes else (),
     )

@@ -13,12 +13,12 @@ from typing import Final, Literal
 
 import msgspec
 
-from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError
+from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, UsageError
 from core.events import ModelsChanged, Transfer
 from core.models.files.parts import Part
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
-from core.node.base.messages import CopyAsk, CopyProgress, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
+from core.node.base.messages import MAX_PARTS, CopyAsk, CopyProgress, CopyWord, FileWord, HeldModel, Holds, HoldsAsk
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
 from core.node.disks.model_copies import ModelCopies, Stage
@@ -62,7 +62,11 @@ class Transfers:
         return Done()
 
     async def copy(self, wanted: CopyRequest) -> Done:
-        """Begin to copy a model to the disks of Macs. Raises ModelNotFound, NotPaired, Busy."""
+        """Begin to copy a model, or a part of it, to the disks of Macs. Raises ModelNotFound, NotPaired, Busy,
+        UsageError.
+        """
+        if len(wanted.parts) > MAX_PARTS:
+            raise UsageError(f"{len(wanted.parts)} parts are too many to ask for.", "Copy the whole model.")
         model, holders = self._inventory.find(wanted.fingerprint), self._inventory.holders(wanted.fingerprint)
         if model is None:
             raise ModelNotFound("No linked Mac has that model any more.")
@@ -70,10 +74,12 @@ class Transfers:
             if mac in holders:
                 continue
             if mac == self._device_id:
-                self._begin_copy(holders[0], model, asked_by="")
+                if not holders:
+                    raise ModelNotFound(f"No linked Mac has all of {model.name}.")
+                self._begin_copy(holders[0], model, asked_by="", parts=wanted.parts)
             elif self._device_id not in holders:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
-            elif await self._links.send(mac, CopyAsk(fingerprint=wanted.fingerprint)):
+            elif await self._links.send(mac, CopyAsk(fingerprint=wanted.fingerprint, parts=wanted.parts)):
                 self._bus.publish(_first(model, self._device_id, mac))
             else:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
@@ -224,7 +230,8 @@ class Meter:
     def end(self, state: Literal["done", "failed", "stopped"], error: MaclusterError | None = None) -> None:
         """Nothing more comes."""
         problem = error.problem if error else None
-        self.now = msgspec.structs.replace(self.now, state=state, bytes_per_s=0.0, problem=problem)
+        done = self.now.total if state == "done" else self.now.done
+        self.now = msgspec.structs.replace(self.now, state=state, done=done, bytes_per_s=0.0, problem=problem)
         self.publish(self.now)
 
 

@@ -151,6 +151,7 @@ class Planning:
             context_max=entry.context_max,
             fingerprint=entry.fingerprint,
             held_by=self._inventory.holders(entry.fingerprint),
+            layers_here=entry.layers_here if entry.missing_bytes else (),
             loaded=plan is not None and plan.fingerprint == entry.fingerprint,
             preview=await self._preview(
                 entry,
