@@ -18,7 +18,7 @@ from core.errors import BadModel, MaclusterError
 from core.events import ModelsChanged, Transfer
 from core.link.control import ControlLink, dial_control
 from core.link.frames import FrameType
-from core.models.files.block_map import FileFacts
+from core.models.files.block_map import BLOCK_BYTES, FileFacts
 from core.models.files.catalog import fingerprint
 from core.models.made.maker import make_model
 from core.node.base.messages import (
@@ -27,6 +27,7 @@ from core.node.base.messages import (
     CopyAsk,
     FilesAsk,
     FilesSent,
+    HashesAsk,
     HeldModel,
     Holds,
     HoldsAsk,
@@ -79,6 +80,10 @@ class Evil:
             case FilesAsk(fingerprint=wanted) if self._folder:
                 facts = {f.name: FileFacts(size=f.stat().st_size, sha256=_sha256(f)) for f in self._folder.iterdir()}
                 return [FilesSent(fingerprint=wanted, files=facts)]
+            case HashesAsk(number=number, name=name) if self._folder:
+                data = (self._folder / name).read_bytes()
+                pieces = (data[at : at + BLOCK_BYTES] for at in range(0, len(data), BLOCK_BYTES))
+                return [PartSent(number=number, data=b"".join(hashlib.sha256(piece).digest() for piece in pieces))]
             case PartAsk(number=number, name=name, offset=offset) if self._folder:
                 data = (self._folder / name).read_bytes()[offset : offset + PART_BYTES]
                 return [PartSent(number=number, data=data)]

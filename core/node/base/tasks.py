@@ -6,11 +6,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
 from pathlib import Path
 from traceback import walk_tb
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from core.errors import MaclusterError
 from core.node.base.back_off import BackOff
@@ -24,6 +24,20 @@ _GUARD: Final = Path(__file__)
 
 Work = Coroutine[Any, Any, None]
 Loop = Callable[[], Work]
+
+
+_T = TypeVar("_T")
+
+
+async def together(work: Iterable[Coroutine[Any, Any, _T]]) -> list[_T]:
+    """What each comes to; the first that fails ends the others."""
+    tasks = [asyncio.ensure_future(each) for each in work]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 class Restarts(NamedTuple):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 from core.errors import MaclusterError, TransferError
 from core.models.files.block_map import BlockWriter, FileFacts, blocks_of
 from core.models.files.parts import Part
 from core.node.base.messages import MAX_HASHES, NOT_HERE
+from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_schedule import Block, BlockSchedule
 
@@ -33,7 +34,8 @@ class BlockFetch:
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
         self._sources, self._writer, self._report = sources, writer, report
-        self._hashes: dict[tuple[str, int], asyncio.Task[bytes]] = {}
+        self._hashes: dict[tuple[str, int], bytes] = {}
+        self._asking = asyncio.Lock()
         self._failed: MaclusterError | None = None
         self._there = self._total = 0
 
@@ -48,12 +50,8 @@ class BlockFetch:
         schedule = BlockSchedule(missing)
         for source in self._sources:
             schedule.offer(source, missing)
-        try:
-            while not schedule.is_done and schedule.sources:
-                await _all([self._lane(schedule, source) for source in schedule.sources for _ in range(LANES)])
-        finally:
-            for asked in self._hashes.values():
-                asked.cancel()
+        while not schedule.is_done and schedule.sources:
+            await together(self._lane(schedule, source) for source in schedule.sources for _ in range(LANES))
         if not schedule.is_done:
             raise self._failed or TransferError("No linked Mac has all of it.")
 
@@ -86,10 +84,10 @@ class BlockFetch:
     async def _sha256(self, block: Block) -> bytes:
         """What the first source says of it, asked for many at once. Raises TransferError where it has none."""
         first = block.number - block.number % MAX_HASHES
-        if (block.file, first) not in self._hashes:
-            asking = self._requests.hashes(self._sources[0], self._fingerprint, block.file, first)
-            self._hashes[block.file, first] = asyncio.ensure_future(asking)
-        said = await asyncio.shield(self._hashes[block.file, first])
+        async with self._asking:
+            if (said := self._hashes.get((block.file, first))) is None:
+                said = await self._requests.hashes(self._sources[0], self._fingerprint, block.file, first)
+                self._hashes[block.file, first] = said
         sha256 = said[32 * (block.number - first) :][:32]
         if len(sha256) < 32 or sha256 == NOT_HERE:
             raise TransferError(f"The Mac that has the model lacks a part of {block.file}.")
@@ -97,14 +95,3 @@ class BlockFetch:
 
     def _length(self, block: Block) -> int:
         return self._files[block.file].length(block.number)
-
-
-async def _all(work: Iterable[Coroutine[Any, Any, None]]) -> None:
-    """The first that fails ends the others."""
-    tasks = [asyncio.ensure_future(each) for each in work]
-    try:
-        await asyncio.gather(*tasks)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)

@@ -17,6 +17,7 @@ from core.node.base.messages import (
     PartAsk,
     PartSent,
 )
+from core.node.base.tasks import together
 from core.node.disks.file_serving import FileSender
 
 PART_S: Final = 30.0
@@ -72,12 +73,7 @@ class BlockRequests:
         """The bytes of one block. Raises TransferError where there are fewer."""
         begin = block * BLOCK_BYTES
         offsets = range(begin, begin + length, PART_BYTES)
-        tasks = [asyncio.ensure_future(self._part(source, wanted, name, offset)) for offset in offsets]
-        try:
-            data = b"".join(await asyncio.gather(*tasks))
-        finally:
-            for task in tasks:
-                task.cancel()
+        data = b"".join(await together(self._part(source, wanted, name, offset) for offset in offsets))
         if len(data) < length:
             raise TransferError(f"{name} changed on the other Mac while it was copied.")
         return data[:length]

@@ -41,9 +41,7 @@ class BlockSchedule:
     def offer(self, source: str, blocks: Iterable[Block]) -> None:
         """That source has these blocks, and no others."""
         self._has[source] = self._wanted.intersection(blocks)
-        holders = Counter(block for has in self._has.values() for block in has)
-        for each, has in self._has.items():
-            self._to_ask[each] = sorted(has, key=lambda block: (holders[block], block), reverse=True)
+        self._arrange()
 
     def next(self, source: str) -> Block | None:
         """What to ask of `source` now, which is under way from then on; None where there is nothing for it."""
@@ -65,20 +63,24 @@ class BlockSchedule:
         so much of that kind that it is asked no more.
         """
         self._bad[source] += 1
-        if is_out := self._bad[source] >= MAX_BAD:
+        self._under_way.pop(block, None)
+        if self._bad[source] >= MAX_BAD:
             self.gone(source)
-        self._give_back(block, source)
-        return is_out
+            return True
+        holders = [each for each, has in self._has.items() if block in has]
+        for each in [each for each in holders if each != source] or holders:
+            self._to_ask[each].append(block)
+        return False
 
     def gone(self, source: str) -> None:
         """Nothing comes from it any more."""
         self._has.pop(source, None)
-        self._to_ask.pop(source, None)
-        for block in [block for block, asked in self._under_way.items() if asked == source]:
-            self._give_back(block, source)
+        self._under_way = {block: asked for block, asked in self._under_way.items() if asked != source}
+        self._arrange()
 
-    def _give_back(self, block: Block, source: str) -> None:
-        self._under_way.pop(block, None)
-        holders = [each for each, has in self._has.items() if block in has]
-        for each in [each for each in holders if each != source] or holders:
-            self._to_ask[each].append(block)
+    def _arrange(self) -> None:
+        holders = Counter(block for has in self._has.values() for block in has)
+        self._to_ask = {
+            source: sorted(has & self._wanted, key=lambda block: (holders[block], block), reverse=True)
+            for source, has in self._has.items()
+        }

@@ -126,7 +126,7 @@ async def test_damaged_parts_are_found_and_fetched_again(pair: Pair) -> None:
 async def test_a_mac_that_sends_damaged_blocks_again_and_again_is_asked_no_more(pair: Pair) -> None:
     def flipped(message: AnyMessage) -> AnyMessage:
         if isinstance(message, PartSent):
-            return msgspec.structs.replace(message, data=bytes(len(message.data)))
+            return msgspec.structs.replace(message, data=message.data[:-1] + bytes([message.data[-1] ^ 1]))
         return message
 
     pair.sender.wrong = flipped  # type: ignore[method-assign]
@@ -159,9 +159,8 @@ async def test_a_slice_is_copied_alone_and_grows_where_it_lies(pair: Pair) -> No
 async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: Pair) -> None:
     helper = pair.helper()
     await pair.copy(sources=("sender", "helper"))
-    given = [sum(isinstance(m, PartSent) for m in each.sent) for each in (pair.sender, helper)]
-    assert min(given) > 5
-    assert sum(given) == sum(-(-f.stat().st_size // PART_BYTES) for f in (pair.sender.folder / "solo").iterdir())
+    assert sum(isinstance(message, PartSent) for message in helper.sent) > 5
+    assert pair.parts_asked == sum(-(-f.stat().st_size // PART_BYTES) for f in (pair.sender.folder / "solo").iterdir())
     shutil.rmtree(pair.asker.folder / "solo")
     helper.lives_for = 7
     await pair.copy(sources=("sender", "helper"))
