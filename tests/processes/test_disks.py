@@ -9,10 +9,11 @@ import pytest
 
 from core.errors import Busy, ModelNotFound
 from core.events import ModelsChanged, Transfer
-from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice
-from tests.support.cluster import Make, ask, begin, finish, reference, running_demo
+from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice, PlanRequest
+from tests.support.cluster import Make, begin, finish, reference, running_demo
 from tests.support.hub import PIECE, Hub, running_hub
 from tui.cli.demo import Demo
+from tui.cli.transfers import give_parts
 from tui.cli.watch import Watch
 
 WAIT_S = 120.0
@@ -66,15 +67,22 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     with pytest.raises(ModelNotFound, match="solo is not on mbp"):
         await head.client.load(LoadRequest(model="solo"))
     assert head.now.plan == before, "what was loaded stays"
-    (expected,) = reference(Path(demo.model), [PROMPT], 200)
+    (given,) = await give_parts(head, PlanRequest(model="solo"))
+    assert (given.mac, given.state) == (other, "done")
+    assert 0 < given.done < here.total_bytes
+    (stage,) = (await listed(mbp, "solo")).layers_here
+    assert 0 < stage[0] <= 4 < stage[1] == 6
+    here = await listed(head, "solo")
+    assert (here.held_by, here.preview.missing_on) == ((own,), ())
+    await load(demo, "solo")
+    (expected,) = reference(solo, [PROMPT], 200)
     running, mark = await begin(head, PROMPT, 200), len(head.seen)
     await head.client.copy(CopyRequest(fingerprint=here.fingerprint, to=(other,)))
     assert (await ended(head, mark)).state == "done"
     assert {t.mac for t in transfers(head, mark)} == {other}
-    assert (await finish(head, running)).tokens == expected, "an answer goes on meanwhile"
-    assert (await listed(head, "solo")).preview.missing_on == ()
-    await load(demo, "solo")
-    assert (await ask(head, PROMPT, 24)).tokens == reference(solo, [PROMPT], 24)[0]
+    assert (await finish(head, running)).tokens == expected, "an answer of a part goes on while the rest comes"
+    assert (await listed(mbp, "solo")).layers_here == ()
+    assert (await listed(head, "solo")).held_by == (own, other)
 
 
 async def downloaded(demo: Demo, hub: Hub, own: str, other: str) -> None:
