@@ -156,8 +156,8 @@ class BlockWriter:
         if not self._is_begun():
             self._begin()
         found = read_map(directory)
-        self._there = {name: dict(known) for name, known in found.hashes.items()} if found else {}
-        self._write_map()  # without what is torn
+        self._there = {name: self._sound(name, known) for name, known in found.hashes.items()} if found else {}
+        self._write_map()  # without what is torn, or has gone bad since
 
     @property
     def map(self) -> BlockMap:
@@ -208,6 +208,16 @@ class BlockWriter:
         except OSError:
             return False
         return is_same and all(sizes[name] == facts.size for name, facts in self._files.items())
+
+    def _sound(self, name: str, known: Mapping[int, bytes]) -> dict[int, bytes]:
+        """Those blocks that the disk still has as they were fetched."""
+        with (self._directory / name).open("rb") as content:
+
+            def sha256(block: int) -> bytes:
+                data = os.pread(content.fileno(), self._files[name].length(block), block * BLOCK_BYTES)
+                return hashlib.sha256(data).digest()
+
+            return {block: said for block, said in known.items() if sha256(block) == said}
 
     def _begin(self) -> None:
         (self._directory / MAP_NAME).unlink(missing_ok=True)

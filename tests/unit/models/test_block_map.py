@@ -121,6 +121,20 @@ def test_the_manifest_of_a_part_is_that_of_the_whole_and_looks_at_every_block(wh
         manifests.of(part)
 
 
+def test_a_block_that_has_gone_bad_since_is_fetched_again(tmp_path: Path) -> None:
+    facts = {"model.safetensors": FileFacts(size=3 * BLOCK, sha256="a" * 64)}
+    for _ in range(2):
+        writer = BlockWriter(tmp_path, facts)
+        for block in set(facts["model.safetensors"].blocks) - set(writer.map.hashes["model.safetensors"]):
+            writer.put("model.safetensors", block, bytes([block + 1]) * BLOCK)
+        writer.close()
+        with (tmp_path / "model.safetensors").open("r+b") as file:
+            file.seek(BLOCK + 7)
+            file.write(b"\xff")
+    assert content(tmp_path) == {"model.safetensors": {0, 1, 2}}
+    assert BlockWriter(tmp_path, facts).map.missing_bytes == BLOCK
+
+
 def test_a_part_whose_map_is_removed_does_not_pass_for_the_whole(whole: Path, tmp_path: Path) -> None:
     part, manifests = fetched(whole, tmp_path / "solo", 1, 3), Manifests(tmp_path / "hashes")
     expected = manifests.of(part)
