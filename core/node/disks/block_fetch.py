@@ -14,13 +14,15 @@ from core.node.base.messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.block_schedule import Block, BlockSchedule
+from core.settings import GB
 
 LANES: Final = 2  # blocks under way from one Mac
 
 
 class BlockFetch:
-    """`sources`: device ids, the first of which says what each block has to hold. `report` gets how many bytes of what
-    is wanted are there, and of how many.
+    """`sources`: device ids of Macs that have all or some of it; what a block has to hold says the first of them that
+    has it, and who says otherwise has it not. `report` gets how many bytes of what is wanted are there, and of how
+    many.
     """
 
     def __init__(
@@ -33,9 +35,9 @@ class BlockFetch:
         report: Callable[[int, int], None],
     ) -> None:
         self._requests, self._fingerprint, self._files = requests, fingerprint, files
-        self._sources, self._writer, self._report = sources, writer, report
-        self._hashes: dict[tuple[str, int], bytes] = {}
-        self._asking = asyncio.Lock()
+        self._living, self._writer, self._report = list(sources), writer, report
+        self._pages: dict[tuple[str, str, int], bytes] = {}
+        self._asking = {source: asyncio.Lock() for source in sources}
         self._failed: MaclusterError | None = None
         self._there = self._total = 0
 
@@ -47,33 +49,42 @@ class BlockFetch:
         self._total = sum(map(self._length, wanted))
         self._there = self._total - sum(map(self._length, missing))
         self._report(self._there, self._total)
-        schedule = BlockSchedule(missing)
-        for source in self._sources:
-            schedule.offer(source, missing)
-        while not schedule.is_done and schedule.sources:
-            await together(self._lane(schedule, source) for source in schedule.sources for _ in range(LANES))
+        schedule, asked = BlockSchedule(missing), list[str]()
+        while not schedule.is_done and asked != self._living:
+            asked = list(self._living)  # who is gone said what a block has to hold: now the others do
+            schedule.offer(dict.fromkeys(asked, missing))
+            while schedule.sources:
+                await together(self._lane(schedule, source) for source in schedule.sources for _ in range(LANES))
         if not schedule.is_done:
-            raise self._failed or TransferError("No linked Mac has all of it.")
+            lacking = (self._total - self._there) / GB
+            raise self._failed or TransferError(
+                f"{lacking:.3f} GB of it are on no linked Mac.", "Bring back the Mac that has them, then try again."
+            )
 
     async def _lane(self, schedule: BlockSchedule, source: str) -> None:
         """One block after the other from one Mac, until it has no more or is gone."""
         while block := schedule.next(source):
             length = self._length(block)
             try:
-                sha256 = await self._sha256(block)
+                if not (sha256 := await self._sha256(schedule, source, block)):
+                    continue
                 data = await self._requests.block(source, self._fingerprint, *block, length)
             except MaclusterError as error:
-                self._failed = error
-                schedule.gone(source)
+                self._gone(schedule, source, error)
                 return
             if await asyncio.to_thread(self._put, block, data, sha256):
                 schedule.arrived(block)
                 self._there += length
                 self._report(self._there, self._total)
             elif schedule.bad(source, block):
-                self._failed = TransferError(
-                    f"{block.file} arrived damaged, again and again.", "Copy again: what is whole is kept."
-                )
+                what = f"{block.file} arrived damaged, again and again."
+                self._gone(schedule, source, TransferError(what, "Copy again: what is whole is kept."))
+
+    def _gone(self, schedule: BlockSchedule, source: str, error: MaclusterError) -> None:
+        self._failed = error
+        schedule.gone(source)
+        if source in self._living:
+            self._living.remove(source)
 
     def _put(self, block: Block, data: bytes, sha256: bytes) -> bool:
         is_good = hashlib.sha256(data).digest() == sha256
@@ -81,17 +92,39 @@ class BlockFetch:
             self._writer.put(*block, data)
         return is_good
 
-    async def _sha256(self, block: Block) -> bytes:
-        """What the first source says of it, asked for many at once. Raises TransferError where it has none."""
+    async def _sha256(self, schedule: BlockSchedule, source: str, block: Block) -> bytes:
+        """What `block` has to hold; nothing where `source` has it not, which the schedule is told. Raises what asking
+        `source` does.
+        """
+        if (own := await self._said(schedule, source, block)) == NOT_HERE:
+            schedule.lacks(source, [block])
+            return b""
+        for each in list(self._living):
+            try:
+                said = own if each == source else await self._said(schedule, each, block)
+            except MaclusterError as error:
+                self._gone(schedule, each, error)
+                continue
+            if said != NOT_HERE:
+                if said != own:
+                    schedule.lacks(source, [block])
+                return own if said == own else b""
+        return b""
+
+    async def _said(self, schedule: BlockSchedule, source: str, block: Block) -> bytes:
+        """What `source` says that `block` holds, asked for many at once; NOT_HERE where it has it not."""
         first = block.number - block.number % MAX_HASHES
-        async with self._asking:
-            if (said := self._hashes.get((block.file, first))) is None:
-                said = await self._requests.hashes(self._sources[0], self._fingerprint, block.file, first)
-                self._hashes[block.file, first] = said
-        sha256 = said[32 * (block.number - first) :][:32]
-        if len(sha256) < 32 or sha256 == NOT_HERE:
-            raise TransferError(f"The Mac that has the model lacks a part of {block.file}.")
-        return sha256
+        async with self._asking[source]:
+            if (page := self._pages.get((source, block.file, first))) is None:
+                page = await self._requests.hashes(source, self._fingerprint, block.file, first)
+                self._pages[source, block.file, first] = page
+                numbers = self._files[block.file].blocks[first : first + MAX_HASHES]
+                schedule.lacks(source, [Block(block.file, n) for n in numbers if _at(page, n - first) == NOT_HERE])
+        return _at(page, block.number - first)
 
     def _length(self, block: Block) -> int:
         return self._files[block.file].length(block.number)
+
+
+def _at(page: bytes, index: int) -> bytes:
+    return page[32 * index :][:32].ljust(32, b"\0")

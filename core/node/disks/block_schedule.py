@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
 MAX_BAD: Final = 3
@@ -23,6 +23,7 @@ class BlockSchedule:
 
     def __init__(self, wanted: Iterable[Block]) -> None:
         self._wanted = set(wanted)
+        self._last_first = sorted(self._wanted, reverse=True)
         self._under_way: dict[Block, str] = {}
         self._has: dict[str, set[Block]] = {}
         self._to_ask: dict[str, list[Block]] = {}
@@ -38,17 +39,26 @@ class BlockSchedule:
         """Those that have something of what is wanted."""
         return tuple(source for source, has in self._has.items() if has & self._wanted)
 
-    def offer(self, source: str, blocks: Iterable[Block]) -> None:
-        """That source has these blocks, and no others."""
-        self._has[source] = self._wanted.intersection(blocks)
+    def offer(self, offers: Mapping[str, Iterable[Block]]) -> None:
+        """Each of these sources has these blocks, as far as is known, and no others."""
+        self._has |= {source: self._wanted.intersection(blocks) for source, blocks in offers.items()}
         self._arrange()
+
+    def lacks(self, source: str, blocks: Iterable[Block]) -> None:
+        """It has not got these after all: what is under way from it of them is asked of others."""
+        has = self._has.get(source, set())
+        for block in has.intersection(blocks):
+            has.discard(block)
+            if self._under_way.get(block) == source:
+                del self._under_way[block]
+                self._ask_again(block)
 
     def next(self, source: str) -> Block | None:
         """What to ask of `source` now, which is under way from then on; None where there is nothing for it."""
         to_ask = self._to_ask.get(source, [])
         while to_ask:
             block = to_ask.pop()
-            if block in self._wanted and block not in self._under_way:
+            if block in self._wanted and block not in self._under_way and block in self._has[source]:
                 self._under_way[block] = source
                 return block
         return None
@@ -67,9 +77,7 @@ class BlockSchedule:
         if self._bad[source] >= MAX_BAD:
             self.gone(source)
             return True
-        holders = [each for each, has in self._has.items() if block in has]
-        for each in [each for each in holders if each != source] or holders:
-            self._to_ask[each].append(block)
+        self._ask_again(block, source)
         return False
 
     def gone(self, source: str) -> None:
@@ -78,9 +86,16 @@ class BlockSchedule:
         self._under_way = {block: asked for block, asked in self._under_way.items() if asked != source}
         self._arrange()
 
+    def _ask_again(self, block: Block, last: str = "") -> None:
+        """Of any but the one that was asked last, where another has it."""
+        holders = [each for each, has in self._has.items() if block in has]
+        for each in [each for each in holders if each != last] or holders:
+            self._to_ask[each].append(block)
+
     def _arrange(self) -> None:
+        self._last_first = [block for block in self._last_first if block in self._wanted]
         holders = Counter(block for has in self._has.values() for block in has)
         self._to_ask = {
-            source: sorted(has & self._wanted, key=lambda block: (holders[block], block), reverse=True)
+            source: sorted((b for b in self._last_first if b in has), key=lambda b: holders[b], reverse=True)
             for source, has in self._has.items()
         }

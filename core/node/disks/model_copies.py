@@ -1,6 +1,6 @@
 """Models that come to this Mac's disk from others, whole or in part, block by block, from every Mac that has them.
 
-What a block has to hold says the Mac that is copied from first; the bytes may come from any.
+What a block has to hold says the first Mac that has it; the bytes may come from any that says the same.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from core.models.files.folder import MAX_JSON_BYTES
 from core.models.files.parts import Part
 from core.models.files.safetensors import DECIDING_FILES
 from core.node.base.messages import FilesAsk, FilesSent, FileWord, HashesAsk, HeldModel, PartAsk, PartSent
+from core.node.base.tasks import together
 from core.node.disks.block_fetch import BlockFetch
 from core.node.disks.block_requests import BlockRequests
 from core.node.disks.file_serving import FileSender, FileServing
@@ -61,37 +62,45 @@ class ModelCopies:
         self.serving.gone(device_id)
 
     async def fetch(self, sources: Sequence[str], model: HeldModel, report: Report, parts: Sequence[Part] = ()) -> None:
-        """Copy a model from linked Macs that have it, or `parts` of it with all of its settings. `report` gets
-        "running" or "checking", bytes that are there, and of how many.
+        """Copy a model from linked Macs that have all or some of it, or `parts` of it with all of its settings; nobody
+        is asked where all of that is here. `report` gets "running" or "checking", bytes that are there, and of how
+        many.
 
         Raises TransferError, ModelMismatch, LinkLost, LinkTimeout, BadModel; what is there then is kept, and gone on
         with.
         """
-        first, *others = sources
-        files = await self._files(first, model)
-        wanted = wanted_parts(files, parts)
-        alike = [other for other in others if await self._has_same(other, model, files)]
         entries = await self._models.list()
+        if await asyncio.to_thread(_is_here, entries, model, parts):
+            return
+        files, alike = await self._agreeing(sources, model)
+        wanted = wanted_parts(files, parts)
         begun = await asyncio.to_thread(_begun, self._folder, entries, model, files)
-        await self._bring((first, *alike), model, files, begun, wanted, report)
+        await self._bring(alike, model, files, begun, wanted, report)
         await asyncio.to_thread(_check, begun, model)
         if begun.parent.name == PARTIAL:
             taken = {short_name(entry.name) for entry in entries}
             await asyncio.to_thread(begun.rename, _free_place(self._folder, model, taken))
 
-    async def _files(self, source: str, model: HeldModel) -> Mapping[str, FileFacts]:
-        reply = await self._requests.files(source, model.fingerprint)
-        if reply.problem:
-            raise TransferError(f"The other Mac cannot send it: {reply.problem.what}", reply.problem.fix)
-        check_names(reply.files)
-        return reply.files
+    async def _agreeing(
+        self, sources: Sequence[str], model: HeldModel
+    ) -> tuple[Mapping[str, FileFacts], tuple[str, ...]]:
+        """The files of the model, by the first source that can tell them, and all sources that say the same."""
+        told = dict(zip(sources, await together(self._files(source, model) for source in sources), strict=True))
+        files = [said for said in told.values() if not isinstance(said, MaclusterError)]
+        if not files:
+            raise next(said for said in told.values() if isinstance(said, MaclusterError))
+        return files[0], tuple(source for source, said in told.items() if said == files[0])
 
-    async def _has_same(self, source: str, model: HeldModel, files: Mapping[str, FileFacts]) -> bool:
-        """Whether another Mac can help."""
+    async def _files(self, source: str, model: HeldModel) -> Mapping[str, FileFacts] | MaclusterError:
+        """Which files that Mac says make up the model, or why it helps nobody."""
         try:
-            return await self._files(source, model) == files
-        except MaclusterError:
-            return False
+            reply = await self._requests.files(source, model.fingerprint)
+            if reply.problem:
+                raise TransferError(f"The other Mac cannot send it: {reply.problem.what}", reply.problem.fix)
+            check_names(reply.files)
+        except MaclusterError as error:
+            return error
+        return reply.files
 
     async def _bring(
         self,
@@ -141,6 +150,16 @@ def wanted_parts(files: Mapping[str, FileFacts], parts: Sequence[Part]) -> tuple
             raise TransferError(f"The part {part.begin}–{part.end} of {part.file!r:.80} is not in the model.")
     settings = {name: facts for name, facts in files.items() if not _WEIGHTS.fullmatch(name)}
     return (*whole_parts(settings), *parts) if parts else whole_parts(files)
+
+
+def _is_here(entries: Sequence[ModelEntry], model: HeldModel, parts: Sequence[Part]) -> bool:
+    """Whether `parts` of a model, or all of it where there are none, lie on this disk among the models."""
+    for entry in entries:
+        if entry.fingerprint == model.fingerprint:
+            there = read_map(Path(entry.path))
+            if there is None or not there.lacking(wanted_parts(there.files, parts)):
+                return True
+    return False
 
 
 def _begun(folder: Path, entries: Sequence[ModelEntry], model: HeldModel, files: Mapping[str, FileFacts]) -> Path:

@@ -12,6 +12,7 @@ import msgspec
 from core.errors import ModelNotFound
 from core.events import ModelsChanged, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry, short_name
+from core.models.files.layers_here import layers_text
 from core.node.base.bus import Bus
 from core.node.base.messages import (
     MAX_BROKEN,
@@ -23,6 +24,7 @@ from core.node.base.messages import (
     Holds,
     HoldsAsk,
 )
+from core.node.disks.holdings import Holdings
 from core.node.disks.local_models import LocalModels
 
 LOOK_S = 5.0
@@ -116,19 +118,20 @@ class ModelInventory:
         """What this Mac holds."""
         return self._own.models if self._own else ()
 
-    def holders(self, fingerprint: str) -> tuple[str, ...]:
-        """Device ids of the Macs that have all of the model, this one first."""
-        return tuple(mac for mac, held in self._held(fingerprint).items() if any(not one.missing_bytes for one in held))
-
-    def _held(self, fingerprint: str) -> dict[str, list[HeldModel]]:
-        """What each Mac has of a model, this one first."""
+    def holdings(self, fingerprint: str) -> Holdings:
+        """Who has what of a model."""
         macs = {self._device_id: self.own} | {mac: known.models for mac, known in self._others.items()}
-        return {mac: [one for one in held if one.fingerprint == fingerprint] for mac, held in macs.items()}
+        held: dict[str, HeldModel] = {}
+        for mac, models in macs.items():
+            if found := [one for one in models if one.fingerprint == fingerprint]:
+                held[mac] = min(found, key=lambda one: one.missing_bytes)
+        told = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD}
+        return Holdings(held, told | ({self._device_id} if self._own else set()))
 
     def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
-        """The models of the other Macs whose fingerprints are not among those `here`."""
+        """The models of the other Macs whose fingerprints are not among those `here`, also those in parts."""
         held = [each for known in self._others.values() for each in known.models]
-        found = {each.fingerprint: each for each in held if not each.missing_bytes}
+        found = {each.fingerprint: each for each in held}
         return [each for fingerprint, each in found.items() if fingerprint not in here]
 
     def find(self, fingerprint: str) -> HeldModel | None:
@@ -136,31 +139,31 @@ class ModelInventory:
         held = [*self.own, *(each for known in self._others.values() for each in known.models)]
         return next((each for each in held if each.fingerprint == fingerprint), None)
 
-    def missing_on(self, plan: Plan) -> tuple[str, ...]:
-        """Device ids of the Macs of `plan` that have told all they hold, not all layers of their stage among it."""
-        held = self._held(plan.fingerprint)
-        reported = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD} | {self._device_id}
-        lacking = (s for s in plan.stages if not any(_has(one, s.start, s.stop) for one in held.get(s.device_id, ())))
-        return tuple(stage.device_id for stage in lacking if stage.device_id in reported)
+    async def renew(self, plan: Plan) -> None:
+        """Look anew here, and have those Macs of `plan` look that lack something."""
+        await self.look()
+        await asyncio.gather(*(self._ask(mac) for mac in self._incomplete(plan) if mac in self._others))
 
-    async def check(self, plan: Plan) -> None:
-        """Raises ModelNotFound where a Mac of `plan` still has no model of that name, having looked anew. Where there
-        are other files under that name, or broken ones, that Mac says so itself, for it knows what is wrong.
+    def lacking(self, plan: Plan) -> tuple[str, ...]:
+        """Device ids of the Macs of `plan` that have to be given something of the model before it can run. Where there
+        are other files under that name, or broken ones, that Mac says so itself, for it knows what is wrong. Raises
+        ModelNotFound where no linked Mac has a layer that is to be given.
         """
-        if lacking := self._without(plan):
-            await asyncio.gather(*(self._ask(mac) for mac in lacking))
-        if lacking := self._without(plan):
-            names = " and ".join(stage.peer for stage in plan.stages if stage.device_id in lacking)
+        holdings = self.holdings(plan.fingerprint)
+        if nowhere := holdings.nowhere(layer for layers in holdings.missing(plan).values() for layer in layers):
             raise ModelNotFound(
-                f"{plan.model} is not on {names}.",
-                f"Copy it there first: d in the list of models, or `macluster copy {plan.model}`; `--split` copies to "
-                f"each only what it will hold.",
+                f"No linked Mac has {layers_text(nowhere)} of {plan.model}.",
+                "Bring back the Mac that has them, or fetch the model anew: `macluster download`.",
             )
+        return self._incomplete(plan)
 
-    def _without(self, plan: Plan) -> list[str]:
-        name, held = short_name(plan.model), self._held(plan.fingerprint)
-        others = [mac for mac in self.missing_on(plan) if mac in self._others]
-        return [mac for mac in others if held[mac] or name not in _short_names(self._others[mac])]
+    def _incomplete(self, plan: Plan) -> tuple[str, ...]:
+        name, holdings = short_name(plan.model), self.holdings(plan.fingerprint)
+        return tuple(
+            mac
+            for mac in holdings.incomplete(plan)
+            if mac in holdings.held or mac not in self._others or name not in _short_names(self._others[mac])
+        )
 
     async def _ask(self, device_id: str) -> None:
         news = self._news[device_id] = _News(next(self._numbers), asyncio.Event())
@@ -172,10 +175,6 @@ class ModelInventory:
             return  # what it told before counts
         finally:
             self._news.pop(device_id, None)
-
-
-def _has(held: HeldModel, start: int, stop: int) -> bool:
-    return not held.missing_bytes or any(first <= start and stop <= last for first, last in held.layers_here)
 
 
 def _short_names(known: Holds) -> set[str]:

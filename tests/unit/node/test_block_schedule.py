@@ -16,8 +16,7 @@ HAS = st.fixed_dictionaries({source: st.sets(st.sampled_from(BLOCKS)) for source
 
 def made(has: dict[str, set[Block]]) -> BlockSchedule:
     schedule = BlockSchedule(BLOCKS)
-    for source, blocks in has.items():
-        schedule.offer(source, blocks)
+    schedule.offer(has)
     return schedule
 
 
