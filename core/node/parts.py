@@ -60,6 +60,7 @@ from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
 from core.node.ring.split_profiles import SplitProfiles
+from core.node.ring.stage_files import StageFiles
 from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.trust.roster_enforcement import RosterEnforcement
@@ -200,10 +201,11 @@ class Parts:
             tasks,
             config.key_limits,
         )
-        leader = PlanLeader(own_id, mesh, member, worker, faults, signals, bus, journal, tasks)
-        throughput = ThroughputHistory(home.throughput)
         profiles = SplitProfiles(home.split_profiles)
-        planning = Planning(models, profiles, inventory, peers, leader, throughput, assessment)
+        files = StageFiles(inventory, profiles, transfers)
+        leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
+        throughput = ThroughputHistory(home.throughput)
+        planning = Planning(models, profiles, inventory, files, peers, leader, throughput, assessment)
         self.advisor = PlanAdvisor(bus, throughput, planning, leader)
 
         # answers and their recovery

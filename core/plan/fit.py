@@ -43,7 +43,8 @@ def draft_plan(**inputs: Unpack[PlanInputs]) -> Plan:
     plan = _draft(inputs)
     if shortage(plan):
         return plan
-    needed = indispensable(plan, inputs["peers"], lambda peers: _fits_on(peers, inputs))
+    can_lose = inputs.get("can_lose", lambda *_: True)
+    needed = indispensable(plan, inputs["peers"], lambda peers: _fits_on(peers, inputs), can_lose)
     return msgspec.structs.replace(plan, indispensable=needed)
 
 

@@ -28,12 +28,14 @@ class How(TypedDict):
 class Surroundings(TypedDict, total=False):
     """What is known of the Macs beside their memory. `no_group`: why their parts of a layer cannot be added up, ""
     where nothing is known against it; `rtt`: the round trip between two of them in seconds, where somebody measured it;
-    `expects`: what a request would get of a plan.
+    `expects`: what a request would get of a plan; `can_lose`: whether the disks of the others hold every layer without
+    one Mac of a plan, by its device id.
     """
 
     no_group: str
     rtt: Callable[[str, str], float | None]
     expects: Callable[[Plan], Forecast | None]
+    can_lose: Callable[[Plan, str], bool]
 
 
 class PlanInputs(How, Surroundings):

@@ -40,9 +40,11 @@ def on_fewer(macs: int, how: How) -> OnFewer:
     return OnFewer(layers=(), topology=None if parallelism else LONE_MAC_TOPOLOGY, parallelism=parallelism)
 
 
-def indispensable(plan: Plan, peers: Sequence[Peer], fits: Callable[[Sequence[Peer]], bool]) -> tuple[str, ...]:
-    """Device ids of the Macs of `plan`, the head left out, without which the model does not fit: `fits` says of all
-    `peers` but one, the head first, whether it does.
+def indispensable(
+    plan: Plan, peers: Sequence[Peer], fits: Callable[[Sequence[Peer]], bool], can_lose: Callable[[Plan, str], bool]
+) -> tuple[str, ...]:
+    """Device ids of the Macs of `plan`, the head left out, without which the model does not fit, or no disk has all of
+    its layers: `fits` says of all `peers` but one, the head first, whether it fits; `can_lose` looks at the disks.
     """
-    others = [stage.device_id for stage in plan.stages[1:]]
-    return tuple(lost for lost in others if not fits([peer for peer in peers if peer.device_id != lost]))
+    left = {stage.device_id: [p for p in peers if p.device_id != stage.device_id] for stage in plan.stages[1:]}
+    return tuple(lost for lost, others in left.items() if not (can_lose(plan, lost) and fits(others)))

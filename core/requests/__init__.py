@@ -302,7 +302,8 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     empty where nothing is sent or it is not known. `parts`: for each stage, in ring order, what it reads of which file
     as (name, first byte, byte behind the last), if it was asked for. `forecast`: of `plan`, else of `draft`.
     `sees`: what each Mac of that split would see, in words, in ring order. `missing_on`: device ids of those of them
-    whose disks lack the model. The other figures are of the whole model.
+    whose disks lack layers of it; loading copies them there first, about `missing_bytes`. The other figures are of the
+    whole model.
     """
 
     plan: Plan | None = None
@@ -314,6 +315,7 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     forecast: Forecast | None = None
     sees: tuple[str, ...] = ()
     missing_on: tuple[str, ...] = ()
+    missing_bytes: int = 0
     layer_bytes: int = 0
     total_bytes: int = 0
     kv_bytes: int = 0

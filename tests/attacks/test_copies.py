@@ -125,14 +125,16 @@ async def test_what_a_mac_told_before_it_looked_is_no_answer(pair: Pair) -> None
     link.heard.set()
     holdings = ModelInventory(mac_id(0), pair.sender.copying._models, link, Bus())
     await holdings.handle_message(other, Holds(models=()))
-    checking = asyncio.ensure_future(holdings.check(plan))
+    checking = asyncio.ensure_future(holdings.renew(plan))
     await until(lambda: HoldsAsk(number=1) in link.sent)
     await holdings.handle_message(other, Holds(models=(), broken=("half",)))
     await asyncio.sleep(0.05)
     assert not checking.done()
+    assert other in holdings.holdings(plan.fingerprint).missing(plan)
     has = msgspec.structs.replace(held_model_named(plan.model), fingerprint=plan.fingerprint)
     await holdings.handle_message(other, Holds(models=(has,), answers=1))
     await checking
+    assert other not in holdings.holdings(plan.fingerprint).missing(plan)
 
 
 async def test_nobody_litters_a_disk_with_copies_that_never_end(pair: Pair) -> None:

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from core.errors import Busy, ModelNotFound
+from core.errors import Busy
 from core.events import ModelsChanged, Transfer
-from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice, PlanRequest
+from core.requests import CopyRequest, DownloadRequest, LoadRequest, ModelChoice
 from tests.support.cluster import Make, begin, finish, reference, running_demo
 from tests.support.hub import PIECE, Hub, running_hub
 from tui.cli.demo import Demo
-from tui.cli.transfers import give_parts
+from tui.cli.load import loaded
 from tui.cli.watch import Watch
 
 WAIT_S = 120.0
@@ -29,11 +29,8 @@ async def ended(watch: Watch, mark: int) -> Transfer:
     return next(t for t in transfers(watch, mark) if t.is_over)
 
 
-async def load(demo: Demo, model: str) -> None:
-    await demo.head.client.load(LoadRequest(model=model))
-    await demo.head.until(
-        lambda w: w.now.plan_status == "ready" and w.now.plan is not None and w.now.plan.model == model, WAIT_S, model
-    )
+async def load(demo: Demo, model: str, layers: tuple[str, ...] = ()) -> None:
+    await loaded(demo.head, LoadRequest(model=model, layers=layers))
 
 
 async def listed(watch: Watch, name: str) -> ModelChoice:
@@ -63,18 +60,17 @@ async def copied(demo: Demo, solo: Path, own: str, other: str) -> None:
     assert (there.path, there.held_by, there.preview.plan) == ("", (own,), None)
     here = await listed(head, "solo")
     assert (here.held_by, here.preview.missing_on) == ((own,), (other,))
-    before = head.now.plan
-    with pytest.raises(ModelNotFound, match="solo is not on mbp"):
-        await head.client.load(LoadRequest(model="solo"))
-    assert head.now.plan == before, "what was loaded stays"
-    (given,) = await give_parts(head, PlanRequest(model="solo"))
-    assert (given.mac, given.state) == (other, "done")
-    assert 0 < given.done < here.total_bytes
+    await load(demo, "solo")
+    first = demo.fetched()[other]
+    assert 0 < first < here.total_bytes, "only its own layers came"
     (stage,) = (await listed(mbp, "solo")).layers_here
-    assert 0 < stage[0] <= 4 < stage[1] == 6
+    assert 2 < stage[0] <= 4 < stage[1] == 6
     here = await listed(head, "solo")
     assert (here.held_by, here.preview.missing_on) == ((own,), ())
-    await load(demo, "solo")
+    mark = len(head.seen)
+    await load(demo, "solo", layers=("0:1", "2:5"))
+    assert (await listed(mbp, "solo")).layers_here == ((2, 6),)
+    assert 0 < demo.fetched(mark)[other] < first, "only what the other split moves"
     (expected,) = reference(solo, [PROMPT], 200)
     running, mark = await begin(head, PROMPT, 200), len(head.seen)
     await head.client.copy(CopyRequest(fingerprint=here.fingerprint, to=(other,)))

@@ -35,6 +35,7 @@ from core.node.relay.relayed_answers import Relay
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planning
+from core.node.ring.stage_files import StageFiles
 from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.trust.roster_enforcement import RosterEnforcement
@@ -129,9 +130,10 @@ class Node:
             tasks,
             KEY_LIMITS,
         )
-        self.leader = leader = PlanLeader(own_id, mesh, member, worker, faults, signals, bus, journal, tasks)
+        files = StageFiles(models, models, transfers)
+        self.leader = leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
         throughput = ThroughputHistory(NOWHERE)
-        planning = Planning(models, models, models, peers, leader, throughput, assessment)
+        planning = Planning(models, models, models, files, peers, leader, throughput, assessment)
 
         # answers and their recovery
         self.answers = answers = Answers(

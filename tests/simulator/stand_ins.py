@@ -14,6 +14,7 @@ from core.models.files.catalog import ModelEntry
 from core.models.files.sharding import Sharding
 from core.models.files.step_size import StepSize
 from core.models.text.text_messages import Decoded
+from core.node.disks.holdings import Holdings
 from core.requests import Message
 from core.settings import GB
 from core.trust.roster import Roster, RosterStore
@@ -62,8 +63,14 @@ class Models:
     async def find_same(self, name: str, fingerprint: str) -> Path:
         return NOWHERE
 
-    async def check(self, plan: Plan) -> None:
+    async def renew(self, plan: Plan) -> None:
         """Nobody lacks them."""
+
+    def lacking(self, plan: Plan) -> tuple[str, ...]:
+        return ()
+
+    def holdings(self, fingerprint: str) -> Holdings:
+        return Holdings({}, frozenset())
 
 
 @cache

@@ -86,7 +86,7 @@ class Desk:
         journal = Journal(folder / "log", "me", self.bus)
         tasks = tasks_of(journal)
         worker, faults, signals = OwnWorker(), KnownFaults(), Signals()
-        self.leader = PlanLeader(mac_id(0), None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
+        self.leader = PlanLeader(mac_id(0), None, None, None, worker, faults, signals, self.bus, journal, tasks)  # type: ignore[arg-type]
         tokenizer: Any = ModelTokenizer(read)
         self.answers = Answers(self.leader, self.pipe, self.bus, journal, tasks, folder / "tokens", SECRET, tokenizer)  # type: ignore[arg-type]
         self.bus.publish(TrustChanged(level="paired"))

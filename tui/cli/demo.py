@@ -21,8 +21,8 @@ import msgspec
 from core.address import parse_place
 from core.demo import DEMO_MODEL
 from core.errors import MaclusterError, NodeError, PairingError, UsageError
-from core.events import PairingChanged, PlanLoaded
-from core.requests import LoadRequest, PlanRequest
+from core.events import PairingChanged, PlanLoaded, Transfer
+from core.requests import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
 from core.settings import LOOPBACK_HOST, Home
 from core.text import clean_text
@@ -34,7 +34,6 @@ from tui.cli.load import loaded
 from tui.cli.output import Facts, print_progress
 from tui.cli.plan import plan_lines, plan_options, proof_lines
 from tui.cli.status import trust_line
-from tui.cli.transfers import give_parts
 from tui.cli.watch import Watch
 from tui.cli.what_if import budgets_of
 from tui.client import NodeClient, check
@@ -82,7 +81,6 @@ class Demo:
         self._nodes: list[subprocess.Popen[bytes]] = []
         self.watches: list[Watch] = []
         self._stack = AsyncExitStack()
-        self.fetched: dict[str, int] = {}
         self.found_by = "Bonjour on the loopback interface"
 
     @property
@@ -124,21 +122,30 @@ class Demo:
             await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
 
     async def load(self) -> PlanLoaded:
-        """Load the model over all of them, once each has what it is to hold. Raises the problem that stopped it."""
-        request = msgspec.structs.replace(self._config.load, model=self.model)
-        if self._config.remote_weights:
-            told = {name: getattr(request, name) for name in PlanRequest.__struct_fields__}
-            self.fetched = {each.mac: each.done for each in await give_parts(self.head, PlanRequest(**told))}
-        return await loaded(self.head, request)
+        """Load the model over all of them. Raises the problem that stopped it."""
+        return await loaded(self.head, msgspec.structs.replace(self._config.load, model=self.model))
+
+    def fetched(self, mark: int = 0) -> dict[str, int]:
+        """How many bytes came to the disk of each Mac, by device id, since so many events were seen."""
+        came: dict[str, int] = {}
+        there: dict[str, int] = {}
+        for event in self.head.seen[mark:]:
+            if isinstance(event, Transfer) and event.total:
+                before = there.get(event.mac, event.done)
+                came[event.mac] = came.get(event.mac, 0) + event.done - before
+                there[event.mac] = event.done
+                if event.is_over:
+                    del there[event.mac]
+        return came
 
     def disk_facts(self) -> dict[str, Facts]:
         """By name: how many bytes of the model each Mac fetched, and how many lie on its disk."""
-        macs = {peer.name: peer for peer in self.head.now.peers}
+        macs, fetched = {peer.name: peer for peer in self.head.now.peers}, self.fetched()
         places = {NAMES[0]: Path(self.model)} | {
             name: self._home(index).models for index, name in enumerate(NAMES[: len(self._nodes)]) if index
         }
         return {
-            name: {"fetched_bytes": self.fetched.get(macs[name].device_id, 0), "disk_bytes": _bytes_below(place)}
+            name: {"fetched_bytes": fetched.get(macs[name].device_id, 0), "disk_bytes": _bytes_below(place)}
             for name, place in places.items()
             if name in macs
         }

@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 
 from core.errors import NodeError
-from core.events import Plan, PlanLoaded, PlanProposed
+from core.events import Plan, PlanLoaded, PlanProposed, StageState, Transfer
 from core.requests import LoadRequest, PreviewRequest
 from tui.cli.launch import home_of
 from tui.cli.output import print_facts
 from tui.cli.plan import macs_without, model_of, plan_lines, plan_options, proof_lines
 from tui.cli.status import status_facts
+from tui.cli.transfers import Shown
 from tui.cli.watch import ATTACH_S, LOAD_S, Watch
 from tui.client import NodeClient, check
 
@@ -77,7 +78,9 @@ async def load_model(watch: Watch, args: argparse.Namespace, *, verify: bool = F
 
 
 async def loaded(watch: Watch, request: LoadRequest) -> PlanLoaded:
-    """Have it loaded, and wait until it is ready, whatever was loaded before. Raises as `load_model` does."""
+    """Have it loaded, and wait until it is ready, whatever was loaded before; what has to be copied first is told on
+    standard error. Raises as `load_model` does.
+    """
     mark = len(watch.seen)
     await watch.client.load(request)
 
@@ -85,7 +88,15 @@ async def loaded(watch: Watch, request: LoadRequest) -> PlanLoaded:
         proposed = any(isinstance(e, PlanProposed) for e in w.seen[mark:])
         return proposed and w.now.plan_status in ("ready", "broken")
 
-    await watch.until(settled, LOAD_S, "Loading the model")
+    shown = Shown()
+    while not settled(watch):
+        count = len(watch.seen)
+
+        def moved(w: Watch, count: int = count) -> bool:
+            return settled(w) or any(isinstance(e, Transfer | StageState) for e in w.seen[count:])
+
+        await watch.until(moved, LOAD_S, "Loading the model")
+        shown.show(watch, {t.mac: t for t in watch.seen[count:] if isinstance(t, Transfer)})
     if watch.now.plan_problem:
         raise NodeError(watch.now.plan_problem.what, watch.now.plan_problem.fix)
     return next(e for e in reversed(watch.seen) if isinstance(e, PlanLoaded))

@@ -109,7 +109,7 @@ def _targets(watch: Watch, wanted: list[str], choice: ModelChoice) -> tuple[str,
 async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[None]], macs: set[str]) -> list[Transfer]:
     """Tell how far it is until every Mac of `macs` has it. Raises the first problem."""
     mark = len(watch.seen)
-    shown = _Shown()
+    shown = Shown()
     await begin()
     try:
         while True:
@@ -129,7 +129,7 @@ async def _to_its_end(watch: Watch, begin: Callable[[], Awaitable[None]], macs: 
         raise
 
 
-class _Shown:
+class Shown:
     """What stands on standard error: lines that say something new."""
 
     def __init__(self) -> None:

@@ -39,6 +39,7 @@ _TRUST: dict[Level, Mark] = {
 
 _STAGE: dict[StageStatus, Mark] = {
     "waiting": Mark("○", "waiting", DIM),
+    "fetching": Mark("↓", "fetching", WARN),
     "loading": Mark("◌", "loading", WARN),
     "linking": Mark("◍", "linking", WARN),
     "ready": Mark("●", "ready", GOOD),

@@ -32,7 +32,7 @@ def check_here(model: str, headers: Headers, there: BlockMap, tensors: Set[str])
         layers = ranges(sorted({layer for name in lacking if lacking[name] and (layer := layer_of(name)) is not None}))
         whose = f" of {layers_text(layers)}" if layers else ""
         raise ModelNotFound(
-            f"{model} is on this Mac only in part: {nbytes / GB:.3f} GB{whose} are missing.",
+            f"{model} is on this Mac only in part: {size_text(nbytes)}{whose} are missing.",
             f"Copy it there: d in the list of models, or `macluster copy {model}`.",
         )
 
@@ -42,6 +42,11 @@ def layers_text(which: Ranges) -> str:
     words = [f"{start}–{stop - 1}" if stop > start + 1 else f"{start}" for start, stop in which]
     numbers = f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]
     return f"layer {numbers}" if numbers.isdecimal() else f"layers {numbers}"
+
+
+def size_text(nbytes: int) -> str:
+    """ "4.2 GB", "0.3 MB"."""
+    return f"{nbytes / GB:.1f} GB" if nbytes >= GB / 10 else f"{nbytes / 1e6:.1f} MB"
 
 
 def ranges(numbers: Iterable[int]) -> Ranges:

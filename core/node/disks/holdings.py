@@ -62,6 +62,8 @@ class Holdings(NamedTuple):
 
     def _missing(self, stage: Stage) -> set[int]:
         model = self.held.get(stage.device_id)
+        if model and not model.missing_bytes:
+            return set()
         return set(range(stage.start, stage.stop)) - (_layers(model) if model else set())
 
 

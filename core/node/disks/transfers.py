@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing, suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -13,8 +14,9 @@ from typing import Final, Literal
 
 import msgspec
 
-from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, UsageError
+from core.errors import Busy, LinkLost, MaclusterError, ModelNotFound, NotPaired, TransferError, UsageError, error_from
 from core.events import ModelsChanged, Transfer
+from core.models.files.layers_here import layers_text
 from core.models.files.parts import Part
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
@@ -28,13 +30,16 @@ from core.requests import CopyRequest, Done, DownloadRequest
 TRANSFER_EVERY_S: Final = 0.5
 RATE_S: Final = 5.0
 ASKED_REST_S: Final = 2.0
+STOP_S: Final = 5.0
 
 Work = Callable[["Meter"], Awaitable[None]]
 FileParts = tuple[tuple[str, int, int], ...]
 
 
 class Transfers:
-    """One at a time to this Mac's disk. Publishes Transfer events, also for the Macs that copy from here for us."""
+    """One at a time to this Mac's disk. Publishes Transfer events, also for the Macs that copy from here for us.
+    `rates`: how quick the last copy to each Mac was, in bytes a second.
+    """
 
     def __init__(
         self,
@@ -54,6 +59,7 @@ class Transfers:
         self._running: asyncio.Task[None] | None = None
         self._asked_by = ""
         self._failed_at = -inf
+        self.rates: dict[str, float] = {}
 
     async def download(self, wanted: DownloadRequest) -> Done:
         """Begin to download a model of the hub, or go on with it. Raises Busy."""
@@ -67,17 +73,17 @@ class Transfers:
         """
         if len(wanted.parts) > MAX_PARTS:
             raise UsageError(f"{len(wanted.parts)} parts are too many to ask for.", "Copy the whole model.")
-        model, holders = self._inventory.find(wanted.fingerprint), self._inventory.holders(wanted.fingerprint)
+        model, holdings = self._inventory.find(wanted.fingerprint), self._inventory.holdings(wanted.fingerprint)
         if model is None:
             raise ModelNotFound("No linked Mac has that model any more.")
+        if not wanted.parts and (nowhere := holdings.nowhere(range(model.layers))):
+            raise ModelNotFound(f"No linked Mac has {layers_text(nowhere)} of {model.name}.")
         for mac in wanted.to:
-            if mac in holders:
+            if mac in holdings.whole:
                 continue
             if mac == self._device_id:
-                if not holders:
-                    raise ModelNotFound(f"No linked Mac has all of {model.name}.")
-                self._begin_copy(holders[0], model, asked_by="", parts=wanted.parts)
-            elif self._device_id not in holders:
+                self._begin_copy(mac, model, parts=wanted.parts)
+            elif self._device_id not in holdings.held:
                 raise ModelNotFound(f"{model.name} is not on this Mac.", "Copy it here first, then to the others.")
             elif await self._links.send(mac, CopyAsk(fingerprint=wanted.fingerprint, parts=wanted.parts)):
                 self._bus.publish(_first(model, self._device_id, mac))
@@ -85,14 +91,51 @@ class Transfers:
                 raise NotPaired("That Mac is not linked.", "Wait until it is there, or pair it.")
         return Done()
 
+    async def bring(self, wanted: CopyRequest, tell: Callable[[Transfer], None]) -> None:
+        """As `copy` to one Mac, until it is there; `tell` gets how far it is. Who cancels this stops the copy. Raises
+        as `copy`, the problem of the copy, and TransferError where it was stopped.
+        """
+        (mac,) = wanted.to
+        if mac in self._inventory.holdings(wanted.fingerprint).whole:
+            return
+        try:
+            await self._to_its_end(mac, partial(self.copy, wanted), tell)
+        except asyncio.CancelledError:
+            with suppress(TimeoutError, MaclusterError):
+                async with asyncio.timeout(STOP_S):
+                    await self._to_its_end(mac, partial(self._stop_on, mac, wanted.fingerprint), tell)
+            raise
+
+    async def _to_its_end(
+        self, mac: str, begin: Callable[[], Awaitable[object]], tell: Callable[[Transfer], None]
+    ) -> None:
+        async with aclosing(self._bus.follow()) as events:
+            await anext(events)  # what is known so far
+            await begin()
+            async for event in events:
+                if isinstance(event, Transfer) and event.mac == mac:
+                    tell(event)
+                    if event.problem:
+                        raise error_from(event.problem)
+                    if event.state == "stopped":
+                        raise TransferError(f"The copy of {event.model} was stopped.", "The next one goes on there.")
+                    if event.is_over:
+                        return
+
     async def stop(self) -> Done:
         """End what runs, here and on the Macs that copy for us; what is there is kept."""
         if self._running:
             self._running.cancel()
         for transfer in self._bus.now.transfers:
             if transfer.mac != self._device_id:
-                await self._links.send(transfer.mac, CopyAsk(fingerprint=transfer.fingerprint, go_on=False))
+                await self._stop_on(transfer.mac, transfer.fingerprint)
         return Done()
+
+    async def _stop_on(self, mac: str, fingerprint: str) -> None:
+        if mac != self._device_id:
+            await self._links.send(mac, CopyAsk(fingerprint=fingerprint, go_on=False))
+        elif self._running:
+            self._running.cancel()
 
     async def close(self) -> None:
         """The node ends."""
@@ -125,7 +168,7 @@ class Transfers:
         known = next((known for known in self._bus.now.transfers if known.mac == device_id), None)
         if known:
             same = {"model": known.model, "fingerprint": known.fingerprint, "mac": known.mac, "source": known.source}
-            self._bus.publish(msgspec.structs.replace(progress, **same))
+            self._note(msgspec.structs.replace(progress, **same))
 
     async def _copy_for(self, device_id: str, asked: CopyAsk) -> None:
         """Another member wants this Mac to have a model that it holds."""
@@ -135,13 +178,13 @@ class Transfers:
             return
         model = self._inventory.find(asked.fingerprint)
         problem: MaclusterError | None = None
-        if model is None or device_id not in self._inventory.holders(asked.fingerprint):
+        if model is None or device_id not in self._inventory.holdings(asked.fingerprint).held:
             problem = ModelNotFound("That Mac has not reported such a model.")
         elif monotonic() < self._failed_at + ASKED_REST_S:
             problem = Busy("Copying to that Mac failed a moment ago.", "Try again in a few seconds.")
         else:
             try:
-                self._begin_copy(device_id, model, asked_by=device_id, parts=asked.parts)
+                self._begin_copy(device_id, model, parts=asked.parts)
             except Busy as busy:
                 problem = busy
         if problem:
@@ -149,9 +192,16 @@ class Transfers:
             failed = Transfer(model=name, mac=self._device_id, state="failed", problem=problem.problem)
             await self._report_to_asker(device_id, failed)
 
-    def _begin_copy(self, source: str, model: HeldModel, *, asked_by: str, parts: FileParts = ()) -> None:
-        first = _first(model, source, self._device_id)
-        self._begin(first, partial(self._copy, source, model, parts), asked_by)
+    def _begin_copy(self, asker: str, model: HeldModel, *, parts: FileParts) -> None:
+        """To this disk, as that Mac wants it, which may be this one."""
+        holdings = self._inventory.holdings(model.fingerprint)
+        sources = [mac for mac in holdings.sources if mac != self._device_id]
+        sources.sort(key=lambda mac: mac != asker or mac not in holdings.whole)
+        if not sources:
+            raise ModelNotFound(f"No other linked Mac has anything of {model.name}.")
+        first = _first(model, sources[0], self._device_id)
+        asked_by = asker if asker != self._device_id else ""
+        self._begin(first, partial(self._copy, sources, model, parts), asked_by)
 
     def _begin(self, first: Transfer, work: Work, asked_by: str = "") -> None:
         if self._running and not self._running.done():
@@ -183,8 +233,13 @@ class Transfers:
         finally:
             self._bus.publish(ModelsChanged())  # what has come of one that did not end is listed too
 
-    def _publish(self, transfer: Transfer) -> None:
+    def _note(self, transfer: Transfer) -> None:
+        if transfer.bytes_per_s > 0:
+            self.rates[transfer.mac] = transfer.bytes_per_s
         self._bus.publish(transfer)
+
+    def _publish(self, transfer: Transfer) -> None:
+        self._note(transfer)
         if self._asked_by:
             self._tasks.spawn("The report of a copy", self._report_to_asker(self._asked_by, transfer))
 
@@ -195,11 +250,9 @@ class Transfers:
         async for fetched in download(wanted.repo, wanted.revision, self._hub):
             meter.count("running", fetched.done, fetched.total)
 
-    async def _copy(self, source: str, model: HeldModel, parts: FileParts, meter: Meter) -> None:
-        holders = self._inventory.holders(model.fingerprint)
-        others = [mac for mac in holders if mac not in (source, self._device_id)]
+    async def _copy(self, sources: Sequence[str], model: HeldModel, parts: FileParts, meter: Meter) -> None:
         wanted = [Part(file=file, begin=begin, end=end) for file, begin, end in parts]
-        await self._copying.fetch([source, *others], model, meter.count, wanted)
+        await self._copying.fetch(sources, model, meter.count, wanted)
 
 
 def _end_by_defect(meter: Meter) -> None:

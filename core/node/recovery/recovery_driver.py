@@ -90,7 +90,9 @@ class RecoveryDriver:
         finally:
             self._is_beginning = False
         self._request, self._no_group = request, ""
-        await self._leader.load(planned.plan, planned.directory, verify=planned.verify)
+        if planned.words:
+            self._journal.info(f"{planned.plan.model} is loaded once what is missing is there: {planned.words}.")
+        await self._leader.load(planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks)
         try:
             await self._answers.use(planned.directory)
         except MaclusterError:
@@ -256,7 +258,7 @@ class RecoveryDriver:
         except MaclusterError as error:
             actions = machine.unfit(error.problem, monotonic())
         else:
-            actions = machine.found(self._found.plan, monotonic())
+            actions = machine.found(self._found.plan, monotonic(), self._found.words)
         if machine is self._machine:
             self._act(actions)
 
@@ -270,4 +272,4 @@ class RecoveryDriver:
 
     async def _load_again(self, planned: Planned) -> None:
         with suppress(NotLoaded):  # another plan took its place meanwhile
-            await self._leader.load(planned.plan, planned.directory, verify=planned.verify)
+            await self._leader.load(planned.plan, planned.directory, verify=planned.verify, lacks=planned.lacks)

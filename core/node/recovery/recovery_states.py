@@ -56,7 +56,7 @@ class RecoveryStates:
         self._problem = Problem(kind="LinkLost", what="")
         self._unfit: Problem | None = None
         self._proposal: Plan | None = None
-        self._mac = ""
+        self._mac = self._copied = ""
         self._gone: set[str] = set()  # Macs of the plan that are not linked
         self._silent: set[str] = set()  # of these, those that had been silent before
         self._barred: set[str] = set()  # Macs that cannot serve this model
@@ -127,15 +127,15 @@ class RecoveryStates:
             (self._silent.add if device_id in self._suspects else self._silent.discard)(device_id)
         self._suspects.discard(device_id)
 
-    def found(self, plan: Plan, now: float) -> list[Action]:
-        """The split that was sought."""
+    def found(self, plan: Plan, now: float, copied: str = "") -> list[Action]:
+        """The split that was sought; `copied`: what has to come to which disk before, in words."""
         if not self._is_last():
             return []
         self._unfit, self._proposal = None, plan
         if self._is_patient and self._gone - {stage.device_id for stage in plan.stages}:
             return self._wait(now)
         self._is_whole, self._is_patient = False, False
-        self.plan, self._moved_at = plan, now
+        self.plan, self._moved_at, self._copied = plan, now, copied
         return [*self._show_rebuild(now), Rebuild(plan)]
 
     def unfit(self, problem: Problem, now: float) -> list[Action]:
@@ -153,6 +153,7 @@ class RecoveryStates:
             return self._recovered(now)
         if self.state != "rebuild" or self._rereading.since is not None:
             return []
+        self._copied = ""
         self._rereading.begin(answers, now)
         return self._recovered(now) if self._rereading.is_over(now) else self._show_rebuild(now)
 
@@ -307,7 +308,7 @@ class RecoveryStates:
     def _show_rebuild(self, now: float) -> list[Action]:
         tokens = sum(prompt + written for prompt, written in self._answers.values())
         is_mirrored = self._before.mirror_bytes > 0
-        text = words.rebuild(self._problem, tokens, len(self.plan.stages), is_mirrored=is_mirrored)
+        text = words.rebuild(self._problem, tokens, len(self.plan.stages), self._copied, is_mirrored=is_mirrored)
         return self._enter("rebuild", now, text, mac=self._mac)
 
     def _enter(self, state: RecoveryState, now: float, text: str, *, mac: str = "", fix: str = "") -> list[Action]:

@@ -29,12 +29,13 @@ def hold(problem: Problem) -> str:
     return f"{problem.what} Your conversation is safe."
 
 
-def rebuild(problem: Problem, tokens: int, macs: int, *, is_mirrored: bool) -> str:
-    """Another split is being loaded, and the answers are read again."""
+def rebuild(problem: Problem, tokens: int, macs: int, copied: str, *, is_mirrored: bool) -> str:
+    """Another split is being loaded, once what is `copied` has come to disks, and the answers are read again."""
     again = f"Reading {tokens:,} tokens again" if tokens else "Loading again"
     if tokens and is_mirrored:
         again = f"Reading again what is not mirrored of {tokens:,} tokens"
-    return f"{hold(problem)} {again} on {_macs(macs)}."
+    first = f" Copying {copied} first." if copied else ""
+    return f"{hold(problem)}{first} {again} on {_macs(macs)}."
 
 
 def wait(problem: Problem, unfit: Problem | None, gone: Sequence[str]) -> str:

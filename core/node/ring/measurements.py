@@ -180,7 +180,9 @@ class LoadMeasurement:
 
     def handle_event(self, state: StageState, now: float) -> None:
         """A stage is further."""
-        if state.status == "loading":
+        if state.status == "fetching":
+            self._made_at = now  # what comes to disks first is no part of loading
+        elif state.status == "loading":
             self._began.setdefault(state.device_id, now)
         elif state.status in _READ:
             # what is read at once is never told of before it is there

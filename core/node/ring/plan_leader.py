@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 
 from core.errors import LinkLost, LinkTimeout, MaclusterError, NotLoaded, Problem
-from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology
+from core.events import PathKind, Plan, PlanFailed, PlanLoaded, PlanProposed, PlanUnloaded, Topology, Transfer
 from core.node.base.bus import Bus
 from core.node.base.journal import Journal
 from core.node.base.messages import (
@@ -28,6 +29,7 @@ from core.node.base.tasks import Tasks
 from core.node.peers.mesh import Mesh
 from core.node.ring.plan_lifecycle import Action, Broke, ConnectRing, GiveUp, PlanLifecycle, ProveRing, Ready, ShowStage
 from core.node.ring.plan_member import OwnStageReported, PlanMember
+from core.node.ring.stage_files import Lack, StageFiles
 from core.plan.topology import has_ranks
 from core.trust.known_faults import KnownFaults
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading, Proved, Unproved
@@ -75,6 +77,7 @@ class PlanLeader:
         device_id: str,
         mesh: Mesh,
         member: PlanMember,
+        files: StageFiles,
         worker: OwnWorker,
         faults: KnownFaults,
         signals: Signals,
@@ -84,13 +87,14 @@ class PlanLeader:
     ) -> None:
         self._device_id = device_id
         self._mesh = mesh
-        self._member = member
+        self._member, self._files = member, files
         self._worker = worker
         self._faults = faults
         self._signals = signals
         self._bus = bus
         self._journal, self._tasks = journal, tasks
         self._lifecycle: PlanLifecycle | None = None
+        self._bringing: asyncio.Task[None] | None = None
         self._started = 0.0
         self._first_gen = 0
         self._directory = Path()
@@ -131,9 +135,10 @@ class PlanLeader:
         lifecycle = self._lifecycle
         return lifecycle is not None and has_ranks(lifecycle.plan) and lifecycle.failed_in == "linking"
 
-    async def load(self, plan: Plan, directory: Path, *, verify: bool = False) -> None:
-        """Hand out the stages of `plan` in the place of the one before; this Mac's model lies in `directory`. `verify`:
-        compare what the ring computes with the whole model on this Mac. Raises NotLoaded if it is unloaded meanwhile.
+    async def load(self, plan: Plan, directory: Path, *, verify: bool = False, lacks: Sequence[Lack] = ()) -> None:
+        """Hand out the stages of `plan` in the place of the one before, once `lacks` are on their disks, which is not
+        waited for; this Mac's model lies in `directory`. `verify`: compare what the ring computes with the whole model
+        on this Mac. Raises NotLoaded if it is unloaded meanwhile.
         """
         before, self._lifecycle = self._lifecycle, PlanLifecycle(plan)
         lifecycle = self._lifecycle
@@ -142,12 +147,42 @@ class PlanLeader:
         self._first_gen, self._started = plan.plan_gen, monotonic()
         self._directory, self._verify = directory, verify
         self._heard.clear()
+        await self._stop_bringing()
         if before:
             staying = {stage.device_id for stage in plan.stages}
             await self._release(before.plan, "Another plan takes its place.", staying)
         self._bus.publish(PlanProposed(plan=plan))
+        if lacks:
+            self._bringing = self._tasks.spawn_essential("What a plan lacks", self._bring(lifecycle, lacks))
+        else:
+            await self._hand_out_all(lifecycle)
+
+    async def _bring(self, lifecycle: PlanLifecycle, lacks: Sequence[Lack]) -> None:
+        def tell(transfer: Transfer) -> None:
+            if lifecycle is self._lifecycle:
+                self._show(lifecycle.fetching(transfer.mac, transfer.done, transfer.total))
+
+        failed = await self._files.bring(lifecycle.plan, lacks, tell)
+        self._bringing = None
+        if lifecycle is not self._lifecycle or lifecycle.phase != "loading":
+            return
+        if failed:
+            await self._act(self._lost(failed.device_id, failed.problem))
+        else:
+            with suppress(NotLoaded):
+                await self._hand_out_all(lifecycle)
+
+    async def _stop_bringing(self) -> None:
+        """What has come stays where it is."""
+        if bringing := self._bringing:
+            self._bringing = None
+            bringing.cancel()
+            await asyncio.wait([bringing])
+
+    async def _hand_out_all(self, lifecycle: PlanLifecycle) -> None:
+        plan = lifecycle.plan
         for index, stage in enumerate(plan.stages):
-            await self._hand_out(plan, index, stage.device_id, directory)
+            await self._hand_out(plan, index, stage.device_id, self._directory)
             if self._lifecycle is not lifecycle:
                 raise NotLoaded(f"{plan.model} was unloaded while it was being loaded.")
             if lifecycle.phase == "failed":
@@ -161,10 +196,11 @@ class PlanLeader:
 
     async def free(self, reason: str) -> None:
         """Free the memory on every Mac of the plan, which runs no more. What is known of their files stays."""
-        if self._lifecycle:
-            self._lifecycle.abandon()
+        if lifecycle := self._lifecycle:
+            lifecycle.abandon()
             self._note_plan()
-            await self._release(self._lifecycle.plan, reason)
+            await self._stop_bringing()
+            await self._release(lifecycle.plan, reason)
 
     def fail(self, problem: Problem) -> None:
         """The plan no longer runs: say why. Its memory is freed by `free`."""
@@ -180,6 +216,7 @@ class PlanLeader:
         lifecycle, self._lifecycle = self._lifecycle, None
         self._note_plan()
         self._faults.other_model.clear()
+        await self._stop_bringing()
         if lifecycle:
             await self._release(lifecycle.plan, reason)
             if self._lifecycle is None:  # else another one took its place meanwhile, and this would hide it
@@ -298,9 +335,8 @@ class PlanLeader:
         self._note_plan()
         for action in actions:
             match action:
-                case ShowStage(state=state):
-                    self._bus.publish(state)
-                    self._signals.emit(StageProgressed())
+                case ShowStage():
+                    self._show(action)
                 case ConnectRing(plan=plan, ports=ports):
                     self.last_gen = plan.plan_gen
                     await self._connect(plan, ports)
@@ -320,6 +356,10 @@ class PlanLeader:
                     if other := self._lifecycle_now().mismatch:
                         self._faults.other_model[other.device_id] = other.problem.what
                     self._signals.emit(PlanLost(device_id, problem))
+
+    def _show(self, shown: ShowStage) -> None:
+        self._bus.publish(shown.state)
+        self._signals.emit(StageProgressed())
 
     async def _connect(self, plan: Plan, ports: tuple[int, ...]) -> None:
         for index in range(len(plan.stages)):

@@ -1,10 +1,11 @@
 """From a plan to a ring that is ready, and back when something breaks: a pure state machine.
 
-Reports of stages go in, actions come out; no clock, no I/O. States: loading (stages read their layers and check their
-files) → linking (every layer is owned once, links are being made) → proving (the ring runs a fixed prompt, once) →
-ready; a broken link leads back to linking under a new plan generation, so that a frame of the old links can never be
-taken for a new one; a lost stage, a stage that holds something else and a failed proof lead to failed. What the stages
-hold is not let go of with that: once a lost Mac is back, the ring may be linked anew (`resume`).
+Reports of stages go in, actions come out; no clock, no I/O. States: loading (what a disk lacks comes there, stages read
+their layers and check their files) → linking (every layer is owned once, links are being made) → proving (the ring runs
+a fixed prompt, once) → ready; a broken link leads back to linking under a new plan generation, so that a frame of the
+old links can never be taken for a new one; a lost stage, a stage that holds something else and a failed proof lead to
+failed. What the stages hold is not let go of with that: once a lost Mac is back, the ring may be linked anew
+(`resume`).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from core.errors import Problem
-from core.events import Plan, StageState
+from core.events import Plan, StageState, StageStatus
 from core.node.ring.ownership import first_fault, mismatched
 from core.worker.messages import Loaded
 
@@ -88,6 +89,10 @@ class PlanLifecycle:
         self._proof = ""
         self._linked: set[str] = set()
         self._relinks = 0
+
+    def fetching(self, device_id: str, done_bytes: int, total_bytes: int) -> ShowStage:
+        """What a stage reads comes to its Mac's disk."""
+        return self._show(device_id, "fetching", done_bytes=done_bytes, total_bytes=total_bytes)
 
     def prepared(self, device_id: str, port: int) -> list[Action]:
         """The worker of a stage listens for data."""
@@ -214,7 +219,7 @@ class PlanLifecycle:
     def _show(
         self,
         device_id: str,
-        status: Literal["loading", "linking", "ready", "broken", "lost"],
+        status: StageStatus,
         *,
         done_bytes: int = 0,
         total_bytes: int = 0,

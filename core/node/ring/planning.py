@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
-from core.errors import MaclusterError, ModelNotFound, UsageError
+from core.errors import MaclusterError, ModelNotFound, PlanError, UsageError
 from core.events import Peer, Plan
 from core.models.files.catalog import BrokenModel, ModelEntry
 from core.models.files.layout import Layout
@@ -20,6 +21,7 @@ from core.node.disks.model_inventory import ModelInventory
 from core.node.peers.peer_table import PeerTable
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.split_profiles import SplitProfiles
+from core.node.ring.stage_files import Lack, StageFiles
 from core.node.ring.throughput_history import ThroughputHistory
 from core.plan.fit import make_plan, with_verification
 from core.plan.hops import hop_bytes
@@ -37,11 +39,15 @@ GENERATIONS = 100
 
 
 class Planned(NamedTuple):
-    """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared."""
+    """A plan that fits, where its model lies on this Mac, and whether its logits are to be compared. `lacks`: what has
+    to come to disks first; `words` says that to a person, "" where it is nothing.
+    """
 
     plan: Plan
     directory: Path
     verify: bool
+    lacks: tuple[Lack, ...] = ()
+    words: str = ""
 
 
 class Planning:
@@ -52,12 +58,13 @@ class Planning:
         models: LocalModels,
         profiles: SplitProfiles,
         inventory: ModelInventory,
+        files: StageFiles,
         peers: PeerTable,
         leader: PlanLeader,
         throughput: ThroughputHistory,
         assessment: TrustAssessment,
     ) -> None:
-        self._models, self._profiles, self._inventory = models, profiles, inventory
+        self._models, self._profiles, self._inventory, self._files = models, profiles, inventory, files
         self._peers, self._leader = peers, leader
         self._throughput, self._assessment = throughput, assessment
         self._plan_gen = 0
@@ -84,15 +91,28 @@ class Planning:
     async def plan(self, request: LoadRequest) -> Planned:
         """The plan that a person asks for. Raises NotPaired, RosterFork, PlanError, ModelError, UsageError."""
         planned = await self._plan(request, how_of(request))
-        await self._inventory.check(planned.plan)
-        return planned
+        await self._inventory.renew(planned.plan)
+        return await self._with_lacks(planned, request)
 
     async def plan_on(self, request: LoadRequest, without: Collection[str], no_group: str = "") -> Planned:
         """A plan that goes on with what was asked for on the Macs that are left, but for the device ids `without`.
-        `no_group`: why these could not add up their parts of a layer, if they could not. Raises as `plan`.
+        `no_group`: why these could not add up their parts of a layer, if they could not. Where something would have to
+        be copied first, those that have all of the model are enough, if it fits there. Raises as `plan`.
         """
-        macs = [peer for peer in self._macs(request) if peer.device_id not in without]
-        return await self._plan(request, how_to_go_on(request, len(macs)), without, no_group)
+        macs = [peer.device_id for peer in self._macs(request) if peer.device_id not in without]
+        planned = await self._plan(request, how_to_go_on(request, len(macs)), without, no_group)
+        holdings = self._inventory.holdings(planned.plan.fingerprint)
+        whole = [mac for mac in macs if mac in holdings.whole]
+        if holdings.missing(planned.plan) and macs[0] in whole:
+            others = {*without, *(mac for mac in macs if mac not in whole)}
+            with suppress(PlanError):
+                return await self._plan(request, how_to_go_on(request, len(whole)), others, no_group)
+        return await self._with_lacks(planned, request)
+
+    async def _with_lacks(self, planned: Planned, request: LoadRequest) -> Planned:
+        entry = await self._models.find(request.model)
+        lacks = await self._files.lacks(planned.plan, entry, await self._models.layout(entry))
+        return planned._replace(lacks=lacks, words=self._files.words(lacks))
 
     async def forecast(self, plan: Plan) -> Forecast | None:
         """What a request gets of `plan`, which runs, by what is known now. Raises ModelError, UsageError."""
@@ -118,7 +138,7 @@ class Planning:
         profile = await self._profiles.of(entry)
         macs = self._macs(request)  # of now: examining a model takes seconds, and a Mac may have come or gone
         self._plan_gen = max(self._plan_gen, self._leader.last_gen) + GENERATIONS
-        around = self._around(layout, profile, macs, how["context"], how.get("kv_bits"))
+        around = self._around(entry.fingerprint, layout, profile, macs, how["context"], how.get("kv_bits"))
         around["no_group"] = no_group
         plan = await asyncio.to_thread(
             make_plan,
@@ -150,7 +170,7 @@ class Planning:
             quantization=entry.quantization,
             context_max=entry.context_max,
             fingerprint=entry.fingerprint,
-            held_by=self._inventory.holders(entry.fingerprint),
+            held_by=self._inventory.holdings(entry.fingerprint).whole,
             layers_here=entry.layers_here if entry.missing_bytes else (),
             loaded=plan is not None and plan.fingerprint == entry.fingerprint,
             preview=await self._preview(
@@ -173,7 +193,7 @@ class Planning:
             quantization=held.quantization,
             context_max=held.context_max,
             fingerprint=held.fingerprint,
-            held_by=self._inventory.holders(held.fingerprint),
+            held_by=self._inventory.holdings(held.fingerprint).whole,
             preview=PlanPreview(problem=problem, total_bytes=held.total_bytes),
         )
 
@@ -192,7 +212,7 @@ class Planning:
             peers=macs,
             request=request,
             profile=profile,
-            **self._around(layout, profile, macs, request.context, request.kv_bits),
+            **self._around(entry.fingerprint, layout, profile, macs, request.context, request.kv_bits),
         )
         split = preview.plan or preview.draft
         if split is None:
@@ -201,14 +221,24 @@ class Planning:
             mirrored = self._mirrored(preview.plan, request, profile, layout, macs)
             preview = msgspec.structs.replace(preview, plan=mirrored)
         work = work_of(split, layout, preview.hop_bytes, preview.total_bytes + preview.kv_bytes)
+        missing = self._inventory.holdings(entry.fingerprint).missing(split)
+        copied = sum(layout.layer_bytes[layer] for layers in missing.values() for layer in layers)
+        try:
+            self._inventory.lacking(split)
+        except ModelNotFound as error:
+            preview = msgspec.structs.replace(preview, plan=None, draft=split, problem=preview.problem or error.problem)
         return msgspec.structs.replace(
-            preview,
-            missing_on=self._inventory.missing_on(split),
-            forecast=forecast(work, self._speeds(macs)),
+            preview, missing_on=tuple(missing), missing_bytes=copied, forecast=forecast(work, self._speeds(macs))
         )
 
     def _around(
-        self, layout: Layout, profile: SplitProfile | None, macs: Sequence[Peer], context: int, kv_bits: int | None
+        self,
+        fingerprint: str,
+        layout: Layout,
+        profile: SplitProfile | None,
+        macs: Sequence[Peer],
+        context: int,
+        kv_bits: int | None,
     ) -> Surroundings:
         speeds, kv_bytes = self._speeds(macs), Sizes(layout, profile, context, kv_bits).kv_bytes(range(layout.layers))
         whole_bytes = layout.total_bytes + kv_bytes
@@ -216,7 +246,8 @@ class Planning:
         def expects(plan: Plan) -> Forecast | None:
             return forecast(work_of(plan, layout, hop_bytes(plan, profile), whole_bytes), speeds)
 
-        return Surroundings(rtt=self._peers.rtt, expects=expects)
+        can_lose = self._inventory.holdings(fingerprint).can_lose
+        return Surroundings(rtt=self._peers.rtt, expects=expects, can_lose=can_lose)
 
     def _mirrored(
         self, plan: Plan, request: PlanRequest, profile: SplitProfile | None, layout: Layout, macs: Sequence[Peer]

@@ -13,6 +13,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from core.errors import BadModel, ModelNotFound, Problem, TrustError, UnsupportedModel, error_from
+from core.events import Plan
 from core.models.files.catalog import ModelEntry
 from core.models.files.parts import Part
 from core.models.files.safetensors import header_bytes, weight_files
@@ -29,6 +30,8 @@ UNTRUSTED: Final = "Fetch the model from a source you trust."
 # what the parsed headers of a model weigh as Python objects, a byte of header
 _PER_HEADER_BYTE: Final = 16
 
+
+FileParts = tuple[tuple[str, int, int], ...]
 
 _T = TypeVar("_T")
 
@@ -69,8 +72,10 @@ class SplitProfiles:
     async def with_parts(self, entry: ModelEntry, preview: PlanPreview) -> PlanPreview:
         """`preview` with the bytes of the model's files that each of its stages reads. Raises as `of` does."""
         plan = preview.plan or preview.draft
-        if plan is None:
-            return preview
+        return msgspec.structs.replace(preview, parts=await self.parts(entry, plan)) if plan else preview
+
+    async def parts(self, entry: ModelEntry, plan: Plan) -> tuple[FileParts, ...]:
+        """The bytes of the model's files that each stage of `plan` reads, in ring order. Raises as `of` does."""
         ends = [("e" * (s.start == 0)) + ("o" * (s.device_id == plan.output)) for s in plan.stages]
         slices = tuple(f"{s.start}:{s.stop}:{end}" for s, end in zip(plan.stages, ends, strict=True))
         async with self._one_child:
@@ -82,8 +87,7 @@ class SplitProfiles:
             finally:
                 stop.set()
         stages = _answer(entry, status, answer, list[list[Part]])
-        parts = tuple(tuple((p.file, p.begin, p.end) for p in stage) for stage in stages)
-        return msgspec.structs.replace(preview, parts=parts)
+        return tuple(tuple((p.file, p.begin, p.end) for p in stage) for stage in stages)
 
     def _remember(self, entry: ModelEntry, found: SplitProfile) -> None:
         self._found[entry.fingerprint] = found

@@ -34,6 +34,7 @@ from core.node.peers.sightings import Sightings
 from core.node.ring.plan_leader import PlanLeader as Leading
 from core.node.ring.plan_lifecycle import PlanLifecycle
 from core.node.ring.plan_member import PlanMember
+from core.node.ring.stage_files import StageFiles
 from core.node.trust.roster_enforcement import PlanDistrusted, RosterEnforcement
 from core.node.trust.trust_commands import in_pieces, voucher
 from core.node.trust.trust_view import fork_notes, trusted_macs
@@ -294,7 +295,7 @@ def test_a_prompt_stays_here_while_a_mac_of_the_plan_is_below_paired(tmp_path: P
     bus = Bus()
     journal = Journal(tmp_path / "log", "me", bus)
     mesh = mesh_of(tmp_path, paired.store)
-    leading = Leading(ME, mesh, None, OwnWorker(), KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
+    leading = Leading(ME, mesh, None, None, OwnWorker(), KnownFaults(), Signals(), bus, journal, None)  # type: ignore[arg-type]
     leading._lifecycle = PlanLifecycle(plan(ME, PEER))
     tokenizer: ModelTokenizer[Tokenizer] = ModelTokenizer(read_here)  # type: ignore[arg-type]
     answers = Answers(leading, None, bus, journal, None, tmp_path / "tokens", b"s" * 32, tokenizer)  # type: ignore[arg-type]
@@ -324,7 +325,10 @@ async def test_a_mac_that_is_revoked_while_a_load_begins_ends_the_plan(tmp_path:
     desk, taken, told = MeshDesk(tmp_path, 0, paired.store), asyncio.Event(), list[PlanDistrusted]()
     journal = Journal(tmp_path / "log", "me", desk.bus)
     member = Member.__new__(Member)
-    leading = Leading(ME, desk.mesh, member, desk.worker, desk.faults, desk.signals, desk.bus, journal, desk.tasks)
+    files = StageFiles.__new__(StageFiles)
+    leading = Leading(
+        ME, desk.mesh, member, files, desk.worker, desk.faults, desk.signals, desk.bus, journal, desk.tasks
+    )
     peers = PeerTable(
         desk.own, desk.worker, desk.store, desk.assessment, desk.seen, desk.sightings, desk.book, desk.mesh, desk.bus
     )

@@ -1,0 +1,98 @@
+"""What the Macs of a plan lack of its model's files, and how that comes to their disks before they load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from core.errors import MaclusterError, Problem
+from core.events import Plan, Transfer
+from core.models.files.catalog import ModelEntry
+from core.models.files.layers_here import Ranges, layers_text, ranges, size_text
+from core.models.files.layout import Layout
+from core.node.base.tasks import together
+from core.node.disks.model_inventory import ModelInventory
+from core.node.disks.transfers import Transfers
+from core.node.ring.split_profiles import FileParts, SplitProfiles
+from core.plan.topology import has_ranks
+from core.requests import CopyRequest
+
+
+class Lack(NamedTuple):
+    """What one Mac lacks of its stage: `nbytes` of these `layers`, which may be none where only what stands around all
+    layers is missing. `parts`: all that it reads, none for the whole model.
+    """
+
+    device_id: str
+    peer: str
+    layers: Ranges
+    nbytes: int
+    parts: FileParts
+
+
+class Undelivered(NamedTuple):
+    """The Mac that did not get what it lacks, and why."""
+
+    device_id: str
+    problem: Problem
+
+
+class StageFiles:
+    """Looks at the disks of a plan's Macs, and has what is missing copied there."""
+
+    def __init__(self, inventory: ModelInventory, profiles: SplitProfiles, transfers: Transfers) -> None:
+        self._inventory, self._profiles, self._transfers = inventory, profiles, transfers
+
+    async def lacks(self, plan: Plan, entry: ModelEntry, layout: Layout) -> tuple[Lack, ...]:
+        """What has to come to disks before `plan` can run. Raises ModelNotFound where no linked Mac has a layer of
+        that, and as `SplitProfiles.of`.
+        """
+        macs = self._inventory.lacking(plan)
+        if not macs:
+            return ()
+        missing = self._inventory.holdings(plan.fingerprint).missing(plan)
+        parts = ((),) * len(plan.stages) if has_ranks(plan) else await self._profiles.parts(entry, plan)
+        return tuple(
+            Lack(
+                device_id=stage.device_id,
+                peer=stage.peer,
+                layers=ranges(sorted(layers := missing.get(stage.device_id, frozenset()))),
+                nbytes=sum(layout.layer_bytes[layer] for layer in layers),
+                parts=wanted,
+            )
+            for stage, wanted in zip(plan.stages, parts, strict=True)
+            if stage.device_id in macs
+        )
+
+    async def bring(self, plan: Plan, lacks: Sequence[Lack], tell: Callable[[Transfer], None]) -> Undelivered | None:
+        """Have all of it copied; the first that fails ends the others. `tell` gets how far each copy is."""
+        try:
+            await together(self._bring_one(plan, lack, tell) for lack in lacks)
+        except _Failed as failed:
+            return failed.what
+        return None
+
+    async def _bring_one(self, plan: Plan, lack: Lack, tell: Callable[[Transfer], None]) -> None:
+        wanted = CopyRequest(fingerprint=plan.fingerprint, to=(lack.device_id,), parts=lack.parts)
+        try:
+            await self._transfers.bring(wanted, tell)
+        except MaclusterError as error:
+            raise _Failed(Undelivered(lack.device_id, error.problem)) from error
+
+    def words(self, lacks: Sequence[Lack]) -> str:
+        """ "1.2 GB (layers 4–7) to mbp and 0.3 GB (layer 9) to mini, about 40 s", the time by how quick the last copies
+        were; "" where it is not worth a word.
+        """
+        told = [lack for lack in lacks if lack.layers]
+        what = " and ".join(f"{size_text(lack.nbytes)} ({layers_text(lack.layers)}) to {lack.peer}" for lack in told)
+        rates = [self._transfers.rates.get(lack.device_id, 0.0) for lack in told]
+        if not (told and all(rates)):
+            return what
+        seconds = max(lack.nbytes / rate for lack, rate in zip(told, rates, strict=True))
+        return f"{what}, about " + (f"{max(1, round(seconds))} s" if seconds < 90 else f"{round(seconds / 60)} min")
+
+
+class _Failed(Exception):
+    def __init__(self, what: Undelivered) -> None:
+        super().__init__(what)
+        self.what = what
