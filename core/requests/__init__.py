@@ -324,7 +324,8 @@ class PlanPreview(Body, frozen=True, kw_only=True):
 class ModelChoice(Body, frozen=True, kw_only=True):
     """A model on a disk of the linked Macs and how it fits. Sizes in bytes; `quantization` is "4-bit", "8-bit", ... or
     the dtype. `held_by`: device ids of the Macs that have all of it; where nothing of it is here there is no `path`,
-    where a part of it is, `layers_here` says which layers, as half-open ranges.
+    where a part of it is, `layers_here` says which layers, as half-open ranges. `layers_on`: the same of each Mac that
+    has only a part.
 
     A model that cannot be used has no layers; its preview says why.
     """
@@ -339,5 +340,6 @@ class ModelChoice(Body, frozen=True, kw_only=True):
     fingerprint: str = ""
     held_by: tuple[str, ...] = ()
     layers_here: tuple[tuple[int, int], ...] = ()
+    layers_on: tuple[tuple[str, tuple[tuple[int, int], ...]], ...] = ()
     loaded: bool = False
     preview: PlanPreview

@@ -68,10 +68,23 @@ class Pair:
         helper.others = {"asker": self.asker}
         return helper
 
+    def empty(self, name: str) -> Mac:
+        """Another Mac, which has nothing of it yet."""
+        folder = self.sender.folder.parent / name
+        folder.mkdir()
+        made = self.asker.others[name] = self.sender.others[name] = Mac(name, folder)
+        made.others = {"asker": self.asker, "sender": self.sender}
+        return made
+
     async def copy(
-        self, model: HeldModel | None = None, parts: Sequence[Part] = (), sources: Sequence[str] = ("sender",)
+        self,
+        model: HeldModel | None = None,
+        parts: Sequence[Part] = (),
+        sources: Sequence[str] = ("sender",),
+        to: Mac | None = None,
     ) -> None:
-        await self.asker.copying.fetch(sources, model or self.model, lambda *told: self.told.append(told), parts)
+        copying = (to or self.asker).copying
+        await copying.fetch(sources, model or self.model, lambda *told: self.told.append(told), parts)
 
     @property
     def parts_asked(self) -> int:

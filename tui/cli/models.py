@@ -56,7 +56,7 @@ def fit_words(model: ModelChoice) -> str:
 def _fit_words(model: ModelChoice) -> str:
     plan, draft, problem = model.preview.plan, model.preview.draft, model.preview.problem
     if plan and model.preview.missing_on:
-        return f"{len(plan.stages)} Macs, {len(model.preview.missing_on)} of which lack it"
+        return f"{len(plan.stages)} Macs; copies {gigabytes(model.preview.missing_bytes)} first"
     if plan:
         return "1 Mac, no hops" if len(plan.stages) == 1 else f"{len(plan.stages)} Macs"
     if draft:

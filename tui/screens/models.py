@@ -142,7 +142,7 @@ class ModelsScreen(SizedScreen):
             return
         if choice.loaded:
             self.post_message(Noted(f"{choice.name} is loaded already."))
-        elif choice.preview.plan is None or choice.preview.missing_on:
+        elif choice.preview.plan is None:
             self.post_message(Noted(f"{choice.name} cannot be loaded now; the preview says why."))
         else:
             self._loads_here = True

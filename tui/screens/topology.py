@@ -106,7 +106,7 @@ class TopologyScreen(SizedScreen):
             self.post_message(Noted("The node has not planned that yet."))
         elif now.plan and now.plan.topology == topology:
             self.post_message(Noted(f"{topology} is {now.mark.word} already."))
-        elif preview.plan is None or preview.missing_on:
+        elif preview.plan is None:
             self.post_message(Noted(f"It cannot be loaded as {topology} now; the text beside it says why."))
         elif now.plan:
             body = Content(loading_words(preview.plan, now.answers))

@@ -83,8 +83,11 @@ def _coming(transfer: Transfer) -> ModelChoice:
 
 
 def copies_of(choice: ModelChoice, now: Snapshot) -> Copies | None:
-    """Who could be given it: this Mac if it lacks the model, else the Macs that lack it; None where all have it."""
-    if not choice.held_by:
+    """Who could be given it: this Mac if it lacks the model, else the Macs that lack it; None where all have it, or all
+    of them together have not.
+    """
+    here = {layer for _, ranges in choice.layers_on for start, stop in ranges for layer in range(start, stop)}
+    if not (choice.held_by or (choice.layers and len(here) == choice.layers)):
         return None
     own = own_id(now)
     lacking = [p.device_id for p in _macs(now) if p.device_id not in choice.held_by]

@@ -166,10 +166,10 @@ def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content
         lines = [[Content.assemble(("◌ ", WARN), f"{what} · x stops it"), Content(f"  {far}")] for what, far in words]
         return [line for pair in lines for line in pair]
     if choice.preview.plan is not None and choice.preview.missing_on:
-        names = names_of(now, choice.preview.missing_on)
-        return [Content.styled(f"▲ Not on the disk of {names}: d copies it there.", WARN)]
+        names, size = names_of(now, choice.preview.missing_on), gigabytes_short(choice.preview.missing_bytes)
+        return [Content.styled(f"↓ Loading copies {size} GB to {names} first; d copies all of it.", WARN)]
     if choice.layers and not choice.path:
-        holders = names_of(now, choice.held_by)
+        holders = names_of(now, choice.held_by or [mac for mac, _ in choice.layers_on])
         return [Content.styled(f"○ On the disk of {holders}, not of this Mac: d copies it here.", WARN)]
     if choice.layers and (lacking := copies_of(choice, now)) and choice.preview.plan is not None:
         return [Content.styled(f"Not on the disk of {lacking.names} (d copies it there).", DIM)]
@@ -202,6 +202,6 @@ def _plan_lines(plan: Plan | None) -> list[Content]:
 def _next_step(choice: ModelChoice) -> list[Content]:
     if choice.loaded:
         return [Content.styled("● loaded · u unloads it", GOOD)]
-    if choice.preview.plan is not None and not choice.preview.missing_on:
+    if choice.preview.plan is not None:
         return [Content.styled("Enter load · e edit split first · c context length", DIM)]
     return []

@@ -11,7 +11,7 @@ from core.events import Plan, Snapshot
 from core.requests import ModelChoice
 from tui.control.actions import bindings
 from tui.control.keymap import MODEL_LIST
-from tui.state.disks import disk_words, left_words, names_of, own_id, transfers_of
+from tui.state.disks import disk_words, left_words, own_id, transfers_of
 from tui.state.format import BAD, DIM, GOOD, WARN, Mark, fit, gigabytes_short, plural
 from tui.widgets.pointed_list import PointedList
 
@@ -60,9 +60,7 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     if choice.layers and not choice.path:
         return Mark("○", "d copies it here", WARN)
     if plan is not None and choice.preview.missing_on:
-        lacking = choice.preview.missing_on
-        where = names_of(now, lacking) if len(lacking) == 1 else plural(len(lacking), "Mac")
-        return Mark("▲", f"copy to {where} first", WARN)
+        return Mark("↓", f"copies {gigabytes_short(choice.preview.missing_bytes)} GB first", WARN)
     if plan is not None:
         macs = len(plan.stages)
         return Mark("✓", "1 Mac, no hops" if macs == 1 else plural(macs, "Mac"), GOOD)

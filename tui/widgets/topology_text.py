@@ -12,7 +12,20 @@ from core.events import Plan, Stage, Topology
 from core.plan.topology import TOPOLOGIES
 from core.requests import Forecast, PlanPreview
 from tui.state.expected import adding_up, faster
-from tui.state.format import BAD, DIM, GOOD, WARN, Mark, between, duration, fit, is_of_ranks, part_of, plural
+from tui.state.format import (
+    BAD,
+    DIM,
+    GOOD,
+    WARN,
+    Mark,
+    between,
+    duration,
+    fit,
+    gigabytes_short,
+    is_of_ranks,
+    part_of,
+    plural,
+)
 
 _NAME, _LAYERS, _SENDS = 12, 9, 13
 
@@ -48,7 +61,7 @@ def mark_of(topology: Topology, preview: PlanPreview | None, now: Now) -> Mark:
         return now.mark
     if preview is None:
         return Mark("◌", "asking", DIM)
-    if preview.plan is None or preview.missing_on:
+    if preview.plan is None:
         return Mark("✗", "cannot be", BAD)
     return Mark("✓", plural(len(preview.plan.stages), "Mac"), GOOD)
 
@@ -166,14 +179,14 @@ def _problem_lines(preview: PlanPreview) -> list[Content]:
     lacking = [s.peer for s in preview.plan.stages if s.device_id in preview.missing_on] if preview.plan else []
     if not lacking:
         return []
-    what = f"{' and '.join(lacking)} {'has' if len(lacking) == 1 else 'have'} not got this model."
-    return [Content.assemble(("✗ ", BAD), what), Content.styled("→ Ctrl+O, d copies it there.", WARN), Content("")]
+    what = f"{gigabytes_short(preview.missing_bytes)} GB come to the disk of {' and '.join(lacking)} first."
+    return [Content.assemble(("↓ ", WARN), what), Content("")]
 
 
 def _next_step(topology: Topology, preview: PlanPreview, now: Now) -> Content:
     if now.plan and now.plan.topology == topology:
         return Content.styled(f"{now.mark.glyph} {now.mark.word}", now.mark.style)
-    if preview.plan is None or preview.missing_on:
+    if preview.plan is None:
         return Content.styled("It cannot be loaded like this now.", DIM)
     return Content.styled("Enter loads it like this" + (", and asks first" if now.plan else ""), DIM)
 

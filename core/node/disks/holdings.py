@@ -24,13 +24,14 @@ class Holdings(NamedTuple):
         return tuple(mac for mac, model in self.held.items() if not model.missing_bytes)
 
     @property
+    def parted(self) -> tuple[tuple[str, Ranges], ...]:
+        """Device ids of the Macs that have some of it, and which layers."""
+        return tuple((mac, ranges(sorted(_layers(model)))) for mac, model in self.held.items() if model.missing_bytes)
+
+    @property
     def sources(self) -> tuple[str, ...]:
         """Device ids of the Macs that have all or some of it, who has most first."""
         return tuple(sorted(self.held, key=lambda mac: self.held[mac].missing_bytes))
-
-    def without(self, macs: Iterable[str]) -> Holdings:
-        """The same where these are not there."""
-        return Holdings({mac: model for mac, model in self.held.items() if mac not in set(macs)}, self.told)
 
     def missing(self, plan: Plan) -> dict[str, frozenset[int]]:
         """By device id which layers of its stage each Mac of `plan` lacks, in ring order; those that lack none left

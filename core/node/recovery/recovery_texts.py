@@ -34,7 +34,7 @@ def rebuild(problem: Problem, tokens: int, macs: int, copied: str, *, is_mirrore
     again = f"Reading {tokens:,} tokens again" if tokens else "Loading again"
     if tokens and is_mirrored:
         again = f"Reading again what is not mirrored of {tokens:,} tokens"
-    first = f" Copying {copied} first." if copied else ""
+    first = f" Copying first: {copied}." if copied else ""
     return f"{hold(problem)}{first} {again} on {_macs(macs)}."
 
 

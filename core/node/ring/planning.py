@@ -160,7 +160,7 @@ class Planning:
         return Planned(plan, Path(entry.path), verify)
 
     async def _choice(self, entry: ModelEntry) -> ModelChoice:
-        plan = self._leader.plan
+        plan, holdings = self._leader.plan, self._inventory.holdings(entry.fingerprint)
         return ModelChoice(
             name=entry.name,
             path=entry.path,
@@ -170,7 +170,8 @@ class Planning:
             quantization=entry.quantization,
             context_max=entry.context_max,
             fingerprint=entry.fingerprint,
-            held_by=self._inventory.holdings(entry.fingerprint).whole,
+            held_by=holdings.whole,
+            layers_on=holdings.parted,
             layers_here=entry.layers_here if entry.missing_bytes else (),
             loaded=plan is not None and plan.fingerprint == entry.fingerprint,
             preview=await self._preview(
@@ -183,6 +184,7 @@ class Planning:
 
     def _absent(self, held: HeldModel) -> ModelChoice:
         """A model that only other Macs have."""
+        holdings = self._inventory.holdings(held.fingerprint)
         problem = ModelNotFound(f"{held.name} is not on this Mac.", "Copy it here: d in the list of models.").problem
         return ModelChoice(
             name=held.name,
@@ -193,7 +195,8 @@ class Planning:
             quantization=held.quantization,
             context_max=held.context_max,
             fingerprint=held.fingerprint,
-            held_by=self._inventory.holdings(held.fingerprint).whole,
+            held_by=holdings.whole,
+            layers_on=holdings.parted,
             preview=PlanPreview(problem=problem, total_bytes=held.total_bytes),
         )
 

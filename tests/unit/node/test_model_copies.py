@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import BadModel, LinkLost, ModelMismatch, ProtocolError, TransferError
 from core.link.frames import FrameType
-from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, FileFacts
+from core.models.files.block_map import BLOCK_BYTES, MAP_NAME, FileFacts, read_map
 from core.models.files.catalog import fingerprint
 from core.models.files.parts import Part
 from core.models.slicing.loading import slice_parts
@@ -165,6 +165,43 @@ async def test_two_macs_that_have_a_model_both_give_of_it_and_one_may_go(pair: P
     helper.lives_for = 7
     await pair.copy(sources=("sender", "helper"))
     assert read_entry(pair.asker.folder / "solo").fingerprint == pair.model.fingerprint
+
+
+async def test_macs_of_which_each_has_a_part_make_one_of_them_whole(pair: Pair) -> None:
+    whole = pair.sender.folder / "solo"
+    first, second = (slice_parts(whole, n, n + 1, embed=n == 0, output=n == 1) for n in (0, 1))
+    helper = pair.empty("helper")
+    await pair.copy(parts=first)
+    await pair.copy(parts=second, to=helper)
+    assert read_entry(helper.folder / "solo").layers_here == ((1, 2),)
+    asked = pair.parts_asked
+    del pair.asker.others["sender"]
+    await pair.copy(sources=("helper",))
+    grown = read_entry(pair.asker.folder / "solo")
+    assert (grown.fingerprint, grown.missing_bytes) == (pair.model.fingerprint, 0)
+    weights = sum(f.stat().st_size for f in whole.glob("*.safetensors"))
+    assert (pair.parts_asked - asked) * PART_BYTES < weights, "only what it lacked"
+
+
+async def test_what_nobody_has_ends_a_copy_with_what_there_is(pair: Pair) -> None:
+    helper = pair.empty("helper")
+    await pair.copy(parts=slice_parts(pair.sender.folder / "solo", 0, 1, embed=True, output=False), to=helper)
+    with pytest.raises(TransferError, match="GB of it are on no linked Mac"):
+        await pair.copy(sources=("helper",))
+    (begun,) = (pair.asker.folder / model_copies.PARTIAL).iterdir()
+    there = read_map(begun)
+    assert there
+    assert 0 < there.missing_bytes < there.there_bytes + there.missing_bytes
+    await pair.copy(sources=("helper", "sender"))
+    assert read_entry(pair.asker.folder / "solo").missing_bytes == 0
+
+
+async def test_what_is_here_is_asked_of_nobody(pair: Pair) -> None:
+    part = slice_parts(pair.sender.folder / "solo", 0, 1, embed=True, output=False)
+    await pair.copy(parts=part)
+    asked = len(pair.asker.sent)
+    await pair.copy(parts=part)
+    assert len(pair.asker.sent) == asked
 
 
 async def test_a_mac_with_other_weights_under_the_same_settings_does_not_help(pair: Pair) -> None:

@@ -112,6 +112,20 @@ def test_a_lost_stage_is_planned_anew_loaded_and_read_again() -> None:
     assert machine.wrote("r1", 9.1) == []
 
 
+def test_what_is_copied_before_is_said_until_it_is_there() -> None:
+    machine = RecoveryStates(PLAN)
+    lose(machine)
+    (shown,) = told(machine.found(OTHER, 0.1, "1.2 GB (layers 4–7) to mac1, about 40 s"))
+    assert shown.text.endswith(
+        "Copying first: 1.2 GB (layers 4–7) to mac1, about 40 s. Reading 160 tokens again on 2 Macs."
+    )
+    for at in range(1, 3):
+        machine.progressed(at * LOAD_S)
+        assert machine.tick(ASKED, at * LOAD_S + 1.0) == [], "as long as something comes it is waited for"
+    (ready,) = told(machine.ready(ASKED, 3 * LOAD_S))
+    assert "Copying" not in ready.text
+
+
 def test_an_answer_that_ends_while_it_is_read_again_is_not_waited_for() -> None:
     machine = rebuilding()
     machine.ready(ASKED, 1.0)

@@ -46,6 +46,7 @@ from core.node.ring.plan_advisor import PlanAdvisor
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.planning import Planned
+from core.node.ring.stage_files import Lack
 from core.node.ring.supervisor import Supervisor, WorkerEnded, WorkerReported
 from core.node.ring.throughput_history import ThroughputHistory
 from core.node.service import Node
@@ -109,6 +110,11 @@ async def load_again(parts: Parts) -> None:
     await parts.recovery._do(Rebuild(plan), RecoveryStates(plan))
 
 
+async def load_what_lacks(parts: Parts) -> None:
+    lack = Lack(device_id=mac_id(1), peer="mac1", layers=((2, 4),), nbytes=1, parts=())
+    await parts.recovery._leader.load(plan_of(2), Path(), lacks=[lack])
+
+
 ESSENTIAL = {
     "The local API": (LocalClients, "serve"),
     "The API": (Listener, "_serve"),
@@ -139,6 +145,7 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "Freeing a plan": (PlanLeader, "free", end),
     "Recovery": (RecoveryDriver, "_carry_out", recover),
     "Loading again": (RecoveryDriver, "_load_again", load_again),
+    "What a plan lacks": (PlanLeader, "_bring", load_what_lacks),
 }
 MAY_CREATE = {  # these wait for what they begin, or hold all others
     "base/tasks.py",

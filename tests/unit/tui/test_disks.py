@@ -91,6 +91,8 @@ def test_what_is_on_its_way_is_told_by_bytes_and_who_gets_it() -> None:
         pytest.param(choice("B", path=""), "this Mac", id="here first"),
         pytest.param(choice("ABC"), None, id="to nobody"),
         pytest.param(choice("", layers=0), None, id="broken"),
+        pytest.param(choice("", layers_on=(("A", ((0, 4),)), ("B", ((3, 6),)))), "this Mac", id="together they do"),
+        pytest.param(choice("", layers_on=(("A", ((0, 4),)), ("B", ((5, 6),)))), None, id="a layer is nowhere"),
     ],
 )
 def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
@@ -98,14 +100,14 @@ def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
     assert (copies.names if copies else None) == names
 
 
-def test_a_model_that_a_mac_of_the_plan_lacks_is_no_fit_yet() -> None:
-    lacking = choice(preview=PlanPreview(plan=PLAN, missing_on=("B",)))
+def test_a_model_that_a_mac_of_the_plan_lacks_is_copied_there_first() -> None:
+    lacking = choice(preview=PlanPreview(plan=PLAN, missing_on=("B",), missing_bytes=3 * GB))
     mark = fit_mark(lacking, NOW)
-    assert (mark.glyph, mark.word) == ("▲", "copy to b first")
+    assert (mark.glyph, mark.word) == ("↓", "copies 3.0 GB first")
     assert [c.preview.missing_on for c in arranged((lacking, choice("ABC")), "", "best fit")] == [(), ("B",)]
     shown = fit_content(lacking, UiState(snapshot=NOW), 60).plain
-    assert "Not on the disk of b: d copies it there." in shown
-    assert "Enter load" not in shown
+    assert "Loading copies 3.0 GB to b first; d copies all of it." in shown
+    assert "Enter load" in shown
     stage = Stage(device_id="A", peer="a", start=0, stop=6, weight_bytes=90 * GB, kv_bytes=0, budget_bytes=17 * GB)
     draft = msgspec.structs.replace(PLAN, stages=(stage,))
     short = choice(preview=PlanPreview(draft=draft))

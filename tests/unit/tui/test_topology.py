@@ -170,9 +170,9 @@ def test_a_guess_is_called_one_and_advice_is_given() -> None:
         pytest.param(preview("private", 16), "✗ private  cannot be", "→ Pair another Mac", id="one Mac"),
         pytest.param(preview("private", 4, 3), "✗ private  cannot be", "GB more on", id="too large"),
         pytest.param(
-            preview("private", 16, 8, missing_on=("mbp",)),
-            "✗ private  cannot be",
-            "mbp has not got this",
+            preview("private", 16, 8, missing_on=("mbp",), missing_bytes=5_000_000_000),
+            "✓ private  2 Macs",
+            "5.0 GB come to the disk of mbp first",
             id="no files",
         ),
         pytest.param(
