@@ -56,11 +56,9 @@ async def to(viewer: Person, screen: ModelsScreen, name: str) -> None:
 
 async def it_is_copied(viewer: Person) -> None:
     screen = await opened(viewer, 120)
-    await viewer.sees("on 1 of 2", "copy to mbp first")
+    await viewer.sees("on 1 of 2", "↓ solo", "GB first")
     await to(viewer, screen, "solo")
-    await viewer.sees("▲ Not on the disk of mbp: d copies it there.")
-    await viewer.press("enter")
-    await viewer.sees("solo cannot be loaded now; the preview says why.")
+    await viewer.sees("↓ Loading copies", "GB to mbp first; d copies all of it.", "Enter load")
     await viewer.opens("d", screen=ChoiceScreen)
     await viewer.sees("Copy it to mbp", "sealed links")
     await viewer.press("down", "enter")
