@@ -56,9 +56,9 @@ async def to(viewer: Person, screen: ModelsScreen, name: str) -> None:
 
 async def it_is_copied(viewer: Person) -> None:
     screen = await opened(viewer, 120)
-    await viewer.sees("on 1 of 2", "↓ solo", "GB first")
+    await viewer.sees("on 1 of 2", "↓ solo", "copies 0.001 GB")
     await to(viewer, screen, "solo")
-    await viewer.sees("↓ Loading copies", "GB to mbp first; d copies all of it.", "Enter load")
+    await viewer.sees("↓ Loading copies 0.001 GB to mbp first", "Enter load")
     await viewer.opens("d", screen=ChoiceScreen)
     await viewer.sees("Copy it to mbp", "sealed links")
     await viewer.press("down", "enter")

@@ -60,7 +60,7 @@ def fit_mark(choice: ModelChoice, now: Snapshot) -> Mark:
     if choice.layers and not choice.path:
         return Mark("○", "d copies it here", WARN)
     if plan is not None and choice.preview.missing_on:
-        return Mark("↓", f"copies {gigabytes_short(choice.preview.missing_bytes)} GB first", WARN)
+        return Mark("↓", f"copies {gigabytes_short(choice.preview.missing_bytes)} GB", WARN)
     if plan is not None:
         macs = len(plan.stages)
         return Mark("✓", "1 Mac, no hops" if macs == 1 else plural(macs, "Mac"), GOOD)

@@ -103,7 +103,7 @@ def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
 def test_a_model_that_a_mac_of_the_plan_lacks_is_copied_there_first() -> None:
     lacking = choice(preview=PlanPreview(plan=PLAN, missing_on=("B",), missing_bytes=3 * GB))
     mark = fit_mark(lacking, NOW)
-    assert (mark.glyph, mark.word) == ("↓", "copies 3.0 GB first")
+    assert (mark.glyph, mark.word) == ("↓", "copies 3.0 GB")
     assert [c.preview.missing_on for c in arranged((lacking, choice("ABC")), "", "best fit")] == [(), ("B",)]
     shown = fit_content(lacking, UiState(snapshot=NOW), 60).plain
     assert "Loading copies 3.0 GB to b first; d copies all of it." in shown
