@@ -49,7 +49,7 @@ def alone(model: Path) -> Iterator[Alone]:
 
 
 def _answer(pipe: Connection[Any, Any]) -> None:
-    from mlx_lm import load, stream_generate
+    from mlx_lm import load
 
     from core.models.metal import obey_device
 
@@ -57,9 +57,16 @@ def _answer(pipe: Connection[Any, Any]) -> None:
     asked: _SoloRequest = pipe.recv()
     model, tokenizer = load(asked.directory)[:2]
     while True:
-        started, tokens, times = perf_counter(), [], []
-        for response in stream_generate(model, tokenizer, list(asked.prompt), max_tokens=asked.tokens):
-            times.append(perf_counter())
-            tokens.append(response.token)
-        pipe.send(SoloAnswer(started, tuple(tokens), tuple(times)))
+        pipe.send(answers(model, tokenizer, asked.prompt, asked.tokens))
         asked = pipe.recv()
+
+
+def answers(model: Any, tokenizer: Any, prompt: Sequence[int], tokens: int) -> SoloAnswer:
+    """`tokens` greedy tokens behind `prompt`, by mlx_lm in this process."""
+    from mlx_lm import stream_generate
+
+    asked, said, times = perf_counter(), [], []
+    for response in stream_generate(model, tokenizer, list(prompt), max_tokens=tokens):
+        times.append(perf_counter())
+        said.append(response.token)
+    return SoloAnswer(asked, tuple(said), tuple(times))

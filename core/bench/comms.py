@@ -90,7 +90,7 @@ def measure(rounds: int, hidden: int, layers: int, tokens: int) -> CommsResult:
     """`rounds` turns of every way. Raises WorkerError or WorkerDied."""
     turn = Turn(tokens, REDUCES_A_LAYER * layers, hidden)
     with ExitStack() as stack:
-        ways = {"sealed": stack.enter_context(sealed_group()), "plain": stack.enter_context(plain_group())}
+        ways = {"sealed": stack.enter_context(sealed_group()), "plain": stack.enter_context(plain_group(plain_rank))}
         for ranks in ways.values():
             play(ranks, turn._replace(tokens=WARM_UP_TOKENS))
         played = []
@@ -129,9 +129,11 @@ def sealed_group() -> Iterator[list[Partner]]:
 
 
 @contextmanager
-def plain_group() -> Iterator[list[Partner]]:
-    """As `sealed_group`, in the open."""
-    with TemporaryDirectory(prefix="macluster-comms-") as folder, _ranks(plain_rank) as ranks:
+def plain_group(work: Work) -> Iterator[list[Partner]]:
+    """As `sealed_group`, in the open. Each process does `work`: it is told its rank and the host file, and says when it
+    is ready.
+    """
+    with TemporaryDirectory(prefix="macluster-comms-") as folder, _ranks(work) as ranks:
         hosts = Path(folder) / "hosts.json"
         hosts.write_bytes(msgspec.json.encode([[f"{HOST}:{port}"] for port in _free_ports()]))
         for index, rank in enumerate(ranks):

@@ -70,6 +70,11 @@ def medians(samples: list[dict[str, float]]) -> dict[str, float]:
     return {name: median(s[name] for s in samples) for name in samples[0]}
 
 
+def speed(times: Sequence[float]) -> float:
+    """Tokens a second between the first and the last one, which came at `times` in seconds."""
+    return (len(times) - 1) / (times[-1] - times[0])
+
+
 def print_result(
     parser: argparse.ArgumentParser,
     measure: Callable[[argparse.Namespace], R],

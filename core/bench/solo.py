@@ -21,7 +21,7 @@ import msgspec
 from core.bench.alone import Alone, alone
 from core.bench.asking import ask
 from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
-from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, system
+from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, speed, system
 from core.bench.ring import WorkerRing, worker_ring
 from core.worker.messages import StageSample
 
@@ -89,19 +89,15 @@ class _Sides(NamedTuple):
         said = said or self.solo.generate(PROMPT, tokens)
         stages = [_parts(sample, tokens) for sample in answer.samples]
         return SoloRun(
-            solo_tokens_per_s=_speed(said.times),
-            one_tokens_per_s=_speed(one.times),
-            split_tokens_per_s=_speed(answer.times),
+            solo_tokens_per_s=speed(said.times),
+            one_tokens_per_s=speed(one.times),
+            split_tokens_per_s=speed(answer.times),
             solo_token_ms=_median_ms(said.times),
             split_token_ms=_median_ms(answer.times),
             same_tokens=said.tokens == one.tokens == answer.tokens,
             stages_ms=stages,
-            outside_compute_ms=1e3 / _speed(answer.times) - sum(stage["compute"] for stage in stages),
+            outside_compute_ms=1e3 / speed(answer.times) - sum(stage["compute"] for stage in stages),
         )
-
-
-def _speed(times: Sequence[float]) -> float:
-    return (len(times) - 1) / (times[-1] - times[0])
 
 
 def _median_ms(times: Sequence[float]) -> float:

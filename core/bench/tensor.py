@@ -21,7 +21,7 @@ import msgspec
 from core.bench.alone import SoloAnswer, alone
 from core.bench.asking import ask
 from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
-from core.bench.figures import Result, cores, end_in_order, positive, print_result, system
+from core.bench.figures import Result, cores, end_in_order, positive, print_result, speed, system
 from core.bench.ring import RingAnswer, worker_ring
 
 DEFAULT: Final = ModelSize(12, 1024, "float32")
@@ -78,13 +78,9 @@ def _run(ways: dict[str, Ask], tokens: int, number: int) -> TensorRun:
     order.rotate(number)
     said = {way: ways[way](tokens) for way in order}
     return TensorRun(
-        tokens_per_s={way: _speed(said[way].times) for way in WAYS},
+        tokens_per_s={way: speed(said[way].times) for way in WAYS},
         same_tokens=len({each.tokens for each in said.values()}) == 1,
     )
-
-
-def _speed(times: Sequence[float]) -> float:
-    return (len(times) - 1) / (times[-1] - times[0])
 
 
 def summary(runs: list[TensorRun], tokens: int, sizes: ModelSize) -> TensorResult:

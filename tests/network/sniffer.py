@@ -10,9 +10,10 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Final
 
-from core.bench.comms import NUMBER, Turn, plain_group, play, sealed_group
+from core.bench.comms import NUMBER, Turn, plain_group, plain_rank, play, sealed_group
 
 TURN: Final = Turn(tokens=2, reduces=4, hidden=512)
 ALL: Final = 0x0003
@@ -50,7 +51,7 @@ def recording() -> Iterator[bytearray]:
 
 def main() -> None:
     told = {}
-    for name, group in (("sealed", sealed_group), ("plain", plain_group)):
+    for name, group in (("sealed", sealed_group), ("plain", partial(plain_group, plain_rank))):
         with recording() as heard, group() as ranks:
             play(ranks, TURN)
         told[name] = {"bytes": len(heard), "canaries": sum(canary in heard for canary in CANARIES)}

@@ -109,6 +109,12 @@ def test_the_bench_of_ranks_runs() -> None:
     assert shown["same_tokens"] is True
 
 
+def test_the_bench_against_a_pipeline_in_the_open_runs_and_both_say_the_same() -> None:
+    shown = run_tiny("plain", "--tokens", "5")
+    assert shown["ratios"]["two_stages_over_plain"] > 0
+    assert shown["same_tokens"] is True
+
+
 def test_the_bench_of_reuse_runs_and_a_second_turn_reads_what_is_new() -> None:
     shown = run_tiny("reuse", "--prompt", "40", "--answer", "6", "--new", "12")
     assert {name for name in shown["ratios"] if name.endswith("tokens")} == set(shown["reach"])

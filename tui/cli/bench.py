@@ -10,7 +10,7 @@ import sys
 from typing import Final
 
 NAMES: Final = (
-    *("batch", "comms", "hop", "prefill", "reuse", "schema", "solo", "speculate", "tensor", "topology", "tui"),
+    *("batch", "comms", "hop", "plain", "prefill", "reuse", "schema", "solo", "speculate", "tensor", "topology", "tui"),
 )
 
 
