@@ -8,7 +8,7 @@ from contextlib import suppress
 from operator import itemgetter
 from typing import Final
 
-from core.errors import LinkError, LinkLost
+from core.errors import LinkLost, MaclusterError
 from core.link.control import dial_control
 from core.link.session import Kind
 from core.link.ways import MAX_WAYS, Reach, Tried, Way, slower, try_all
@@ -82,7 +82,7 @@ class Paths:
             async with asyncio.timeout(FIGURES_S):
                 for way, rtt_s in await self.tried(device_id, (self.direct(device_id) or ())[:MAX_PATHS]):
                     rate = 0
-                    with suppress(LinkError):
+                    with suppress(MaclusterError):
                         rate = await self.rate(device_id, way)
                     found.append((way.rank, PathFigures(kind=way.kind, rtt_s=rtt_s, bytes_per_s=rate)))
         return tuple(figures for _, figures in sorted(found, key=itemgetter(0)))

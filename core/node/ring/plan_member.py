@@ -14,7 +14,6 @@ import msgspec
 from core.errors import (
     BadModel,
     Busy,
-    LinkError,
     LinkLost,
     MaclusterError,
     NodeError,
@@ -308,7 +307,7 @@ class PlanMember:
         try:
             rate = await self._paths.rate(after.device_id, way)
             self._journal.info(f"{path} carries {rate * 8 / 1e6:.0f} Mbit/s or more.")
-        except LinkError as error:
+        except MaclusterError as error:
             self._journal.info(f"{path} could not be measured: {error.what}")
         finally:
             self._edge.measured(way, rate)
