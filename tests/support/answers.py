@@ -46,6 +46,7 @@ from core.worker.messages import (
 from tests.support.plans import mac_id, plan_of
 from tests.support.tasks import tasks_of
 from tests.support.tokenizers import TokenizerHere, read_here
+from tests.support.waiting import until
 
 SECRET = b"s" * 32
 ROWS = 2
@@ -145,12 +146,17 @@ class Desk:
         events = [e for e in self.bus.events if isinstance(e, TokenEvent)]
         return [e for e in events if e.request_id == request.request_id]
 
-    def done(self, request: Request) -> RequestDone:
-        (done,) = [e for e in self.bus.events if isinstance(e, RequestDone) and e.request_id == request.request_id]
+    async def done(self, request: Request) -> RequestDone:
+        """What is told of its end, once its log is on disk."""
+        await until(lambda: bool(self._ends_of(request)))
+        (done,) = self._ends_of(request)
         return done
 
-    def shown(self, request: Request) -> str:
-        return "".join(event.text for event in self.told(request)) + self.done(request).text
+    async def shown(self, request: Request) -> str:
+        return "".join(event.text for event in self.told(request)) + (await self.done(request)).text
+
+    def _ends_of(self, request: Request) -> list[RequestDone]:
+        return [e for e in self.bus.events if isinstance(e, RequestDone) and e.request_id == request.request_id]
 
     def logged(self, request: Request) -> tuple[AnswerRecord, list[int]]:
         return self.log_of(request)[:2]
@@ -168,10 +174,11 @@ class Desk:
         self.answers._running.clear()
         return self.again
 
-    def ends_all(self) -> None:
+    async def ends_all(self) -> None:
         self.answers.stop_all(LOST)
+        await self.answers.close()
         if self.again:
-            self.again.ends_all()
+            await self.again.ends_all()
 
     async def goes_on(self, request_id: str = "") -> Request:
         return self.handed((await self.answers.go_on(AnswerId(request_id=request_id))).request_id)

@@ -105,6 +105,5 @@ async def served_desk(folder: Path, model: Path, options: ApiOptions | None = No
             yield desk
     finally:
         await desk.api.stop()
-        desk.ends_all()
+        await desk.ends_all()
         await tasks.stop()
-        await desk.answers.close()

@@ -42,7 +42,7 @@ async def served(desk: Desk) -> AsyncIterator[Desk]:
     api = LocalApi(answers=desk.answers, bus=desk.bus, tasks=tasks_of(), **rest, **more)
     await api.start(desk.folder / "node.sock")
     yield desk
-    desk.ends_all()
+    await desk.ends_all()
     await api.stop()
 
 

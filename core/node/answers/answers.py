@@ -92,8 +92,9 @@ class Answers:
         self._secret = secret
         self._tokenizer = tokenizer
         self._old_logs = asyncio.Lock()
-        self._opening: set[str] = set()  # whose logs are not on disk yet
+        self._unsettled: set[str] = set()  # whose logs are being opened, or closed
         self._turn_to_open = asyncio.Lock()
+        self._endings: set[asyncio.Task[None]] = set()
         self._running: dict[str, RunningAnswer] = {}
         self._shunned: set[str] = set()  # Macs that were revoked while this node ran
         self._log_sync = LogSync(self._running, tasks, self._unwritten)
@@ -111,7 +112,9 @@ class Answers:
         await self._tokenizer.read(directory)
 
     async def close(self) -> None:
-        """Until no process of a tokenizer is left; all answers have ended."""
+        """Until what became of all answers is told, which have ended, and no process of a tokenizer is left."""
+        if self._endings:
+            await asyncio.wait(self._endings)
         await self._tokenizer.close()
 
     async def ask(self, request: ChatRequest) -> RequestAccepted:
@@ -149,7 +152,7 @@ class Answers:
     async def _opened(self, record: AnswerRecord) -> TokenLog:
         """Its log, which is on disk before anybody hears of the answer, in the order of asking. Raises NodeError."""
         async with self._turn_to_open:
-            self._opening.add(record.request_id)
+            self._unsettled.add(record.request_id)
             try:
                 log = TokenLog(self._folder, self._secret, record)
                 try:
@@ -161,7 +164,7 @@ class Answers:
             except OSError as error:
                 raise _unwritable(error) from error
             finally:
-                self._opening.discard(record.request_id)
+                self._unsettled.discard(record.request_id)
 
     async def count(self, request: ChatRequest) -> int:
         """How many tokens its prompt has. Raises NotLoaded, BadModel, UsageError."""
@@ -275,7 +278,7 @@ class Answers:
 
     def _under_way(self) -> set[str]:
         """Whose logs are in use."""
-        return self._opening | self._running.keys()
+        return self._unsettled | self._running.keys()
 
     def _loaded(self) -> tuple[Plan, asyncio.Future[Tokenizer]]:
         plan, reading = self._leader.plan, self._tokenizer.now()
@@ -452,13 +455,26 @@ class Answers:
         self._mirror.end(done.request_id)
         if not done.problem:
             self.conversation = running.conversation(text)
-        with suppress(OSError, SealError):  # what was shown is written; the rest is told by the problem
-            if not running.record.keep or not (done.problem or self._shunned.isdisjoint(running.macs)):
-                running.log.forget()
-            elif done.problem:
-                running.log.close()
-            else:
-                running.log.close(done.finish_reason)
+        if not running.record.keep:
+            self._tell_end(running, done, text)
+            return
+        self._unsettled.add(done.request_id)
+        ending = self._tasks.spawn("The end of an answer", self._settle(running, done, text))
+        self._endings.add(ending)
+        ending.add_done_callback(self._endings.discard)
+
+    async def _settle(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
+        """All that was shown is written; it is on disk before its end is told."""
+        reason = None if done.problem else done.finish_reason
+        with suppress(OSError):  # the rest is told by the problem
+            await asyncio.to_thread(running.log.close, reason)
+        with suppress(OSError, SealError):
+            if not (done.problem or self._shunned.isdisjoint(running.macs)):
+                await asyncio.to_thread(running.log.forget)
+        self._unsettled.discard(done.request_id)
+        self._tell_end(running, done, text)
+
+    def _tell_end(self, running: RunningAnswer, done: AnswerDone, text: str) -> None:
         is_whole = done.finish_reason == "stop" and not running.stop_text
         self._bus.publish(
             RequestDone(

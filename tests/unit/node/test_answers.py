@@ -58,7 +58,7 @@ __all__ = ["model", "tokens"]  # fixtures
 async def desk(tmp_path: Path, model: Path) -> AsyncIterator[Desk]:
     desk = await Desk(tmp_path, model).load()
     yield desk
-    desk.ends_all()
+    await desk.ends_all()
 
 
 async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_itself(
@@ -82,13 +82,13 @@ async def test_answers_run_side_by_side_and_each_is_told_logged_and_ended_for_it
     desk.writes(one, [*tokens.eos])
     desk.ends(one, "stop")
     desk.ends(two, "error", LOST)
-    assert (desk.shown(one), desk.shown(two)) == (TEXT, TEXT[::-1])
+    assert ((await desk.shown(one)), (await desk.shown(two))) == (TEXT, TEXT[::-1])
     assert [(event.logprob, event.top) for event in desk.told(one)[:-1]] == [
         (-0.5, ((token, -0.5), (1, -2.0))) for token in first
     ]
-    done = desk.done(one)
+    done = await desk.done(one)
     assert (done.finish_reason, done.ttft_s, done.decode_tokens_per_s, done.problem) == ("stop", 0.25, 2.0, None)
-    assert (desk.done(two).finish_reason, desk.done(two).problem) == ("error", LOST)
+    assert ((await desk.done(two)).finish_reason, (await desk.done(two)).problem) == ("error", LOST)
     assert not desk.bus.now.running
     progress = Progress(task="prefill", request_id=two.request_id, done=3, total=4, unit="tokens")
     assert [event for event in desk.bus.events if isinstance(event, Progress)] == [progress]
@@ -144,8 +144,8 @@ def test_a_stop_text_ends_the_answer_before_itself_wherever_tokens_end(
         request = await desk.ask(stop=(stop, "never there"))
         desk.writes(request, [*ids, *ids])
         desk.ends(request, "cancelled")
-        done = desk.done(request)
-        assert (desk.shown(request), done.finish_reason, done.problem) == (before, "stop", None)
+        done = await desk.done(request)
+        assert ((await desk.shown(request)), done.finish_reason, done.problem) == (before, "stop", None)
         assert desk.cancelled == [request.request_id]
         assert done.tokens == len(desk.told(request)) == len(desk.logged(request)[1]) <= len(ids) + 1
         assert done.ttft_s is not None
@@ -160,12 +160,12 @@ async def test_a_stop_text_that_was_held_back_until_the_end_counts_too(desk: Des
     for request, reason in ((ended, "length"), (cut, "cancelled")):
         desk.writes(request, incomplete)
         desk.ends(request, reason)  # type: ignore[arg-type]
-        assert desk.shown(request) == "see "
-    assert (desk.done(ended).finish_reason, desk.done(cut).finish_reason) == ("stop", "cancelled")
+        assert (await desk.shown(request)) == "see "
+    assert ((await desk.done(ended)).finish_reason, (await desk.done(cut)).finish_reason) == ("stop", "cancelled")
     desk.writes(begun, ids_of(tokens, "see 日"))
     assert "".join(event.text for event in desk.told(begun)) == "see "
     desk.ends(begun)
-    assert (desk.shown(begun), desk.done(begun).finish_reason) == ("see 日", "length")
+    assert ((await desk.shown(begun)), (await desk.done(begun)).finish_reason) == ("see 日", "length")
 
 
 async def test_as_many_are_taken_as_run_and_wait_in_the_order_of_asking(desk: Desk) -> None:
@@ -199,13 +199,14 @@ async def test_a_cancelled_answer_ends_at_once_and_alone(desk: Desk, tokens: Tok
     assert desk.cancelled == [one.request_id, waiting.request_id]
     desk.writes(one, ids)
     desk.ends(one, "cancelled")
-    ends = [(done.finish_reason, done.tokens, done.ttft_s is None) for done in map(desk.done, (one, waiting))]
+    both = [await desk.done(request) for request in (one, waiting)]
+    ends = [(done.finish_reason, done.tokens, done.ttft_s is None) for done in both]
     assert ends == [("cancelled", 4, False), ("cancelled", 0, True)]
     assert desk.logged(one)[1] == ids[:4]
-    assert TEXT.startswith(desk.shown(one))
+    assert TEXT.startswith(await desk.shown(one))
     desk.writes(two, ids)
     desk.ends(two)
-    assert desk.shown(two) == TEXT
+    assert (await desk.shown(two)) == TEXT
 
 
 @contextmanager
@@ -233,12 +234,12 @@ async def test_a_log_that_cannot_be_written_ends_its_answer_and_no_other(desk: D
     assert desk.asked == [long, short], "what cannot be written down is not asked for"
     assert len(list((desk.folder / "tokens").iterdir())) == 2
     desk.ends(short)
-    done = desk.done(long)
+    done = await desk.done(long)
     assert (done.finish_reason, done.tokens, desk.cancelled) == ("error", 2, [long.request_id])
     assert done.problem
     assert done.problem.what.startswith("The token log cannot be written")
     assert desk.logged(long)[1] == ids[:2]
-    assert (desk.shown(short), desk.logged(short)[1]) == (TEXT, ids)
+    assert ((await desk.shown(short)), desk.logged(short)[1]) == (TEXT, ids)
     assert desk.bus.now.running == ()
 
 
@@ -261,8 +262,8 @@ async def test_a_broken_link_ends_nothing_and_the_end_of_the_plan_everything(des
     assert (len(desk.asked), two.request_id) == (2, accepted.request_id)
     desk.answers.stop_all(LOST)
     desk.ends(one)
-    assert {(desk.done(r).finish_reason, desk.done(r).problem) for r in (one, two)} == {("error", LOST)}
-    assert desk.shown(one) == TEXT
+    assert {((await desk.done(r)).finish_reason, (await desk.done(r)).problem) for r in (one, two)} == {("error", LOST)}
+    assert (await desk.shown(one)) == TEXT
     with pytest.raises(NotLoaded):
         await desk.ask()  # the next plan has a tokenizer of its own, which is read after it is handed out
     await desk.load()
@@ -329,8 +330,8 @@ async def test_suspended_answers_go_on_behind_what_is_written_and_hear_nothing_m
     desk.writes(one, ids[7:])
     desk.ends(one)
     assert [event.index for event in desk.told(one)] == list(range(len(ids)))
-    assert (desk.shown(one), desk.log_of(one).text, desk.logged(one)[1]) == (TEXT, TEXT, ids)
-    done = desk.done(one)
+    assert ((await desk.shown(one)), desk.log_of(one).text, desk.logged(one)[1]) == (TEXT, TEXT, ids)
+    done = await desk.done(one)
     assert done.tokens == len(ids)
     assert done.ttft_s != 0.25, "the worker knows only the last part of it"
     assert done.decode_tokens_per_s != 2.0
@@ -357,7 +358,7 @@ async def test_what_a_worker_lost_it_is_handed_again_a_few_times(desk: Desk, kin
     assert [one.written for one in desk.asked] == [[]] * (1 + MAX_LOSSES) + [[65]] * MAX_LOSSES
     assert desk.bus.now.running == (request.request_id,)
     loses()
-    done = desk.done(request)
+    done = await desk.done(request)
     assert (done.finish_reason, done.problem, done.tokens) == ("error", lost(kind), 1)
     assert desk.log_of(request).ended is None
     assert len(desk.asked) == 1 + 2 * MAX_LOSSES
@@ -371,7 +372,7 @@ async def test_an_answer_is_cancelled_in_any_state(desk: Desk, is_suspended: boo
         desk.answers.suspend()
     desk.answers.cancel(request.request_id)
     desk.answers.send()
-    assert (desk.done(request).finish_reason, desk.done(request).tokens) == ("cancelled", 1)
+    assert ((await desk.done(request)).finish_reason, (await desk.done(request)).tokens) == ("cancelled", 1)
     assert (len(desk.asked), desk.cancelled) == (1, [] if is_suspended else [request.request_id])
     assert desk.log_of(request).ended == "cancelled"
 
@@ -387,7 +388,7 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
     with files_up_to((desk.folder / "tokens" / f"{one.request_id}.mct").stat().st_size):
         desk.answers.send()
     assert len(desk.asked) == 2, "who cannot be written down sees nothing"
-    assert {desk.done(r).finish_reason for r in (one, two)} == {"error"}
+    assert {(await desk.done(r)).finish_reason for r in (one, two)} == {"error"}
     three = await desk.ask()
     desk.answers.suspend()
     desk.leader._lifecycle = PlanLifecycle(replace(plan, stages=plan_of(2).stages))
@@ -399,6 +400,7 @@ async def test_macs_that_come_later_are_in_the_log_before_they_are_asked(desk: D
     await desk.answers.forget_shared({mac_id(1)})
     assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [three.request_id], "it runs"
     desk.answers.cancel(three.request_id)
+    await desk.done(three)
     assert not list((desk.folder / "tokens").iterdir())
 
 
@@ -495,11 +497,11 @@ def test_a_crash_anywhere_costs_nothing_that_was_shown(
                     again.writes(request, [token])
         if accepted.request_id in again.answers.under_way:
             again.ends(request)
-        whole = begun.text + again.shown(request)
+        whole = begun.text + (await again.shown(request))
         assert whole == TEXT.partition(stop)[0]
         assert again.log_of(request).tokens == ids[: begun.tokens + len(again.told(request))]
         assert await again.answers.unfinished() == []
-        again.ends_all()
+        await again.ends_all()
 
     asyncio.run(answer())
 
@@ -524,11 +526,11 @@ async def test_an_unfinished_answer_goes_on_as_it_was_asked_for(desk: Desk, toke
     again.writes(request, ids[5:])
     assert [event.index for event in again.told(request)] == list(range(5, len(ids)))
     again.ends(request)
-    done = again.done(request)
+    done = await again.done(request)
     assert (done.tokens, done.finish_reason) == (len(ids), "length")
     assert done.decode_tokens_per_s != 2.0
     assert again.answers.conversation
-    assert again.answers.conversation.messages[-1].content == begun.text + again.shown(request) == TEXT
+    assert again.answers.conversation.messages[-1].content == begun.text + (await again.shown(request)) == TEXT
     assert again.answers.conversation.tokens == [*request.tokens, *ids]
     assert await again.answers.unfinished() == []
 
@@ -545,6 +547,7 @@ async def test_no_log_of_a_running_answer_is_swept_whatever_dates_the_others_hav
     assert all(map(Path.exists, later)), "as many are kept as ever"
     desk.writes(one, ids_of(tokens, TEXT))
     desk.ends(one)
+    await desk.done(one)
     assert desk.log_of(one).text == TEXT
     three = await desk.ask("and me, too")
     assert not (folder / f"{one.request_id}.mct").exists(), "it has ended, and is older than a hundred others"
@@ -689,6 +692,24 @@ async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(desk: Desk, m
     assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [request.request_id]
 
 
+async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, (begun, free) = await desk.ask(), (threading.Event(), threading.Event())
+    desk.writes(request, [65])
+
+    def slow(fd: int) -> None:
+        begun.set()
+        assert free.wait(60)
+
+    monkeypatch.setattr(os, "fsync", slow)
+    desk.ends(request, "stop")
+    await until(begun.is_set)
+    assert (desk.bus.now.last_done, await desk.answers.unfinished()) == (None, [])
+    await desk.answers.forget_shared({mac_id(1)})
+    free.set()
+    assert (await desk.done(request)).finish_reason == "stop"
+    assert not list((desk.folder / "tokens").iterdir()), "one of its Macs was revoked meanwhile"
+
+
 async def test_an_answer_may_end_while_another_ones_log_is_forced(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     one, two = await desk.ask(), await desk.ask()
     begun, free, loop = threading.Event(), threading.Event(), threading.get_ident()
@@ -718,7 +739,7 @@ async def test_a_disk_that_fails_ends_the_answer(desk: Desk, monkeypatch: pytest
     monkeypatch.setattr(os, "fsync", fails)
     desk.writes(request, [65] * 16)
     await until(lambda: request.request_id not in desk.answers.under_way)
-    assert (problem := desk.done(request).problem)
+    assert (problem := (await desk.done(request)).problem)
     assert problem.what.startswith("The token log cannot be written")
 
 
@@ -761,7 +782,8 @@ def test_an_answer_is_the_same_however_late_its_text_comes(
                 while late:
                     late.popleft()()
         written = desk.logged(request)[1]
-        return desk.shown(request), written, desk.done(request).finish_reason, desk.done(request).tokens
+        done = await desk.done(request)
+        return await desk.shown(request), written, done.finish_reason, done.tokens
 
     async def both() -> None:
         slow = LateTokenizer(tokens)
@@ -774,8 +796,8 @@ def test_an_answer_is_the_same_however_late_its_text_comes(
             shown, written, reason, count = await answered(desk, slow.late)
             assert (shown, written, reason) == (await answered(prompt, deque()))[:3]
         finally:
-            desk.ends_all()
-            prompt.ends_all()
+            await desk.ends_all()
+            await prompt.ends_all()
         assert count in (len(written), 5), "five are what the worker of these tests counts"
 
     asyncio.run(both())
@@ -797,11 +819,11 @@ async def test_a_tokenizer_that_fails_ends_its_answers_and_another_one_is_read_f
     problem = BadModel("The tokenizer of toy takes too long.").problem
     (running,) = desk.answers._running.values()
     running._take(desk.answers._write, Refused(problem=problem))
-    assert (desk.done(request).problem, desk.cancelled) == (problem, [request.request_id])
+    assert ((await desk.done(request)).problem, desk.cancelled) == (problem, [request.request_id])
     assert len(await desk.answers.unfinished()) == 1, "it can go on"
     again = await desk.ask("tell me")
     assert (len(found), again.tokens) == (2, ids_of(tokens, "tell me"))
-    desk.ends_all()
+    await desk.ends_all()
 
 
 async def test_who_is_gone_while_the_request_is_taken_wants_no_answer(desk: Desk) -> None:

@@ -101,9 +101,8 @@ async def two(tmp_path: Path, model: Path) -> AsyncIterator[Two]:
     desk.bus.publish(PlanLoaded(plan_gen=plan.plan_gen, seconds=1.0))
     two = Two(desk)
     yield two
-    desk.ends_all()
+    await desk.ends_all()
     await two.tasks.stop()
-    await desk.answers.close()
 
 
 def asking(text: str = "hello") -> ChatRequest:
@@ -124,7 +123,7 @@ async def test_what_is_asked_and_what_comes_travels_as_it_was_said_and_nothing_o
     assert accepted == RequestAccepted(request_id="", prompt_tokens=len(asked.tokens))
     assert [each for each in said if isinstance(each, TokenEvent)] == two.desk.told(asked)
     text = "".join(each.text for each in said if isinstance(each, TextPart))
-    assert (text, done) == (two.desk.shown(asked), two.desk.done(asked))
+    assert (text, done) == (await two.desk.shown(asked), await two.desk.done(asked))
     assert await two.leader.count(asking()) == await two.desk.answers.count(asking())
     assert await two.leader.text_of([5, 6]) == await two.desk.answers.text_of([5, 6])
     assert not two.relay._asked
