@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from core.events import Peer, Snapshot, Transfer
 from core.requests import ModelChoice, PlanPreview
-from tui.state.format import duration, gauge, gigabytes, is_ready, plural
+from tui.state.format import duration, gauge, gigabytes, is_ready, layer_range, plural
 
 
 class Copies(NamedTuple):
@@ -52,6 +52,18 @@ def disk_words(choice: ModelChoice, now: Snapshot) -> str:
     if choice.path or len(held) > 1:
         return f"on {len(held)} of {len(macs)}"
     return f"on {names_of(now, held[:1])}" if held else "no"
+
+
+def layer_map(choice: ModelChoice, now: Snapshot) -> str:
+    """Which Mac has which layers of a model that lies somewhere in part: "this Mac all, mbp 3–5"; "" of any other."""
+    if not choice.layers_on:
+        return ""
+    whole = [f"{_name(now, mac)} all" for mac in choice.held_by]
+    parts = [
+        f"{_name(now, mac)} {', '.join(layer_range(*each) for each in here) or 'no layer'}"
+        for mac, here in choice.layers_on
+    ]
+    return " · ".join([*whole, *parts])
 
 
 def transfers_of(choice: ModelChoice, now: Snapshot) -> list[Transfer]:

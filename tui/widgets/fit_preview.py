@@ -6,9 +6,9 @@ import time
 
 from textual.content import Content
 
-from core.events import Plan, Stage
+from core.events import Plan, Snapshot, Stage
 from core.requests import Forecast, ModelChoice, PlanRequest
-from tui.state.disks import copies_of, names_of, transfer_words, transfers_of
+from tui.state.disks import copies_of, layer_map, names_of, transfer_words, transfers_of
 from tui.state.format import (
     BAD,
     DIM,
@@ -165,6 +165,12 @@ def _disk_lines(choice: ModelChoice, state: UiState, width: int) -> list[Content
         words = [transfer_words(each, now, width) for each in on_way]
         lines = [[Content.assemble(("◌ ", WARN), f"{what} · x stops it"), Content(f"  {far}")] for what, far in words]
         return [line for pair in lines for line in pair]
+    where = [Content.styled(f"Layers on disks: {there}", DIM)] if (there := layer_map(choice, now)) else []
+    return [*_copy_lines(choice, now), *where]
+
+
+def _copy_lines(choice: ModelChoice, now: Snapshot) -> list[Content]:
+    """What has to come to which disk, or could."""
     if choice.preview.plan is not None and choice.preview.missing_on:
         names, size = names_of(now, choice.preview.missing_on), gigabytes_short(choice.preview.missing_bytes)
         return [Content.styled(f"↓ Loading copies {size} GB to {names} first; d copies all of it.", WARN)]

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from core.errors import ModelNotFound
 from core.events import Plan
-from core.node.base.messages import HeldModel
+from core.node.base.bus import Bus
+from core.node.base.messages import AnyMessage, HeldModel, Holds, HoldsAsk
 from core.node.disks.holdings import Holdings
+from core.node.disks.local_models import LocalModels
+from core.node.disks.model_inventory import ModelInventory
 from tests.support.copies import held_model_named
 from tests.support.planning import part
 
@@ -93,3 +98,33 @@ def test_a_mac_can_be_lost_whose_layers_another_disk_has(here: Here, lost: str) 
 def test_what_stands_before_or_behind_all_layers_is_lost_with_its_mac() -> None:
     forward = msgspec.structs.replace(PLAN, topology="forward", output="C")
     assert not holdings({"A": ((0, 12),), "B": (), "C": ()}).can_lose(forward, "C")
+
+
+async def test_layers_that_no_linked_mac_has_are_named(tmp_path: Path) -> None:
+    links = Link()
+    inventory = ModelInventory("A", LocalModels([tmp_path], tmp_path / "hashes"), links, Bus())
+    links.inventory = inventory
+    await inventory.renew(PLAN)
+    for mac, has in (("B", ((4, 8),)), ("C", ((8, 10),))):
+        await inventory.handle_message(mac, Holds(models=(model(has),)))
+    with pytest.raises(ModelNotFound, match=r"No linked Mac has layers 0–3 and 10–11 of m\."):
+        inventory.lacking(PLAN)
+    await inventory.handle_message("D", Holds(models=(model(ALL),)))
+    assert inventory.lacking(PLAN) == ("A", "B", "C")
+    other = msgspec.structs.replace(model(ALL), fingerprint="b" * 64)
+    await inventory.handle_message("C", Holds(models=(other,)))
+    assert inventory.lacking(PLAN) == ("A", "B"), "that Mac says itself that it has other files of this name"
+
+
+class Link:
+    """Links to three Macs, which look anew where they are asked to, and find nothing."""
+
+    inventory: ModelInventory
+
+    def __init__(self) -> None:
+        self.contacts = {mac: object() for mac in "BCD"}
+
+    async def send(self, device_id: str, message: AnyMessage) -> bool:
+        if isinstance(message, HoldsAsk):
+            await self.inventory.handle_message(device_id, Holds(models=(), answers=message.number))
+        return True

@@ -100,6 +100,15 @@ def test_who_could_be_given_it(model: ModelChoice, names: str | None) -> None:
     assert (copies.names if copies else None) == names
 
 
+def test_where_which_layers_lie_is_a_map() -> None:
+    parted = choice("A", layers_on=(("B", ((0, 2), (4, 6))), ("C", ())))
+    assert (
+        "Layers on disks: this Mac all · b 0–1, 4–5 · c no layer"
+        in fit_content(parted, UiState(snapshot=NOW), 60).plain
+    )
+    assert "Layers on disks" not in fit_content(choice("AB"), UiState(snapshot=NOW), 60).plain
+
+
 def test_a_model_that_a_mac_of_the_plan_lacks_is_copied_there_first() -> None:
     lacking = choice(preview=PlanPreview(plan=PLAN, missing_on=("B",), missing_bytes=3 * GB))
     mark = fit_mark(lacking, NOW)
