@@ -184,7 +184,8 @@ class Follower:
             return work._replace(kind=FrameType.ACK, askers=(), payload=())
         if work.askers and self._role.outputs:
             self._meter.saw("token ids")
-            with self._meter.span("output", work.step, work.handle):
+            computing = self._execution.stage.computing
+            with self._meter.span("output", work.step, work.handle), computing():  # logits are still to be computed
                 chosen = self._choosers.choose(work.askers, out[0])
             return work._replace(kind=FrameType.TOKEN, askers=(), payload=encode_choices(chosen))
         with self._meter.codec:
