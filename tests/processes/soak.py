@@ -16,6 +16,7 @@ import os
 import socket
 import sys
 from asyncio.subprocess import PIPE
+from collections import Counter
 from time import perf_counter
 
 import psutil
@@ -34,13 +35,13 @@ MOST_GROWN = 0.05
 
 
 def memory_of(demo: Demo, macs: int) -> dict[str, int]:
-    """Bytes of each process, by Mac and module."""
-    found = {}
+    """Bytes of processes, by Mac and module."""
+    found = Counter[str]()
     for index in range(macs):
         node = psutil.Process(demo.pid_of(index))
         for process in (node, *node.children(recursive=True)):
             words = process.cmdline()
-            found[f"{NAMES[index]} {words[words.index('-m') + 1]}"] = process.memory_info().rss
+            found[f"{NAMES[index]} {words[words.index('-m') + 1]}"] += process.memory_info().rss
     return found
 
 
