@@ -111,6 +111,7 @@ async def test_the_screen_shows_them_and_stops_one(head: Watch, size: tuple[int,
         await person.press("j", "j", "x")
         await person.sees("another client", "Let it go on", ids[2][:8])
         await person.press("enter")
+        await person.rests()
         assert isinstance(app.screen, BatchScreen)
         assert ids[2] in app.state.snapshot.running, "the answer that is chosen first changes nothing"
         await person.press("x", "down", "enter")

@@ -88,6 +88,7 @@ async def test_edit_and_retry_lose_nothing_and_old_ones_are_found(
         await someone.sees("Esc gives up")
         await someone.press("escape")
         await someone.until(lambda: app.state.editing == 0)
+        await someone.rests()
         assert (len(app.state.turns), app.dashboard.prompt.text) == (4, ""), "nothing is lost"
 
         app.dashboard.chat.focus()
@@ -161,6 +162,7 @@ async def test_rename_export_and_delete(demo: Demo, size: tuple[int, int], tmp_p
         await someone.opens("enter", screen=ChoiceScreen)
         await someone.press("enter")
         await someone.until(lambda: isinstance(app.screen, ConversationsScreen))
+        await someone.rests()
         assert (tmp_path / "said.md").read_text() == "mine", "the safe answer comes first"
 
         await someone.opens("x", screen=ChoiceScreen)
@@ -193,6 +195,7 @@ async def test_a_new_one_keeps_the_old_one_and_a_private_one_is_kept_nowhere(dem
         await someone.opens("ctrl+n", screen=ChoiceScreen)
         await someone.press("enter")
         await someone.until(lambda: app.screen is app.dashboard)
+        await someone.rests()
         assert len(app.state.turns) == 2, "the safe answer comes first"
         await app.run_action("private")
         await someone.kept(2)
@@ -215,6 +218,7 @@ async def test_sampling_is_checked_at_its_line_used_and_kept(demo: Demo, size: t
         fields["seed"].value = "many"
         await someone.sees("✗ at most 5", "✗ this is not a whole number")
         await someone.press("enter")
+        await someone.rests()
         assert isinstance(app.screen, SamplingScreen), "what is wrong is not used"
         app.screen.query_one("#presets").focus()
         await someone.press("down", "enter")

@@ -82,6 +82,7 @@ async def test_a_first_run_from_nobody_to_paired(tmp_path: Path) -> None:
             await someone.sees("✓ 2  It appears here", "● paired with air", "3  Press Ctrl+O")
             await someone.press("escape")
             await someone.sees("5 Chat")
+            await someone.rests()
             assert "Welcome" not in someone.text
             await someone.press("1")
             await someone.sees("1 Peers", "studio", "air")
@@ -98,6 +99,7 @@ async def test_who_has_looked_once_is_not_welcomed_again(tmp_path: Path, size: t
         await someone.opens("ctrl+o", screen=ModelsScreen)
         await someone.opens("escape", screen=Dashboard)
         await someone.sees("5 Chat")
+        await someone.rests()
         assert not someone.app.dashboard.welcome.region.area
 
 

@@ -85,6 +85,7 @@ async def it_is_loaded_as_chosen(viewer: Person, demo: Demo) -> None:
     await viewer.opens("escape", screen=ModelsScreen)
     await to(viewer, screen, "solo")
     await viewer.opens("enter", screen=Dashboard)
+    await viewer.until(lambda: (loading := demo.head.now.plan) is not None and loading.model == "solo")
     plan = demo.head.now.plan
     assert plan
     assert (plan.model, plan.context, plan.topology, plan.kv_bits) == ("solo", 16_384, "forward", None)

@@ -111,6 +111,7 @@ async def it_asks_before_an_answer_is_stopped(viewer: Person, demo: Demo) -> Non
     await viewer.press("right")
     await viewer.sees("stops the answer that is")
     await viewer.opens("escape", screen=Dashboard)
+    await viewer.rests()
     assert demo.head.now.running == (running,)
     await demo.head.client.cancel(running)
     await finish(demo.head, running)

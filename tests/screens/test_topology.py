@@ -66,6 +66,7 @@ async def test_what_each_topology_means_and_how_another_is_loaded() -> None:
             await look(viewer, 120)
             await viewer.opens("enter", screen=ChoiceScreen)
             await viewer.opens("enter", screen=TopologyScreen)
+            await viewer.rests()
             assert plan_of(demo)[1] == "private", "the safe answer is the first one"
 
             said = Message(role="user", content="What is a hop?")

@@ -67,6 +67,7 @@ async def test_a_member_sees_all_and_is_told_why_it_may_change_nothing(tmp_path:
         assert max(map(len, viewer.text.splitlines())) == size[0]
         await viewer.press("x")
         await viewer.sees("Not now: only an admin's Mac can.")
+        await viewer.rests()
         assert isinstance(viewer.app.screen, TrustScreen), "no question without the right to act"
         await viewer.press("f")
         await viewer.sees(*groups(mac(0).public)[3:6])

@@ -42,6 +42,10 @@ class Person:
             for _ in range(2):  # what the app hands to a widget, and what that asks for
                 await self.pilot.pause(0.02)
 
+    async def rests(self) -> None:
+        """Before what must not have happened: until the app comes to rest, or a second is over."""
+        await self.pilot.pause()
+
     async def until(self, reached: Callable[[], bool]) -> None:
         """Wait for it; what the screen shows is told if it does not come."""
         deadline = monotonic() + SEEN_S  # a timeout cancels once, and Python 3.11 may swallow that in a pause
