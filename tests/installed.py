@@ -47,7 +47,7 @@ def main(wheel: Path) -> None:
         assert {"node", "memory", "programs"} <= {finding["name"] for finding in doctor}
         checks = json.loads(ran("verify", "--host", "127.0.0.1", "--json").stdout)["checks"]
         assert [each for each in checks if not each["passed"] and each["skipped_because"] is None] == []
-        assert {"slices on the CPU", "hop", "stages"} <= {each["name"] for each in checks if each["passed"]}
+        assert {"install", "slices on the CPU", "hop", "stages"} <= {each["name"] for each in checks if each["passed"]}
         answer = json.loads(ran("demo", "--no-multicast", "--json").stdout)
         assert (len(answer["plan"]["stages"]), len(answer["tokens"]) > 8) == (3, True)
         model = str(Path(found).parent / "demo" / "macluster-demo")

@@ -27,10 +27,12 @@ def parse_brand(text: str) -> str:
 
 def computer_name() -> str:
     """The name that the owner gave this machine: "Ada's Mac mini" on a Mac, where the network knows another one."""
-    given = ""
-    if sys.platform == "darwin":
-        asked = subprocess.run(
-            [SCUTIL, "--get", "ComputerName"], capture_output=True, text=True, timeout=5, check=False
-        )
-        given = asked.stdout.strip()
-    return given or platform.node().split(".")[0] or "mac"
+    return given_name() or platform.node().split(".")[0] or "mac"
+
+
+def given_name() -> str:
+    """What macOS says the owner calls this Mac; "" where it says nothing, and elsewhere."""
+    if sys.platform != "darwin":
+        return ""
+    asked = subprocess.run([SCUTIL, "--get", "ComputerName"], capture_output=True, text=True, timeout=5, check=False)
+    return asked.stdout.strip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from core.verify import machine
+from core.verify import installation, machine
 from core.verify.check import Check
 from core.verify.running import in_a_child
 
@@ -19,13 +19,17 @@ def checks_of(host: str) -> tuple[Check, ...]:
     )
     exact, near = (in_a_child("slices", device, seconds=SLICES_S) for device in ("cpu", "gpu"))
     return (
+        Check("install", "the wheel is installed where it can run", installation.install),
+        Check("name", "this Mac is called as its owner calls it", machine.name),
         Check("chip", "predictions know this Mac's chip", machine.chip),
         Check("open files", "links and models may open enough files", machine.open_files),
         Check("keychain", "the keychain keeps the key", machine.keychain),
         Check("stays awake", "macOS keeps this Mac awake while it is to be", machine.awake),
+        Check("sleep", "the node's clock stands still while this Mac sleeps", machine.sleep),
         Check("firewall", "other Macs may come in", machine.incoming),
         Check("Bonjour", "this Mac is found, and finds others", machine.bonjour(host)),
         Check("ports", "macOS tells what kind each port is", machine.ports(host)),
+        Check("rdma", "macOS tells whether this Mac has RDMA, and by which devices", machine.rdma),
         Check("working set", "macOS tells how much memory the GPU may use", working_set, MEMORY_S),
         Check("wired memory", "weights are wired once they are loaded", wired, MEMORY_S),
         Check("footprint", "what the GPU takes is seen in the footprint", footprint, MEMORY_S),

@@ -1,15 +1,22 @@
-"""`hop_cost FOLDER`: what a sealed hop of 8 KiB costs on this machine, beside plain TCP."""
+"""`hop_cost FOLDER`: what a sealed hop of 8 KiB costs on this machine, beside plain TCP; how long short waits are."""
 
 from __future__ import annotations
 
+import socket
+from contextlib import suppress
+from statistics import median
+from time import perf_counter
 from typing import Final
 
 from core.bench.hop import REACH, measure
+from core.link.tunnel import local_pair
 from core.verify.check import Outcome, passed
 from core.verify.child import tell
+from core.worker.local_ring import TURN, TURN_US
 
 ROUNDS: Final = 3
 HOPS: Final = 200
+WAITS: Final = 50
 
 
 def check() -> Outcome:
@@ -18,8 +25,23 @@ def check() -> Outcome:
     ratio = found.ratios["sealed_over_raw_cpu"]
     trip = found.rtt_us_p50["sealed"]
     return passed(
-        f"{trip:.0f} µs there and back, sealed; {ratio:.1f} × the CPU of plain TCP (at most {REACH:g} wanted)"
+        f"{trip:.0f} µs there and back, sealed; {ratio:.1f} × the CPU of plain TCP (at most {REACH:g} wanted); "
+        f"a rank's wait of {TURN_US / 1e3:g} ms in a socket takes {turn_ms():.2f} ms"
     )
+
+
+def turn_ms() -> float:
+    """How long a rank waits in a socket when nothing comes before it has its other turn: the median, in ms."""
+    waited = []
+    ours, other = local_pair()
+    with ours, other:
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, TURN)
+        for _ in range(WAITS):
+            started = perf_counter()
+            with suppress(BlockingIOError):
+                ours.recv(1)
+            waited.append(1e3 * (perf_counter() - started))
+    return median(waited)
 
 
 if __name__ == "__main__":

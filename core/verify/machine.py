@@ -7,6 +7,7 @@ import secrets
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
@@ -14,13 +15,14 @@ from typing import Final
 
 from core.mac import local_network
 from core.mac.awake import CAFFEINATE, Awake, awake_by
-from core.mac.chip import chip_name
+from core.mac.chip import chip_name, given_name
 from core.mac.descriptors import raise_descriptor_limit
 from core.mac.doctor import FEW_FILES, firewall_finding, usable
 from core.mac.firewall import firewall
-from core.mac.interfaces import Interface, interfaces
+from core.mac.interfaces import Interface, interfaces, reachable
 from core.mac.multicast import echo
 from core.mac.network import path_kind
+from core.mac.rdma import RdmaSeen, devices_in, look, why_not
 from core.plan.chips import memory_bytes_per_s
 from core.settings import GB
 from core.verify.check import NOT_A_MAC, Outcome, failed, passed, skipped
@@ -29,6 +31,7 @@ SERVICE_TYPE: Final = "_macl-verify._tcp.local."
 HEARD_S: Final = 5.0
 SETTLED_S: Final = 5.0
 POLL_S: Final = 0.05
+NAP_S: Final = 1.0
 
 
 def chip(_: threading.Event) -> Outcome:
@@ -39,6 +42,13 @@ def chip(_: threading.Event) -> Outcome:
     if rate := memory_bytes_per_s(name):
         return passed(f"{name}: {rate / GB:.0f} GB/s of memory by the table")
     return failed(f"{name} is not in the table of chips")
+
+
+def name(_: threading.Event) -> Outcome:
+    """macOS says how its owner calls this Mac; that name is not told."""
+    if sys.platform != "darwin":
+        return NOT_A_MAC
+    return passed("scutil tells it (left out here)") if given_name() else failed("scutil tells none")
 
 
 def keychain(_: threading.Event) -> Outcome:
@@ -84,14 +94,15 @@ def bonjour(host: str) -> Callable[[threading.Event], Outcome]:
             speaker.register_service(info, cooperating_responders=True)
             while not heard.wait(POLL_S):
                 if stop.is_set() or time.perf_counter() - started > HEARD_S:
-                    return failed(_unheard(found))
+                    return failed(unheard(found))
             seconds = time.perf_counter() - started
         return passed(f"heard its own advertisement in {seconds:.2f} s; networks: {len(found)}")
 
     return run
 
 
-def _unheard(found: Iterable[Interface]) -> str:
+def unheard(found: Iterable[Interface]) -> str:
+    """What is said where nothing is heard: what plain datagrams did on each network, and what to do."""
     echoes = [echo(each.address) for each in found]
     cure = (
         local_network.advice(os.environ)
@@ -136,6 +147,25 @@ def _comes(is_so: Callable[[], bool]) -> bool:
     return True
 
 
+def sleep(_: threading.Event) -> Outcome:
+    """Whether the clock of the node left out what this machine slept since it started."""
+    if sys.platform == "darwin":
+        goes_on, stands_still = time.CLOCK_MONOTONIC_RAW, time.CLOCK_UPTIME_RAW
+    else:
+        goes_on, stands_still = time.CLOCK_BOOTTIME, time.CLOCK_MONOTONIC
+    return sleep_told(time.clock_gettime(goes_on), time.clock_gettime(stands_still), time.monotonic())
+
+
+def sleep_told(goes_on: float, stands_still: float, own: float) -> Outcome:
+    """By the system's two clocks, of which one goes on in sleep, and `own`, that of the node, in seconds."""
+    if (slept_s := goes_on - stands_still) < NAP_S:
+        return skipped("it has not slept since it started: close its lid for a minute, then again")
+    told = f"it slept for {slept_s:.0f} s since it started"
+    if abs(own - stands_still) < NAP_S:
+        return passed(f"{told}, and the node's clock stood still")
+    return failed(f"{told}, and the node's clock went on")
+
+
 def open_files(_: threading.Event) -> Outcome:
     """As many files as macluster needs can be open at the same time."""
     raise_descriptor_limit()
@@ -153,14 +183,39 @@ def open_files(_: threading.Event) -> Outcome:
 
 def ports(host: str) -> Callable[[threading.Event], Outcome]:
     """By what this Mac is on its networks. `host`: as a node's."""
+    return lambda _: NOT_A_MAC if sys.platform != "darwin" else ports_told(interfaces(), host)
 
-    def run(_: threading.Event) -> Outcome:
-        if sys.platform != "darwin":
-            return NOT_A_MAC
-        kinds = [f"{each.kind or 'other'}{_rate(each)}" for each in usable(interfaces(), host)]
-        return passed(", ".join(kinds)) if kinds else failed("no port is up")
 
-    return run
+def ports_told(found: Iterable[Interface], host: str) -> Outcome:
+    """The kinds of those at which others are told to meet this Mac, and why they are not told of the rest."""
+    up = [each for each in found if each.is_up and not each.is_loopback]
+    told = {each.name: f"{each.kind or 'other'}{_rate(each)}" for each in reachable(up, host)}
+    if not told:
+        return failed("no port is up")
+    left = Counter(_why_left(each) for each in {each.name: each for each in up if each.name not in told}.values())
+    return passed("; ".join([", ".join(told.values()), *(f"left out, {why}: {count}" for why, count in left.items())]))
+
+
+def _why_left(each: Interface) -> str:
+    if each.is_virtual:
+        return "of virtual machines"
+    return "with no address but its own" if each.is_link_local else "not asked for"
+
+
+def rdma(_: threading.Event) -> Outcome:
+    """What macOS says of RDMA is understood."""
+    return rdma_told(look())
+
+
+def rdma_told(seen: RdmaSeen) -> Outcome:
+    """By what its commands print: skipped where this Mac has none, with what is missing."""
+    if not seen.macos:
+        return NOT_A_MAC
+    if seen.status and seen.status.strip().lower() not in ("enabled", "disabled"):
+        return failed("rdma_ctl says something else than enabled or disabled")
+    if missing := why_not(seen):
+        return skipped(missing)
+    return passed(f"enabled; devices: {len(devices_in(seen.devices))}")
 
 
 def _rate(each: Interface) -> str:

@@ -24,7 +24,8 @@ from core.worker.group_variables import ring_hosts, ring_variables
 HOST: Final = "127.0.0.1"
 # MLX asks its sockets again and again, each of its threads on a core of its own; these wait instead, and not longer,
 # since the same thread is to send and to receive, by turns (seconds, microseconds)
-TURN: Final = struct.pack("ll", 0, 200)
+TURN_US: Final = 200
+TURN: Final = struct.pack("ll", 0, TURN_US)
 CALLER: Final = """
 import socket, sys, time
 until = time.monotonic() + float(sys.argv[2])
