@@ -119,14 +119,14 @@ class ModelInventory:
         return self._own.models if self._own else ()
 
     def holdings(self, fingerprint: str) -> Holdings:
-        """Who has what of a model."""
+        """Who has what of a model. Of one that lies outside the folders that this Mac lists, nothing is said of it."""
         macs = {self._device_id: self.own} | {mac: known.models for mac, known in self._others.items()}
         held: dict[str, HeldModel] = {}
         for mac, models in macs.items():
             if found := [one for one in models if one.fingerprint == fingerprint]:
                 held[mac] = min(found, key=lambda one: one.missing_bytes)
         told = {mac for mac, known in self._others.items() if len(known.models) < MAX_HELD}
-        return Holdings(held, told | ({self._device_id} if self._own else set()))
+        return Holdings(held, told | ({self._device_id} & held.keys()))
 
     def elsewhere(self, here: Collection[str]) -> list[HeldModel]:
         """The models of the other Macs whose fingerprints are not among those `here`, also those in parts."""

@@ -107,13 +107,13 @@ async def test_layers_that_no_linked_mac_has_are_named(tmp_path: Path) -> None:
     await inventory.renew(PLAN)
     for mac, has in (("B", ((4, 8),)), ("C", ((8, 10),))):
         await inventory.handle_message(mac, Holds(models=(model(has),)))
-    with pytest.raises(ModelNotFound, match=r"No linked Mac has layers 0–3 and 10–11 of m\."):
+    with pytest.raises(ModelNotFound, match=r"No linked Mac has layers 10–11 of m\."):
         inventory.lacking(PLAN)
     await inventory.handle_message("D", Holds(models=(model(ALL),)))
-    assert inventory.lacking(PLAN) == ("A", "B", "C")
+    assert inventory.lacking(PLAN) == ("B", "C"), "what this Mac loads from may lie outside its folders"
     other = msgspec.structs.replace(model(ALL), fingerprint="b" * 64)
     await inventory.handle_message("C", Holds(models=(other,)))
-    assert inventory.lacking(PLAN) == ("A", "B"), "that Mac says itself that it has other files of this name"
+    assert inventory.lacking(PLAN) == ("B",), "that Mac says itself that it has other files of this name"
 
 
 class Link:
