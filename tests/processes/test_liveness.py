@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import psutil
@@ -18,7 +18,7 @@ from core.bench.macs import make_macs
 from core.bench.ring import HOST, WorkerRing, a_request, plan_of, worker_ring
 from core.bench.worker import BareWorker
 from core.errors import WorkerError
-from core.events import AnyEvent, Peer, PeerChanged, PeerSeen
+from core.events import AnyEvent, Peer, PeerChanged, PeerSeen, PlanFailed
 from core.link.liveness import stuck_stage
 from core.link.ways import Way
 from core.models.files.layout import read_layout
@@ -48,7 +48,7 @@ def stopped(pids: list[int]) -> Iterator[None]:
         yield
     finally:
         for pid in pids:
-            if psutil.pid_exists(pid):
+            with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
 
 
@@ -118,6 +118,19 @@ async def test_a_mac_that_stops_for_four_seconds_is_suspected_then_lost_and_come
         lambda w: any("This Mac did not run for" in line.text for line in w.now.logs), SEEN_S, "Knowing its own sleep"
     )
     print(f"back after {await time_until(demo, mac.device_id, 'connected', 'Its return'):.2f} s")
+
+
+@pytest.mark.asyncio(loop_scope="module")
+async def test_a_demo_loads_once_more_where_a_mac_was_lost_meanwhile(demo: Demo) -> None:
+    mac, pids = last_of(demo)
+    mark = len(demo.head.seen)
+    with stopped(pids):
+        loading = asyncio.create_task(demo.load())
+        await demo.head.until(lambda w: any(isinstance(e, PlanFailed) for e in w.seen[mark:]), SEEN_S, "Losing it")
+    await loading
+    plan = demo.head.now.plan
+    assert plan
+    assert mac.device_id in {stage.device_id for stage in plan.stages}
 
 
 @pytest.mark.asyncio(loop_scope="module")

@@ -20,7 +20,7 @@ import msgspec
 
 from core.address import parse_place
 from core.demo import DEMO_MODEL
-from core.errors import MaclusterError, NodeError, PairingError, UsageError
+from core.errors import LinkError, MaclusterError, NodeError, PairingError, UsageError, error_from
 from core.events import PairingChanged, PlanLoaded, Transfer
 from core.requests import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
@@ -122,8 +122,18 @@ class Demo:
             await asyncio.gather(*(w.until(self._all_linked, START_S, "Linking the nodes") for w in self.watches))
 
     async def load(self) -> PlanLoaded:
-        """Load the model over all of them. Raises the problem that stopped it."""
-        return await loaded(self.head, msgspec.structs.replace(self._config.load, model=self.model))
+        """Load the model over all of them; a second time where one was lost meanwhile, as it is when a busy machine
+        leaves it no processor for some seconds. Raises the problem that stopped it.
+        """
+        request = msgspec.structs.replace(self._config.load, model=self.model)
+        try:
+            return await loaded(self.head, request)
+        except NodeError:
+            problem = self.head.now.plan_problem
+            if not problem or not isinstance(error_from(problem), LinkError):
+                raise
+        await self.head.until(self._all_linked, START_S, "Linking the nodes")
+        return await loaded(self.head, request)
 
     def fetched(self, mark: int = 0) -> dict[str, int]:
         """How many bytes came to the disk of each Mac, by device id, since so many events were seen."""

@@ -180,6 +180,9 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look = None
         if self.is_over or not self._waiting:
             return
+        self._look = asyncio.get_running_loop().call_later(
+            LOOK_S, self._check
+        )  # first: whatever fails here, it looks again
         request = self._waiting[0].request
         is_chat = isinstance(request, Encode) and not request.raw
         has = rss_of(self._watched)
@@ -191,7 +194,6 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             self._kill(f"{subject} takes too long.")
         elif has > most:
             self._kill(f"{subject} takes more than {most // MIB} MiB of memory.")
-        self._look = asyncio.get_running_loop().call_later(LOOK_S, self._check)
 
     def _kill(self, why: str = "") -> None:
         self.is_over, self._why = True, self._why or why

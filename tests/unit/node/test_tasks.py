@@ -147,11 +147,13 @@ ESSENTIAL_ONCE: dict[str, tuple[type, str, Trigger]] = {
     "Loading again": (RecoveryDriver, "_load_again", load_again),
     "What a plan lacks": (PlanLeader, "_bring", load_what_lacks),
 }
-MAY_CREATE = {  # these wait for what they begin, or hold all others
+MAY_CREATE = {  # these wait for what they begin, look again whatever fails, or hold all others
     "base/tasks.py",
     "pairing/pairing_session.py",
     "peers/speed_test.py",
     "answers/model_tokenizer.py",
+    "answers/tokenizer_process.py",
+    "peers/path_rate.py",
 }
 
 
