@@ -180,9 +180,8 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
         self._look = None
         if self.is_over or not self._waiting:
             return
-        self._look = asyncio.get_running_loop().call_later(
-            LOOK_S, self._check
-        )  # first: whatever fails here, it looks again
+        # first: whatever fails below, it looks again
+        self._look = asyncio.get_running_loop().call_later(LOOK_S, self._check)
         request = self._waiting[0].request
         is_chat = isinstance(request, Encode) and not request.raw
         has = rss_of(self._watched)
