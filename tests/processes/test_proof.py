@@ -283,7 +283,8 @@ async def test_a_proof_leaves_nothing_on_any_stage(macs: Macs) -> None:
         assert isinstance(proof_of(ring), Proved)
         first, second = (ring.generate([1, 2, 3], max_tokens=4) for _ in range(2))
         assert second.tokens == first.tokens
-        assert [s.frames for s in second.samples] == [s.frames for s in first.samples], "counted from an idle ring on"
+        counts = [(one.frames, two.frames) for one, two in zip(first.samples, second.samples, strict=True)]
+        assert all(two < 2 * one for one, two in counts), "counted from an idle ring on; telemetry is by the clock"
 
 
 async def test_a_proof_that_is_cut_short_is_given_from_the_start_over_the_next_links(macs: Macs) -> None:

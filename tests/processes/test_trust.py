@@ -144,7 +144,7 @@ async def test_a_member_that_is_revoked_while_it_streams_is_out_at_once_everywhe
     assert answer.done.problem.what == "mini was revoked by studio in epoch 4."
     assert first(head, TrustChanged, mark) < first(head, PlanFailed, mark) < first(head, RequestDone, mark)
     await head.until(lambda w: any(isinstance(e, PeerGone) for e in w.seen[mark:]), 60, "Losing mini")
-    assert first(head, RequestDone, mark) < first(head, PeerGone, mark)
+    assert first(head, PlanFailed, mark) < first(head, PeerGone, mark)
     assert next(m for m in view.macs if m.name == "mini").role == "revoked"
     await true("mini's links are closed", lambda: not any(are_connected(demo, other, 2) for other in (0, 1)))
     await true("what was written with it is forgotten", lambda: not list(logs.glob("*.mct")))

@@ -445,6 +445,8 @@ class Answers:
         """
         self._shunned.update(macs)
         self._mirror.forget()
+        if self._endings:  # what was ended just now is on its way to the disk
+            await asyncio.wait(self._endings)
         async with self._old_logs:  # one that is gone on with meanwhile would come back
             count = await asyncio.to_thread(forget_shared, self._folder, self._secret, macs, self._under_way())
         if count:

@@ -23,6 +23,7 @@ from core.errors import BadModel, Busy, CachesLost, NodeError, NotLoaded, Proble
 from core.events import (
     Batch,
     BatchRow,
+    FinishReason,
     LogLine,
     Progress,
     Recovery,
@@ -692,7 +693,10 @@ async def test_nobody_hears_of_an_answer_before_its_log_is_on_disk(desk: Desk, m
     assert [path.stem for path in (desk.folder / "tokens").iterdir()] == [request.request_id]
 
 
-async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("reason", "problem"), [("stop", None), ("error", LOST)])
+async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, reason: FinishReason, problem: Problem | None
+) -> None:
     request, (begun, free) = await desk.ask(), (threading.Event(), threading.Event())
     desk.writes(request, [65])
 
@@ -701,12 +705,13 @@ async def test_the_end_of_an_answer_is_told_when_it_is_on_disk(desk: Desk, monke
         assert free.wait(60)
 
     monkeypatch.setattr(os, "fsync", slow)
-    desk.ends(request, "stop")
+    desk.ends(request, reason, problem)
     await until(begun.is_set)
     assert (desk.bus.now.last_done, await desk.answers.unfinished()) == (None, [])
-    await desk.answers.forget_shared({mac_id(1)})
+    forgetting = asyncio.create_task(desk.answers.forget_shared({mac_id(1)}))
     free.set()
-    assert (await desk.done(request)).finish_reason == "stop"
+    await forgetting
+    assert (await desk.done(request)).finish_reason == reason
     assert not list((desk.folder / "tokens").iterdir()), "one of its Macs was revoked meanwhile"
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from core.address import Place
 from core.errors import LinkLost
-from core.link import control, ways
+from core.link import control, wire
 from core.link.admission import MAX_CONTROL_LINKS
 from core.link.control import ControlLink, dial_control
 from core.link.tls import link_error
@@ -180,7 +180,7 @@ def test_only_on_a_mac_no_route_means_that_the_network_was_not_granted(monkeypat
 
 
 async def test_a_mac_at_the_end_of_a_cable_that_this_one_does_not_have(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ways, "interfaces", tuple)
+    monkeypatch.setattr(wire, "interfaces", tuple)
     with pytest.raises(LinkLost, match=r"169\.254\.1\.2 is at the other end of a cable that this Mac does not have"):
         await dial_control(
             "169.254.1.2", 1, identity=mac(ME), cluster=cluster(SIZE), peer_id=mac(PEER).device_id, timeout_s=5.0

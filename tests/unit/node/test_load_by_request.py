@@ -89,6 +89,7 @@ async def test_what_cannot_be_loaded_is_told_and_no_answer_of_the_person_is_ende
     busy = await desk.chat(model="large")
     assert (busy.status_code, "large has to wait" in busy.text, desk.loads) == (429, True, [])
     desk.ends(own)
+    await desk.done(own)
     failing = asyncio.create_task(desk.chat(model="large"))
     await until(lambda: desk.loads == ["large"])
     plan = desk.leader.plan
