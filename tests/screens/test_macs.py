@@ -122,7 +122,8 @@ async def test_the_keys_of_the_peers_pane() -> None:
 
         for size in ((120, 36), (80, 24), LEAST):
             await someone.pilot.resize_terminal(*size)
-            await app.run_action("screen.pane(1)")  # a pane that had to go gives the focus to the prompt, soon
+            await someone.rests()  # a pane that had to go gives the focus to the prompt, soon
+            await app.run_action("screen.pane(1)")
             await someone.sees("1 Peers", "– skipped")
             await someone.opens("enter", screen=PeerScreen)
             await someone.sees("What is known", other.device_id, "● ready", "member since epoch")
