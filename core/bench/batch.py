@@ -12,7 +12,6 @@ there lanes gain, and rows that share a lane do not.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -25,8 +24,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.asking import ask_all
-from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
-from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, system
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, make, run_sized
+from core.bench.figures import Result, cores, end_in_order, reach, system
 from core.bench.ring import RingAnswer, WorkerRing, a_request, worker_ring
 from core.bench.timeline import Activity, Traces, activity, bars, labelled, median_activity, middle, timeline
 
@@ -212,11 +211,9 @@ def _line(way: BatchWay, turn: BatchRun) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="macluster bench batch", description="What decoding rows together gives.")
-    parser.add_argument("--runs", type=positive, default=5, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--tokens", type=at_least_two, default=TOKENS, help="tokens a row (default %(default)s)")
-    add_sizes(parser, DEFAULT)
-    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
+    return run_sized(
+        "batch", "What decoding rows together gives.", measure, describe, DEFAULT, arguments, tokens=TOKENS
+    )
 
 
 if __name__ == "__main__":

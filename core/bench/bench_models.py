@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import mlx.core as mx
 import msgspec
 
+from core.bench.figures import positive, print_result
 from core.models.made.maker import make_model
 
 HEAD_DIM: Final = 64
@@ -22,6 +23,8 @@ DTYPES: Final = ("float32", "bfloat16", "float16")
 _EMBEDDING: Final = "model.embed_tokens.weight"
 _HEAD: Final = "lm_head.weight"
 _ADDING: Final = ("o_proj.weight", "down_proj.weight")  # what layers add to the stream
+
+R = TypeVar("R")
 
 Weights = dict[str, mx.array]  # by their names
 
@@ -101,6 +104,25 @@ def add_sizes(parser: argparse.ArgumentParser, default: ModelSize) -> None:
 def sizes_of(args: argparse.Namespace) -> ModelSize:
     """What the person chose."""
     return ModelSize(args.layers, args.hidden, args.dtype)
+
+
+def run_sized(
+    name: str,
+    description: str,
+    measure: Callable[[int, int, ModelSize], R],
+    describe: Callable[[R], str],
+    default: ModelSize,
+    arguments: Sequence[str] | None,
+    *,
+    runs: int = 5,
+    tokens: int = 48,
+) -> int:
+    """The command line of a bench whose `measure` takes runs, tokens and sizes. Returns the exit status."""
+    parser = argparse.ArgumentParser(prog=f"macluster bench {name}", description=description)
+    parser.add_argument("--runs", type=positive, default=runs, help="runs to take medians of (default %(default)s)")
+    parser.add_argument("--tokens", type=at_least_two, default=tokens, help="tokens an answer (default %(default)s)")
+    add_sizes(parser, default)
+    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
 
 
 def at_least_two(text: str) -> int:

@@ -62,7 +62,7 @@ class Seat(NamedTuple):
     cluster: bytes
 
 
-class Turn(NamedTuple):
+class ReduceTurn(NamedTuple):
     """So many tokens, each of so many reduces of `hidden` numbers."""
 
     tokens: int
@@ -88,7 +88,7 @@ class CommsResult(Result, frozen=True, kw_only=True):
 
 def measure(rounds: int, hidden: int, layers: int, tokens: int) -> CommsResult:
     """`rounds` turns of every way. Raises WorkerError or WorkerDied."""
-    turn = Turn(tokens, REDUCES_A_LAYER * layers, hidden)
+    turn = ReduceTurn(tokens, REDUCES_A_LAYER * layers, hidden)
     with ExitStack() as stack:
         ways = {"sealed": stack.enter_context(sealed_group()), "plain": stack.enter_context(plain_group(plain_rank))}
         for ranks in ways.values():
@@ -101,7 +101,7 @@ def measure(rounds: int, hidden: int, layers: int, tokens: int) -> CommsResult:
         return summary(played, turn, layers)
 
 
-def play(ranks: Sequence[Partner], turn: Turn) -> float:
+def play(ranks: Sequence[Partner], turn: ReduceTurn) -> float:
     """One turn of a group: the seconds of the slower rank."""
     for rank in ranks:
         rank.send(turn)
@@ -185,13 +185,13 @@ def _take_turns(pipe: Connection[Any, Any], group: Group) -> None:
     pipe.send(None)
     try:
         while True:
-            turn: Turn = pipe.recv()
+            turn: ReduceTurn = pipe.recv()
             pipe.send(_reduce(group, turn))
     except (EOFError, ConnectionError):
         os._exit(0)
 
 
-def _reduce(group: Group, turn: Turn) -> float:
+def _reduce(group: Group, turn: ReduceTurn) -> float:
     """The seconds of a turn."""
     began = perf_counter()
     for _ in range(turn.tokens):
@@ -202,7 +202,7 @@ def _reduce(group: Group, turn: Turn) -> float:
     return perf_counter() - began
 
 
-def summary(rounds: list[dict[str, float]], turn: Turn, layers: int) -> CommsResult:
+def summary(rounds: list[dict[str, float]], turn: ReduceTurn, layers: int) -> CommsResult:
     """Medians over rounds of milliseconds a token; the ratio is the median of the ratios within a round."""
     ratio = median(each["sealed"] / each["plain"] for each in rounds)
     token = {way: median(each[way] for each in rounds) for way in WAYS}

@@ -18,7 +18,7 @@ from core.errors import MaclusterError
 R = TypeVar("R")
 
 
-class Reach(msgspec.Struct, frozen=True, kw_only=True):
+class Aim(msgspec.Struct, frozen=True, kw_only=True):
     """What a ratio should be: at most, or at least, `limit`. `counts` is False where the reach says nothing here."""
 
     limit: float
@@ -37,7 +37,7 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """What every bench gives: ratios, their reach where the design names one, and where it ran."""
 
     ratios: dict[str, float]
-    reach: dict[str, Reach]
+    reach: dict[str, Aim]
     cores: int
     system: str
 
@@ -46,12 +46,12 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
         return self.reach[ratio].line(words, self.ratios[ratio])
 
 
-def reach(ratio: float, *, at_most: float | None = None, at_least: float | None = None, counts: bool = True) -> Reach:
+def reach(ratio: float, *, at_most: float | None = None, at_least: float | None = None, counts: bool = True) -> Aim:
     """The verdict on `ratio`; exactly one bound is given."""
     if at_most is not None:
-        return Reach(limit=at_most, at_most=True, reached=ratio <= at_most, counts=counts)
+        return Aim(limit=at_most, at_most=True, reached=ratio <= at_most, counts=counts)
     assert at_least is not None
-    return Reach(limit=at_least, at_most=False, reached=ratio >= at_least, counts=counts)
+    return Aim(limit=at_least, at_most=False, reached=ratio >= at_least, counts=counts)
 
 
 def cores() -> int:

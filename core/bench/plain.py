@@ -7,7 +7,6 @@ changes too. No token is guessed. Speed is counted between the first token and t
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -23,9 +22,9 @@ import msgspec
 
 from core.bench.alone import ANSWER_S, SoloAnswer, answers
 from core.bench.asking import ask
-from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, make, run_sized
 from core.bench.comms import RANKS, plain_group
-from core.bench.figures import Result, cores, end_in_order, positive, print_result, reach, speed, system
+from core.bench.figures import Result, cores, end_in_order, reach, speed, system
 from core.bench.partner import Partner
 from core.bench.ring import worker_ring
 from core.models.metal import obey_device
@@ -157,11 +156,7 @@ def describe(result: PlainResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="macluster bench plain", description="Against mlx-lm's pipeline in the open.")
-    parser.add_argument("--runs", type=positive, default=5, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--tokens", type=at_least_two, default=48, help="tokens a run (default %(default)s)")
-    add_sizes(parser, DEFAULT)
-    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
+    return run_sized("plain", "Against mlx-lm's pipeline in the open.", measure, describe, DEFAULT, arguments)
 
 
 if __name__ == "__main__":

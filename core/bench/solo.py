@@ -7,7 +7,6 @@ of each side.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -20,8 +19,8 @@ import msgspec
 
 from core.bench.alone import Alone, alone
 from core.bench.asking import ask
-from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
-from core.bench.figures import Result, cores, end_in_order, medians, positive, print_result, reach, speed, system
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, make, run_sized
+from core.bench.figures import Result, cores, end_in_order, medians, reach, speed, system
 from core.bench.ring import WorkerRing, worker_ring
 from core.worker.messages import StageSample
 
@@ -173,11 +172,7 @@ def describe(result: SoloResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="macluster bench solo", description="What splitting over two workers costs.")
-    parser.add_argument("--runs", type=positive, default=7, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--tokens", type=at_least_two, default=48, help="tokens a run (default %(default)s)")
-    add_sizes(parser, DEFAULT)
-    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
+    return run_sized("solo", "What splitting over two workers costs.", measure, describe, DEFAULT, arguments, runs=7)
 
 
 if __name__ == "__main__":

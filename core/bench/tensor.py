@@ -7,7 +7,6 @@ machine ranks share its memory and its cores, so they gain nothing here: what is
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -20,8 +19,8 @@ import msgspec
 
 from core.bench.alone import SoloAnswer, alone
 from core.bench.asking import ask
-from core.bench.bench_models import FIRST_TOKEN, ModelSize, add_sizes, at_least_two, make, sizes_of
-from core.bench.figures import Result, cores, end_in_order, positive, print_result, speed, system
+from core.bench.bench_models import FIRST_TOKEN, ModelSize, make, run_sized
+from core.bench.figures import Result, cores, end_in_order, speed, system
 from core.bench.ring import RingAnswer, worker_ring
 
 DEFAULT: Final = ModelSize(12, 1024, "float32")
@@ -120,11 +119,7 @@ def describe(result: TensorResult) -> str:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """The command line of this bench."""
-    parser = argparse.ArgumentParser(prog="macluster bench tensor", description="What ranks gain.")
-    parser.add_argument("--runs", type=positive, default=5, help="runs to take medians of (default %(default)s)")
-    parser.add_argument("--tokens", type=at_least_two, default=48, help="tokens a run (default %(default)s)")
-    add_sizes(parser, DEFAULT)
-    return print_result(parser, lambda args: measure(args.runs, args.tokens, sizes_of(args)), describe, arguments)
+    return run_sized("tensor", "What ranks gain.", measure, describe, DEFAULT, arguments)
 
 
 if __name__ == "__main__":

@@ -128,7 +128,7 @@ class RowSampler:
                 self._grammar.take(token)
 
 
-class Choice(NamedTuple):
+class NextTokens(NamedTuple):
     """The next token of each row, `tokens` [rows], still to be computed: the `samplers` do not know it yet. `told` is
     what `_likely` gives of each.
     """
@@ -146,7 +146,7 @@ class Choice(NamedTuple):
         return picked
 
 
-def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> Choice:
+def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> NextTokens:
     """One token for each row of logits [rows, vocabulary], by its own sampler; MLX computes them all at once."""
     rows = range(len(samplers))
     if any(sampler.processes for sampler in samplers):
@@ -158,7 +158,7 @@ def choose_all(samplers: Sequence[RowSampler], logits: mx.array) -> Choice:
         tokens = mx.argmax(logprobs, axis=-1)
     told = [_likely(logprobs[i], tokens[i : i + 1], samplers[i].logprobs) for i in rows]
     mx.async_eval(tokens, told, [sampler.key for sampler in samplers])
-    return Choice(samplers, tokens, told)
+    return NextTokens(samplers, tokens, told)
 
 
 def pick_all(samplers: Sequence[RowSampler], logits: mx.array) -> list[Picked]:

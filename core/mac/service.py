@@ -37,7 +37,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     environment: Mapping[str, str] = msgspec.field(default_factory=dict)
 
 
-class Step(msgspec.Struct, frozen=True):
+class ServiceStep(msgspec.Struct, frozen=True):
     """A command for the system. `may_fail`: it undoes what may not be there. `again_s`: for how many seconds it is
     tried again where it fails.
     """
@@ -47,14 +47,14 @@ class Step(msgspec.Struct, frozen=True):
     again_s: float = 0.0
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class ServicePlan(msgspec.Struct, frozen=True, kw_only=True):
     """`text` goes into `file`, which this account may write; then the steps, in this order. Without a text, the file is
     removed after the steps.
     """
 
     file: Path
     text: str = ""
-    steps: tuple[Step, ...]
+    steps: tuple[ServiceStep, ...]
 
 
 class ServiceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,29 +96,29 @@ def launchd_plist(service: Service) -> str:
     return plistlib.dumps(entries, sort_keys=False).decode()
 
 
-def launchd_install(service: Service) -> Plan:
+def launchd_install(service: Service) -> ServicePlan:
     """The plist is written into the state folder and put in its place by `sudo`."""
     draft = service.home / PLIST.name
-    return Plan(
+    return ServicePlan(
         file=draft,
         text=launchd_plist(service),
         steps=(
-            Step(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
-            Step(("sudo", "install", "-m", "644", "-o", "root", "-g", "wheel", str(draft), str(PLIST))),
-            Step(("sudo", "launchctl", "enable", f"system/{LABEL}")),
+            ServiceStep(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
+            ServiceStep(("sudo", "install", "-m", "644", "-o", "root", "-g", "wheel", str(draft), str(PLIST))),
+            ServiceStep(("sudo", "launchctl", "enable", f"system/{LABEL}")),
             # launchd refuses while the one before is still ending
-            Step(("sudo", "launchctl", "bootstrap", "system", str(PLIST)), again_s=EXIT_S + 5.0),
+            ServiceStep(("sudo", "launchctl", "bootstrap", "system", str(PLIST)), again_s=EXIT_S + 5.0),
         ),
     )
 
 
-def launchd_remove(home: Path) -> Plan:
+def launchd_remove(home: Path) -> ServicePlan:
     """Ended and forgotten."""
     steps = (
-        Step(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
-        Step(("sudo", "rm", "-f", str(PLIST))),
+        ServiceStep(("sudo", "launchctl", "bootout", f"system/{LABEL}"), may_fail=True),
+        ServiceStep(("sudo", "rm", "-f", str(PLIST))),
     )
-    return Plan(file=home / PLIST.name, steps=steps)
+    return ServicePlan(file=home / PLIST.name, steps=steps)
 
 
 LAUNCHD_STATUS: Final = ("launchctl", "print", f"system/{LABEL}")
@@ -183,25 +183,25 @@ def systemd_path(user_home: Path) -> Path:
     return user_home / ".config" / "systemd" / "user" / UNIT
 
 
-def systemd_install(service: Service) -> Plan:
+def systemd_install(service: Service) -> ServicePlan:
     """It runs from boot on, also while nobody is logged in."""
-    return Plan(
+    return ServicePlan(
         file=systemd_path(service.user_home),
         text=systemd_unit(service),
         steps=(
-            Step(("systemctl", "--user", "daemon-reload")),
-            Step(("systemctl", "--user", "enable", UNIT)),
-            Step(("systemctl", "--user", "restart", UNIT)),
-            Step(("loginctl", "enable-linger", service.user), may_fail=True),
+            ServiceStep(("systemctl", "--user", "daemon-reload")),
+            ServiceStep(("systemctl", "--user", "enable", UNIT)),
+            ServiceStep(("systemctl", "--user", "restart", UNIT)),
+            ServiceStep(("loginctl", "enable-linger", service.user), may_fail=True),
         ),
     )
 
 
-def systemd_remove(user_home: Path) -> Plan:
+def systemd_remove(user_home: Path) -> ServicePlan:
     """Ended and forgotten."""
-    return Plan(
+    return ServicePlan(
         file=systemd_path(user_home),
-        steps=(Step(("systemctl", "--user", "disable", "--now", UNIT), may_fail=True),),
+        steps=(ServiceStep(("systemctl", "--user", "disable", "--now", UNIT), may_fail=True),),
     )
 
 
@@ -232,7 +232,7 @@ def systemd_state(printed: str, status: int, complaint: str) -> ServiceState:
     )
 
 
-def command_line(step: Step) -> str:
+def command_line(step: ServiceStep) -> str:
     """As a person types it."""
     return shlex.join(step.words)
 

@@ -33,7 +33,7 @@ from core.node.base.tasks import Tasks
 from core.node.disks.conversations import Conversations
 from core.node.disks.transfers import Transfers
 from core.node.pairing.pairing_flow import PairingFlow
-from core.node.peers.check import Check
+from core.node.peers.check import NodeCheck
 from core.node.peers.search import Search
 from core.node.peers.speed_test import SpeedTests
 from core.node.public_api.api_control import ApiControl
@@ -80,7 +80,7 @@ class LocalApi:
         transfers: Transfers,
         speed: SpeedTests,
         search: Search,
-        check: Check,
+        check: NodeCheck,
         pairing: PairingFlow,
         trust: TrustCommands,
         api: ApiControl,

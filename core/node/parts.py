@@ -36,7 +36,7 @@ from core.node.local_api import LocalApi
 from core.node.message_router import MessageRouter
 from core.node.pairing.pairing_flow import PairingFlow
 from core.node.peers.addresses import AddressBook, read_proven, write_proven
-from core.node.peers.check import Check
+from core.node.peers.check import NodeCheck
 from core.node.peers.discovery import Discovery
 from core.node.peers.mesh import Mesh
 from core.node.peers.networks import Networks
@@ -106,7 +106,7 @@ class NodeConfig(msgspec.Struct, frozen=True, kw_only=True):
     key: KeyPlace = KEY_PLACE
 
 
-class Parts:
+class NodeParts:
     """Nothing runs yet, and nothing is missing. `stopping` is set where a part fails that the node cannot do without.
     Raises TrustError where this Mac's folder is damaged.
     """
@@ -150,7 +150,7 @@ class Parts:
         self.speed = speed = SpeedTests(own_id, mesh, paths, bus, tasks)
         self.discovery = discovery = Discovery(own_id, name, host, signals, tasks, is_member)
         self.search = search = Search(discovery, book, mesh, peers, signals, journal, tasks, multicast=config.multicast)
-        check = Check(
+        check = NodeCheck(
             home, host, config.budget_bytes, worker, identity.storage, bus, discovery, tasks, multicast=config.multicast
         )
 

@@ -15,7 +15,7 @@ from core.events import ApiServed, Counters
 from core.link.liveness import BEAT_S
 from core.mac.awake import stays_awake
 from core.node.disks.leftovers import sweep
-from core.node.parts import NodeConfig, Parts
+from core.node.parts import NodeConfig, NodeParts
 from core.node.trust.roster_enforcement import KeyReplaced
 
 TAKE_DOWN_S = 8.0  # less than `core.node.process.STOP_S`
@@ -31,7 +31,7 @@ class Node:
         self._config, self._on_served = config, on_served
         self._stopping = asyncio.Event()
         self._again: NodeConfig | None = None
-        self.parts = Parts(config, self._stopping)
+        self.parts = NodeParts(config, self._stopping)
         self.parts.signals.on(KeyReplaced, self._start_anew)
 
     async def run(self) -> NodeConfig | None:

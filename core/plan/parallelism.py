@@ -19,14 +19,14 @@ Drafts = Callable[[Topology | None], Plan]
 Lacks = Callable[[Plan], str]
 
 
-class Way(NamedTuple):
+class TopologyChoice(NamedTuple):
     """In which topology a model runs, None for the one that is made where none is asked for; how that was decided."""
 
     topology: Topology | None
     parallelism: Parallelism | None
 
 
-def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> Way:
+def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> TopologyChoice:
     """What `inputs` ask for; `draft` lays the model out in a topology, whether it fits or not.
 
     Raises UsageError for wishes that exclude each other, and PlanError where the topology of ranks was asked for by
@@ -36,7 +36,7 @@ def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> Way:
     asked, choice = inputs.get("topology"), inputs.get("parallelism")
     by_name = choice is None and asked is not None and TOPOLOGIES[asked].ranks
     if choice is None and not by_name:
-        return Way(asked, None)
+        return TopologyChoice(asked, None)
     model, peers = inputs["layout"].sharding, inputs["peers"]
     other = Circumstances(no_group=inputs.get("no_group", ""))
     group: GroupKind = "rdma" if inputs.get("rdma") else "sealed"
@@ -52,7 +52,7 @@ def way_of(draft: Drafts, lacks: Lacks, **inputs: Unpack[PlanInputs]) -> Way:
     made = Parallelism(
         choice=choice or "tp", strategy=strategy, reason=reason, group=group if strategy == "tp" else "sealed"
     )
-    return Way(topologies[strategy], made)
+    return TopologyChoice(topologies[strategy], made)
 
 
 def _longest_rtt(inputs: PlanInputs) -> float | None:

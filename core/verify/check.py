@@ -24,7 +24,7 @@ class Outcome(Value, frozen=True, kw_only=True):
     skipped_because: str | None = None
 
 
-class Checked(Outcome, frozen=True, kw_only=True):
+class CheckResult(Outcome, frozen=True, kw_only=True):
     """The outcome of the check `name`, and how many seconds it took."""
 
     name: str
@@ -74,10 +74,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
     version: str
     system: dict[str, str]
-    checks: list[Checked]
+    checks: list[CheckResult]
     seconds: float
 
     @property
-    def failed(self) -> list[Checked]:
+    def failed(self) -> list[CheckResult]:
         """Those that are not as they should be."""
         return [each for each in self.checks if each.failed]

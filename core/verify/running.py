@@ -15,7 +15,7 @@ import msgspec
 from core.errors import BadModel, Problem
 from core.models.files.sandbox import Job, run_child
 from core.settings import GB
-from core.verify.check import Check, Checked, Outcome, failed, in_words, skipped
+from core.verify.check import Check, CheckResult, Outcome, failed, in_words, skipped
 
 RSS_BYTES: Final = 8 * GB
 GRACE_S: Final = 1.0
@@ -23,7 +23,7 @@ WITHIN_S: Final = 175.0
 OUT_OF_TIME: Final = skipped("the three minutes were over: run it again when this machine has less to do")
 
 
-async def run_checks(checks: Sequence[Check], within_s: float = WITHIN_S) -> AsyncIterator[Checked]:
+async def run_checks(checks: Sequence[Check], within_s: float = WITHIN_S) -> AsyncIterator[CheckResult]:
     """What came of each, as soon as it is known; those for which no time is left are skipped. Whoever leaves early ends
     the one that runs.
     """
@@ -39,7 +39,9 @@ async def run_checks(checks: Sequence[Check], within_s: float = WITHIN_S) -> Asy
             outcome = failed(f"it did not end within {check.limit_s:g} s") if is_its_own else OUT_OF_TIME
         finally:
             stop.set()
-        yield Checked(name=check.name, seconds=round(perf_counter() - started, 2), **msgspec.structs.asdict(outcome))
+        yield CheckResult(
+            name=check.name, seconds=round(perf_counter() - started, 2), **msgspec.structs.asdict(outcome)
+        )
 
 
 async def _in_a_thread(work: Callable[[], Outcome]) -> Outcome:

@@ -18,14 +18,14 @@ SPANS: Final = 8192
 STEP_EVERY_S: Final = 0.5
 
 
-class Stopwatch:
+class SpanClock:
     """Adds the time spent inside `with` to `seconds`."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self._since = 0.0
 
-    def __enter__(self) -> Stopwatch:
+    def __enter__(self) -> SpanClock:
         self._since = perf_counter()
         return self
 
@@ -72,9 +72,9 @@ class StageMeter:
     def __init__(self, index: int, publish_step: Callable[[int], None] = lambda _: None) -> None:
         self._index = index
         self.steps = Steps(publish_step)
-        self.compute = Stopwatch()
-        self.codec = Stopwatch()
-        self.wait = Stopwatch()
+        self.compute = SpanClock()
+        self.codec = SpanClock()
+        self.wait = SpanClock()
         self.sent, self.received = LinkStats(), LinkStats()
         self._since = monotonic()
         self._spans: deque[TraceSpan] = deque(maxlen=SPANS)

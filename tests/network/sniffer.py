@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Final
 
-from core.bench.comms import NUMBER, Turn, plain_group, plain_rank, play, sealed_group
+from core.bench.comms import NUMBER, ReduceTurn, plain_group, plain_rank, play, sealed_group
 
-TURN: Final = Turn(tokens=2, reduces=4, hidden=512)
+TURN: Final = ReduceTurn(tokens=2, reduces=4, hidden=512)
 ALL: Final = 0x0003
 ROOM: Final = 1 << 24
 # what a vector of bfloat16 that is alike looks like, doubled with every reduce

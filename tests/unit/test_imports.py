@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
+import core
 from screenshots import architecture
 
 
@@ -40,3 +44,10 @@ def test_the_picture_of_the_architecture_is_drawn_from_todays_imports_none_of_wh
     climbing = [pair for pair in architecture.imports_between(found) if floor[pair[0]] > floor[pair[1]]]
     assert climbing == []
     assert architecture.PICTURE.read_text() == architecture.drawn(), "`make screenshots` draws it again"
+
+
+def test_no_class_name_stands_twice_in_core() -> None:
+    files = Path(core.__file__).parent.rglob("*.py")
+    nodes = (node for path in files for node in ast.walk(ast.parse(path.read_text())))
+    names = Counter(node.name for node in nodes if isinstance(node, ast.ClassDef))
+    assert [name for name, times in names.items() if times > 1] == []

@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from core.bench.figures import Reach, Result, cores, end_in_order, positive, print_result, reach, system
+from core.bench.figures import Aim, Result, cores, end_in_order, positive, print_result, reach, system
 from core.errors import NodeUnreachable
 from core.settings import Home
 from tui.bench.measured import Phase
@@ -233,7 +233,7 @@ def describe(result: TuiResult) -> str:
     )
 
 
-def _row(name: str, value: float, limit: Reach) -> str:
+def _row(name: str, value: float, limit: Aim) -> str:
     verdict = "reached" if limit.reached else "NOT reached"
     return f"  {name:22} {value:8.1f} {limit.limit:8.0f}   {verdict}: {MEANING[name]}"
 

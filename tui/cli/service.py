@@ -15,7 +15,7 @@ import msgspec
 
 from core.errors import IdentityError, NodeError, Problem, UsageError
 from core.mac import service as services
-from core.mac.service import KEPT_VARIABLES, Plan, Service, ServiceState, Step, command_line
+from core.mac.service import KEPT_VARIABLES, Service, ServicePlan, ServiceState, ServiceStep, command_line
 from core.node.base.last_words import last_words
 from core.settings import Home
 from core.text import clean_text
@@ -103,12 +103,12 @@ def described(home: Home, options: tuple[str, ...], environment: dict[str, str])
     )
 
 
-def removal(home: Home) -> Plan:
+def removal(home: Home) -> ServicePlan:
     """What takes the service away."""
     return services.launchd_remove(home.root) if _is_mac() else services.systemd_remove(Path.home())
 
 
-def remove(plan: Plan) -> None:
+def remove(plan: ServicePlan) -> None:
     """Do it. Raises NodeError."""
     _run(plan)
     plan.file.unlink(missing_ok=True)
@@ -143,7 +143,7 @@ def state_lines(state: ServiceState, problem: Problem | None) -> list[str]:
     return [clean_text(line) for line in lines]
 
 
-def _lines(args: argparse.Namespace, plan: Plan, done: str, notes: list[str]) -> list[str]:
+def _lines(args: argparse.Namespace, plan: ServicePlan, done: str, notes: list[str]) -> list[str]:
     if not args.dry_run:
         return [f"The service is {done}.", *notes]
     written = [f"Would write {plan.file}:", plan.text] if plan.text else []
@@ -151,7 +151,7 @@ def _lines(args: argparse.Namespace, plan: Plan, done: str, notes: list[str]) ->
     return [*written, "Would run:", *(f"  {command_line(step)}" for step in plan.steps), *removed]
 
 
-def _run(plan: Plan) -> None:
+def _run(plan: ServicePlan) -> None:
     for step in plan.steps:
         print_progress(f"$ {command_line(step)}")
         until = monotonic() + step.again_s
@@ -161,7 +161,7 @@ def _run(plan: Plan) -> None:
             raise _failed(command_line(step), why)
 
 
-def _tried(step: Step) -> str:
+def _tried(step: ServiceStep) -> str:
     """Why it failed; "" where it did not."""
     quiet = subprocess.DEVNULL if step.may_fail else None
     try:

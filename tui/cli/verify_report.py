@@ -10,7 +10,7 @@ from time import perf_counter
 from core.mac.chip import chip_name
 from core.mac.memory import physical_bytes
 from core.settings import GB, Home
-from core.verify.check import Check, Checked, Report
+from core.verify.check import Check, CheckResult, Report
 from core.verify.checks import checks_of
 from core.verify.running import run_checks
 from tui.cli.launch import home_of
@@ -57,7 +57,7 @@ def system_of() -> dict[str, str]:
     }
 
 
-def line_of(checked: Checked, proves: str) -> str:
+def line_of(checked: CheckResult, proves: str) -> str:
     """A check as text; one that failed says what it was to prove."""
     if checked.skipped_because:
         mark, word, what = finding_mark("unknown"), "skipped", checked.skipped_because

@@ -18,7 +18,7 @@ from core.events import FinishReason
 from core.models.text.text_messages import Decoded, Refused
 from core.node.answers.no_log import NoLog
 from core.node.answers.token_log import AnswerRecord, TokenLog
-from core.node.answers.tokenizer import TextStream
+from core.node.answers.tokenizer import AnswerText
 from core.node.answers.told import PlainReader, Reader
 from core.node.base.client_name import CLIENT
 from core.requests import Message, RequestAccepted
@@ -43,7 +43,7 @@ class RunningAnswer:
         self,
         record: AnswerRecord,
         log: TokenLog | NoLog,
-        stream: TextStream,
+        stream: AnswerText,
         written: Sequence[int] = (),
         decoded: Decoded = Decoded(),  # noqa: B008 - it is frozen
         shown: str = "",

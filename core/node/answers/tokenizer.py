@@ -61,7 +61,7 @@ class PartsReader:
             self._process.ask(EndReading(stream=self._name, is_whole=False), lambda _: None)
 
 
-class TextStream:
+class AnswerText:
     """The tokens of one answer in, text out as soon as whole characters are there."""
 
     def __init__(self, process: TokenizerProcess, name: str) -> None:
@@ -135,9 +135,9 @@ class Tokenizer:
         asked = Constrain(constraint=constraint, calls=calls, prompt_end=list(prompt[-PROMPT_END:]), raw=raw)
         return (await self._prompt(asked, Constrained)).constraint
 
-    def stream(self, name: str) -> TextStream:
+    def stream(self, name: str) -> AnswerText:
         """Tokens to text, for one answer."""
-        return TextStream(self._texts, name)
+        return AnswerText(self._texts, name)
 
     async def end(self) -> None:
         """Until its processes have ended."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
 from asyncio.subprocess import DEVNULL, PIPE
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from time import monotonic
 from typing import Final, NamedTuple, TypeVar, cast
@@ -38,6 +36,7 @@ from core.models.text.text_messages import (
     TokenizerRead,
     unpack_answer,
 )
+from core.node.base.killing import kill_unless_over
 from core.pipe_messages import pack, split
 from core.settings import MIB
 
@@ -60,7 +59,7 @@ FIX: Final = "Fetch the model from a source you trust."
 Answer = TypeVar("Answer", TokenizerRead, Encoded, Constrained, Decoded, Parts)
 
 
-class _Waiting(NamedTuple):
+class _Pending(NamedTuple):
     request: TextRequest
     then: Callable[[TextAnswer], None]
 
@@ -74,7 +73,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_Pending] = deque()
         self._begun_at = 0.0
         self._had_bytes, self._had_at = 0, 0.0
         self._arrived = bytearray()
@@ -115,7 +114,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
             return
         if not self._waiting:
             self._begun_at = monotonic()
-        self._waiting.append(_Waiting(request, then))
+        self._waiting.append(_Pending(request, then))
         self._pipe.write(pack(request))
         self._look = self._look or asyncio.get_running_loop().call_later(LOOK_S, self._check)
 
@@ -196,9 +195,7 @@ class TokenizerProcess(asyncio.SubprocessProtocol):
 
     def _kill(self, why: str = "") -> None:
         self.is_over, self._why = True, self._why or why
-        if self._process.get_returncode() is None:
-            with suppress(ProcessLookupError):
-                os.kill(self._process.get_pid(), signal.SIGKILL)
+        kill_unless_over(self._process.get_pid(), self._process.get_returncode())
 
     def _refused(self) -> Refused:
         return Refused(problem=BadModel(self._why or f"The tokenizer of {self._name} ends.", FIX).problem)

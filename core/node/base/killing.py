@@ -12,6 +12,11 @@ def kill(process: Process) -> None:
     """At once, unless it has ended. Its own `kill` asks whether it has, and may take its exit status away from asyncio,
     which complains then.
     """
-    if process.returncode is None:
+    kill_unless_over(process.pid, process.returncode)
+
+
+def kill_unless_over(pid: int, status: int | None) -> None:
+    """The same, of what asyncio says of a process: its `status` is None as long as it has not ended."""
+    if status is None:
         with suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)
+            os.kill(pid, signal.SIGKILL)

@@ -13,7 +13,7 @@ from core.models.files.parts import Part
 from core.node.base.messages import MAX_HASHES, NOT_HERE
 from core.node.base.tasks import together
 from core.node.disks.block_requests import BlockRequests
-from core.node.disks.block_schedule import Block, BlockSchedule
+from core.node.disks.block_schedule import BlockSchedule, FileBlock
 from core.settings import GB
 
 LANES: Final = 2  # blocks under way from one Mac
@@ -43,7 +43,7 @@ class BlockFetch:
 
     async def run(self, parts: Iterable[Part]) -> None:
         """Fetch what of `parts` is not there. Raises TransferError, LinkLost, LinkTimeout, OSError."""
-        wanted = {Block(part.file, number) for part in parts for number in blocks_of(part)}
+        wanted = {FileBlock(part.file, number) for part in parts for number in blocks_of(part)}
         known = self._writer.map.hashes
         missing = [block for block in wanted if block.number not in known.get(block.file, {})]
         self._total = sum(map(self._length, wanted))
@@ -86,13 +86,13 @@ class BlockFetch:
         if source in self._living:
             self._living.remove(source)
 
-    def _put(self, block: Block, data: bytes, sha256: bytes) -> bool:
+    def _put(self, block: FileBlock, data: bytes, sha256: bytes) -> bool:
         is_good = hashlib.sha256(data).digest() == sha256
         if is_good:
             self._writer.put(*block, data)
         return is_good
 
-    async def _sha256(self, schedule: BlockSchedule, source: str, block: Block) -> bytes:
+    async def _sha256(self, schedule: BlockSchedule, source: str, block: FileBlock) -> bytes:
         """What `block` has to hold; nothing where `source` has it not, which the schedule is told. Raises what asking
         `source` does.
         """
@@ -111,7 +111,7 @@ class BlockFetch:
                 return own if said == own else b""
         return b""
 
-    async def _said(self, schedule: BlockSchedule, source: str, block: Block) -> bytes:
+    async def _said(self, schedule: BlockSchedule, source: str, block: FileBlock) -> bytes:
         """What `source` says that `block` holds, asked for many at once; NOT_HERE where it has it not."""
         first = block.number - block.number % MAX_HASHES
         async with self._asking[source]:
@@ -119,10 +119,10 @@ class BlockFetch:
                 page = await self._requests.hashes(source, self._fingerprint, block.file, first)
                 self._pages[source, block.file, first] = page
                 numbers = self._files[block.file].blocks[first : first + MAX_HASHES]
-                schedule.lacks(source, [Block(block.file, n) for n in numbers if _at(page, n - first) == NOT_HERE])
+                schedule.lacks(source, [FileBlock(block.file, n) for n in numbers if _at(page, n - first) == NOT_HERE])
         return _at(page, block.number - first)
 
-    def _length(self, block: Block) -> int:
+    def _length(self, block: FileBlock) -> int:
         return self._files[block.file].length(block.number)
 
 

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 MAX_BAD: Final = 3
 
 
-class Block(NamedTuple):
+class FileBlock(NamedTuple):
     """One block of one file."""
 
     file: str
@@ -21,12 +21,12 @@ class BlockSchedule:
     soon on one more; a source that is quicker asks more often, and gets more.
     """
 
-    def __init__(self, wanted: Iterable[Block]) -> None:
+    def __init__(self, wanted: Iterable[FileBlock]) -> None:
         self._wanted = set(wanted)
         self._last_first = sorted(self._wanted, reverse=True)
-        self._under_way: dict[Block, str] = {}
-        self._has: dict[str, set[Block]] = {}
-        self._to_ask: dict[str, list[Block]] = {}
+        self._under_way: dict[FileBlock, str] = {}
+        self._has: dict[str, set[FileBlock]] = {}
+        self._to_ask: dict[str, list[FileBlock]] = {}
         self._bad: Counter[str] = Counter()
 
     @property
@@ -39,12 +39,12 @@ class BlockSchedule:
         """Those that have something of what is wanted."""
         return tuple(source for source, has in self._has.items() if has & self._wanted)
 
-    def offer(self, offers: Mapping[str, Iterable[Block]]) -> None:
+    def offer(self, offers: Mapping[str, Iterable[FileBlock]]) -> None:
         """Each of these sources has these blocks, as far as is known, and no others."""
         self._has |= {source: self._wanted.intersection(blocks) for source, blocks in offers.items()}
         self._arrange()
 
-    def lacks(self, source: str, blocks: Iterable[Block]) -> None:
+    def lacks(self, source: str, blocks: Iterable[FileBlock]) -> None:
         """It has not got these after all: what is under way from it of them is asked of others."""
         has = self._has.get(source, set())
         for block in has.intersection(blocks):
@@ -53,7 +53,7 @@ class BlockSchedule:
                 del self._under_way[block]
                 self._ask_again(block)
 
-    def next(self, source: str) -> Block | None:
+    def next(self, source: str) -> FileBlock | None:
         """What to ask of `source` now, which is under way from then on; None where there is nothing for it."""
         to_ask = self._to_ask.get(source, [])
         while to_ask:
@@ -63,12 +63,12 @@ class BlockSchedule:
                 return block
         return None
 
-    def arrived(self, block: Block) -> None:
+    def arrived(self, block: FileBlock) -> None:
         """It is there, and is what it should be."""
         self._under_way.pop(block, None)
         self._wanted.discard(block)
 
-    def bad(self, source: str, block: Block) -> bool:
+    def bad(self, source: str, block: FileBlock) -> bool:
         """What came from `source` is not that block: another is asked, if another has it. Whether this source has sent
         so much of that kind that it is asked no more.
         """
@@ -86,7 +86,7 @@ class BlockSchedule:
         self._under_way = {block: asked for block, asked in self._under_way.items() if asked != source}
         self._arrange()
 
-    def _ask_again(self, block: Block, last: str = "") -> None:
+    def _ask_again(self, block: FileBlock, last: str = "") -> None:
         """Of any but the one that was asked last, where another has it."""
         holders = [each for each, has in self._has.items() if block in has]
         for each in [each for each in holders if each != last] or holders:

@@ -31,7 +31,7 @@ LOOK_S = 5.0
 ASK_S = 30.0  # new files are examined first, on a Mac that may be busy
 
 
-class Links(Protocol):
+class ModelLinks(Protocol):
     """The control links that stand, by device id, and how to send over one."""
 
     @property
@@ -52,7 +52,7 @@ class _News(NamedTuple):
 class ModelInventory:
     """Tells the others what this Mac holds and keeps what they told. Publishes ModelsChanged."""
 
-    def __init__(self, device_id: str, models: LocalModels, links: Links, bus: Bus) -> None:
+    def __init__(self, device_id: str, models: LocalModels, links: ModelLinks, bus: Bus) -> None:
         self._device_id, self._models, self._links, self._bus = device_id, models, links, bus
         self._own: Holds | None = None
         self._others: dict[str, Holds] = {}

@@ -24,7 +24,7 @@ from core.node.base.messages import MAX_PARTS, CopyAsk, CopyProgress, CopyWord, 
 from core.node.base.tasks import Tasks
 from core.node.disks.downloads import download
 from core.node.disks.model_copies import ModelCopies, Stage
-from core.node.disks.model_inventory import Links, ModelInventory
+from core.node.disks.model_inventory import ModelInventory, ModelLinks
 from core.requests import CopyRequest, Done, DownloadRequest
 
 TRANSFER_EVERY_S: Final = 0.5
@@ -46,7 +46,7 @@ class Transfers:
         device_id: str,
         inventory: ModelInventory,
         copying: ModelCopies,
-        links: Links,
+        links: ModelLinks,
         hub: Path,
         *,
         bus: Bus,

@@ -26,7 +26,7 @@ from core.trust.identity import Storage
 MAX_FINDINGS: Final = 12
 
 
-class Check:
+class NodeCheck:
     """`host` is what this node listens on, `budget_bytes` what its `worker` may use; `multicast`: whether it is to use
     Bonjour.
     """

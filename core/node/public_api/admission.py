@@ -18,7 +18,7 @@ OPEN: Final = frozenset({"/", "/health"})
 MOST_OF_A_KEY: Final = 64
 
 
-class Admission:
+class ClientAdmission:
     """`names`: those of this Mac that count where other machines may ask."""
 
     def __init__(self, keys: ApiKeys, clients: Clients, options: ApiOptions, names: frozenset[str]) -> None:

@@ -19,7 +19,7 @@ from core.requests import ChatRequest, Message, TemplateOptions
 CHANGING: Final = "x-anthropic-billing-header"
 
 
-class Block(msgspec.Struct, frozen=True):
+class ContentBlock(msgspec.Struct, frozen=True):
     """A part of a message; which fields count follows from its `type`."""
 
     type: str
@@ -29,14 +29,14 @@ class Block(msgspec.Struct, frozen=True):
     name: str = ""
     input: msgspec.Raw = msgspec.Raw(b"{}")
     tool_use_id: str = ""
-    content: str | tuple[Block, ...] | None = None
+    content: str | tuple[ContentBlock, ...] | None = None
 
 
-class Turn(msgspec.Struct, frozen=True):
+class ConversationTurn(msgspec.Struct, frozen=True):
     """One message of the conversation."""
 
     role: str
-    content: str | tuple[Block, ...]
+    content: str | tuple[ContentBlock, ...]
 
 
 class ClientTool(msgspec.Struct, frozen=True):
@@ -81,9 +81,9 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
     """Body of `POST /v1/messages`, and, without what an answer needs, of `POST /v1/messages/count_tokens`."""
 
     model: str
-    messages: Annotated[tuple[Turn, ...], msgspec.Meta(min_length=1)]
+    messages: Annotated[tuple[ConversationTurn, ...], msgspec.Meta(min_length=1)]
     max_tokens: Count | None = None
-    system: str | tuple[Block, ...] | None = None
+    system: str | tuple[ContentBlock, ...] | None = None
     stop_sequences: tuple[str, ...] | None = None
     temperature: float | None = None
     top_p: float | None = None
@@ -130,14 +130,14 @@ class Messages(msgspec.Struct, frozen=True, kw_only=True):
         return chosen
 
 
-def _system(content: str | tuple[Block, ...] | None) -> str:
+def _system(content: str | tuple[ContentBlock, ...] | None) -> str:
     texts = [content] if isinstance(content, str) else [_text(block) for block in content or ()]
     return "\n\n".join(text for text in texts if text and not text.lstrip().startswith(CHANGING))
 
 
-def _messages(turn: Turn) -> Iterator[Message]:
+def _messages(turn: ConversationTurn) -> Iterator[Message]:
     """A turn of ours for each: what tools came to are turns of their own."""
-    blocks = (Block(type="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
+    blocks = (ContentBlock(type="text", text=turn.content),) if isinstance(turn.content, str) else turn.content
     match turn.role:
         case "assistant":
             yield _answer(blocks)
@@ -161,7 +161,7 @@ def _joined(messages: Iterable[Message]) -> list[Message]:
     return said
 
 
-def _user(blocks: tuple[Block, ...]) -> Iterator[Message]:
+def _user(blocks: tuple[ContentBlock, ...]) -> Iterator[Message]:
     words: list[str] = []
     for block in blocks:
         if block.type != "tool_result":
@@ -175,7 +175,7 @@ def _user(blocks: tuple[Block, ...]) -> Iterator[Message]:
         yield Message(role="user", content="\n".join(words))
 
 
-def _answer(blocks: tuple[Block, ...]) -> Message:
+def _answer(blocks: tuple[ContentBlock, ...]) -> Message:
     words, thoughts, calls = [], [], []
     for block in blocks:
         match block.type:
@@ -190,11 +190,11 @@ def _answer(blocks: tuple[Block, ...]) -> Message:
     return Message(role="assistant", content="\n".join(words), reasoning="\n".join(thoughts), tool_calls=tuple(calls))
 
 
-def _result(content: str | tuple[Block, ...] | None) -> str:
+def _result(content: str | tuple[ContentBlock, ...] | None) -> str:
     return content if isinstance(content, str) else "\n".join(map(_text, content or ()))
 
 
-def _text(block: Block) -> str:
+def _text(block: ContentBlock) -> str:
     if block.type != "text":
         raise UsageError(f"messages: {block.type} cannot be read by this model.", "Send text.")
     return block.text

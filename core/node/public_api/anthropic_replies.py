@@ -10,7 +10,7 @@ from core.answer_parts import AnswerPart, ReasoningPart, TextPart, ToolCall
 from core.errors import Busy, ContextExceeded, MaclusterError, NodeError, NotPaired, UsageError
 from core.node.answers.told import Said
 from core.node.public_api.bodies import event
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 
 Event = dict[str, Any]
 _PING: Final = b'event: ping\ndata: {"type":"ping"}\n\n'
@@ -23,12 +23,12 @@ class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
     id: str
     model: str
 
-    def whole(self, choice: Choice) -> dict[str, Any]:
+    def whole(self, choice: AnswerChoice) -> dict[str, Any]:
         """The body of a reply that does not stream."""
         blocks = [_block(part) for part in choice.blocks()]
         return {**self._message(blocks), **_end(choice), "usage": usage(choice)}
 
-    def beginning(self, choice: Choice) -> Event:
+    def beginning(self, choice: AnswerChoice) -> Event:
         """The first event."""
         message = {**self._message([]), "stop_reason": None, "stop_sequence": None, "usage": usage(choice)}
         return {"type": "message_start", "message": message}
@@ -41,7 +41,7 @@ class MessageForm:
     """A `Form` of `core.node.public_api.replying`; there is one answer."""
 
     def __init__(self, reply: MessageReply) -> None:
-        self._reply, self._choice, self._blocks = reply, Choice(0), BlockEvents()
+        self._reply, self._choice, self._blocks = reply, AnswerChoice(0), BlockEvents()
 
     def take(self, _: int, said: Said) -> list[bytes]:
         """What came of it."""
@@ -87,7 +87,7 @@ class BlockEvents:
                 return [*self._begin(said), self._delta({"type": "input_json_delta", "partial_json": arguments})]
         return []
 
-    def end(self, choice: Choice) -> list[Event]:
+    def end(self, choice: AnswerChoice) -> list[Event]:
         """The last ones."""
         return [
             *self._stop(),
@@ -137,7 +137,7 @@ def _block(part: AnswerPart) -> dict[str, Any]:
             return {"type": "tool_use", "id": call_id, "name": name, "input": msgspec.Raw(arguments.encode())}
 
 
-def _end(choice: Choice) -> dict[str, Any]:
+def _end(choice: AnswerChoice) -> dict[str, Any]:
     done, reason = choice.done, "end_turn"
     if done and done.finish_reason == "length":
         reason = "max_tokens"
@@ -148,7 +148,7 @@ def _end(choice: Choice) -> dict[str, Any]:
     return {"stop_reason": reason, "stop_sequence": done.stop_text or None if done else None}
 
 
-def usage(choice: Choice) -> dict[str, Any]:
+def usage(choice: AnswerChoice) -> dict[str, Any]:
     """Tokens that were read, those that were in memory already, and those that were written."""
     reused = choice.done.reused_tokens if choice.done else 0
     return {

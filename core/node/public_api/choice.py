@@ -12,7 +12,7 @@ from core.node.answers.told import Said
 from core.requests import RequestAccepted
 
 
-class Choice(msgspec.Struct):
+class AnswerChoice(msgspec.Struct):
     """Its tokens, what they mean, and how it ended. `untold`: tokens of which no chunk has told yet; `prompt`:
     where asked for, those of the prompt, behind the first.
     """

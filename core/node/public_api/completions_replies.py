@@ -10,11 +10,11 @@ import msgspec
 from core.answer_parts import TextPart
 from core.events import LikelyToken, RequestDone, TokenEvent
 from core.node.answers.told import Said
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_replies import finish, usage
 
 
-class TextChoice(Choice):
+class TextChoice(AnswerChoice):
     """One answer so far, behind what is `echoed` of its prompt."""
 
     echoed: str = ""

@@ -51,14 +51,14 @@ class Function(msgspec.Struct, frozen=True):
     strict: bool | None = None
 
 
-class AskedTool(msgspec.Struct, frozen=True):
+class ChatTool(msgspec.Struct, frozen=True):
     """A tool; only functions can be called by the model that is loaded."""
 
     type: str
     function: Function | None = None
 
 
-class Part(msgspec.Struct, frozen=True):
+class ContentPart(msgspec.Struct, frozen=True):
     """A part of a message; only text can be answered."""
 
     type: str
@@ -69,7 +69,7 @@ class ChatTurn(msgspec.Struct, frozen=True):
     """One message of the conversation. Clients say what was thought in the one field or in the other."""
 
     role: str
-    content: str | tuple[Part, ...] | None = None
+    content: str | tuple[ContentPart, ...] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     tool_calls: tuple[PastCall, ...] | None = None
@@ -122,7 +122,7 @@ class ChatCompletion(Asked, frozen=True, kw_only=True):
     max_completion_tokens: Count | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, msgspec.Meta(ge=0, le=MAX_LOGPROBS)] = 0
-    tools: tuple[AskedTool, ...] | None = None
+    tools: tuple[ChatTool, ...] | None = None
     functions: tuple[Any, ...] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
@@ -167,7 +167,7 @@ def _past_call(call: PastCall) -> ToolCall:
     return call_of(call.id, call.function.name, call.function.arguments)
 
 
-def _text(content: str | tuple[Part, ...] | None) -> str:
+def _text(content: str | tuple[ContentPart, ...] | None) -> str:
     if isinstance(content, str) or content is None:
         return content or ""
     for part in content:
@@ -176,7 +176,7 @@ def _text(content: str | tuple[Part, ...] | None) -> str:
     return "".join(part.text for part in content)
 
 
-def _tool(tool: AskedTool) -> Tool:
+def _tool(tool: ChatTool) -> Tool:
     if tool.type != "function" or tool.function is None:
         raise UsageError(f"tools: {tool.type} cannot be called by this model.", "Say functions alone.")
     function = tool.function

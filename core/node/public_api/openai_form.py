@@ -8,14 +8,14 @@ from typing import Any, Final, Generic, Protocol, TypeVar
 from core.errors import MaclusterError
 from core.node.answers.told import Said
 from core.node.public_api.bodies import event
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_replies import error_body
 
 _STILL_THERE: Final = b": still there\n\n"  # a comment, which clients skip
 _DONE: Final = b"data: [DONE]\n\n"
 
-_C = TypeVar("_C", bound=Choice)
-_Of = TypeVar("_Of", bound=Choice, contravariant=True)
+_C = TypeVar("_C", bound=AnswerChoice)
+_Of = TypeVar("_Of", bound=AnswerChoice, contravariant=True)
 
 
 class Chunks(Protocol[_Of]):

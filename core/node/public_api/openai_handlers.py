@@ -9,7 +9,7 @@ from aiohttp import web
 
 from core.node.public_api.answering import Answering
 from core.node.public_api.bodies import WATCH, read_body, refused
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.models import Models
 from core.node.public_api.openai_chat import ChatCompletion
 from core.node.public_api.openai_form import OpenAiForm
@@ -33,7 +33,7 @@ class OpenAiHandlers:
         if model is None:
             return refused(404, self._models.unknown(asked.model), "model_not_found")
         reply = Reply(id=f"chatcmpl-{secrets.token_hex(12)}", model=model.name, created=int(time.time()))
-        choices = [Choice(index) for index in range(asked.n)]
+        choices = [AnswerChoice(index) for index in range(asked.n)]
         form = OpenAiForm(reply, choices, tells_usage=asked.stream_options.include_usage)
         events = self._answering.events([asked.request()] * asked.n, model, request[WATCH])
         return await replied(request, form, events, streams=asked.stream)

@@ -24,7 +24,7 @@ from core.errors import (
 )
 from core.events import RequestDone, TokenEvent
 from core.node.answers.told import Said
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 
 RETRY_S: Final = 1
 
@@ -36,7 +36,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     model: str
     created: int
 
-    def whole(self, choices: Sequence[Choice]) -> dict[str, Any]:
+    def whole(self, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
         """The body of a reply that does not stream."""
         return {
             **self._head("chat.completion"),
@@ -44,11 +44,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
             "usage": usage(choices, len(choices)),
         }
 
-    def beginning(self, choice: Choice) -> dict[str, Any]:
+    def beginning(self, choice: AnswerChoice) -> dict[str, Any]:
         """The first chunk of a choice: who speaks."""
         return self._chunk([self._delta(choice.index, {"role": "assistant", "content": ""}, None, None)])
 
-    def piece(self, choice: Choice, said: Said) -> dict[str, Any] | None:
+    def piece(self, choice: AnswerChoice, said: Said) -> dict[str, Any] | None:
         """A chunk, after `choice` took what was said: a part of the answer, or its end. A token has none of its own:
         how likely it was is told with the next one.
         """
@@ -66,7 +66,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
         untold, choice.untold = choice.untold, []
         return self._chunk([self._delta(choice.index, delta, _logprobs(untold), finish(choice))])
 
-    def ending(self, choices: Sequence[Choice]) -> dict[str, Any]:
+    def ending(self, choices: Sequence[AnswerChoice]) -> dict[str, Any]:
         """The chunk with the usage."""
         return {**self._chunk([]), "usage": usage(choices, len(choices))}
 
@@ -79,7 +79,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     def _delta(self, index: int, delta: dict[str, Any], logprobs: Any, reason: str | None) -> dict[str, Any]:
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason}
 
-    def _whole(self, choice: Choice) -> dict[str, Any]:
+    def _whole(self, choice: AnswerChoice) -> dict[str, Any]:
         return {
             "index": choice.index,
             "message": _message(choice),
@@ -107,7 +107,7 @@ def _logprobs(tokens: Sequence[TokenEvent]) -> dict[str, Any] | None:
     return {"content": entries, "refusal": None}
 
 
-def _message(choice: Choice) -> dict[str, Any]:
+def _message(choice: AnswerChoice) -> dict[str, Any]:
     said: dict[str, Any] = {"role": "assistant", "content": choice.text, "refusal": None}
     if choice.reasoning:
         said |= {"reasoning_content": choice.reasoning, "reasoning": choice.reasoning}
@@ -120,7 +120,7 @@ def _call(call: ToolCall) -> dict[str, Any]:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-def finish(choice: Choice) -> str | None:
+def finish(choice: AnswerChoice) -> str | None:
     """Why an answer ended, in OpenAI's words; one that was broken off has no better one than "stop"."""
     if choice.done is None:
         return None
@@ -129,7 +129,7 @@ def finish(choice: Choice) -> str | None:
     return "tool_calls" if choice.calls else "stop"
 
 
-def usage(choices: Sequence[Choice], n: int) -> dict[str, Any]:
+def usage(choices: Sequence[AnswerChoice], n: int) -> dict[str, Any]:
     """Tokens of the prompts, each of which `n` choices share, and of the answers. One choice may have lent the others
     what it had to read: no more was in memory than it found there.
     """

@@ -16,7 +16,7 @@ from core.node.base.bus import Bus
 from core.node.base.defects import defects_logger
 from core.node.base.stopwatch import Stopwatch
 from core.node.base.tasks import Tasks
-from core.node.public_api.admission import Admission
+from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.answering import Answering
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_options import ApiOptions
@@ -52,7 +52,7 @@ class PublicApi:
         self._options, self._folder, self._secret, self._tasks = options, folder, secret, tasks
         self._answering = answering
         self._metrics = Metrics(bus, answering.line)
-        self._admission = Admission(keys, clients, options, own_names())
+        self._admission = ClientAdmission(keys, clients, options, own_names())
         self._listener = Listener(tasks)
         self._runner: web.AppRunner | None = None
         self._counting: asyncio.Task[None] | None = None

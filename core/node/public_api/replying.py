@@ -14,7 +14,7 @@ from core.node.public_api.bodies import EventStream, json_reply
 from core.requests import RequestAccepted
 
 
-class Form(Protocol):
+class ReplyForm(Protocol):
     """What clients of one API are told of the answers to one request. Lines are server-sent events, as they stand."""
 
     def take(self, index: int, said: Said) -> Iterable[bytes]:
@@ -37,7 +37,7 @@ class Form(Protocol):
 
 
 async def replied(
-    request: web.Request, form: Form, events: AsyncGenerator[Came | None, None], *, streams: bool
+    request: web.Request, form: ReplyForm, events: AsyncGenerator[Came | None, None], *, streams: bool
 ) -> web.StreamResponse:
     """Reply with what comes. Raises MaclusterError before anything is told, when the reply has a status of its own."""
     try:
@@ -51,7 +51,9 @@ async def replied(
         await events.aclose()
 
 
-async def _streamed(request: web.Request, form: Form, events: AsyncGenerator[Came | None, None]) -> web.StreamResponse:
+async def _streamed(
+    request: web.Request, form: ReplyForm, events: AsyncGenerator[Came | None, None]
+) -> web.StreamResponse:
     came = await anext(events)
     while came and isinstance(came[1], RequestAccepted):  # what is wrong with the request has a status of its own
         form.take(*came)

@@ -49,7 +49,7 @@ class ToolFormat(msgspec.Struct, frozen=True):
     definition: str = ""
 
 
-class AskedTool(msgspec.Struct, frozen=True):
+class ResponsesTool(msgspec.Struct, frozen=True):
     """A tool: a "function" with a JSON schema, or a "custom" one, which takes text."""
 
     type: str
@@ -112,7 +112,7 @@ class ResponseBody(msgspec.Struct, frozen=True, kw_only=True):
     temperature: float | None = None
     top_p: float | None = None
     top_logprobs: int | None = None
-    tools: tuple[AskedTool, ...] | None = None
+    tools: tuple[ResponsesTool, ...] | None = None
     tool_choice: str | dict[str, Any] | None = None
     parallel_tool_calls: bool | None = None
     reasoning: Reasoning | None = None

@@ -14,7 +14,7 @@ from core.errors import MaclusterError
 from core.events import RequestDone
 from core.node.answers.told import Said
 from core.node.public_api.bodies import event
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.responses_asked import ResponseBody
 from core.requests import Message
 
@@ -32,7 +32,11 @@ class ResponseReply(msgspec.Struct, frozen=True, kw_only=True):
     tools: list[Any]
 
     def body(
-        self, status: _Status, output: list[_Event], choice: Choice | None = None, error: MaclusterError | None = None
+        self,
+        status: _Status,
+        output: list[_Event],
+        choice: AnswerChoice | None = None,
+        error: MaclusterError | None = None,
     ) -> dict[str, Any]:
         """The response, as far as it is."""
         asked = self.asked
@@ -69,7 +73,7 @@ def _status_of(done: RequestDone) -> _Status:
     return "incomplete" if done.finish_reason == "length" else "completed"
 
 
-def _answer_of(choice: Choice) -> Message:
+def _answer_of(choice: AnswerChoice) -> Message:
     """The answer as the next request has it in its history."""
     return Message(role="assistant", content=choice.text, reasoning=choice.reasoning, tool_calls=tuple(choice.calls))
 
@@ -79,7 +83,7 @@ class ResponseForm:
 
     def __init__(self, reply: ResponseReply, keep: Callable[[dict[str, Any], Message], None]) -> None:
         self._reply, self._keep = reply, keep
-        self._choice, self._items = Choice(0), ItemEvents(reply.asked.custom)
+        self._choice, self._items = AnswerChoice(0), ItemEvents(reply.asked.custom)
 
     def take(self, _: int, said: Said) -> list[bytes]:
         """What came of it."""

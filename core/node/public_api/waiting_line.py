@@ -11,7 +11,7 @@ from typing import NamedTuple
 from core.errors import Busy
 
 
-class _Waiting(NamedTuple):
+class _InLine(NamedTuple):
     rows: int
     model: str
     turn: asyncio.Future[None]
@@ -25,7 +25,7 @@ class WaitingLine:
     def __init__(self, most: int, rows: Callable[[], int]) -> None:
         self._most, self._rows = most, rows
         self._running, self._model = 0, ""
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_InLine] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -51,7 +51,7 @@ class WaitingLine:
             return
         if len(self._waiting) >= self._most:
             raise Busy(f"{self._most} requests wait already, which is as many as may.", "Ask again in a while.")
-        mine = _Waiting(rows, model, asyncio.get_running_loop().create_future())
+        mine = _InLine(rows, model, asyncio.get_running_loop().create_future())
         self._waiting.append(mine)
         try:
             await mine.turn

@@ -32,7 +32,7 @@ from core.node.base.relayed import (
 )
 from core.node.base.tasks import Tasks
 from core.node.public_api.answering import Answering, LedModel
-from core.node.relay.relayed_answers import Links
+from core.node.relay.relayed_answers import RelayLinks
 from core.requests import RequestAccepted
 from core.settings import MAX_LANE_ROWS
 
@@ -66,7 +66,7 @@ class RelayServer:
     def __init__(
         self,
         answering: Answering,
-        links: Links,
+        links: RelayLinks,
         tasks: Tasks,
         name_of: Callable[[str], str],
         check_trust: Callable[[], None],

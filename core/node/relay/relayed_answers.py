@@ -43,7 +43,7 @@ MOST_TOLD: Final = 256 << 20  # bytes of one answer, as they are counted here
 PIECE_COST: Final = 512  # what even the smallest piece takes
 
 
-class Links(Protocol):
+class RelayLinks(Protocol):
     """What is needed of the control links."""
 
     async def send(self, device_id: str, message: AnyMessage) -> bool:
@@ -60,7 +60,7 @@ class Relay:
 
     def __init__(
         self,
-        links: Links,
+        links: RelayLinks,
         worker: OwnWorker,
         bus: Bus,
         tasks: Tasks,

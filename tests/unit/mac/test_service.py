@@ -11,10 +11,10 @@ import pytest
 
 from core.errors import IdentityError, NodeError
 from core.mac.service import (
-    Plan,
     Service,
+    ServicePlan,
     ServiceState,
-    Step,
+    ServiceStep,
     command_line,
     launchd_install,
     launchd_plist,
@@ -211,18 +211,18 @@ def test_a_service_that_is_still_ending_is_waited_for(tmp_path: Path, monkeypatc
     monkeypatch.setattr(service, "AGAIN_S", 0.01)
     tries = tmp_path / "tries"
     busy = ("sh", "-c", f"echo >> {tries}; test $(wc -l < {tries}) = 3")
-    remove(Plan(file=tmp_path / "unit", steps=(Step(busy, again_s=60.0),)))
+    remove(ServicePlan(file=tmp_path / "unit", steps=(ServiceStep(busy, again_s=60.0),)))
     assert len(tries.read_text()) == 3
 
 
 def test_a_step_that_must_not_fail_is_told_with_its_command(tmp_path: Path) -> None:
     (tmp_path / "unit").write_text("x")
-    plan = Plan(file=tmp_path / "unit", steps=(Step(("false",), may_fail=True), Step(("true",))))
+    plan = ServicePlan(file=tmp_path / "unit", steps=(ServiceStep(("false",), may_fail=True), ServiceStep(("true",))))
     remove(plan)
     assert not plan.file.exists()
     for words in (("false",), ("no-such-program",)):
         with pytest.raises(NodeError, match=f"`{words[0]}` failed"):
-            remove(Plan(file=tmp_path / "unit", steps=(Step(words),)))
+            remove(ServicePlan(file=tmp_path / "unit", steps=(ServiceStep(words),)))
 
 
 def test_a_dry_run_prints_what_would_be_done_and_does_nothing(

@@ -14,7 +14,7 @@ from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.told import Said
 from core.node.public_api.anthropic_messages import Messages
 from core.node.public_api.anthropic_replies import BlockEvents, MessageReply, message_error_of
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 from core.requests import ChatRequest, Message, RequestAccepted
 from core.sampling_options import Sampling
 
@@ -128,9 +128,9 @@ def ended(reason: FinishReason = "stop", **figures: Any) -> RequestDone:
     return RequestDone(request_id="r", finish_reason=reason, prompt_tokens=5, tokens=7, **figures)
 
 
-def told(*said: Said) -> tuple[Choice, list[dict[str, Any]]]:
+def told(*said: Said) -> tuple[AnswerChoice, list[dict[str, Any]]]:
     """What a stream tells of them, and all of it."""
-    choice, blocks = Choice(0), BlockEvents()
+    choice, blocks = AnswerChoice(0), BlockEvents()
     choice.take(RequestAccepted(request_id="r", prompt_tokens=5))
     events = [REPLY.beginning(choice)]
     for each in said:

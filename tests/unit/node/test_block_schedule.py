@@ -7,14 +7,14 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.node.disks.block_schedule import MAX_BAD, Block, BlockSchedule
+from core.node.disks.block_schedule import MAX_BAD, BlockSchedule, FileBlock
 
-BLOCKS = [Block("a", number) for number in range(12)]
+BLOCKS = [FileBlock("a", number) for number in range(12)]
 SOURCES = ("one", "two", "three")
 HAS = st.fixed_dictionaries({source: st.sets(st.sampled_from(BLOCKS)) for source in SOURCES})
 
 
-def made(has: dict[str, set[Block]]) -> BlockSchedule:
+def made(has: dict[str, set[FileBlock]]) -> BlockSchedule:
     schedule = BlockSchedule(BLOCKS)
     schedule.offer(has)
     return schedule
@@ -22,10 +22,10 @@ def made(has: dict[str, set[Block]]) -> BlockSchedule:
 
 @given(has=HAS, data=st.data())
 def test_every_block_that_a_living_mac_has_arrives_whoever_fails(
-    has: dict[str, set[Block]], data: st.DataObject
+    has: dict[str, set[FileBlock]], data: st.DataObject
 ) -> None:
-    schedule, alive, there = made(has), set(SOURCES), set[Block]()
-    under_way: dict[Block, str] = {}
+    schedule, alive, there = made(has), set(SOURCES), set[FileBlock]()
+    under_way: dict[FileBlock, str] = {}
     bad: Counter[str] = Counter()
     for _ in range(200):
         is_asked = data.draw(st.booleans())

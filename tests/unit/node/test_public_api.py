@@ -13,7 +13,7 @@ from core.constraint import Constraint
 from core.errors import BadModel, Busy, ContextExceeded, DoesNotFit, NotLoaded, NotPaired, TrustError, UsageError
 from core.events import FinishReason, RequestDone, TokenEvent
 from core.node.answers.told import Said
-from core.node.public_api.choice import Choice
+from core.node.public_api.choice import AnswerChoice
 from core.node.public_api.openai_chat import ChatCompletion
 from core.node.public_api.openai_replies import Reply, error_body, status, usage
 from core.requests import DEFAULT_MAX_TOKENS, ChatRequest, Message
@@ -147,9 +147,9 @@ def ended(reason: FinishReason = "length", **figures: Any) -> RequestDone:
     return RequestDone(request_id="r", finish_reason=reason, prompt_tokens=5, **figures)
 
 
-def chunks(said: list[Said]) -> tuple[Choice, list[dict[str, Any]]]:
+def chunks(said: list[Said]) -> tuple[AnswerChoice, list[dict[str, Any]]]:
     """What a stream tells of them, and all of it."""
-    choice = Choice(0)
+    choice = AnswerChoice(0)
     pieces = [REPLY.beginning(choice)]
     for each in said:
         choice.take(each)
@@ -167,7 +167,7 @@ def test_a_stream_says_what_the_whole_body_says() -> None:
     told = [each["token"] for delta in deltas if delta["logprobs"] for each in delta["logprobs"]["content"]]
     assert told == ["a", "b"] == [each["token"] for each in whole["logprobs"]["content"]]
     assert deltas[0]["delta"]["role"] == "assistant"
-    other = Choice(1)
+    other = AnswerChoice(1)
     other.take(ended(tokens=3, reused_tokens=3))
     assert usage([choice, other], 2) == {
         "prompt_tokens": 5,

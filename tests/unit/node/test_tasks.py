@@ -31,7 +31,7 @@ from core.node.base.signals import AwaitedSignal, Signal
 from core.node.base.tasks import Tasks, place_of
 from core.node.disks.model_inventory import ModelInventory
 from core.node.pairing.pairing_session import PairingSession
-from core.node.parts import NodeConfig, Parts
+from core.node.parts import NodeConfig, NodeParts
 from core.node.peers.check import restart_findings
 from core.node.peers.dialling import Dialling
 from core.node.peers.discovery import Discovery
@@ -69,48 +69,48 @@ PLACE = r"KeyError at \S+\.py:\d+ in \S+"
 
 DISTRUSTED = PlanDistrusted(plan_of(2), mac_id(1), PROBLEM)
 
-Trigger = Callable[[Parts], Awaitable[None]]
+Trigger = Callable[[NodeParts], Awaitable[None]]
 
 
 def said(signal: Signal) -> Trigger:
-    async def trigger(parts: Parts) -> None:
+    async def trigger(parts: NodeParts) -> None:
         parts.signals.emit(signal)
 
     return trigger
 
 
 def told(signal: AwaitedSignal) -> Trigger:
-    async def trigger(parts: Parts) -> None:
+    async def trigger(parts: NodeParts) -> None:
         await parts.signals.deliver(signal)
 
     return trigger
 
 
-async def take_stage(parts: Parts) -> None:
+async def take_stage(parts: NodeParts) -> None:
     parts.supervisor._up.set()  # as if a worker listened
     await parts.recovery._leader._member.prepare_own(plan_of(2), 0, Path())
 
 
-async def link(parts: Parts) -> None:
+async def link(parts: NodeParts) -> None:
     parts.recovery._leader._member.link_own(LinkUp(plan=plan_of(2), port=1))
 
 
-async def end(parts: Parts) -> None:
+async def end(parts: NodeParts) -> None:
     parts.recovery._end(PROBLEM, PROBLEM)
 
 
-async def recover(parts: Parts) -> None:
+async def recover(parts: NodeParts) -> None:
     parts.recovery._machine = RecoveryStates(plan_of(2))
     parts.recovery._act([Relink()])
 
 
-async def load_again(parts: Parts) -> None:
+async def load_again(parts: NodeParts) -> None:
     plan = plan_of(2)
     parts.recovery._found = Planned(plan, Path(), verify=False)
     await parts.recovery._do(Rebuild(plan), RecoveryStates(plan))
 
 
-async def load_what_lacks(parts: Parts) -> None:
+async def load_what_lacks(parts: NodeParts) -> None:
     lack = Lack(device_id=mac_id(1), peer="mac1", layers=((2, 4),), nbytes=1, parts=())
     await parts.recovery._leader.load(plan_of(2), Path(), lacks=[lack])
 

@@ -21,7 +21,7 @@ from core.mac.service import ServiceState
 from core.requests import PathFigures, SpeedResult
 from core.settings import Home
 from core.verify import machine
-from core.verify.check import Check, Checked, Outcome, Report, failed, passed, skipped
+from core.verify.check import Check, CheckResult, Outcome, Report, failed, passed, skipped
 from core.verify.machine import kind_of
 from core.verify.running import outcome_of, run_checks
 from core.verify.slices import compared
@@ -46,7 +46,7 @@ Listed by owning process:
 
 async def ran(
     *runs: Callable[[threading.Event], Outcome], limit_s: float = 30.0, within_s: float = 60.0
-) -> list[Checked]:
+) -> list[CheckResult]:
     checks = [Check(f"check {number}", "it works", run, limit_s) for number, run in enumerate(runs)]
     return [each async for each in run_checks(checks, within_s)]
 
@@ -97,9 +97,9 @@ def test_what_a_child_says_is_its_outcome_and_a_child_that_crashed_is_a_failure(
 
 def test_a_report_is_told_as_text_that_says_what_a_failed_check_was_to_prove() -> None:
     checks = [
-        Checked(name="hop", passed=True, figure="2 µs", seconds=1.0),
-        Checked(name="keychain", skipped_because="not a Mac", seconds=0.0),
-        Checked(name="Bonjour", figure="silence", seconds=5.0),
+        CheckResult(name="hop", passed=True, figure="2 µs", seconds=1.0),
+        CheckResult(name="keychain", skipped_because="not a Mac", seconds=0.0),
+        CheckResult(name="Bonjour", figure="silence", seconds=5.0),
     ]
     lines = [line_of(each, "it works") for each in checks]
     assert lines == [
