@@ -58,6 +58,7 @@ from core.trust.roster import RosterStore
 from core.worker.messages import (
     AnswerDone,
     Batching,
+    Departed,
     Failed,
     LinkBroken,
     Linked,
@@ -184,7 +185,7 @@ class MessageRouter:
 
     def _worker_reported(self, said: WorkerReported) -> None:
         match report := said.report:
-            case PromptTold():
+            case PromptTold() | Departed():
                 self._answers.handle_report(report)
             case Token() | Prefilled() | AnswerDone():
                 self._answers.handle_report(report)

@@ -18,7 +18,17 @@ from core.errors import MaclusterError, Problem, StageFailed, UsageError, error_
 from core.events import Batch, FinishReason, LikelyToken, Plan
 from core.plan.topology import has_ranks
 from core.settings import MAX_DRAFT, QUEUE_LIMIT
-from core.worker.messages import AnswerDone, Batching, Prefilled, PromptTold, Report, Samples, StageSample, Token
+from core.worker.messages import (
+    AnswerDone,
+    Batching,
+    Departed,
+    Prefilled,
+    PromptTold,
+    Report,
+    Samples,
+    StageSample,
+    Token,
+)
 from core.worker.mirroring import CutRequest, Mirroring, PasteRequest
 from core.worker.pipe import Inbox
 from core.worker.pipeline import Pipeline, StepAnswer
@@ -38,6 +48,9 @@ class _HeadRow:
         self.first: float | None = None
         self.last = 0.0
         self.count = len(request.written)
+        self.seal_s = 0.0
+        self.left_at: float | None = None
+        self.is_gone = False  # all of its prompt
 
     def done(self, reason: FinishReason, problem: Problem | None = None, ended: EndedRow | None = None) -> AnswerDone:
         """Its end; `ended` says what was reused and guessed."""
@@ -199,6 +212,24 @@ class Head:
         return True
 
     def _put(self, work: Work | None) -> None:
+        sealed_s = self._pipeline.sealed_s
+        self._put_work(work)
+        if isinstance(work, Chunk | Step) and (seal_s := self._pipeline.sealed_s - sealed_s) > 0:
+            self._note_departure(work, seal_s)
+
+    def _note_departure(self, work: Chunk | Step, seal_s: float) -> None:
+        """Rows that share a frame share what it took."""
+        now = monotonic()
+        for row in filter(None, map(self._rows.get, work.requests)):
+            if row.is_gone:
+                continue
+            row.seal_s += seal_s
+            row.left_at = row.left_at or now
+            if isinstance(work, Step):
+                row.is_gone = True
+                self._report(Departed(request_id=row.request.request_id, seal_s=row.seal_s, at=row.left_at))
+
+    def _put_work(self, work: Work | None) -> None:
         match work:
             case Compose():
                 self._pipeline.compose(work.ops, work)

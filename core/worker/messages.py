@@ -215,6 +215,16 @@ class Prefilled(PipeMessage, frozen=True, kw_only=True):
     total: int
 
 
+class Departed(PipeMessage, frozen=True, kw_only=True):
+    """All of a prompt is on the ring: sealing its frames took `seal_s`, and the first of them was with the system, on
+    its way to the next Mac, `at` that moment of the machine's monotonic clock. In seconds.
+    """
+
+    request_id: str
+    seal_s: float
+    at: float
+
+
 class PromptTold(PipeMessage, frozen=True, kw_only=True):
     """How likely tokens of a prompt were, where asked for: from index `start` on."""
 
@@ -370,8 +380,8 @@ class Traced(PipeMessage, frozen=True, kw_only=True):
     seen: tuple[Sight, ...] = ()
 
 
-# a Request, to the head only, is answered by Prefilled, PromptTold, Token and AnswerDone, among others that run at the
-# same time
+# a Request, to the head only, is answered by Departed, Prefilled, PromptTold, Token and AnswerDone, among others that
+# run at the same time
 Command = (
     Join
     | Load
@@ -395,6 +405,7 @@ Report = (
     | LinkBroken
     | Proved
     | Unproved
+    | Departed
     | Prefilled
     | PromptTold
     | Token

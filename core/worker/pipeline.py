@@ -121,6 +121,11 @@ class Pipeline:
         return self._ring is not None and self._ring.needs_new_keys
 
     @property
+    def sealed_s(self) -> float:
+        """How long frames were sealed here, since the ring was last idle."""
+        return self.stage.meter.sent.seal_s
+
+    @property
     def is_at_rest(self) -> bool:
         """Whether nothing is on its way, and no figures wait to be taken."""
         return not (self._out or self._asked or self._samples)

@@ -22,6 +22,10 @@ import pydantic
 import pytest
 import pytest_asyncio
 
+from core.bench.scenarios.arithmetic import RATE, SEGMENTS
+from core.bench.scenarios.asking import Target, measured
+from core.bench.scenarios.listing import Scenario
+from core.bench.scenarios.report import Load, result
 from core.demo import DEMO_MODEL
 from core.engine.scheduler import MOST_TOLD
 from core.models.text.tokenizer import Tokens
@@ -389,6 +393,18 @@ async def test_many_at_a_time_some_of_whom_leave_are_told_what_each_is_told_alon
     assert crowd.come["right"] >= 12 * 0.5
     assert not crowd.come.keys() - {"right", "left"}, crowd.wrong
     await until(lambda: not served.demo.head.now.running)
+
+
+@pytest.mark.parametrize("streams", [True, False])
+async def test_a_scenario_has_data_for_every_segment(served: Served, streams: bool) -> None:
+    scenario = Scenario(name="small", providers=(2,), users=2, requests=4, concurrency=2, max_tokens=6, streams=streams)
+    load = Load(rate=None if streams else 50.0, warm_up=1)
+    told = await measured(scenario, load, [Target(served.url, served.model, [KEY])])
+    one = result(scenario, load, [], told)
+    assert (one.succeeded, one.refused, one.problems) == (4, 0, ())
+    unseen = set() if streams else {"ttft", RATE}
+    assert {name: each.count for name, each in one.segments.items()} == dict.fromkeys(set(SEGMENTS) - unseen, 4)
+    assert len(one.assertions) == 8
 
 
 async def test_a_stream_goes_on_when_a_mac_dies_and_says_nothing_twice(made: Make) -> None:

@@ -24,7 +24,7 @@ from core.errors import LinkError, MaclusterError, NodeError, PairingError, Usag
 from core.events import PairingChanged, PlanLoaded, Transfer
 from core.requests import LoadRequest
 from core.requests.trust import Address, Digits, PairingOffer
-from core.settings import LOOPBACK_HOST, Home
+from core.settings import API_QUEUE, LOOPBACK_HOST, Home
 from core.text import clean_text
 from core.trust.api_keys import ApiKeys
 from tui.cli.answer_options import request_of
@@ -48,7 +48,7 @@ class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     """What to simulate: a budget in GB a Mac, the head first; `model` is a directory, None for the demo model. `load`
     says how it is loaded; the model that it names does not count. Where `has_spare`, each has a second worker
     ready. As many as there are `api_ports`, the head first, serve other programs there. With `remote_weights` only the
-    head has the model on its disk.
+    head has the model on its disk; `api_queue` of their requests may wait.
     """
 
     budgets_gb: tuple[float, ...]
@@ -57,6 +57,7 @@ class DemoConfig(msgspec.Struct, frozen=True, kw_only=True):
     multicast: bool = True
     has_spare: bool = True
     api_ports: tuple[int, ...] = ()
+    api_queue: int = API_QUEUE
     remote_weights: bool = False
 
 
@@ -199,7 +200,7 @@ class Demo:
             *(
                 part
                 for port in self._config.api_ports[index : index + 1]
-                for part in ("--serve", "--api-port", str(port))
+                for part in ("--serve", "--api-port", str(port), "--queue", str(self._config.api_queue))
             ),
         ]
         with (home / "node.stderr").open("wb") as complaints:

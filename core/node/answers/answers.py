@@ -50,6 +50,7 @@ from core.trust.sealed import forget
 from core.worker.messages import (
     AnswerDone,
     Cancel,
+    Departed,
     Mirrored,
     MirrorSpans,
     Prefilled,
@@ -141,7 +142,7 @@ class Answers:
         except MaclusterError:
             log.forget()
             raise
-        running = RunningAnswer(record, log, tokens.stream(record.request_id))
+        running = RunningAnswer(record, log, tokens.stream(record.request_id), watch=watch)
         self._begin(running)
         if watch:
             watch.lap("dispatch")
@@ -320,7 +321,7 @@ class Answers:
         if running := self._running.get(request_id):
             self._break_off(running, running.so_far("cancelled"))
 
-    def handle_report(self, report: Token | PromptTold | Prefilled | AnswerDone) -> None:
+    def handle_report(self, report: Token | PromptTold | Departed | Prefilled | AnswerDone) -> None:
         """The head's worker says something about an answer; of one that was broken off here, or is to be handed over
         anew, nothing counts any more.
         """
@@ -332,6 +333,8 @@ class Answers:
             case Prefilled(done=done, total=total):
                 task = Progress(task="prefill", request_id=report.request_id, done=done, total=total, unit="tokens")
                 self._bus.publish(task)
+            case Departed():
+                running.left(report)
             case PromptTold():
                 told = PromptLikely(request_id=report.request_id, start=report.start, tokens=report.tokens)
                 self._bus.publish(told)

@@ -21,8 +21,9 @@ from core.node.answers.token_log import AnswerRecord, TokenLog
 from core.node.answers.tokenizer import AnswerText
 from core.node.answers.told import PlainReader, Reader
 from core.node.base.client_name import CLIENT
+from core.node.base.stopwatch import Stopwatch
 from core.requests import Message, RequestAccepted
-from core.worker.messages import AnswerDone, Token
+from core.worker.messages import AnswerDone, Departed, Token
 
 
 class EndedConversation(NamedTuple):
@@ -36,7 +37,8 @@ class RunningAnswer:
     """It outlives the workers that write it: handed over again, it goes on behind `tokens` and `unread`, which are
     still being turned into text and do not count before. `written` tokens were there at its begin, which say `decoded`,
     of which the text `shown` was shown. `losses`: how often a worker lost it since its last token. `stopped`: a stop
-    text has ended it. `end`: what a worker told of its end, which waits for the unread tokens.
+    text has ended it. `end`: what a worker told of its end, which waits for the unread tokens. `watch`: times how its
+    prompt leaves.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class RunningAnswer:
         written: Sequence[int] = (),
         decoded: Decoded = Decoded(),  # noqa: B008 - it is frozen
         shown: str = "",
+        watch: Stopwatch | None = None,
     ) -> None:
+        self.watch = watch
         self.record, self.log = record, log
         self.client = CLIENT.get()
         self.tokens = list(written)
@@ -117,6 +121,13 @@ class RunningAnswer:
         if more := macs - self.macs:
             self.log.join(sorted(more))
             self.macs |= more
+
+    def left(self, told: Departed) -> None:
+        """Its prompt is on its way round the ring, for the first time: whoever measures hears of it."""
+        if self.watch and self._first_at is None:
+            self.watch.lap_until("coordinator_to_provider", told.at)
+            self.watch.note("encrypt", told.seal_s)
+            self.watch = None
 
     def is_next(self, token: Token) -> bool:
         """Whether it follows all that a worker told before."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from time import perf_counter
+from time import monotonic
 
 
 class Stopwatch:
@@ -10,14 +10,21 @@ class Stopwatch:
 
     def __init__(self) -> None:
         self.laps: dict[str, float] = {}
-        self._since = perf_counter()
+        self._since = monotonic()
 
     def begin(self) -> None:
         """What went by so far was not work."""
-        self._since = perf_counter()
+        self._since = monotonic()
 
     def lap(self, name: str) -> None:
         """`name` took from the last lap until now."""
-        now = perf_counter()
-        self.laps[name] = now - self._since
-        self._since = now
+        self.lap_until(name, monotonic())
+
+    def lap_until(self, name: str, at: float) -> None:
+        """`name` took from the last lap until `at`, by the machine's clock, which another process may have told."""
+        self.laps[name] = max(0.0, at - self._since)
+        self._since = at
+
+    def note(self, name: str, seconds: float) -> None:
+        """`name` took so long inside another lap."""
+        self.laps[name] = seconds

@@ -119,6 +119,8 @@ class Answering:
         is not loaded, it is, once nobody else is answered. Raises MaclusterError: Busy where too many wait, NodeError
         where the ring says nothing any more.
         """
+        if watch:
+            watch.lap("route")
         answers = of.answers
         arrived: Arrived = asyncio.Queue()
         heard: float | None = None  # None while it waits for its turn
@@ -136,10 +138,12 @@ class Answering:
 
         async def run() -> None:
             nonlocal heard
+            if watch:
+                watch.lap("reserve")
             try:
                 async with self.line.turn(together, of.name):
                     if watch:
-                        watch.lap("queue")
+                        watch.lap("queue_wait")
                     await self._make_ready(of)
                     heard = monotonic()
                     works = [follow(index, None if index else watch) for index in range(len(wanted))]

@@ -128,7 +128,9 @@ async def test_who_finds_no_room_is_told_when_to_come_again(tmp_path: Path, mode
             desk.ends(request)
         assert {reply.status_code for reply in await asyncio.gather(*waiting)} == {200}
         timing = (await waiting[0]).headers["Server-Timing"]
-        assert [part.partition(";")[0] for part in timing.split(", ")] == ["parse", "queue", "encode", "dispatch"]
+        assert [part.partition(";")[0] for part in timing.split(", ")] == [
+            *("parse", "route", "reserve", "queue_wait", "encode", "dispatch")
+        ]
 
 
 async def test_one_key_asks_so_often_at_a_time(tmp_path: Path, model: Path) -> None:

@@ -1,0 +1,162 @@
+"""The report of scenarios, in Markdown and as it goes to programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from core.bench.scenarios.arithmetic import (
+    HTTP_BUSY,
+    HTTP_OK,
+    RATE,
+    Reply,
+    Segment,
+    per_second,
+    segments,
+)
+from core.bench.scenarios.assertions import Assertion, assertions, time_text
+from core.bench.scenarios.listing import Scenario
+
+
+class Served(msgspec.Struct, frozen=True, kw_only=True):
+    """A model that was asked: how many Macs beside the head answered for it, and what memory each had, the head's
+    first; none is known of a server that somebody else runs.
+    """
+
+    model: str
+    providers: int = 0
+    ram_gb: tuple[float, ...] = ()
+
+
+class Load(msgspec.Struct, frozen=True, kw_only=True):
+    """How it was asked: `rate` requests a second in an open loop, None in a closed one."""
+
+    rate: float | None = None
+    seed: int = 0
+    warm_up: int = 0
+
+
+class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a scenario. `refused`: with status 429; `problems`: what else went wrong, without repetition."""
+
+    name: str
+    scenario: Scenario
+    load: Load
+    models: tuple[Served, ...]
+    requests: int
+    succeeded: int
+    refused: int
+    duration_s: float
+    requests_per_s: float
+    segments: dict[str, Segment]
+    assertions: list[Assertion]
+    problems: tuple[str, ...] = ()
+
+
+class ScenariosResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What `--json` prints. `runner`: the machine; `date`: in UTC."""
+
+    runner: str
+    date: str
+    scenarios: list[ScenarioResult]
+
+    @property
+    def holds(self) -> bool:
+        """Whether every row passed."""
+        return all(row.passed for one in self.scenarios for row in one.assertions)
+
+
+class Measured(NamedTuple):
+    """The replies to a scenario's requests, the seconds from the first question to the last end, and what else went
+    wrong.
+    """
+
+    replies: Sequence[Reply]
+    duration_s: float
+    problems: Sequence[str] = ()
+
+
+def result(scenario: Scenario, load: Load, models: Sequence[Served], measured: Measured) -> ScenarioResult:
+    """What came of it."""
+    replies = measured.replies
+    found = segments(replies)
+    succeeded = sum(reply.status == HTTP_OK for reply in replies)
+    return ScenarioResult(
+        name=scenario.name,
+        scenario=scenario,
+        load=load,
+        models=tuple(models),
+        requests=len(replies),
+        succeeded=succeeded,
+        refused=sum(reply.status == HTTP_BUSY for reply in replies),
+        duration_s=measured.duration_s,
+        requests_per_s=per_second(succeeded, measured.duration_s),
+        segments=found,
+        assertions=assertions(found, replies),
+        problems=tuple(dict.fromkeys(measured.problems)),
+    )
+
+
+def markdown(all_of_them: ScenariosResult) -> str:
+    """The whole report."""
+    lines = ["# Scenarios", "", f"Runner: {all_of_them.runner} | Date: {all_of_them.date} UTC"]
+    for one in all_of_them.scenarios:
+        lines += ["", *_scenario(one)]
+    return "\n".join(lines) + "\n"
+
+
+def _scenario(one: ScenarioResult) -> Iterator[str]:
+    asked = one.scenario
+    yield f"## {one.name}"
+    yield ""
+    providers = sum(model.providers for model in one.models)
+    yield (
+        f"{providers} providers, {asked.users} users, {one.requests} requests, concurrency={asked.concurrency}, "
+        f"streaming={asked.streams}"
+    )
+    yield from _table("Model|Providers|RAM", (_model(model) for model in one.models))
+    yield from _table("Metric|Value", _metrics(one))
+    yield from _table("Segment|Count|Mean|P50|P95|Max", (_segment(*each) for each in one.segments.items()))
+    yield from _table(
+        "Assertion|Result|Detail",
+        (f"{row.name}|{'PASS' if row.passed else 'FAIL'}|{row.detail}" for row in one.assertions),
+    )
+
+
+def _table(heads: str, rows: Iterator[str]) -> Iterator[str]:
+    yield ""
+    yield f"|{heads}|"
+    yield "|" + "---|" * len(heads.split("|"))
+    for row in rows:
+        yield f"|{row}|"
+
+
+def _model(model: Served) -> str:
+    ram = ", ".join(f"{each:g}" for each in model.ram_gb)
+    return f"{model.model}|{model.providers}|{f'{ram} GB' if ram else 'not known'}"
+
+
+def _metrics(one: ScenarioResult) -> Iterator[str]:
+    yield f"succeeded|{one.succeeded} of {one.requests}"
+    yield f"refused (429)|{one.refused}"
+    yield f"duration|{one.duration_s:.3f} s"
+    yield f"requests/s|{one.requests_per_s:.1f}"
+    rate = one.load.rate
+    yield f"loop|{f'open, {rate:g} requests/s, seed {one.load.seed}' if rate else 'closed'}"
+    yield f"warm-up|{one.load.warm_up} requests a model"
+    if e2e := one.segments.get("total_e2e"):
+        for name, between in (("p50", e2e.p50_between), ("p95", e2e.p95_between)):
+            low, high = (time_text(each, e2e.max) for each in between)
+            yield f"total_e2e {name}, 95 % confidence|{low} to {high}"
+    for problem in one.problems:
+        yield f"problem|{problem.replace('|', '/')}"
+
+
+def _segment(name: str, one: Segment) -> str:
+    if name == RATE:
+        figures = [f"{each:.1f}/s" for each in (one.mean, one.p50, one.p95, one.max)]
+    else:
+        figures = [time_text(each, one.max) for each in (one.mean, one.p50, one.p95, one.max)]
+    return "|".join([name, str(one.count), *figures])

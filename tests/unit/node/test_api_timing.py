@@ -1,0 +1,55 @@
+"""What the API tells of its own time, and what a scenario makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import pytest
+
+from core.bench.scenarios.asking import Target, measured
+from core.bench.scenarios.listing import Scenario
+from core.bench.scenarios.report import Load, result
+from core.field_errors import decoded
+from core.worker.messages import Departed
+from tests.support.answers import model
+from tests.support.api import KEY, ServedDesk, served_desk
+from tests.support.waiting import until
+
+__all__ = ["model"]  # a fixture
+
+SCENARIO = Scenario(
+    name="small", providers=(1,), users=1, requests=2, concurrency=1, max_tokens=5, streams=False, queue=9
+)
+SEALED_S = 0.0125
+
+
+async def work(desk: ServedDesk) -> None:
+    """The worker's side of every request, to the end of its answer."""
+    for number in range(SCENARIO.requests):
+        await until(lambda: len(desk.asked) > number)  # noqa: B023 - it is waited for here
+        request = desk.asked[number]
+        desk.answers.handle_report(Departed(request_id=request.request_id, seal_s=SEALED_S, at=monotonic() + 0.25))
+        desk.ends(request)
+
+
+async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slowly(*args: Any) -> Any:
+        time.sleep(0.02)
+        return decoded(*args)
+
+    monkeypatch.setattr("core.node.public_api.bodies.decoded", slowly)
+    async with served_desk(tmp_path, model) as desk:
+        working = asyncio.create_task(work(desk))
+        told = await measured(SCENARIO, Load(), [Target(desk.served.url, "", [KEY])])
+        await working
+    one = result(SCENARIO, Load(), [], told)
+    assert (one.succeeded, one.problems) == (2, ())
+    failed = [row for row in one.assertions if not row.passed]
+    assert {"parse:mean<=1ms", "parse:p95<=5ms"} <= {row.name for row in failed}
+    assert one.segments["parse"].mean >= 0.02
+    assert one.segments["encrypt"].mean == SEALED_S
+    assert one.segments["coordinator_to_provider"].mean == pytest.approx(0.25, abs=0.1)
