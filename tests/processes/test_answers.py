@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from core.sampling_options import Sampling
+from core.settings import PREFILL_CHUNK
 from tests.support.cluster import Make, ask, reference, running_demo
 
-PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 48]
+PROMPTS = ["Hello there, how are you?", "The quick brown fox jumps over", "which layers does a stage hold " * 36]
 BUDGETS = (64.0, 32.0, 16.0, 24.0)
 TOKENS = 32
 WARM = Sampling(temperature=1.0, seed=7)
@@ -38,7 +39,7 @@ async def test_a_split_model_gives_the_tokens_of_mlx_lm(
     assert len(set(expected[0])) >= TOKENS // 2, "a reference that repeats one token proves nothing"
     async with running_demo(model, BUDGETS[:macs]) as demo:
         answers = [await ask(demo.head, prompt, TOKENS) for prompt in PROMPTS]
-    assert max(a.done.prompt_tokens for a in answers) >= 700
+    assert max(a.done.prompt_tokens for a in answers) > PREFILL_CHUNK
     assert [a.tokens for a in answers] == expected
 
 

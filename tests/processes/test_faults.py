@@ -42,17 +42,10 @@ async def nodes(made: Make) -> AsyncIterator[Demo]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def demo(nodes: Demo) -> Demo:
-    """The model is loaded over three nodes, which no test here may end."""
+    """The model is loaded over three nodes, which none but the last tests here may end."""
     if nodes.head.now.plan_status != "ready":
         await reload(nodes)
     return nodes
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def mortal(made: Make) -> AsyncIterator[Demo]:
-    """The same over three nodes that may be ended."""
-    async with running_demo(made("llama"), (64, 32, 16)) as running:
-        yield running
 
 
 @pytest_asyncio.fixture(loop_scope="module")
@@ -135,31 +128,6 @@ async def test_an_answer_outlives_a_mac_also_where_all_clocks_jump(jumping: Demo
     assert max(read) - min(read) > JUMP_S / 2, "they did jump"
     assert [worker_of(mortal, name) for name in ("studio", "mbp")] == workers, "what they hold of it stays in memory"
     assert (await ask(mortal.head, PROMPT, TOKENS)).tokens == expected.tokens
-
-
-async def test_a_head_that_quits_leaves_no_layers_behind(made: Make) -> None:
-    async with running_demo(made("llama"), (64, 32)) as demo:
-        node = psutil.Process(demo.pid_of(1))
-        workers = [child.pid for child in node.children()]
-        psutil.Process(demo.pid_of(0)).terminate()
-        await asyncio.to_thread(gone, workers)
-        assert node.is_running()
-
-
-async def test_kill_of_the_heads_node(mortal: Demo) -> None:
-    expected = await ask(mortal.head, PROMPT, 24)
-    node = psutil.Process(mortal.pid_of(0))
-    children = [c.pid for c in node.children()]
-    node.kill()
-    await asyncio.to_thread(gone, children)
-    other = mortal.watches[1]
-    await other.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing studio lost")
-    await other.until(
-        lambda w: any("head of the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
-    )
-    await other.client.load(LoadRequest(model=mortal.model))
-    await other.until(lambda w: w.now.plan_status == "ready", 60, "Loading on the two that are left")
-    assert (await ask(other, PROMPT, 24)).tokens == expected.tokens
 
 
 async def test_a_cancel_keeps_what_is_written_and_frees_the_ring(demo: Demo) -> None:
@@ -259,3 +227,31 @@ async def test_an_answer_outlives_a_gpu_that_gives_up_a_step(
         await demo.head.until(
             lambda w: sorted(p.budget_bytes // GB for p in w.now.peers) in ([32, 57], [28, 64]), 60.0, "The new budget"
         )
+
+
+# ---- what ends the nodes that are shared, one after the other
+
+
+async def test_kill_of_the_heads_node(demo: Demo) -> None:
+    expected = await ask(demo.head, PROMPT, 24)
+    node = psutil.Process(demo.pid_of(0))
+    children = [c.pid for c in node.children()]
+    node.kill()
+    await asyncio.to_thread(gone, children)
+    other = demo.watches[1]
+    await other.until(lambda w: any(p.state == "lost" for p in w.now.peers), GONE_S, "Seeing studio lost")
+    await other.until(
+        lambda w: any("head of the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
+    )
+    await other.client.load(LoadRequest(model=demo.model))
+    await other.until(lambda w: w.now.plan_status == "ready", 60, "Loading on the two that are left")
+    assert (await ask(other, PROMPT, 24)).tokens == expected.tokens
+
+
+async def test_a_head_that_quits_leaves_no_layers_behind(nodes: Demo) -> None:
+    node = psutil.Process(nodes.pid_of(2))
+    workers = [child.pid for child in node.children()]
+    assert workers
+    psutil.Process(nodes.pid_of(1)).terminate()
+    await asyncio.to_thread(gone, workers)
+    assert node.is_running()

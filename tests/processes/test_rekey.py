@@ -22,7 +22,7 @@ from core.worker.messages import LinkBroken, Token
 from tests.support.attentive import LIMITS, TOKENS, paired_nodes
 from tests.support.cluster import Make, ask, begin, finish, reference, tokens_seen
 
-LONG: Final = tuple(104_729 * (n + 1) ** 2 % 256 for n in range(700))
+LONG: Final = tuple(104_729 * (n + 1) ** 2 % 256 for n in range(PREFILL_CHUNK + 40))
 SHORT: Final = (101, 102, 103, 104)
 CUTS: Final = (3, 6)
 HANDSHAKE_BYTES: Final = 2000
@@ -259,7 +259,7 @@ def test_a_ring_that_broke_for_a_moment_links_itself_anew_and_the_answer_is_exac
 async def test_nodes_renew_their_links_under_the_roster_of_the_plan_while_a_new_one_goes_round(
     model: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    prompts = ["Hello there, how are you?", "which layers does a stage hold " * 100]
+    prompts = ["Hello there, how are you?", "which layers does a stage hold " * 36]
     expected = reference(model, prompts, TOKENS)
     async with paired_nodes(tmp_path_factory.mktemp("n"), model, 3) as (nodes, head):
         assert (await ask(head, prompts[0], TOKENS)).tokens == expected[0]

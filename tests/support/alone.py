@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import mlx.core as mx
 import mlx_lm
+import msgspec
 from mlx_lm.generate import generate_step
 from mlx_lm.sample_utils import make_logits_processors, make_sampler
 
@@ -23,14 +24,21 @@ class Said(NamedTuple):
 
 
 class Alone:
-    """One model in this process."""
+    """One model in this process, which computes an answer once, however many rings are asked for it."""
 
     def __init__(self, directory: Path, chunk: int) -> None:
         self._model: Any = mlx_lm.load(str(directory))[0]
         self._chunk = chunk
+        self._said: dict[bytes, Said] = {}
 
     def answer(self, request: Request) -> Said:
         """As generate_step gives it, with mlx_lm's own samplers; it ends as the engine's rows end."""
+        asked = msgspec.msgpack.encode(msgspec.structs.replace(request, request_id=""))
+        if asked not in self._said:
+            self._said[asked] = self._answer(request)
+        return self._said[asked]
+
+    def _answer(self, request: Request) -> Said:
         how = request.sampling
         if how.seed is not None:
             mx.random.seed(how.seed)

@@ -360,8 +360,8 @@ FAMILIES: Final[dict[str, Config]] = {
 # families whose answers from seed 0 do not wander
 SEEDS: Final = {
     **dict.fromkeys(("baichuan_m1", "deepseek_v3 dense", "gpt_neox", "gptj", "qwen3_moe", "qwen3_vl_moe"), 1),
-    **{"dbrx": 5, "gpt2": 2, "gpt_neox serial": 3, "llama4": 12, "llama4_text": 10, "phi": 5, "stablelm parallel": 5},
-    "starcoder2": 1,
+    **{"dbrx": 5, "gpt2": 2, "gpt_neox serial": 3, "llama4": 12, "llama4_text": 10, "phi": 5, "phi3small": 5},
+    **{"stablelm parallel": 5, "starcoder2": 1},
 }
 
 

@@ -23,8 +23,8 @@ from tests.support.search import SEARCH
 
 pytestmark = pytest.mark.slow
 
-# 40 tokens leave a sliding window of 8 behind
-CHUNKS: Final = (11, 40)
+# 24 tokens leave a sliding window of 8 behind, and both together the first block of 32 of what attends by blocks
+CHUNKS: Final = (11, 24)
 STEPS: Final = 3
 # cuts by their number among seven: together every cut of a model that can be cut everywhere. `make search` tries both
 # with each variant, `make test` takes turns.
