@@ -13,6 +13,7 @@ from textual.actions import ActionParseResult
 from textual.app import SystemCommand
 from textual.binding import Binding, BindingType
 from textual.dom import DOMNode
+from textual.events import Event, Key, Paste
 from textual.filter import LineFilter
 from textual.screen import Screen
 
@@ -30,12 +31,13 @@ from tui.control.clipboard import Clipboard
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.event_handler import EventHandler
 from tui.control.gc_tuning import tune_gc
+from tui.control.key_order import KeyOrder
 from tui.control.keymap import APP
 from tui.control.mac_controller import MacController
 from tui.control.model_controller import ModelController
 from tui.control.plain_glyphs import PlainGlyphs
 from tui.control.preferences import DEFAULTS, Preferences
-from tui.control.quitting import Quitting
+from tui.control.quitting import Owner, Quitting, words
 from tui.control.theme_memory import ThemeMemory
 from tui.control.themes import OWN_THEMES, no_color_kept, own_variables
 from tui.screens import table
@@ -87,7 +89,8 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         self.chat: ChatController = ChatController(self, self.conversations)
         self._events = EventHandler(self, self.models, self.chat)
         self._copier = Clipboard(self, self.folder)
-        self._quitting = Quitting(self, self.conversations, ends_node=lambda: node is not None and node.is_running)
+        self._quitting = Quitting(self, self.conversations, self._owner)
+        self._keys = KeyOrder(self, super().on_event)
         self._fps = frames_per_s(preferences, os.environ)
         if self._fps < FULL_FPS or preferences.plain:
             self.animation_level = "none"
@@ -127,6 +130,19 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
             self.notify(f"Not now: {why}.")
             return True
         return await super().run_action(action, default_namespace, namespaces)
+
+    async def on_event(self, event: Event) -> None:
+        """Keys and pastes in their order, everything else as it comes."""
+        if isinstance(event, Key | Paste) and not event.is_forwarded:
+            await self._keys.take(event)
+        else:
+            await super().on_event(event)
+
+    def _owner(self) -> Owner:
+        """Whose the node is."""
+        if self.note:
+            return "demo"
+        return "window" if self._node is not None and self._node.is_running else "service"
 
     def get_default_screen(self) -> Screen[object]:
         """The dashboard."""
@@ -186,7 +202,7 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
     def open_screen(self, name: str, **details: object) -> None:
         """Open the screen of that name. One that is open stays, or makes room for one with other `details`."""
         if not table.is_open(self.screen, name):
-            self.push_screen(table.make(self, name, **details))
+            self.push_screen(table.make(self, name, **details), lambda _: self.dashboard.come_back())
         elif details:
             self.switch_screen(table.make(self, name, **details))
 
@@ -313,4 +329,4 @@ class MaclusterApp(BaseApp, inherit_bindings=False):
         if selected:
             self._copier.copy(selected)
         elif not self.chat.stop():
-            self.notify("Ctrl+Q quits; the node and the model keep running.")
+            self.notify(words(self.state, self._owner()))

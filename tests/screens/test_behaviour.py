@@ -48,7 +48,7 @@ def test_plain_colourless_and_ctrl_q_in_the_palette(terminal: Open, monkeypatch:
     window.type("C-p")
     window.shows("Search for commands")
     processes = window.processes()
-    window.type("C-q")
+    window.type("C-q", "C-q")
     assert_gone(processes)
 
 
@@ -71,7 +71,7 @@ def test_text_is_copied_through_the_terminal_and_keys_are_the_person_s(
     assert "is ready on 1 Mac" in in_tmux(window.socket, "show-buffer")
     window.type("F12")
     window.shows("Choose a model")
-    window.type("C-q")
+    window.type("C-q", "C-q")
 
 
 def test_a_crash_leaves_a_terminal_that_works_and_a_file_without_words(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     window = terminal(120, 36, *DEMO)
     panes = ("1 Peers", "2 Layer split", "3 Hops", "4 Logs", "5 Chat")
     window.shows("3 of 3 Macs", *panes, "is loaded on 3 Macs", "^q Quit", "paired", "studio", "mbp", "mini")
-    window.type("hello there", "Enter")
-    window.shows("hello there", "tok/s", "slowest")
+    window.type("hello there", "Enter", "xyz")  # all in one read: what follows Enter is the next question
+    window.until(lambda s: "hello there " in s and "xyz" in s and "tok/s" in s and "slowest" in s, "no answer")
     window.type("Escape")
     window.until(lambda s: "Esc stop" not in s, "the answer did not stop")
     window.type("C-o")
@@ -32,7 +32,11 @@ def test_the_dashboard_answers_and_ctrl_q_leaves_nothing(terminal: Open) -> None
     assert max(cell_len(line) for line in screen.splitlines()) <= 80
     window.type("F1")
     window.shows("Help", "In this pane", "Esc close")
+    window.type("Escape")
+    window.until(lambda s: "In this pane" not in s, "the help stays")
     processes = window.processes()
+    window.type("C-q")
+    window.shows("Quit?", "The demo ends", "Stay")
     window.type("C-q")
     assert_gone(processes)
 

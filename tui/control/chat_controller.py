@@ -89,6 +89,7 @@ class ChatController:
             return False
         self.leave()
         self._app.set_state(conversation.cleared(self._app.state))
+        self._app.prompt.focus()
         return True
 
     async def open(self, wanted: ConversationId) -> bool:

@@ -15,6 +15,9 @@ Args = TypeVarTuple("Args")
 class PromptInterface(Protocol):
     """The line in which the person asks."""
 
+    def focus(self) -> object:
+        """Write there."""
+
     def taken(self) -> None:
         """What was written is sent."""
 

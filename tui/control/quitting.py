@@ -1,29 +1,43 @@
-"""Leaving the program: what it takes from other Macs, the question about it, and what is saved before.
-
-Only a program that started the node ends it. The simulated Macs of the demo end with it anyway, so it never asks.
-"""
+"""Leaving the program: what ends with it, the question about that, and what is saved before."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final, Literal
 
 from tui.control.conversation_archive import ConversationArchive
 from tui.control.interface import AppInterface
 from tui.state.format import plural
 from tui.state.state import UiState
 
+# whose the node is: a demo's, which ends with its Macs; this window's, which ends; or one that runs anyway, and stays
+Owner = Literal["demo", "window", "service"]
 
-def effect(state: UiState) -> str:
-    """What the end of this Mac's node does to others; "" if nothing."""
+_WORDS: Final[dict[Owner, str]] = {
+    "demo": "Ctrl+Q quits; the simulated Macs and what was said here end with the demo.",
+    "window": "Ctrl+Q quits; the node of this Mac was started by this window and ends with it.",
+    "service": "Ctrl+Q quits; the node of this Mac and its model keep running.",
+}
+_AGAIN: Final = "\n\nCtrl+Q again quits."
+
+
+def effect(state: UiState, owner: Owner) -> str:
+    """What quitting would take from the person or from other Macs; "" if nothing."""
     now = state.snapshot
-    own = {peer.device_id for peer in now.peers if peer.is_self}
-    others = [stage.peer for stage in now.plan.stages if stage.device_id not in own] if now.plan else []
-    if not others or now.plan is None or now.plan_status not in ("ready", "loading"):
+    if owner == "service":
+        lost = "The answer is written to its end, but what comes of it after this is not kept in the conversation."
+        return lost + _AGAIN if state.answer is not None else ""
+    if now.plan is None or now.plan_status not in ("ready", "loading"):
         return ""
+    if owner == "demo":
+        return "The demo ends: its simulated Macs, the model and what was said here go with it." + _AGAIN
+    own = {peer.device_id for peer in now.peers if peer.is_self}
+    others = [stage.peer for stage in now.plan.stages if stage.device_id not in own]
     names = ", ".join(others[:3]) + (" …" if len(others) > 3 else "")
+    where = f" on {plural(len(others), 'other Mac')} ({names})" if others else ""
     lines = [
-        f"The node of this Mac was started by this window and ends with it. {now.plan.model} is then unloaded on "
-        f"{plural(len(others), 'other Mac')} ({names})."
+        "The node of this Mac was started by this window and ends with it. "
+        f"{now.plan.model} is then unloaded{where or ' here'}."
     ]
     if now.running:
         lines.append("What is being written stops there; it is kept and can be continued.")
@@ -31,18 +45,23 @@ def effect(state: UiState) -> str:
     return " ".join(lines)
 
 
-class Quitting:
-    """Ends `app`; asks first where that `ends_node()` and so takes a model from other Macs."""
+def words(state: UiState, owner: Owner) -> str:
+    """How to quit, and what ends with that."""
+    return _WORDS[owner] if state.attached else "Ctrl+Q quits."
 
-    def __init__(self, app: AppInterface, conversations: ConversationArchive, *, ends_node: Callable[[], bool]) -> None:
+
+class Quitting:
+    """Ends `app`; asks first where something is lost by that."""
+
+    def __init__(self, app: AppInterface, conversations: ConversationArchive, owner: Callable[[], Owner]) -> None:
         self._app = app
         self._conversations = conversations
-        self._ends_node = ends_node
+        self._owner = owner
         self._is_asked = False
 
     async def leave(self) -> None:
         """Ask if need be, then leave. Asked already, it is meant."""
-        text = effect(self._app.state) if self._ends_node() else ""
+        text = effect(self._app.state, self._owner())
         if text and not self._is_asked:
             self._is_asked = True
             try:

@@ -8,11 +8,12 @@ from typing import ClassVar
 from textual.app import ComposeResult
 from textual.binding import BindingType
 from textual.containers import Container, Horizontal, Vertical
+from textual.events import Key, Paste
 from textual.widget import Widget
 
 from tui.control.actions import bindings
 from tui.control.keymap import DASHBOARD
-from tui.control.messages import ProblemRead, Seen
+from tui.control.messages import Noted, ProblemRead, Seen
 from tui.screens.base import SizedScreen
 from tui.state.recovery import held
 from tui.state.state import UiState
@@ -141,6 +142,33 @@ class Dashboard(SizedScreen):
     def on_text_area_changed(self) -> None:
         """The person types."""
         self.chat.give_way()
+
+    def on_key(self, event: Key) -> None:
+        """A letter that means nothing in the transcript begins a question."""
+        is_letter = event.character is not None and event.is_printable and not event.character.isspace()
+        if is_letter and self.focused is self.chat and event.key not in self.active_bindings:
+            event.stop()
+            self._write(event.character or "")
+
+    def on_paste(self, event: Paste) -> None:
+        """What is pasted belongs into the prompt, wherever the focus is."""
+        event.stop()
+        if self.focused is not self.prompt:
+            self._write(event.text)
+
+    def _write(self, text: str) -> None:
+        self.prompt.write(text)
+        if self._zoomed != "chat":
+            self._zoom("")
+        if self.prompt.display and not self._is_greeting:
+            self.prompt.focus()
+        else:
+            self.post_message(Noted("What you pasted waits in the prompt."))
+
+    def come_back(self) -> None:
+        """A screen was closed: on to the prompt, unless the person came from one of the other panes."""
+        if self.focused in (None, self.chat):
+            self._focus_chat()
 
     def show_logs(self, state: UiState) -> None:
         """There are new log lines."""

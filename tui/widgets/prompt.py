@@ -80,6 +80,10 @@ Esc stops the answer; pressed again it leaves the prompt, so that single letters
         self._draft = ""
         self.clear()
 
+    def write(self, text: str) -> None:
+        """Put `text` where the cursor is."""
+        self.insert(text.replace("\r\n", "\n").replace("\r", "\n"))
+
     def lend(self, text: str) -> None:
         """Write `text` here to be changed; what was here comes back by `give_back`."""
         self._draft, self.text = self.text, text

@@ -148,14 +148,32 @@ async def test_panes_by_digit_f2_and_zoom_at_every_size(size: tuple[int, int], t
         await sees(pilot, "5 Chat")
 
 
-def test_only_a_model_that_others_hold_makes_leaving_a_question() -> None:
-    assert quitting.effect(UiState(snapshot=Snapshot(peers=PEERS))) == ""
-    alone = msgspec.structs.replace(PLAN, stages=PLAN.stages[:1])
+def test_quitting_is_a_question_where_something_is_lost() -> None:
     own = msgspec.structs.replace(PEERS[0], device_id=PLAN.stages[0].device_id)
-    assert quitting.effect(UiState(snapshot=Snapshot(peers=(own,), plan=alone, plan_status="ready"))) == ""
-    asked = quitting.effect(UiState(snapshot=Snapshot(peers=(own,), plan=PLAN, plan_status="ready", running=("r",))))
-    assert "1 other Mac" in asked
-    assert "can be continued" in asked
+    loaded = UiState(snapshot=Snapshot(peers=(own,), plan=PLAN, plan_status="ready", running=("r",)))
+    alone = msgspec.structs.replace(PLAN, stages=PLAN.stages[:1])
+    here = UiState(snapshot=Snapshot(peers=(own,), plan=alone, plan_status="ready"))
+    table: list[tuple[UiState, quitting.Owner, tuple[str, ...]]] = [
+        (UiState(snapshot=Snapshot(peers=PEERS)), "window", ()),
+        (UiState(snapshot=Snapshot(peers=PEERS)), "demo", ()),
+        (loaded, "window", ("1 other Mac", "can be continued")),
+        (here, "window", ("is then unloaded here",)),
+        (here, "demo", ("The demo ends",)),
+        (loaded, "service", ()),
+        (sent(loaded, "why?", 1.0), "service", ("what comes of it after this is not kept",)),
+    ]
+    for now, owner, words in table:
+        asked = quitting.effect(now, owner)
+        assert bool(asked) == bool(words), (owner, asked)
+        assert all(word in asked for word in words), asked
+
+
+def test_ctrl_c_says_what_quitting_ends() -> None:
+    here = UiState(attached=True)
+    assert "its model keep running" in quitting.words(here, "service")
+    assert "was started by this window and ends with it" in quitting.words(here, "window")
+    assert "end with the demo" in quitting.words(here, "demo")
+    assert quitting.words(UiState(), "service") == "Ctrl+Q quits."
 
 
 async def test_quitting_asks_with_staying_first_and_the_second_ctrl_q_is_meant(tmp_path: Path) -> None:

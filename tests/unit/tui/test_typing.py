@@ -1,0 +1,97 @@
+"""What is typed arrives where the person meant it: in order, in the prompt, and never as a command by accident."""
+
+from __future__ import annotations
+
+from textual.events import Key, Paste
+from textual.keys import _character_to_key
+from textual.pilot import Pilot
+
+from core.events import Snapshot
+from core.requests import ChatRequest, RequestAccepted
+from tests.support.app import StillNode
+from tests.support.told import PLAN
+from tests.support.waiting import until
+from tui.app import MaclusterApp
+from tui.screens.conversations import ConversationsScreen
+from tui.screens.help import HelpScreen
+from tui.screens.models import ModelsScreen
+
+READY = Snapshot(plan=PLAN, plan_status="ready")
+
+
+class Asked(StillNode):
+    """A node that takes questions and never answers."""
+
+    def __init__(self) -> None:
+        super().__init__(READY)
+        self.questions: list[str] = []
+
+    async def chat(self, request: ChatRequest) -> RequestAccepted:
+        self.questions.append(request.messages[-1].content)
+        return RequestAccepted(request_id="r", prompt_tokens=1)
+
+
+def app_of(node: StillNode) -> MaclusterApp:
+    return MaclusterApp(node)  # type: ignore[arg-type]
+
+
+def burst(app: MaclusterApp, *keys: str) -> None:
+    """All of them in one read of the terminal: words letter by letter, names of keys as they are."""
+    for key in keys:
+        for each in [key] if key in ("enter", "f3", "escape", "ctrl+n", "f1") else key:
+            character = each if len(each) == 1 else None
+            app.post_message(Key(_character_to_key(each) if character else each, character))
+
+
+async def ready(pilot: Pilot[None], app: MaclusterApp) -> None:
+    await until(lambda: app.focused is app.prompt)
+
+
+async def test_keys_of_one_read_are_dealt_with_one_after_the_other() -> None:
+    node = Asked()
+    app = app_of(node)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        burst(app, "What is a lane?", "enter", "xyz")
+        await until(lambda: app.prompt.text == "xyz")
+        assert node.questions == ["What is a lane?"]
+        burst(app, "f3", "/xylophone")
+        await until(lambda: isinstance(app.screen, ConversationsScreen) and app.screen._filter.value == "xylophone")
+        burst(app, "escape", "escape", "more")
+        await until(lambda: app.prompt.text == "xyzmore")
+
+
+async def test_what_the_transcript_has_no_key_for_goes_into_the_prompt() -> None:
+    app = app_of(Asked())
+    async with app.run_test(size=(80, 24)) as pilot:
+        await ready(pilot, app)
+        app.dashboard.chat.focus()
+        await until(lambda: app.focused is app.dashboard.chat)
+        burst(app, "hello")
+        await until(lambda: app.prompt.text == "hello" and app.focused is app.prompt)
+        app.dashboard.chat.focus()
+        await until(lambda: app.focused is app.dashboard.chat)
+        app.post_message(Paste("\r\n".join(f"quit {n}" for n in range(200))))
+        await until(lambda: app.prompt.text.endswith("quit 199") and app.focused is app.prompt)
+        assert app.prompt.text.startswith("helloquit 0\nquit 1\n")
+        assert len(app.screen_stack) == 1
+
+
+async def test_the_focus_comes_back_to_the_prompt() -> None:
+    app = app_of(Asked())
+    async with app.run_test(size=(120, 36)) as pilot:
+        await ready(pilot, app)
+        app.dashboard.chat.focus()
+        await until(lambda: app.focused is app.dashboard.chat)
+        burst(app, "ctrl+n", "new")
+        await until(lambda: app.prompt.text == "new")
+        app.dashboard.chat.focus()
+        await pilot.press("ctrl+o")
+        await until(lambda: isinstance(app.screen, ModelsScreen))
+        await pilot.press("escape")
+        await until(lambda: app.focused is app.prompt)
+        app.dashboard.peers.focus()
+        await pilot.press("f1")
+        await until(lambda: isinstance(app.screen, HelpScreen))
+        await pilot.press("escape")
+        await until(lambda: app.focused is app.dashboard.peers)  # who looks at a pane goes on there
