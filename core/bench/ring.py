@@ -24,6 +24,7 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import Way
 from core.models.files.layout import read_layout
 from core.plan.topology import DEFAULT_TOPOLOGY, LONE_MAC_TOPOLOGY, TOPOLOGIES, TOPOLOGY_OF_RANKS
+from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.settings import MAX_DRAFT, PREFILL_CHUNK
 from core.worker.messages import (
@@ -44,6 +45,8 @@ from core.worker.messages import (
     Token,
     Trace,
     Traced,
+    TracedPhases,
+    TracePhases,
     TraceSpan,
 )
 
@@ -212,6 +215,21 @@ class WorkerRing:
         for worker in self.workers:
             worker.send(Trace())
         return [worker.expect(Traced, LINK_S).spans for worker in self.workers]
+
+    def phases(self, *, goes_on: bool) -> list[list[PhaseTurn]]:
+        """The turns of each stage since the call before, if that said that it `goes_on`. Raises WorkerDied or
+        WorkerError.
+        """
+        return [self._phases_of(worker, goes_on) for worker in self.workers]
+
+    def _phases_of(self, worker: BareWorker, goes_on: bool) -> list[PhaseTurn]:
+        turns: list[PhaseTurn] = []
+        while True:
+            worker.send(TracePhases(is_on=goes_on))
+            more = worker.expect(TracedPhases, LINK_S).turns
+            turns += more
+            if not more:
+                return turns
 
     def sights(self) -> list[tuple[Sight, ...]]:
         """What kinds of values each stage has handled. Raises WorkerDied or WorkerError."""

@@ -39,6 +39,7 @@ from core.worker.work_frames import (
     decode_resume_state,
     encode_problem,
     encode_resume_state,
+    kind_of,
     read_work,
 )
 
@@ -98,6 +99,7 @@ class Follower:
             raise ProtocolError(f"{work.step - base} steps are out: no head waits for so many.")
         elif self._replies.judge(work.step, base) == "repeat":
             ring.send_work(self._replies.reply(work.step), base)
+            self._meter.phases.rest()
         elif self._is_rank and work.kind in TOKEN_TYPES:
             self._compute_together(ring, work, base)
         else:
@@ -105,6 +107,11 @@ class Follower:
             self._replies.keep(work.step, reply, base)
             self._meter.steps.finished(work.step, monotonic())
             ring.send_work(reply, base)
+            self._end_turn(work)
+
+    def _end_turn(self, work: WorkFrame) -> None:
+        self._meter.phases.works(work.step, kind_of(work))
+        self._meter.phases.end()
 
     def _compute_together(self, ring: Ring, work: WorkFrame, base: int) -> None:
         """On it goes before anything is computed, so that all ranks begin at once; the last one acknowledges it.
@@ -115,6 +122,7 @@ class Follower:
             tokens = tokens_in(decode_arrays(memoryview(work.payload[0])), self._vocabulary)
         except ProtocolError as error:
             raise GroupFailed(error.what, error.fix) from error
+        self._meter.phases.lap("codec_decode")
         passed = work._replace(payload=(bytes(work.payload[0]),))
         if self._is_last:
             passed = work._replace(kind=FrameType.ACK, payload=())
@@ -122,6 +130,7 @@ class Follower:
         self._replies.keep(work.step, passed, base)
         self._execution.forward_together(work, self._role, tokens)
         self._meter.steps.finished(work.step, monotonic())
+        self._end_turn(work)
 
     def _answer(self, ring: Ring, work: WorkFrame) -> WorkFrame:
         """What goes on to the next stage."""
@@ -179,6 +188,7 @@ class Follower:
         arrays = decode_arrays(memoryview(work.payload[0]))
         if self._role.embeds:
             arrays = [tokens_in(arrays, self._vocabulary)]
+        self._meter.phases.lap("codec_decode")
         out = self._execution.forward(work, self._role, arrays)
         if work.quiet and self._answers_chunks:
             return work._replace(kind=FrameType.ACK, askers=(), payload=())
@@ -187,9 +197,12 @@ class Follower:
             computing = self._execution.stage.computing
             with self._meter.span("output", work.step, work.handle), computing():  # logits are still to be computed
                 chosen = self._choosers.choose(work.askers, out[0])
+            self._meter.phases.lap("readback")
             return work._replace(kind=FrameType.TOKEN, askers=(), payload=encode_choices(chosen))
         with self._meter.codec:
-            return work._replace(kind=FrameType.ACTIVATION, payload=encode_arrays(out))
+            encoded = encode_arrays(out)
+        self._meter.phases.lap("codec_encode")
+        return work._replace(kind=FrameType.ACTIVATION, payload=encoded)
 
 
 def _ops(orders: Sequence[Order]) -> list[Op]:

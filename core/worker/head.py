@@ -167,10 +167,15 @@ class Head:
 
     def turn(self, inbox: Inbox) -> None:
         """Hear what came, or put the next work on the ring, or wait. Raises LinkError or its kinds."""
+        self._turn(inbox)
+        self._pipeline.stage.meter.phases.end()
+
+    def _turn(self, inbox: Inbox) -> None:
         if self._pipeline.begins_elsewhere and self._go_on():
             return  # or the others would wait while this stage computes what has come back
         if answer := self._pipeline.take():
             self._handle_answer(answer)
+            self._pipeline.stage.meter.phases.lap("readback")
             if self._pipeline.is_alone and self._scheduler.in_flight:  # or nothing else would ever have its turn
                 self._go_on()
                 self._report_batch()
@@ -307,14 +312,18 @@ class Head:
         with computing():
             wanted = answer.logits if len(alive) == len(step.requests) else answer.logits[mx.array(alive)]
             choice = choose_all(samplers, wanted)
+        phases = self._pipeline.stage.meter.phases
+        phases.lap("logits_compute")
         try:
             # ranks have to know the tokens before they begin, and new keys a ring at rest
             may_go = not (self._are_ranks or self._pipeline.needs_new_keys)
             if may_go and (ahead := self._scheduler.ahead(step)):
-                self._put_step(ahead, choice.tokens[:, None])
+                with phases.aside():
+                    self._put_step(ahead, choice.tokens[:, None])
         finally:  # a ring that breaks then has given these
             with computing():
                 picked = choice.read()
+            phases.lap("readback")
             chosen = [[Picked(0)] for _ in step.requests]
             for at, each in zip(alive, picked, strict=True):
                 chosen[at] = [each]

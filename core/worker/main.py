@@ -43,6 +43,7 @@ from core.models.slicing.slots import Slice
 from core.models.text.vocabulary import read_vocabulary
 from core.plan.stage_roles import role_of
 from core.plan.topology import has_ranks
+from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.trust.identity import Identity, open_identity
 from core.trust.roster import Cluster
 from core.worker.follower import Follower
@@ -72,6 +73,8 @@ from core.worker.messages import (
     StopSession,
     Trace,
     Traced,
+    TracedPhases,
+    TracePhases,
     Unproved,
     Worked,
 )
@@ -214,8 +217,18 @@ class Worker:
             case Trace():
                 meter = self._held.stage.meter if self._held else None
                 self._report(Traced(spans=meter.take_spans(), seen=meter.seen) if meter else Traced())
+            case TracePhases(is_on=is_on):
+                self._trace_phases(is_on)
             case _:
                 pass
+
+    def _trace_phases(self, is_on: bool) -> None:
+        turns: list[PhaseTurn] = []
+        if self._held:
+            phases = self._held.stage.meter.phases
+            turns = phases.take(MOST_TURNS)
+            phases.switch(on=is_on)
+        self._report(TracedPhases(turns=tuple(turns)))
 
     def _join(self, command: Join) -> None:
         identity = open_identity(Path(command.identity_folder), command.passphrase)

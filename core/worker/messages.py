@@ -17,6 +17,7 @@ from core.link.rekey_limits import KEY_LIMITS, KeyUse
 from core.link.ways import MAX_WAYS, Way
 from core.numbers import Seconds, Size
 from core.requests import Message as Turn
+from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.settings import MAX_DRAFT
 
 
@@ -133,6 +134,14 @@ class StopMirror(PipeMessage, frozen=True, kw_only=True):
 
 class Trace(PipeMessage, frozen=True, kw_only=True):
     """Tell when this stage computed since the last Trace. Answered by `Traced`."""
+
+
+class TracePhases(PipeMessage, frozen=True, kw_only=True):
+    """Note the phases of every step from now on, or no longer. Answered by `TracedPhases`, with what was noted and not
+    told before.
+    """
+
+    is_on: bool
 
 
 class Listening(PipeMessage, frozen=True, kw_only=True):
@@ -380,6 +389,12 @@ class Traced(PipeMessage, frozen=True, kw_only=True):
     seen: tuple[Sight, ...] = ()
 
 
+class TracedPhases(PipeMessage, frozen=True, kw_only=True):
+    """The next turns of this stage, in order, as many as fit into a message between two Macs."""
+
+    turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
+
+
 # a Request, to the head only, is answered by Departed, Prefilled, PromptTold, Token and AnswerDone, among others that
 # run at the same time
 Command = (
@@ -395,6 +410,7 @@ Command = (
     | MirrorSpans
     | StopMirror
     | Trace
+    | TracePhases
 )
 Report = (
     Listening
@@ -419,6 +435,7 @@ Report = (
     | Unmirrored
     | Samples
     | Traced
+    | TracedPhases
     | Worked
     | GpuFailed
     | GroupBroken

@@ -47,6 +47,7 @@ from core.worker.work_frames import (
     decode_resume_state,
     encode_orders,
     encode_resume_state,
+    kind_of,
     read_work,
 )
 
@@ -202,10 +203,13 @@ class Pipeline:
         step, position = self._out.next_step, self._shapes[handle].position
         frame = WorkFrame(FrameType.ACTIVATION, step, handle, request, position, tokens.size, quiet, every, askers)
         self._shapes.fed(handle, tokens.shape[1])
+        self.stage.meter.phases.works(step, kind_of(frame))
+        self.stage.meter.phases.lap("to_i32")
         self.stage.meter.saw("token ids")
         if self._are_ranks or not self._departing.runs:
             kind = FrameType.PROMPT_TOKENS if quiet else FrameType.STEP_TOKEN
             frame = frame._replace(kind=kind, payload=encode_arrays([tokens.astype(mx.int32)]))
+            self.stage.meter.phases.lap("codec_encode")
             if self._are_ranks:
                 self._forward_together(frame, tokens, work)
             else:
@@ -219,6 +223,7 @@ class Pipeline:
         if self._peers:
             with self.stage.meter.codec:
                 frame = frame._replace(payload=encode_arrays(out))
+            self.stage.meter.phases.lap("codec_encode")
         self._put(_Sent(frame, work, positions=tokens.shape[1]), out[0] if self._departing.outputs else None)
 
     def _forward_together(self, frame: WorkFrame, tokens: mx.array, work: Any) -> None:
@@ -330,6 +335,7 @@ class Pipeline:
             work, _ = read_work(frame)
             if work.step == NO_STEP:
                 raise read_break(frame)
+            self.stage.meter.phases.works(work.step, kind_of(work))
             sent = self._out.answered(work.step, monotonic())
             if sent:
                 self._ready.append(self._answer(sent, work))
@@ -388,6 +394,7 @@ class Pipeline:
     def _logits(self, sent: _Sent, came: WorkFrame) -> mx.array | None:
         arrays = decode_arrays(memoryview(came.payload[0]))
         asked = sent.frame
+        self.stage.meter.phases.lap("codec_decode")
         if self._arriving.outputs:
             out = self._execution.forward(asked._replace(step=came.step), self._arriving, arrays)
             return None if asked.quiet else out[0]

@@ -14,6 +14,7 @@ from core.errors import LinkError, LinkLost, LinkTimeout, Problem, ProtocolError
 from core.link.channel import Alarm, Frame
 from core.link.frames import FrameType
 from core.link.rekey_limits import KeyUse
+from core.plan.topology import has_ranks
 from core.settings import MAX_CONTROL_BODY
 from core.worker.messages import StageSample
 from core.worker.neighbours import DIAL_S, Neighbours
@@ -21,6 +22,7 @@ from core.worker.pipe import Inbox
 from core.worker.telemetry import StageMeter
 from core.worker.work_frames import (
     NO_STEP,
+    TOKEN_TYPES,
     UNREADABLE,
     WORK_TYPES,
     WorkFrame,
@@ -56,6 +58,7 @@ class Ring:
         self.limits = limits
         self._others_need_keys = False
         self._renewals = 0
+        self._are_ranks = has_ranks(plan)
         self._arrived: deque[Frame] = deque()
         self._sender, self._receiver = neighbours.link()
         self._set_up_links()
@@ -126,6 +129,7 @@ class Ring:
 
     def send_work(self, work: WorkFrame, base: int) -> None:
         """A frame of the engine; `base` is the lowest step that is out."""
+        sealed_s = self._meter.sent.seal_s
         self._sender.send(
             work.kind,
             request_id=work.request,
@@ -136,6 +140,8 @@ class Ring:
             flags=work.flags,
             parts=work.parts(base),
         )
+        goes_to_ranks = self._are_ranks and work.kind in TOKEN_TYPES
+        self._meter.phases.sent(self._meter.sent.seal_s - sealed_s, "allgather" if goes_to_ranks else "send_hop")
 
     def send(self, kind: FrameType, body: bytes = b"") -> None:
         """A frame that belongs to no work."""
@@ -167,7 +173,10 @@ class Ring:
 
     def receive(self) -> Frame:
         """The frame that is arriving, checked against the plan. Raises LinkError or its kinds."""
+        stats = self._meter.received
+        wire_s, open_s = stats.wire_s, stats.open_s
         frame = self._arrived.popleft() if self._arrived else self._receiver.recv(FRAME_S)
+        self._meter.phases.arrived(stats.wire_s - wire_s, stats.open_s - open_s)
         header = frame.header
         if header.plan_gen != self.plan.plan_gen & 0xFFFF:
             raise ProtocolError(f"A frame of plan {header.plan_gen} came while plan {self.plan.plan_gen} runs.")

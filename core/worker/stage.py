@@ -89,6 +89,7 @@ class LoadedStage:
         held = self._with_rows(handle, tokens.shape[0])
         with self.computing():
             out = self.layers.embed(tokens, held.caches, _offset(held.rows))
+            self.meter.phases.lap("embed")
             self._advance(handle, tokens.shape[1], out)
         return out
 
@@ -113,6 +114,7 @@ class LoadedStage:
             logits = self.layers.output(boundary, held.caches, _offset(held.rows), every=every)
             if not every:
                 mx.async_eval(logits)
+        self.meter.phases.lap("logits_compute")
         return logits
 
     def whole(self, handle: int, tokens: mx.array, *, every: bool = False, ahead: bool = False) -> mx.array:
@@ -301,6 +303,7 @@ class LoadedStage:
         evaluate(out, self.layers.states(caches))
         self._held[handle] = _HeldCaches(rows.fed(count), caches)
         self._calls += 1
+        self.meter.phases.lap("layers_compute")
         if count >= PROMPT_TOKENS or self._calls % CLEAR_CACHE_EVERY == 0:
             mx.clear_cache()
 

@@ -13,6 +13,7 @@ from typing import Final
 from core.events import Sight
 from core.link.channel import LinkStats, Receiver, Sender
 from core.worker.messages import SpanKind, StageSample, TraceSpan
+from core.worker.phases import PhaseClock
 
 SPANS: Final = 8192
 STEP_EVERY_S: Final = 0.5
@@ -75,6 +76,7 @@ class StageMeter:
         self.compute = SpanClock()
         self.codec = SpanClock()
         self.wait = SpanClock()
+        self.phases = PhaseClock()
         self.sent, self.received = LinkStats(), LinkStats()
         self._since = monotonic()
         self._spans: deque[TraceSpan] = deque(maxlen=SPANS)
@@ -104,6 +106,7 @@ class StageMeter:
 
     def start(self) -> None:
         """The ring was idle: count from zero."""
+        self.phases.rest()
         self.compute.seconds = self.codec.seconds = self.wait.seconds = 0.0
         self.sent.reset()
         self.received.reset()

@@ -20,6 +20,7 @@ from core.errors import Problem, ProtocolError
 from core.link.channel import Frame
 from core.link.frames import Buffer, Flag, FrameType
 from core.numbers import Size, TokenId
+from core.requests.trace import TurnKind
 from core.text import clean_text
 
 WORK: Final = struct.Struct("<QQIH")
@@ -101,6 +102,17 @@ class WorkFrame(NamedTuple):
     def flags(self) -> int:
         """As the header has them."""
         return QUIET * self.quiet | EVERY * self.every
+
+
+def kind_of(work: WorkFrame) -> TurnKind:
+    """What a turn at it is called."""
+    match work.kind:
+        case FrameType.COMPOSE:
+            return "compose"
+        case FrameType.KV | FrameType.ERROR:
+            return "other"
+        case _:
+            return "chunk" if work.quiet else "step"
 
 
 def read_work(frame: Frame) -> tuple[WorkFrame, int]:

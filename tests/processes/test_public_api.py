@@ -23,9 +23,9 @@ import pytest
 import pytest_asyncio
 
 from core.bench.scenarios.arithmetic import RATE, SEGMENTS
-from core.bench.scenarios.asking import Target, measured
+from core.bench.scenarios.asking import AskedModel, measured
 from core.bench.scenarios.listing import Scenario
-from core.bench.scenarios.report import Load, result
+from core.bench.scenarios.report import LoadLevel, result
 from core.demo import DEMO_MODEL
 from core.engine.scheduler import MOST_TOLD
 from core.models.text.tokenizer import Tokens
@@ -398,8 +398,8 @@ async def test_many_at_a_time_some_of_whom_leave_are_told_what_each_is_told_alon
 @pytest.mark.parametrize("streams", [True, False])
 async def test_a_scenario_has_data_for_every_segment(served: Served, streams: bool) -> None:
     scenario = Scenario(name="small", providers=(2,), users=2, requests=4, concurrency=2, max_tokens=6, streams=streams)
-    load = Load(rate=None if streams else 50.0, warm_up=1)
-    told = await measured(scenario, load, [Target(served.url, served.model, [KEY])])
+    load = LoadLevel(rate=None if streams else 50.0, warm_up=1)
+    told = await measured(scenario, load, [AskedModel(served.url, served.model, [KEY])])
     one = result(scenario, load, [], told)
     assert (one.succeeded, one.refused, one.problems) == (4, 0, ())
     unseen = set() if streams else {"ttft", RATE}

@@ -19,7 +19,7 @@ SEGMENTS: Final = (
 _NORMAL_95: Final = 1.96
 
 
-class Reply(NamedTuple):
+class ReplyFigures(NamedTuple):
     """What came of one request: its HTTP status, 0 where nothing came; seconds from the question to the end, and from
     the question to the first token, where it streams; how many tokens came, and how long from the first to the last.
     `laps`: seconds of the server's own parts, by the names that it tells.
@@ -69,7 +69,7 @@ def _between(ordered: Sequence[float], share: float) -> tuple[float, float]:
     return ordered[max(0, low)], ordered[min(count - 1, high)]
 
 
-def segments(replies: Sequence[Reply]) -> dict[str, Segment]:
+def segments(replies: Sequence[ReplyFigures]) -> dict[str, Segment]:
     """Those that have data, in their order; only what was answered counts."""
     good = [reply for reply in replies if reply.status == HTTP_OK]
     samples: dict[str, list[float]] = {name: [] for name in SEGMENTS}

@@ -11,17 +11,18 @@ from typing import Any, Final, NamedTuple
 
 import aiohttp
 
-from core.bench.scenarios.arithmetic import HTTP_OK, Reply
-from core.bench.scenarios.listing import Asked, Scenario, asked, prompt
-from core.bench.scenarios.report import Load, Measured
+from core.bench.scenarios.arithmetic import HTTP_OK, ReplyFigures
+from core.bench.scenarios.listing import Scenario, ScenarioRequest, asked, prompt
+from core.bench.scenarios.report import LoadLevel, LoadOutcome
 from core.errors import UsageError
 
 ASK_S: Final = 600.0
 _LAP: Final = re.compile(r"(\w+);dur=([\d.]+)")
+_LATE: Final = b": server-timing "  # behind a reply that had to begin before all was known
 _WARM: Final = 100_000  # numbers of questions that no scenario asks
 
 
-class Target(NamedTuple):
+class AskedModel(NamedTuple):
     """Where one model is asked: the address of its API, which ends in /v1, and the key of each user."""
 
     url: str
@@ -38,26 +39,26 @@ async def model_of(url: str, key: str) -> str:
         raise UsageError(f"{url} names no model: {error}", "Say its address with /v1 and its --key.") from error
 
 
-async def measured(scenario: Scenario, load: Load, targets: Sequence[Target]) -> Measured:
+async def measured(scenario: Scenario, load: LoadLevel, targets: Sequence[AskedModel]) -> LoadOutcome:
     """Warm up, then ask everything that the scenario asks, of one target a model."""
     problems: list[str] = []
     async with _session() as session:
         for target in targets:
             for number in range(load.warm_up):
-                warm = Asked(0.0, 0, 0, prompt(_WARM + number, scenario.prompt_bytes))
+                warm = ScenarioRequest(0.0, 0, 0, prompt(_WARM + number, scenario.prompt_bytes))
                 await _ask(session, scenario, target, warm, problems)
         problems.clear()
         room = asyncio.Semaphore(scenario.requests if load.rate else scenario.concurrency)
         began = perf_counter()
 
-        async def one(each: Asked) -> Reply:
+        async def one(each: ScenarioRequest) -> ReplyFigures:
             if load.rate:
                 await asyncio.sleep(max(0.0, began + each.start_s - perf_counter()))
             async with room:
                 return await _ask(session, scenario, targets[each.model % len(targets)], each, problems)
 
         replies = await asyncio.gather(*map(one, asked(scenario, load.rate, load.seed)))
-        return Measured(replies, perf_counter() - began, problems)
+        return LoadOutcome(replies, perf_counter() - began, problems)
 
 
 def _session() -> aiohttp.ClientSession:
@@ -71,8 +72,8 @@ def _headers(key: str) -> dict[str, str]:
 
 
 async def _ask(
-    session: aiohttp.ClientSession, scenario: Scenario, target: Target, each: Asked, problems: list[str]
-) -> Reply:
+    session: aiohttp.ClientSession, scenario: Scenario, target: AskedModel, each: ScenarioRequest, problems: list[str]
+) -> ReplyFigures:
     body: dict[str, Any] = {
         "model": target.model,
         "messages": [{"role": "user", "content": each.prompt}],
@@ -86,30 +87,32 @@ async def _ask(
     began = perf_counter()
     try:
         async with session.post(f"{target.url}/chat/completions", json=body, headers=headers) as reply:
-            laps = {name: float(ms) / 1e3 for name, ms in _LAP.findall(reply.headers.get("Server-Timing", ""))}
+            laps = _laps(reply.headers.get("Server-Timing", ""))
             if reply.status != HTTP_OK:
                 problems.append(f"status {reply.status}: {(await reply.text())[:200]}")
-                return Reply(reply.status, perf_counter() - began)
+                return ReplyFigures(reply.status, perf_counter() - began)
             if not scenario.streams:
                 told = json.loads(await reply.read())
                 tokens = int((told.get("usage") or {}).get("completion_tokens", 0))
-                return Reply(HTTP_OK, perf_counter() - began, tokens=tokens, laps=laps)
+                return ReplyFigures(HTTP_OK, perf_counter() - began, tokens=tokens, laps=laps)
             return await _streamed(reply, began, laps)
     except (aiohttp.ClientError, TimeoutError, ValueError) as error:
         problems.append(f"{type(error).__name__}: {error}"[:200])
-        return Reply(0, perf_counter() - began)
+        return ReplyFigures(0, perf_counter() - began)
 
 
-async def _streamed(reply: aiohttp.ClientResponse, began: float, laps: dict[str, float]) -> Reply:
+async def _streamed(reply: aiohttp.ClientResponse, began: float, laps: dict[str, float]) -> ReplyFigures:
     """A stream that does not say [DONE] at its end was cut off. Raises ValueError."""
     first = last = 0.0
     tokens = pieces = 0
     async for line in reply.content:
+        if line.startswith(_LATE):
+            laps = _laps(line.removeprefix(_LATE).decode())
         if not line.startswith(b"data: "):
             continue
         if line.startswith(b"data: [DONE]"):
             total = perf_counter() - began
-            return Reply(HTTP_OK, total, first - began if first else None, tokens or pieces, last - first, laps)
+            return ReplyFigures(HTTP_OK, total, first - began if first else None, tokens or pieces, last - first, laps)
         told = json.loads(line.removeprefix(b"data: "))
         if error := told.get("error"):
             raise ValueError(f"the stream ended: {error}")
@@ -119,6 +122,10 @@ async def _streamed(reply: aiohttp.ClientResponse, began: float, laps: dict[str,
             last = perf_counter()
             first, pieces = first or last, pieces + 1
     raise ValueError("the stream was cut off")
+
+
+def _laps(timing: str) -> dict[str, float]:
+    return {name: float(ms) / 1e3 for name, ms in _LAP.findall(timing)}
 
 
 def _says(delta: dict[str, Any]) -> bool:

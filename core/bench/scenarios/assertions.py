@@ -7,7 +7,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from core.bench.scenarios.arithmetic import HTTP_BUSY, HTTP_OK, Reply, Segment
+from core.bench.scenarios.arithmetic import HTTP_BUSY, HTTP_OK, ReplyFigures, Segment
 
 
 class Limit(NamedTuple):
@@ -32,7 +32,7 @@ class Assertion(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name} {'PASS' if self.passed else 'FAIL'} {self.detail}"
 
 
-def assertions(found: Mapping[str, Segment], replies: Sequence[Reply]) -> list[Assertion]:
+def assertions(found: Mapping[str, Segment], replies: Sequence[ReplyFigures]) -> list[Assertion]:
     """Of a scenario's segments. Where nothing was answered, it counts only if every refusal is a proper one."""
     if not any(reply.status == HTTP_OK for reply in replies):
         refused = sum(reply.status == HTTP_BUSY for reply in replies)

@@ -16,7 +16,7 @@ _FAINT: Final = "#c9ced8"
 _COLOURS: Final = ("#3465a4", "#a4343a", "#3a7d44", "#8a5a00", "#6a3d9a", "#007f86", "#b8336a", "#5b5b5b")
 
 
-class Point(NamedTuple):
+class CurvePoint(NamedTuple):
     """Of `name`: requests a second, and milliseconds from a question to the end of its answer."""
 
     name: str
@@ -25,21 +25,21 @@ class Point(NamedTuple):
     p95_ms: float
 
 
-def points(results: Sequence[ScenarioResult]) -> list[Point]:
+def points(results: Sequence[ScenarioResult]) -> list[CurvePoint]:
     """Of those that answered anything."""
     return [
-        Point(one.name, one.requests_per_s, 1e3 * e2e.p50, 1e3 * e2e.p95)
+        CurvePoint(one.name, one.requests_per_s, 1e3 * e2e.p50, 1e3 * e2e.p95)
         for one in results
         if (e2e := one.segments.get("total_e2e"))
     ]
 
 
-def svg(found: Sequence[Point], runner: str) -> str:
+def svg(found: Sequence[CurvePoint], runner: str) -> str:
     """The picture; levels of one name are joined in their order. Latency on a scale of powers of ten."""
     return "\n".join(_svg(found, runner)) + "\n"
 
 
-def _svg(found: Sequence[Point], runner: str) -> Iterator[str]:
+def _svg(found: Sequence[CurvePoint], runner: str) -> Iterator[str]:
     most = max((point.per_s for point in found), default=1.0) * 1.1 or 1.0
     times = [each for point in found for each in (point.p50_ms, point.p95_ms) if each > 0] or [1.0]
     low, high = floor(log10(min(times))), max(ceil(log10(max(times))), floor(log10(min(times))) + 1)

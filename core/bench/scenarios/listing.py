@@ -30,7 +30,7 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     prompt_bytes: int = 0
 
 
-class Asked(NamedTuple):
+class ScenarioRequest(NamedTuple):
     """One request: at the earliest so many seconds behind the first one, by that user, of that model."""
 
     start_s: float
@@ -88,14 +88,14 @@ def chosen(names: Sequence[str]) -> tuple[Scenario, ...]:
     return tuple(SCENARIOS[name] for name in names) or tuple(SCENARIOS.values())
 
 
-def asked(scenario: Scenario, rate: float | None, seed: int) -> tuple[Asked, ...]:
+def asked(scenario: Scenario, rate: float | None, seed: int) -> tuple[ScenarioRequest, ...]:
     """Its requests. Without a `rate` each begins as soon as one before has ended (closed loop); with it they come at
     so many a second, at random times by `seed`, whatever becomes of those before (open loop).
     """
     dice, start_s, requests = random.Random(seed), 0.0, []
     for number in range(scenario.requests):
         user, model = number % scenario.users, number % len(scenario.providers)
-        requests.append(Asked(start_s, user, model, prompt(number, scenario.prompt_bytes)))
+        requests.append(ScenarioRequest(start_s, user, model, prompt(number, scenario.prompt_bytes)))
         start_s += dice.expovariate(rate) if rate else 0.0
     return tuple(requests)
 

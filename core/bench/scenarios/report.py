@@ -11,7 +11,7 @@ from core.bench.scenarios.arithmetic import (
     HTTP_BUSY,
     HTTP_OK,
     RATE,
-    Reply,
+    ReplyFigures,
     Segment,
     per_second,
     segments,
@@ -20,7 +20,7 @@ from core.bench.scenarios.assertions import Assertion, assertions, time_text
 from core.bench.scenarios.listing import Scenario
 
 
-class Served(msgspec.Struct, frozen=True, kw_only=True):
+class AskedServer(msgspec.Struct, frozen=True, kw_only=True):
     """A model that was asked: how many Macs beside the head answered for it, and what memory each had, the head's
     first; none is known of a server that somebody else runs.
     """
@@ -30,7 +30,7 @@ class Served(msgspec.Struct, frozen=True, kw_only=True):
     ram_gb: tuple[float, ...] = ()
 
 
-class Load(msgspec.Struct, frozen=True, kw_only=True):
+class LoadLevel(msgspec.Struct, frozen=True, kw_only=True):
     """How it was asked: `rate` requests a second in an open loop, None in a closed one."""
 
     rate: float | None = None
@@ -43,8 +43,8 @@ class ScenarioResult(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     scenario: Scenario
-    load: Load
-    models: tuple[Served, ...]
+    load: LoadLevel
+    models: tuple[AskedServer, ...]
     requests: int
     succeeded: int
     refused: int
@@ -68,17 +68,17 @@ class ScenariosResult(msgspec.Struct, frozen=True, kw_only=True):
         return all(row.passed for one in self.scenarios for row in one.assertions)
 
 
-class Measured(NamedTuple):
+class LoadOutcome(NamedTuple):
     """The replies to a scenario's requests, the seconds from the first question to the last end, and what else went
     wrong.
     """
 
-    replies: Sequence[Reply]
+    replies: Sequence[ReplyFigures]
     duration_s: float
     problems: Sequence[str] = ()
 
 
-def result(scenario: Scenario, load: Load, models: Sequence[Served], measured: Measured) -> ScenarioResult:
+def result(scenario: Scenario, load: LoadLevel, models: Sequence[AskedServer], measured: LoadOutcome) -> ScenarioResult:
     """What came of it."""
     replies = measured.replies
     found = segments(replies)
@@ -133,7 +133,7 @@ def _table(heads: str, rows: Iterator[str]) -> Iterator[str]:
         yield f"|{row}|"
 
 
-def _model(model: Served) -> str:
+def _model(model: AskedServer) -> str:
     ram = ", ".join(f"{each:g}" for each in model.ram_gb)
     return f"{model.model}|{model.providers}|{f'{ram} GB' if ram else 'not known'}"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import msgspec
 
@@ -39,6 +39,8 @@ class MessageReply(msgspec.Struct, frozen=True, kw_only=True):
 
 class MessageForm:
     """A `Form` of `core.node.public_api.replying`; there is one answer."""
+
+    has_comments: ClassVar = False
 
     def __init__(self, reply: MessageReply) -> None:
         self._reply, self._choice, self._blocks = reply, AnswerChoice(0), BlockEvents()

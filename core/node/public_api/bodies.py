@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from time import monotonic
 from types import TracebackType
 from typing import Final, TypeVar
@@ -39,6 +39,11 @@ async def read_body(request: web.Request, kind: type[_T]) -> _T:
     value = decoded(raw, kind)
     request[WATCH].lap("parse")
     return value
+
+
+def timing_of(laps: Mapping[str, float]) -> str:
+    """The node's own time, as the header Server-Timing has it, which browsers and clients know; in milliseconds."""
+    return ", ".join(f"{name};dur={1000 * seconds:.3f}" for name, seconds in laps.items())
 
 
 def json_reply(body: object, status: int = 200) -> web.Response:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, ClassVar, Final, Generic, Protocol, TypeVar
 
 from core.errors import MaclusterError
 from core.node.answers.told import Said
@@ -36,6 +36,8 @@ class Chunks(Protocol[_Of]):
 
 class OpenAiForm(Generic[_C]):
     """A `Form` of `core.node.public_api.replying`."""
+
+    has_comments: ClassVar = True
 
     def __init__(self, chunks: Chunks[_C], choices: Sequence[_C], *, tells_usage: bool) -> None:
         self._chunks, self._choices, self._tells_usage = chunks, choices, tells_usage

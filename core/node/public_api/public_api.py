@@ -20,7 +20,7 @@ from core.node.public_api.admission import ClientAdmission
 from core.node.public_api.answering import Answering
 from core.node.public_api.anthropic_handlers import AnthropicHandlers
 from core.node.public_api.api_options import ApiOptions
-from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused
+from core.node.public_api.bodies import SLOW_S, WATCH, Handler, json_reply, refused, timing_of
 from core.node.public_api.clients import Clients
 from core.node.public_api.completions_handlers import CompletionsHandlers
 from core.node.public_api.listener import Listener
@@ -114,10 +114,8 @@ async def _alive(request: web.Request) -> web.Response:
 
 
 async def _add_timing(request: web.Request, reply: web.StreamResponse) -> None:
-    """The node's own time, in the header that browsers and clients know; in milliseconds."""
     if laps := request[WATCH].laps:
-        told = (f"{name};dur={1000 * seconds:.3f}" for name, seconds in laps.items())
-        reply.headers["Server-Timing"] = ", ".join(told)
+        reply.headers["Server-Timing"] = timing_of(laps)
 
 
 @web.middleware

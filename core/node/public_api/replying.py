@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from aiohttp import web
 
 from core.errors import MaclusterError
 from core.node.answers.told import Said
 from core.node.public_api.answering import Came
-from core.node.public_api.bodies import EventStream, json_reply
+from core.node.public_api.bodies import WATCH, EventStream, json_reply, timing_of
 from core.requests import RequestAccepted
 
 
 class ReplyForm(Protocol):
-    """What clients of one API are told of the answers to one request. Lines are server-sent events, as they stand."""
+    """What clients of one API are told of the answers to one request. Lines are server-sent events, as they stand.
+    `has_comments`: its clients expect comments between them.
+    """
+
+    has_comments: ClassVar[bool]
 
     def take(self, index: int, said: Said) -> Iterable[bytes]:
         """What came of the answer of that index, to be kept; the lines that tell it."""
@@ -54,12 +58,14 @@ async def replied(
 async def _streamed(
     request: web.Request, form: ReplyForm, events: AsyncGenerator[Came | None, None]
 ) -> web.StreamResponse:
+    """What the node's own time was is told at the end, too, where the reply had to begin before all of it was known."""
     came = await anext(events)
     while came and isinstance(came[1], RequestAccepted):  # what is wrong with the request has a status of its own
         form.take(*came)
         came = await anext(events)
-    stream = EventStream(request)
+    stream, laps = EventStream(request), request[WATCH].laps
     async with stream:
+        told = len(laps)
         await stream.write(*form.beginning())
         try:
             while True:
@@ -73,5 +79,7 @@ async def _streamed(
         except MaclusterError as error:
             await stream.write(form.failed(error))
             return stream.response
+        if len(laps) > told and form.has_comments:
+            await stream.write(f": server-timing {timing_of(laps)}\n\n".encode())
         await stream.write(*form.ending())
     return stream.response

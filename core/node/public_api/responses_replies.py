@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
@@ -80,6 +80,8 @@ def _answer_of(choice: AnswerChoice) -> Message:
 
 class ResponseForm:
     """A `Form` of `core.node.public_api.replying` for the one answer; `keep` is told the whole body and the message."""
+
+    has_comments: ClassVar = False
 
     def __init__(self, reply: ResponseReply, keep: Callable[[dict[str, Any], Message], None]) -> None:
         self._reply, self._keep = reply, keep

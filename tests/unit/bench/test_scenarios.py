@@ -8,16 +8,16 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from core.bench.scenarios.arithmetic import Reply, per_second, segment, segments
+from core.bench.scenarios.arithmetic import ReplyFigures, per_second, segment, segments
 from core.bench.scenarios.assertions import LIMITS, Limit, assertions, time_text
 from core.bench.scenarios.curve import points, svg
 from core.bench.scenarios.listing import HEAVY_BYTES, SCENARIOS, Scenario, asked, chosen, prompt
 from core.bench.scenarios.report import (
-    Load,
-    Measured,
+    AskedServer,
+    LoadLevel,
+    LoadOutcome,
     ScenarioResult,
     ScenariosResult,
-    Served,
     markdown,
     result,
 )
@@ -27,12 +27,14 @@ LAPS = {"parse": 16.5e-6, "reserve": 1e-3, "encrypt": 90e-6, "dispatch": 2e-3}
 SMALL = Scenario(name="small", providers=(1,), users=2, requests=4, concurrency=2, max_tokens=8)
 
 
-def answered(**laps: float) -> Reply:
-    return Reply(200, 0.5, 0.1, 9, 0.4, {**LAPS, **laps})
+def answered(**laps: float) -> ReplyFigures:
+    return ReplyFigures(200, 0.5, 0.1, 9, 0.4, {**LAPS, **laps})
 
 
-def of(replies: list[Reply], duration_s: float = 3.852, load: Load = Load()) -> ScenarioResult:  # noqa: B008 - frozen
-    return result(SMALL, load, [Served(model="made-a", providers=1, ram_gb=(4, 4))], Measured(replies, duration_s))
+def of(replies: list[ReplyFigures], duration_s: float = 3.852, load: LoadLevel = LoadLevel()) -> ScenarioResult:  # noqa: B008 - frozen
+    return result(
+        SMALL, load, [AskedServer(model="made-a", providers=1, ram_gb=(4, 4))], LoadOutcome(replies, duration_s)
+    )
 
 
 # name, providers, users, requests, concurrency, max tokens
@@ -107,14 +109,14 @@ def test_confidence_is_that_of_the_ranks() -> None:
 
 
 def test_only_what_was_answered_counts() -> None:
-    found = segments([answered(), Reply(429, 9.0), Reply(0, 9.0), Reply(500, 9.0, laps=LAPS)])
+    found = segments([answered(), ReplyFigures(429, 9.0), ReplyFigures(0, 9.0), ReplyFigures(500, 9.0, laps=LAPS)])
     assert {name: each.count for name, each in found.items()} == dict.fromkeys(
         ("total_e2e", "parse", "reserve", "encrypt", "dispatch", "ttft", "decode_tps"), 1
     )
     assert found["decode_tps"].mean == pytest.approx(20.0)
 
 
-def rows(replies: list[Reply]) -> list[str]:
+def rows(replies: list[ReplyFigures]) -> list[str]:
     return [str(row) for row in assertions(segments(replies), replies)]
 
 
@@ -141,14 +143,14 @@ def test_beyond_its_threshold_a_row_fails_and_no_other(limit: Limit) -> None:
 
 def test_a_segment_without_data_fails() -> None:
     laps = {name: value for name, value in LAPS.items() if name != "encrypt"}
-    told = rows([Reply(200, 0.5, laps=laps)])
+    told = rows([ReplyFigures(200, 0.5, laps=laps)])
     assert "encrypt:present FAIL no data for segment encrypt" in told
     assert sum(" PASS " in row for row in told) == 6
 
 
 def test_where_nothing_was_answered_every_refusal_must_be_a_proper_one() -> None:
-    assert rows([Reply(429, 0.1)] * 2) == ["refusals:429 PASS 2 of 2 requests were refused with status 429"]
-    assert rows([Reply(429, 0.1), Reply(503, 0.1)])[0].startswith("refusals:429 FAIL 1 of 2")
+    assert rows([ReplyFigures(429, 0.1)] * 2) == ["refusals:429 PASS 2 of 2 requests were refused with status 429"]
+    assert rows([ReplyFigures(429, 0.1), ReplyFigures(503, 0.1)])[0].startswith("refusals:429 FAIL 1 of 2")
     assert rows([])[0].startswith("refusals:429 FAIL 0 of 0")
 
 
@@ -164,7 +166,7 @@ def report_of(*results: ScenarioResult) -> ScenariosResult:
 
 
 def test_the_report() -> None:
-    whole = report_of(of([answered(), answered(), answered(), answered(), Reply(429, 0.1)]))
+    whole = report_of(of([answered(), answered(), answered(), answered(), ReplyFigures(429, 0.1)]))
     told = markdown(whole).splitlines()
     for line in (
         "Runner: Linux x86_64, 2 cores | Date: 2026-01-02 03:04 UTC",
@@ -184,7 +186,7 @@ def test_the_report() -> None:
 
 
 def test_what_programs_read() -> None:
-    (one,) = msgspec.json.decode(msgspec.json.encode(report_of(of([answered(), Reply(429, 0.1)]))))["scenarios"]
+    (one,) = msgspec.json.decode(msgspec.json.encode(report_of(of([answered(), ReplyFigures(429, 0.1)]))))["scenarios"]
     assert (one["name"], one["requests"], one["succeeded"], one["refused"]) == ("small", 2, 1, 1)
     assert one["duration_s"] == 3.852
     assert one["segments"]["parse"]["count"] == 1
@@ -200,7 +202,7 @@ def test_the_picture_has_a_point_a_level_and_joins_those_of_one_name() -> None:
         for element in ET.fromstring(svg(points(results), "a <b> machine")).iter():
             yield element.tag.rpartition("}")[2]
 
-    levels = [of([answered()] * 4, seconds, Load(rate=rate)) for rate, seconds in ((1.0, 4.0), (2.0, 2.0))]
+    levels = [of([answered()] * 4, seconds, LoadLevel(rate=rate)) for rate, seconds in ((1.0, 4.0), (2.0, 2.0))]
     assert [list(parts(*levels)).count(tag) for tag in ("circle", "polyline")] == [3, 1]  # and one of the legend
     assert list(parts(levels[0])).count("polyline") == 0
-    assert "circle" not in list(parts(of([Reply(429, 0.1)])))
+    assert "circle" not in list(parts(of([ReplyFigures(429, 0.1)])))

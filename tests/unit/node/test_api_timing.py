@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from core.bench.scenarios.asking import Target, measured
+from core.bench.scenarios.asking import AskedModel, measured
 from core.bench.scenarios.listing import Scenario
-from core.bench.scenarios.report import Load, result
+from core.bench.scenarios.report import LoadLevel, result
 from core.field_errors import decoded
 from core.worker.messages import Departed
 from tests.support.answers import model
@@ -44,9 +44,9 @@ async def test_a_slowed_parse_makes_its_rows_fail(tmp_path: Path, model: Path, m
     monkeypatch.setattr("core.node.public_api.bodies.decoded", slowly)
     async with served_desk(tmp_path, model) as desk:
         working = asyncio.create_task(work(desk))
-        told = await measured(SCENARIO, Load(), [Target(desk.served.url, "", [KEY])])
+        told = await measured(SCENARIO, LoadLevel(), [AskedModel(desk.served.url, "", [KEY])])
         await working
-    one = result(SCENARIO, Load(), [], told)
+    one = result(SCENARIO, LoadLevel(), [], told)
     assert (one.succeeded, one.problems) == (2, ())
     failed = [row for row in one.assertions if not row.passed]
     assert {"parse:mean<=1ms", "parse:p95<=5ms"} <= {row.name for row in failed}

@@ -11,6 +11,7 @@ from core.events import Batch, BatchLane, BatchRow, LikelyToken
 from core.link.ways import Way
 from core.pipe_messages import LENGTH, pack
 from core.requests import Message
+from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.worker.messages import (
     AnswerDone,
@@ -18,6 +19,7 @@ from core.worker.messages import (
     Cancel,
     Command,
     Connect,
+    Departed,
     Failed,
     GpuFailed,
     GroupBroken,
@@ -48,6 +50,8 @@ from core.worker.messages import (
     Token,
     Trace,
     Traced,
+    TracedPhases,
+    TracePhases,
     TraceSpan,
     Unmirrored,
     Unproved,
@@ -96,6 +100,7 @@ COMMANDS: list[Command] = [
     MirrorSpans(request_id=ID, behind=2**40, spans=(MirrorSpan(0, 2**40, b"\x00\xff"),)),
     StopMirror(request_id=ID),
     Trace(),
+    TracePhases(is_on=True),
 ]
 REPORTS: list[Report] = [
     Listening(pid=1, port=2, working_set_bytes=2**40),
@@ -124,6 +129,8 @@ REPORTS: list[Report] = [
     Samples(stages=[StageSample(index=0), StageSample(index=1, frames=3, wait_s=0.25)]),
     Traced(spans=[TraceSpan(step=1, handle=2, kind="chunk", start_s=0.5, end_s=0.75)]),
     Worked(step=2**40),
+    Departed(request_id=ID, seal_s=1e-6, at=5.5),
+    TracedPhases(turns=(PhaseTurn(1, "chunk", 0.5, 0.75, ((12, 0.25), (0, 0.5))),)),
     GroupBroken(problem=PROBLEM),
     GpuFailed(why="it ran out of memory", is_memory=True),
     Batching(batch=Batch(rows=(BatchRow(request_id=ID, lane=1),), lanes=(BatchLane(rows=1, in_flight=True),))),

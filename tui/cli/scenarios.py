@@ -23,10 +23,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from core.bench.figures import cores, end_in_order, positive, print_result, system
-from core.bench.scenarios.asking import Target, measured, model_of
+from core.bench.scenarios.asking import AskedModel, measured, model_of
 from core.bench.scenarios.curve import points, svg
 from core.bench.scenarios.listing import SCENARIOS, Scenario, chosen
-from core.bench.scenarios.report import Load, ScenarioResult, ScenariosResult, Served, markdown, result
+from core.bench.scenarios.report import AskedServer, LoadLevel, ScenarioResult, ScenariosResult, markdown, result
 from core.errors import NodeError, UsageError
 from core.requests import LoadRequest
 from core.settings import LOOPBACK_HOST
@@ -36,8 +36,18 @@ from tui.cli.demo import Demo, DemoConfig
 RAM_GB: Final = 4.0
 CONTEXT: Final = 1024
 HEAVY_CONTEXT: Final = 12_288  # a byte may be a token
-SIZES: Final = {"layers": 6, "hidden": 64, "intermediate": 128, "heads": 2, "kv-heads": 1, "vocab": 512}
 NAMES: Final = ("made-a", "made-b")
+HEAVY: Final = "made-heavy"
+_SIZES: Final = {"head-dim": 32, "kv-heads": 1, "vocab": 512}
+# a byte of a heavy prompt is a token of these, and MLX's CPU build attends to many tokens slowly: most of its layers
+# look at the last few only
+MODELS: Final = {
+    **{
+        name: {"family": "llama", "layers": 6, "hidden": 64, "intermediate": 128, "heads": 2, "seed": seed}
+        for seed, name in enumerate(NAMES)
+    },
+    HEAVY: {"family": "llama_sliding", "layers": 4, "hidden": 32, "intermediate": 64, "heads": 1},
+}
 
 
 class Way(NamedTuple):
@@ -50,16 +60,16 @@ class Way(NamedTuple):
     key: str = ""
     model: str = ""
 
-    def loads(self) -> list[Load]:
+    def loads(self) -> list[LoadLevel]:
         """One a level of load."""
-        return [Load(rate=rate, seed=self.seed, warm_up=self.warm_up) for rate in self.rates or (None,)]
+        return [LoadLevel(rate=rate, seed=self.seed, warm_up=self.warm_up) for rate in self.rates or (None,)]
 
 
 class Level(NamedTuple):
     """What is asked, and of whom."""
 
-    targets: Sequence[Target]
-    models: Sequence[Served]
+    targets: Sequence[AskedModel]
+    models: Sequence[AskedServer]
 
 
 async def measure_all(scenarios: Sequence[Scenario], way: Way) -> ScenariosResult:
@@ -67,7 +77,7 @@ async def measure_all(scenarios: Sequence[Scenario], way: Way) -> ScenariosResul
     results, began = list[ScenarioResult](), datetime.now(UTC)
     runner = f"{system()}, {cores()} cores, load {os.getloadavg()[0]:.1f} before it began"
     if not way.url:
-        runner += f"; a made model of {SIZES['layers']} layers, {SIZES['hidden']} wide"
+        runner += "; made models of random weights: " + "; ".join(map(_made, MODELS))
     with TemporaryDirectory(prefix="macluster-scenarios-") as folder:
         for scenario in scenarios:
             async with _served(scenario, way, Path(folder)) as level:
@@ -88,21 +98,20 @@ def _say(one: ScenarioResult) -> None:
 async def _served(scenario: Scenario, way: Way, folder: Path) -> AsyncIterator[Level]:
     if way.url:
         model = way.model or await model_of(way.url, way.key)
-        yield Level([Target(way.url, model, [way.key])], [Served(model=model)])
+        yield Level([AskedModel(way.url, model, [way.key])], [AskedServer(model=model)])
         return
     async with AsyncExitStack() as stack:
         targets, models = [], []
-        for name, providers in zip(NAMES, scenario.providers, strict=False):
-            target = await stack.enter_async_context(
-                _cluster(await _model(folder, name, scenario), providers, scenario)
-            )
-            targets.append(target)
-            models.append(Served(model=name, providers=providers, ram_gb=(RAM_GB,) * (providers + 1)))
+        names = (HEAVY,) if scenario.prompt_bytes else NAMES
+        for name, providers in zip(names, scenario.providers, strict=False):
+            directory = await _model(folder, name)
+            targets.append(await stack.enter_async_context(_cluster(directory, providers, scenario)))
+            models.append(AskedServer(model=name, providers=providers, ram_gb=(RAM_GB,) * (providers + 1)))
         yield Level(targets, models)
 
 
 @asynccontextmanager
-async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIterator[Target]:
+async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIterator[AskedModel]:
     """A head with so many Macs beside it, all of which hold layers, and a key for each user."""
     port = _free_port()
     config = DemoConfig(
@@ -124,21 +133,26 @@ async def _cluster(model: Path, providers: int, scenario: Scenario) -> AsyncIter
             raise NodeError(f"The model does not lie on {providers + 1} Macs.", "Run the scenario again.")
         keys = ApiKeys(demo.home.api_keys)
         users = [keys.add(f"user-{user}", time.time()) for user in range(scenario.users)]
-        yield Target(f"http://{LOOPBACK_HOST}:{port}/v1", model.name, users)
+        yield AskedModel(f"http://{LOOPBACK_HOST}:{port}/v1", model.name, users)
     finally:
         await demo.stop()
 
 
-async def _model(folder: Path, name: str, scenario: Scenario) -> Path:
+def _made(name: str) -> str:
+    sizes = MODELS[name]
+    return f"{name} of {sizes['layers']} layers, {sizes['hidden']} wide ({sizes['family']})"
+
+
+async def _model(folder: Path, name: str) -> Path:
     """Made by another process, since this one imports no mlx; the longest context is made once for all."""
     directory = folder / name
     if not directory.exists():
-        sizes = {**SIZES, "head-dim": 32, "context": HEAVY_CONTEXT, "seed": NAMES.index(name)}
+        sizes = {**MODELS[name], **_SIZES, "context": HEAVY_CONTEXT}
         options = [part for option, value in sizes.items() for part in (f"--{option}", str(value))]
         command = [sys.executable, "-m", "core.models.made.maker", str(directory), *options]
         process = await asyncio.create_subprocess_exec(*command, env={**os.environ, "PYTHONSAFEPATH": "1"})
         if await process.wait():
-            raise NodeError(f"The model of {scenario.name} could not be made.", "What stands above says why.")
+            raise NodeError(f"The model {name} could not be made.", "What stands above says why.")
     return directory
 
 

@@ -1,0 +1,84 @@
+"""What stages told of their phases: step by step, from hop to hop, and as a file that trace viewers open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from core.requests.trace import PHASES, STEP_TOTAL, Phase, PhaseTurn, StageTrace, TurnKind
+
+_MICRO: Final = 1e6
+_TURNS, _PHASES = 1, 2  # tracks of a Mac
+
+
+class StepPhases(NamedTuple):
+    """What a stage spent on one step, in seconds; `seconds` names all thirteen phases."""
+
+    kind: TurnKind
+    total_s: float
+    seconds: Mapping[Phase, float]
+
+
+def steps_of(turns: Sequence[PhaseTurn]) -> dict[int, StepPhases]:
+    """By step, all turns at it together."""
+    told: dict[int, StepPhases] = {}
+    for turn in turns:
+        before = told.get(turn.step, StepPhases(turn.kind, 0.0, dict.fromkeys(PHASES, 0.0)))
+        seconds = dict(before.seconds)
+        for number, lap in turn.laps:
+            seconds[PHASES[number]] += lap
+        told[turn.step] = StepPhases(before.kind, before.total_s + turn.total_s, seconds)
+    return told
+
+
+def flights(stages: Sequence[StageTrace]) -> list[dict[int, float]]:
+    """For each hop, from each stage to the next and from the last one home: by step, the seconds from the moment when
+    the system had its frame until that was opened at the other end. Below zero where the clocks differ by more.
+    """
+    sent = [_moments(stage, "send_hop") for stage in stages]
+    came = [_moments(stage, "aead_open") for stage in stages]
+    return [
+        {step: came[after][step] - at for step, at in sent[hop].items() if step in came[after]}
+        for hop in range(len(stages))
+        for after in [(hop + 1) % len(stages)]
+    ]
+
+
+def _moments(stage: StageTrace, phase: Phase) -> dict[int, float]:
+    """When that phase of each step ended, by the clock of whoever asked."""
+    return {turn.step: at - stage.ahead_s for turn in stage.turns if (at := turn.ends(phase)) is not None}
+
+
+def chrome(stages: Sequence[StageTrace], model: str) -> dict[str, Any]:
+    """A file in Chrome's trace format, which Perfetto opens: a process each Mac, its steps above their phases, all by
+    the clock of whoever asked, from the first moment on.
+    """
+    zero = min((turn.start_s - stage.ahead_s for stage in stages for turn in stage.turns), default=0.0)
+    clocks = {f"{stage.index}: {stage.mac}": {"ahead_s": stage.ahead_s, "error_s": stage.error_s} for stage in stages}
+    return {
+        "traceEvents": [event for stage in stages for event in _events(stage, zero)],
+        "displayTimeUnit": "ms",
+        "otherData": {"model": model, "clocks": clocks},
+    }
+
+
+def _events(stage: StageTrace, zero: float) -> Iterator[dict[str, Any]]:
+    name = f"stage {stage.index}: {stage.mac}, clock ±{_MICRO * stage.error_s:.0f} µs"
+    yield {"ph": "M", "pid": stage.index, "name": "process_name", "args": {"name": name}}
+    yield {"ph": "M", "pid": stage.index, "name": "process_sort_index", "args": {"sort_index": stage.index}}
+    for track, words in ((_TURNS, "steps"), (_PHASES, "phases")):
+        yield {"ph": "M", "pid": stage.index, "tid": track, "name": "thread_name", "args": {"name": words}}
+    for turn in stage.turns:
+        at = turn.start_s - stage.ahead_s - zero
+        args = {"step": turn.step, STEP_TOTAL: turn.total_s}
+        yield _slice(stage.index, _TURNS, f"{turn.kind} {turn.step}", turn.kind, at, turn.total_s, args)
+        for number, seconds in turn.laps:
+            yield _slice(stage.index, _PHASES, PHASES[number], turn.kind, at, seconds, {"step": turn.step})
+            at += seconds
+
+
+def _slice(
+    pid: int, tid: int, name: str, category: str, at_s: float, seconds: float, args: dict[str, Any]
+) -> dict[str, Any]:
+    times = {"ts": round(_MICRO * at_s, 3), "dur": round(_MICRO * seconds, 3)}
+    return {"ph": "X", "pid": pid, "tid": tid, "name": name, "cat": category, **times, "args": args}

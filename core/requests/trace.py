@@ -1,0 +1,66 @@
+"""What a stage did when, phase by phase, and how that is asked for."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final, Literal, get_args
+
+import msgspec
+
+from core.numbers import Seconds, Size
+
+Phase = Literal[
+    "embed",  # the graph of the embedding, evaluated together with the layers
+    "recv_wait",  # until a frame began to arrive
+    "to_bytes",  # from its header to its last byte
+    "aead_open",
+    "codec_decode",  # bytes to arrays
+    "layers_compute",  # where no logits leave the layers' own evaluation, those too
+    "codec_encode",  # arrays to bytes
+    "aead_seal",
+    "to_i32",  # which work goes next, and its token ids as an array
+    "send_hop",  # until the system has the frame
+    "logits_compute",  # norm, output head and the choice of tokens are on their way
+    "allgather",  # ranks: until the system has the tokens that all of them need
+    "readback",  # until the tokens are here and told
+]
+PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
+STEP_TOTAL: Final = "STEP_TOTAL"
+MOST_LAPS: Final = 128
+MOST_TURNS: Final = 64  # of a message
+MOST_TRACED_S: Final = 60.0
+
+PhaseNumber = Annotated[int, msgspec.Meta(ge=0, lt=len(PHASES))]
+TurnKind = Literal["chunk", "step", "compose", "other"]
+
+
+class PhaseTurn(msgspec.Struct, frozen=True, array_like=True):
+    """A stage's turn at work `step`, of a prompt (chunk) or a decode (step), from `start_s` on by the monotonic clock
+    of its Mac: the end of the turn before. It took `total_s`; `laps` say of which phase each next part was. The head
+    has several turns at a step: when it goes, when it is back, and when its tokens are here.
+    """
+
+    step: Size
+    kind: TurnKind
+    start_s: Seconds
+    total_s: Seconds
+    laps: Annotated[tuple[tuple[PhaseNumber, Seconds], ...], msgspec.Meta(max_length=MOST_LAPS)]
+
+    def ends(self, phase: Phase) -> float | None:
+        """When that phase ended last in this turn; None where it has none."""
+        numbers = [number for number, _ in self.laps]
+        if (wanted := PHASES.index(phase)) not in numbers:
+            return None
+        last = len(numbers) - numbers[::-1].index(wanted)
+        return self.start_s + sum(seconds for _, seconds in self.laps[:last])
+
+
+class StageTrace(msgspec.Struct, frozen=True, kw_only=True):
+    """What one stage of a plan told, by its own clock, which shows `ahead_s` more than that of whoever asked; that may
+    be wrong by `error_s`.
+    """
+
+    mac: str
+    index: Size
+    turns: tuple[PhaseTurn, ...]
+    ahead_s: float = 0.0
+    error_s: Seconds = 0.0

@@ -1,0 +1,142 @@
+"""20 ms more in one phase of a step are seen in that phase and in no other; a stage beside it over real links."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from importlib import import_module
+from typing import Any
+
+import mlx.core as mx
+import pytest
+
+from core.bench.phases import steps_of
+from core.engine.ring_work import New
+from core.link.arrays import encode_arrays
+from core.link.frames import FrameType
+from core.requests.trace import PHASES, Phase
+from core.worker.follower import Follower
+from core.worker.stage import LoadedStage
+from core.worker.work_frames import WorkFrame, encode_orders
+from tests.support.grammars import BYTES
+from tests.support.linked import WAIT_S, Linked
+from tests.support.made import build, twin
+from tests.support.rings import private_ring
+
+DELAY_S = 0.02
+STEPS = 6
+FOLLOWING: dict[Phase, str] = {
+    "to_bytes": "core.link.seal.Opener.look",
+    "aead_open": "core.link.seal.Opener.open",
+    "codec_decode": "core.worker.follower.decode_arrays",
+    "layers_compute": "core.models.slicing.slots.Slice.run",
+    "codec_encode": "core.worker.follower.encode_arrays",
+    "aead_seal": "core.link.seal.Sealer.seal",
+    "send_hop": "core.link.ends.Sender._transmit",
+}
+LEADING: dict[Phase, str] = {
+    "embed": "core.models.slicing.slots.Slice.embed",
+    "logits_compute": "core.models.slicing.slots.Slice.output",
+}
+
+
+class Pair:
+    """The head's layers, which the test runs, and the stage behind it."""
+
+    def __init__(self, linked: Linked, head: LoadedStage, stage: LoadedStage) -> None:
+        self.linked, self.head, self.stage = linked, head, stage
+        self._follower = Follower(stage, linked.plan, 1, BYTES)
+        self._step = 0
+        head.compose([New(1)])
+        self.send(WorkFrame(FrameType.COMPOSE, 0, payload=encode_orders([New(1)])))
+        self.follow()
+
+    def send(self, work: WorkFrame) -> None:
+        self._step += 1
+        self.linked.head.send_work(work._replace(step=self._step), self._step)
+
+    def follow(self) -> None:
+        ring = self.linked.rings[1]
+        assert ring.wait(None, WAIT_S)
+        self._follower.serve(ring, ring.receive())
+        self.linked.head.receive()
+
+    def step(self) -> None:
+        """One token through both."""
+        position = self.head.position(1)
+        boundary = self.head.embed(1, mx.array([[5]]))
+        mx.eval(self.head.output(1, boundary))
+        self.head.meter.phases.works(self._step, "step")
+        self.head.meter.phases.end()
+        payload = encode_arrays(boundary)
+        self.send(WorkFrame(FrameType.ACTIVATION, 0, 1, position=position, rows=1, payload=payload))
+        self.follow()
+
+
+@pytest.fixture
+def pair() -> Iterator[Pair]:
+    whole = build("llama")
+    head, stage = private_ring(whole, lambda: twin("llama", whole), (3,)).stages
+    with ExitStack() as stack:
+        both = (head, stage)
+        row_bytes = [each.layers.incoming_bytes_per_token for each in both]
+        linked = Linked(stack, 2, row_bytes=row_bytes, meters=[each.meter for each in both])
+        linked.link()
+        yield Pair(linked, head, stage)
+
+
+def least(stage: LoadedStage, work: Callable[[], None]) -> dict[Phase, float]:
+    """The least that each phase took in some steps: what a busy machine adds now and then is not in it."""
+    stage.meter.phases.switch(on=True)
+    for _ in range(STEPS):
+        work()
+    steps = steps_of(stage.meter.phases.take(1000)).values()
+    assert len(steps) == STEPS
+    return {phase: min(step.seconds[phase] for step in steps) for phase in PHASES}
+
+
+def longer(before: dict[Phase, float], after: dict[Phase, float]) -> set[Phase]:
+    """Which phases took longer by the most of what was added."""
+    return {phase for phase in PHASES if after[phase] - before[phase] >= 0.75 * DELAY_S}
+
+
+def slowed(monkeypatch: pytest.MonkeyPatch, where: str) -> None:
+    path, _, name = where.rpartition(".")
+    module, _, owner = path.rpartition(".")
+    holder: Any = import_module(path) if path.startswith("core.worker") else getattr(import_module(module), owner)
+    real = getattr(holder, name)
+
+    def slowly(*args: Any, **kwargs: Any) -> Any:
+        time.sleep(DELAY_S)
+        return real(*args, **kwargs)
+
+    monkeypatch.setattr(holder, name, slowly)
+
+
+@pytest.mark.parametrize("phase", FOLLOWING)
+def test_of_a_stage_that_follows(pair: Pair, monkeypatch: pytest.MonkeyPatch, phase: Phase) -> None:
+    before = least(pair.stage, pair.step)
+    slowed(monkeypatch, FOLLOWING[phase])
+    more = longer(before, least(pair.stage, pair.step))
+    assert more - {"recv_wait"} == {phase}  # the other end is in this process, and slowed as well
+
+
+def test_of_the_wait_for_a_frame(pair: Pair) -> None:
+    def late() -> None:
+        time.sleep(DELAY_S)
+        pair.step()
+
+    before = least(pair.stage, pair.step)
+    assert longer(before, least(pair.stage, late)) == {"recv_wait"}
+
+
+@pytest.mark.parametrize("phase", LEADING)
+def test_of_the_head(pair: Pair, monkeypatch: pytest.MonkeyPatch, phase: Phase) -> None:
+    def step() -> None:
+        pair.head.meter.phases.rest()
+        pair.step()
+
+    before = least(pair.head, step)
+    slowed(monkeypatch, LEADING[phase])
+    assert longer(before, least(pair.head, step)) == {phase}
