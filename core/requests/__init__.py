@@ -302,8 +302,9 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     empty where nothing is sent or it is not known. `parts`: for each stage, in ring order, what it reads of which file
     as (name, first byte, byte behind the last), if it was asked for. `forecast`: of `plan`, else of `draft`.
     `sees`: what each Mac of that split would see, in words, in ring order. `missing_on`: device ids of those of them
-    whose disks lack layers of it; loading copies them there first, about `missing_bytes`. The other figures are of the
-    whole model.
+    whose disks lack layers of it; loading copies them there first, about `missing_bytes`. `whole_kv`: why keys and
+    values cannot be kept in fewer bits, as the end of a sentence; "" where they can, or nobody has examined it yet. The
+    other figures are of the whole model.
     """
 
     plan: Plan | None = None
@@ -316,6 +317,7 @@ class PlanPreview(Body, frozen=True, kw_only=True):
     sees: tuple[str, ...] = ()
     missing_on: tuple[str, ...] = ()
     missing_bytes: int = 0
+    whole_kv: str = ""
     layer_bytes: int = 0
     total_bytes: int = 0
     kv_bytes: int = 0

@@ -21,6 +21,7 @@ class ModelCatalog:
         self._client = client
         self._names: dict[str, str] = {}
         self._requests: dict[str, LoadRequest] = {}
+        self._unplanned: set[str] = set()
         self.choices: tuple[ModelChoice, ...] | None = None
 
     def name_of(self, shown: str) -> str:
@@ -34,6 +35,11 @@ class ModelCatalog:
     def set_options(self, request: LoadRequest) -> None:
         """Load the model that is shown as `request.model` so from now on."""
         self._requests[request.model] = request
+        self._unplanned.add(request.model)
+
+    def is_planned(self, choice: ModelChoice) -> bool:
+        """Whether the preview of a model is of what its options say; else the node has not answered yet."""
+        return choice.name not in self._unplanned
 
     async def fetch(self, skipped: tuple[str, ...] = ()) -> None:
         """Ask the node what is there, and how it fits as its options say, without the Macs that are `skipped`."""
@@ -42,20 +48,29 @@ class ModelCatalog:
         self._names = {shown.name: choice.name for shown, choice in zip(self.choices, raw, strict=True)}
 
     async def _as_chosen(self, choice: ModelChoice, skipped: tuple[str, ...]) -> ModelChoice:
-        chosen = self._requests.get(washed(choice.name))
+        shown = washed(choice.name)
+        chosen = self._requests.get(shown)
         if not choice.path or not choice.layers or choice.loaded or not (skipped or chosen):
             return choice
         request = as_preview(chosen or default_options(choice))
         request = msgspec.structs.replace(request, model=choice.name, without=skipped)
-        return msgspec.structs.replace(choice, preview=await self._client.plan(request))
+        planned = msgspec.structs.replace(choice, preview=await self._client.plan(request))
+        self._answered(msgspec.structs.replace(request, model=shown))
+        return planned
 
     async def examine(self, request: PreviewRequest) -> None:
         """Plan the model that is shown as `request.model` with what examining it shows."""
         change = msgspec.structs.replace
         preview: PlanPreview = washed(await self._client.plan(change(request, model=self.name_of(request.model))))
+        self._answered(request)
         self.choices = tuple(
             change(each, preview=preview) if each.name == request.model else each for each in self.choices or ()
         )
+
+    def _answered(self, request: PreviewRequest) -> None:
+        chosen = self._requests.get(request.model)
+        if chosen is not None and as_preview(chosen) == msgspec.structs.replace(request, without=()):
+            self._unplanned.discard(request.model)
 
     async def load(self, request: LoadRequest) -> PlanPreview:
         """Load the model that is shown as `request.model`."""

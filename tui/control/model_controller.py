@@ -14,6 +14,7 @@ from tui.control.bridge import FAILURES, problem_of
 from tui.control.catalog import ModelCatalog
 from tui.control.interface import AppInterface
 from tui.state import state
+from tui.state.load_options import option_words
 
 # the cursor moves on sooner than that where nobody reads
 EXAMINE_AFTER_S: Final = 0.4
@@ -39,8 +40,9 @@ class ModelController:
         """For the palette: a "Load" for every model that fits."""
         for choice in self._catalog.choices or ():
             if choice.preview.plan is not None and not choice.loaded:
-                load = partial(self.load, self._catalog.options(choice))
-                yield SystemCommand(f"Load {choice.name}", "Load this model", load)
+                request = self._catalog.options(choice)
+                how = " · ".join(["Load this model", *option_words(request, choice)])
+                yield SystemCommand(f"Load {choice.name}", how, partial(self.load, request))
 
     def load(self, request: LoadRequest) -> None:
         """Load one over the Macs that are used."""

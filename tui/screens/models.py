@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from tui.client import NodeClient
     from tui.control.catalog import ModelCatalog
 
-_OF_A_MODEL = ("edit_split", "context", "longer", "topology", "bits")
-_LETTERS = ("filter", "sort", "topology", "edit_split", "download", "context", "fitting", "bits", "stop_transfer")
+_OF_A_MODEL = ("edit_split", "context", "longer", "topology", "parallelism", "bits")
+_LETTERS = ("filter", "sort", "download", "fitting", "stop_transfer", *_OF_A_MODEL)
 
 
 class ModelsScreen(SizedScreen):
@@ -144,6 +144,9 @@ class ModelsScreen(SizedScreen):
             self.post_message(Noted(f"{choice.name} is loaded already."))
         elif choice.preview.plan is None:
             self.post_message(Noted(f"{choice.name} cannot be loaded now; the preview says why."))
+        elif not self._catalog.is_planned(choice):
+            self.post_message(Noted("What you chose is being planned; Enter loads it once the preview shows it."))
+            self.post_message(ModelPointed(as_preview(self._catalog.options(choice)), at_once=True))
         else:
             self._loads_here = True
             self.post_message(ModelChosen(self._catalog.options(choice)))
@@ -163,10 +166,25 @@ class ModelsScreen(SizedScreen):
     def why_not(self, run: str) -> str:
         """Why an action of this screen cannot be done now; "" if it can."""
         name = run.partition("(")[0]
-        if name in _OF_A_MODEL and not self._plannable:
-            return "that needs a model that is whole and on this Mac's disk"
+        if name in _OF_A_MODEL:
+            return self._why_not_otherwise(name)
         if name == "stop_transfer" and not self._state.snapshot.transfers:
             return "nothing is downloaded or copied"
+        return ""
+
+    def _why_not_otherwise(self, name: str) -> str:
+        """Why the model under the cursor cannot be loaded in another way."""
+        choice = self._plannable
+        if choice is None:
+            return "that needs a model that is whole and on this Mac's disk"
+        if choice.loaded:
+            elsewhere = {"edit_split": "F4 edits its split", "topology": "T changes its topology"}
+            return f"{choice.name} is loaded; {elsewhere.get(name, 'u unloads it, then that can be chosen')}"
+        is_whole = self._catalog.options(choice).kv_bits is None
+        if name == "bits" and is_whole and choice.preview.plan is not None and choice.preview.cuts is None:
+            return "the model is being examined; in a moment"
+        if name == "bits" and is_whole and choice.preview.whole_kv:
+            return f"keys and values stay as they are: {choice.preview.whole_kv}"
         return ""
 
     def action_filter(self) -> None:
@@ -197,7 +215,7 @@ class ModelsScreen(SizedScreen):
     def action_bits(self) -> None:
         """Other bits of keys and values."""
         if choice := self._plannable:
-            self._set_options(with_bits(self._catalog.options(choice)))
+            self._set_options(with_bits(self._catalog.options(choice), choice))
 
     def action_longer(self, step: int) -> None:
         """The next longer context, or the next shorter one."""

@@ -11,6 +11,7 @@ from core.events import ParallelismChoice, Topology
 from core.requests import DownloadRequest, LoadRequest, ModelChoice, PlanRequest, PreviewRequest
 from core.settings import DEFAULT_CONTEXT, KV_BITS
 from core.text import clean_text
+from tui.state.format import context_length
 
 TOPOLOGIES: Final[tuple[Topology, ...]] = get_args(Topology)
 _SHORTEST: Final = 2048
@@ -43,9 +44,22 @@ def with_context(request: LoadRequest, choice: ModelChoice, step: int) -> LoadRe
     return msgspec.structs.replace(request, context=found[0] if found else request.context)
 
 
-def with_bits(request: LoadRequest) -> LoadRequest:
-    """Keys and values as the model has them, then in 8 bits, then in 4."""
-    steps = (None, *sorted(KV_BITS, reverse=True))
+def option_words(request: LoadRequest, choice: ModelChoice) -> list[str]:
+    """What was chosen of how a model is to be loaded, as words; nothing where all is as the node has it."""
+    usual = default_options(choice)
+    how = request.topology or request.parallelism
+    return [
+        *([f"context {context_length(request.context)}"] if request.context != usual.context else []),
+        *([f"keys and values in {request.kv_bits} bits"] if request.kv_bits else []),
+        *([how] if how else []),
+    ]
+
+
+def with_bits(request: LoadRequest, choice: ModelChoice) -> LoadRequest:
+    """Keys and values as the model has them, then in 8 bits, then in 4; only the first where the others cannot be."""
+    steps = (None, *(() if choice.preview.whole_kv else sorted(KV_BITS, reverse=True)))
+    if request.kv_bits not in steps:
+        return msgspec.structs.replace(request, kv_bits=None)
     return msgspec.structs.replace(request, kv_bits=steps[(steps.index(request.kv_bits) + 1) % len(steps)])
 
 

@@ -27,7 +27,7 @@ from tui.state.state import UiState
 from tui.state.survival import survival
 from tui.widgets.chat_log import loading_lines
 from tui.widgets.pane import Drawing, Pane
-from tui.widgets.topology_text import beside_one, prompt_words
+from tui.widgets.topology_text import beside_one, is_of_sight, note_content, prompt_words
 
 DENSE_ROWS = 16
 
@@ -94,6 +94,7 @@ def fit_content(
     is_same = loaded is None or choice.preview.plan is None or choice.preview.plan.topology == loaded.topology
     parts = [
         [Content.styled(choice.name, "bold"), *(_facts(choice, split, split or request) if choice.layers else [])],
+        _way_lines(loaded or choice.preview.plan, is_loaded=choice.loaded),
         [_stage_line(split, s, width) for s in split.owners] if split is not None else [],
         _forecast_lines(
             choice.preview.forecast,
@@ -103,7 +104,7 @@ def fit_content(
         _disk_lines(choice, state, width),
         _problem_lines(choice, state),
         _next_step(choice),
-        _plan_lines(loaded or choice.preview.plan),
+        _note_lines(loaded or choice.preview.plan),
     ]
     blank = [] if dense else [Content("")]
     lines = [line for part in parts if part for line in (*part, *blank)]
@@ -194,15 +195,24 @@ def _problem_lines(choice: ModelChoice, state: UiState) -> list[Content]:
     return lines
 
 
-def _plan_lines(plan: Plan | None) -> list[Content]:
+def _way_lines(plan: Plan | None, *, is_loaded: bool) -> list[Content]:
+    """How the Macs share it, and who of them could read what is said: no choice of these goes unseen."""
     if plan is None:
         return []
     macs = len(plan.stages)
     if is_of_ranks(plan):
-        how = f"{plan.topology}, {macs} ranks (t: a ring, P: what is best)."
+        how, keys = f"{plan.topology}, {macs} ranks", "t: a ring, P: what is best"
     else:
-        how = "One Mac, no hops." if macs == 1 else f"{plan.topology}, {macs} hops a token (t: another ring)."
-    return [Content.styled(line, DIM) for line in (how, *plan.notes, survival(plan)) if line]
+        how, keys = ("one Mac, no hops" if macs == 1 else f"{plan.topology}, {macs} hops a token"), "t: another ring"
+    keys = "T: another topology, F4: another split" if is_loaded else keys
+    return [Content.assemble(how, (f" ({keys})", DIM)), *(note_content(n) for n in plan.notes if is_of_sight(n))]
+
+
+def _note_lines(plan: Plan | None) -> list[Content]:
+    if plan is None:
+        return []
+    notes = [note_content(note) for note in plan.notes if not is_of_sight(note)]
+    return [*notes, *([Content.styled(words, DIM)] if (words := survival(plan)) else [])]
 
 
 def _next_step(choice: ModelChoice) -> list[Content]:

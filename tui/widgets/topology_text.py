@@ -75,7 +75,7 @@ def topology_content(
         return Content("\n").join([*lines, Content.styled("The node is planning it …", DIM)])
     if split := preview.plan or preview.draft:
         lines += [*_ring_lines(split, width), Content(""), *_mac_lines(split, preview, others, width), Content("")]
-        lines += [Content.styled(f"{note}\n", DIM) for note in split.notes]
+        lines += [note_content(note) + "\n" for note in split.notes]
     if preview.forecast and preview.plan:
         lines += [*forecast_lines(preview.forecast), Content("")]
     lines += _problem_lines(preview)
@@ -193,3 +193,13 @@ def _next_step(topology: Topology, preview: PlanPreview, now: Now) -> Content:
 
 def _size(count: int) -> str:
     return f"{count} B" if count < 1000 else f"{count / 1000:.1f} KB"
+
+
+def is_of_sight(note: str) -> bool:
+    """Whether a note of a plan says who else could read what is said."""
+    return any(words in note for words in (" sees ", "Every Mac ", "not encrypted"))
+
+
+def note_content(note: str) -> Content:
+    """A note of a plan; one that says who else could read what is said is no detail."""
+    return Content.styled(f"▲ {note}", WARN) if is_of_sight(note) else Content.styled(note, DIM)

@@ -46,11 +46,13 @@ def whole_bits(model: nn.Module) -> str:
     caches: list[Any] = make_prompt_cache(model)
     model(mx.zeros((1, _LENGTHS[0]), mx.int32), cache=caches)
     plain = [cache for cache in caches if hasattr(cache, "to_quantized")]
-    try:
-        for cache in plain:
+    for cache in plain:
+        try:
             cache.to_quantized(group_size=KV_GROUP, bits=KV_BITS[0])
-    except (NotImplementedError, ValueError) as error:
-        return str(error).strip().splitlines()[0] or type(error).__name__
+        except NotImplementedError:
+            return f"mlx-lm cannot quantise its caches ({type(cache).__name__})"
+        except ValueError:
+            return f"its heads are no multiple of {KV_GROUP} numbers wide"
     return "" if plain else "it keeps no keys and values"
 
 

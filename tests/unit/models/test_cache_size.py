@@ -81,6 +81,11 @@ def test_fewer_bits_are_measured(variant: str, dtype: mx.Dtype) -> None:
         assert sum(size.bytes_for(64, bits) for size in sizes) == held(caches)
 
 
+def test_why_caches_stay_whole_is_said_in_words() -> None:
+    model: Any = random_model({**config_of("llama"), "head_dim": 32}, 0, mx.float32)
+    assert whole_bits(model) == "its heads are no multiple of 64 numbers wide"
+
+
 def test_a_window_stops_growing_and_a_state_never_grows() -> None:
     size = CacheSize(fixed_bytes=7, bytes_per_token=10, window_bytes_per_token=100, window=8 + PREFILL_CHUNK)
     assert size.bytes_for(100) == 7 + 100 * 110

@@ -152,8 +152,9 @@ def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     assert with_context(with_context(request, model, -1), model, -1).context == 2048
     assert with_context(msgspec.structs.replace(request, context=131_072), model, 1).context == 131_072
     assert contexts(choice(context_max=1000)) == (1000,)
-    eight = with_bits(request)
-    assert (eight.kv_bits, with_bits(eight).kv_bits, with_bits(with_bits(eight)).kv_bits) == (8, 4, None)
+    eight = with_bits(request, model)
+    four = with_bits(eight, model)
+    assert [b.kv_bits for b in (eight, four, with_bits(four, model))] == [8, 4, None]
     assert with_topology(request, model).topology == "forward"
     best = with_parallelism(with_topology(request, model))
     assert (best.parallelism, best.topology) == ("auto", None)
@@ -162,7 +163,7 @@ def test_how_it_is_loaded_is_chosen_in_steps() -> None:
     assert (in_topology(tp, "tensor").rdma, in_topology(tp, "tensor").parallelism) == (True, None)
     assert not in_topology(tp, "forward").rdma
     broken = choice(preview=PlanPreview())
-    shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(request)).plain
+    shown = fit_content(broken, UiState(snapshot=NOW), 60, with_bits(request, model)).plain
     assert "context 4k of 128k · KV in 8 bits" in shown
 
 

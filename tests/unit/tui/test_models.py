@@ -11,8 +11,11 @@ from core.errors import Problem
 from core.events import AnyEvent, Snapshot, Topology
 from core.requests import LoadRequest, ModelChoice, PlanPreview, PlanRequest
 from tests.support.told import PLAN
+from tests.support.waiting import until
 from tui.app import MaclusterApp
 from tui.screens.models import ModelsScreen
+from tui.state.format import WARN
+from tui.state.load_options import default_options, option_words, with_bits
 from tui.state.state import UiState
 from tui.widgets.fit_preview import fit_content
 
@@ -68,6 +71,67 @@ def test_a_split_that_does_not_fit_is_drawn_all_the_same() -> None:
     shown = fit_content(choice("toy", PlanPreview(draft=PLAN)), UiState(), 60).plain
     assert all(s.peer in shown for s in PLAN.stages)
     assert "Enter loads it" not in shown
+
+
+def test_who_could_read_what_is_said_stands_out_above_the_stages() -> None:
+    note = "mini sees logits: it has the output."
+    plan = msgspec.structs.replace(PLAN, topology="forward", notes=(note, NOTE))
+    shown = fit_content(choice("toy", PlanPreview(plan=plan)), UiState(), 60)
+    places = [shown.plain.index(text) for text in (f"forward, {len(PLAN.stages)} hops", f"▲ {note}", "▇")]
+    assert places == sorted(places)
+    at = shown.plain.index(note)
+    assert [span.style for span in shown.spans if span.start <= at < span.end] == [WARN]
+
+
+def test_bits_that_cannot_be_are_not_offered() -> None:
+    whole = choice("toy", PlanPreview(plan=PLAN, cuts=(1,), whole_kv="its heads are odd"))
+    asked = default_options(whole)
+    in_eight = msgspec.structs.replace(asked, kv_bits=8, topology="forward")
+    assert with_bits(asked, whole).kv_bits is with_bits(in_eight, whole).kv_bits is None
+    assert option_words(asked, whole) == []
+    assert option_words(in_eight, whole) == ["keys and values in 8 bits", "forward"]
+
+
+async def test_keys_that_cannot_choose_say_why_and_an_unseen_choice_is_not_loaded() -> None:
+    class Slow(ExaminingNode):
+        def __init__(self) -> None:
+            super().__init__()
+            self.answers = asyncio.Event()
+
+        async def models(self) -> list[ModelChoice]:
+            whole = PlanPreview(plan=PLAN, cuts=(1,), whole_kv="its heads are odd")
+            loaded = msgspec.structs.replace(choice("one", PlanPreview(plan=PLAN)), loaded=True)
+            return [loaded, choice("two", whole), choice("three", PlanPreview(plan=PLAN))]
+
+        async def plan(self, request: PlanRequest) -> PlanPreview:
+            if request.topology:
+                await self.answers.wait()
+            return await super().plan(request)
+
+    node = Slow()
+    app = MaclusterApp(node)  # type: ignore[arg-type]
+    async with app.run_test(size=(120, 36)) as pilot:
+        await pilot.press("ctrl+o")
+        await until(lambda: isinstance(app.screen, ModelsScreen) and app.screen.list.pointed is not None)
+        screen = app.screen
+        assert isinstance(screen, ModelsScreen)
+        assert {screen.why_not(run) for run in ("bits", "context", "parallelism", "longer(1)")} == {
+            "one is loaded; u unloads it, then that can be chosen"
+        }
+        assert screen.why_not("topology") == "one is loaded; T changes its topology"
+        await pilot.press("down")
+        assert screen.list.pointed
+        two = next(each for each in ("two", "three") if screen.list.pointed.name == each)
+        if two != "two":
+            await pilot.press("down")
+        assert screen.why_not("bits") == "keys and values stay as they are: its heads are odd"
+        assert screen.why_not("topology") == ""
+        await pilot.press("t", "enter")
+        assert node.loaded == []
+        node.answers.set()
+        await until(lambda: screen.list.pointed is not None and screen._catalog.is_planned(screen.list.pointed))
+        await pilot.press("enter")
+        await until(lambda: [request.topology for request in node.loaded] == ["forward"])
 
 
 async def test_the_model_under_the_cursor_is_examined_once() -> None:
