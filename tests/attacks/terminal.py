@@ -54,7 +54,7 @@ class Terminal:
         if self.process.poll() is None:
             self.process.terminate()
         try:
-            self.process.wait(10)
+            self.process.wait(60)
         except subprocess.TimeoutExpired:
             self.process.kill()
             self.process.wait()

@@ -58,7 +58,7 @@ async def flood(*words: str) -> str:
     """A flood from a process of its own; what it achieved."""
     command = [sys.executable, "-m", "tests.attacks.flood", *words, "--seconds", str(WINDOW_S)]
     process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdout=subprocess.PIPE)
-    return (await asyncio.wait_for(process.communicate(), 60))[0].decode()
+    return (await asyncio.wait_for(process.communicate(), 240))[0].decode()
 
 
 @asynccontextmanager

@@ -43,7 +43,7 @@ ACTIVATION, ERROR, TELEMETRY, STANDING = (
     FrameType.TELEMETRY,
     FrameType.RESUME_STATE,
 )
-FRAME_S: Final = 5.0
+FRAME_S: Final = 60.0
 WARM: Final = Sampling(temperature=1.0, top_k=9, top_p=0.9, min_p=0.01, seed=3, logprobs=5)
 NAN: Final = float("nan")
 

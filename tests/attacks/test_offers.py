@@ -233,7 +233,7 @@ def test_a_session_is_tls_1_3_never_resumed_and_never_compressed(victim: Victim)
         session = first.session
         assert session is None or not session.has_ticket
     with (
-        socket.create_connection((HOST, victim.port), timeout=10) as plain,
+        socket.create_connection((HOST, victim.port), timeout=60) as plain,
         context.wrap_socket(plain, server_hostname="macluster", session=session) as again,
     ):
         assert not again.session_reused

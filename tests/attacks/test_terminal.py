@@ -118,7 +118,7 @@ async def test_no_escape_reaches_the_terminal_through_the_commands(victim: Victi
             ("run", str(model), "-p", "hello", "--max-tokens", "60"): "WORDS",
         }.items():
             with macluster(victim, *command) as terminal:
-                await asyncio.to_thread(terminal.process.wait, 60)
+                await asyncio.to_thread(terminal.process.wait, 240)
             assert shows in terminal.text, command
             assert beyond_drawing(terminal.text) == [], command
             assert "\x1b" not in terminal.text, command
@@ -127,7 +127,7 @@ async def test_no_escape_reaches_the_terminal_through_the_commands(victim: Victi
 def test_no_escape_of_a_model_reaches_the_terminal_through_the_demo(model: Path) -> None:
     words_of_demo = ("demo", "--no-multicast", "--model", str(model), "--prompt", "hello", "--max-tokens", "60")
     with Terminal([sys.executable, "-m", "tui.cli.main", *words_of_demo], {}) as terminal:
-        assert terminal.process.wait(90) == 0
+        assert terminal.process.wait(240) == 0
     assert "WORDS" in terminal.text
     assert "\x1b" not in terminal.text
     assert beyond_drawing(terminal.text) == []

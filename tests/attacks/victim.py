@@ -127,7 +127,7 @@ def _end(node: subprocess.Popen[bytes]) -> None:
     assert node.stdin
     node.stdin.close()
     try:
-        node.wait(10)
+        node.wait(60)
     except subprocess.TimeoutExpired:
         node.kill()
         node.wait()
@@ -225,7 +225,7 @@ def signing_key(number: int) -> Ed25519PrivateKey:
 @contextmanager
 def call(port: int, context: ssl.SSLContext | None = None, host: str = HOST) -> Iterator[socket.socket]:
     """A blocking connection to `port`, inside TLS if there is a context."""
-    with socket.create_connection((host, port), timeout=10) as plain:
+    with socket.create_connection((host, port), timeout=60) as plain:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if context is None:
             yield plain
@@ -268,7 +268,7 @@ def serving(serve: Callable[[socket.socket], None], context: ssl.SSLContext | No
     served: list[socket.socket] = []
 
     def one(sock: socket.socket) -> None:
-        sock.settimeout(10)
+        sock.settimeout(60)
         try:
             if context is not None:
                 sock = context.wrap_socket(sock, server_side=True)

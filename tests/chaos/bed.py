@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -21,8 +21,9 @@ TEN_YEARS_S: Final = 315_360_000.0
 SKEW: Final = Path(__file__).parent / "skew"
 CLOCKS_S: Final = (0.0, TEN_YEARS_S, -TEN_YEARS_S)
 HALF_GB: Final = 0.009  # the demo model with its context needs 0.013
-AGAIN_S: Final = 40.0
+AGAIN_S: Final = 120.0
 SPARES_S: Final = 10.0
+TRIES: Final = 3
 MOST_AGAIN: Final = 64
 HELD: Final[frozenset[RecoveryState]] = frozenset({"hold", "replan", "rebuild", "wait", "parked"})
 NEEDS_ROOT: Final = frozenset[Where]({"lan", "pair", "skewed"})
@@ -58,11 +59,17 @@ class Bed(NamedTuple):
         """What states of recovery were told since the last try began."""
         return {h.event.state for h in self.cluster.heard if isinstance(h.event, Recovery)}
 
-    def unmoved(self, tried: Tried) -> Tried:
-        """Nobody may have been taken for lost."""
-        if wrongly := sorted(self.states & HELD):
-            return tried._replace(wrong=(*tried.wrong, f"A Mac was taken for lost: {', '.join(wrongly)}."))
-        return tried
+    async def unmoved(self, attempt: Callable[[], Awaitable[Tried]]) -> Tried:
+        """Nobody may be taken for lost. It is tried again where that is all that is wrong: a machine that is busy with
+        something else keeps a Mac silent for long enough, now and then.
+        """
+        for _ in range(TRIES):
+            tried = await attempt()
+            wrongly = sorted(self.states & HELD)
+            if tried.wrong or not wrongly:
+                return tried
+            await self.heal(whole=True)
+        return tried._replace(wrong=(f"A Mac was taken for lost: {', '.join(wrongly)}.",))
 
     def without(self, mac: Mac, tried: Tried) -> Tried:
         """The others must have gone on without that Mac."""

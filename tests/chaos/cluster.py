@@ -22,7 +22,7 @@ from tests.chaos.mac import NAMES, START_S, Mac, Setup, ours, workers_of
 from tests.support.macs import CLUSTER_ID, member_of
 from tui.cli.watch import Watch
 
-READY_S = 60.0
+READY_S = 120.0
 LOOK_S = 0.1
 
 
@@ -136,7 +136,7 @@ class Cluster:
         plan = self.head.now.plan
         return tuple(stage.peer for stage in plan.stages) if plan else ()
 
-    async def settled(self, within_s: float = 20.0) -> str:
+    async def settled(self, within_s: float = 60.0) -> str:
         """Until every node that is up has one worker, and no other worker of ours runs: what is wrong with that after
         `within_s`, or "".
         """

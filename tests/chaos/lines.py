@@ -15,7 +15,6 @@ from tests.chaos.trial import Moment, Tried, draw, is_linked, is_loss
 from tests.support.taps import Fate
 
 AWAY_S: Final = 6.0
-BACK_S: Final = 20.0
 BAD_S: Final = 4.0
 
 
@@ -46,12 +45,15 @@ async def bad_line(bed: Bed, dice: random.Random, *, fate: Fate, moment: Moment)
     async def act() -> None:
         wire.fate = fate
 
-    try:
-        tried = await bed.disturb(draw(moment, dice), act)
-        await asyncio.sleep(BAD_S)
-        return bed.unmoved(tried)
-    finally:
-        wire.fate = Fate()
+    async def attempt() -> Tried:
+        try:
+            tried = await bed.disturb(draw(moment, dice), act)
+            await asyncio.sleep(BAD_S)
+            return tried
+        finally:
+            wire.fate = Fate()
+
+    return await bed.unmoved(attempt)
 
 
 async def spoilt(bed: Bed, dice: random.Random, *, fault: str, moment: Moment) -> Tried:
@@ -85,7 +87,7 @@ async def _away(
             join()
 
     tried = await bed.disturb(draw("decode", dice), act)
-    await bed.cluster.linked(head, BACK_S)
+    await bed.cluster.linked(head)
     heard = (h.at for h in bed.cluster.heard if h.at >= healed[0] and is_linked(h.event, mac.name))
     linked = next(heard, healed[0])
     return tried._replace(times=tried.times._replace(back_s=linked - healed[0])), healed[0]

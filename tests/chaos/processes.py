@@ -99,7 +99,7 @@ async def _pause(bed: Bed, dice: random.Random, mac: Mac, seconds: float) -> Tri
 
 async def short_pause(bed: Bed, dice: random.Random) -> Tried:
     """A second is no loss."""
-    return bed.unmoved(await pause(bed, dice, seconds=1.0))
+    return await bed.unmoved(partial(pause, bed, dice, seconds=1.0))
 
 
 async def long_pause(bed: Bed, dice: random.Random) -> Tried:
@@ -113,21 +113,21 @@ async def long_pause(bed: Bed, dice: random.Random) -> Tried:
 
 async def pause_worker(bed: Bed, dice: random.Random) -> Tried:
     """SIGSTOP of a stage's worker alone for a second: its node goes on beating."""
-    worker = bed.victim(dice).worker
 
     async def act() -> None:
+        worker = bed.victim(dice).worker
         os.kill(worker, signal.SIGSTOP)
         try:
             await asyncio.sleep(1.0)
         finally:
             os.kill(worker, signal.SIGCONT)
 
-    return bed.unmoved(await bed.disturb(draw("decode", dice), act))
+    return await bed.unmoved(lambda: bed.disturb(draw("decode", dice), act))
 
 
 async def wrong_clocks(bed: Bed, dice: random.Random) -> Tried:
     """Clocks ten years ahead and behind, and Bonjour that flaps: an answer as ever, and a worker that is replaced."""
-    calm = bed.unmoved(await bed.disturb(draw("decode", dice), partial(asyncio.sleep, CALM_S)))
+    calm = await bed.unmoved(lambda: bed.disturb(draw("decode", dice), partial(asyncio.sleep, CALM_S)))
     tried = await kill_worker(bed, dice)
     return tried._replace(wrong=(*calm.wrong, *tried.wrong))
 

@@ -160,6 +160,7 @@ async def test_a_hundred_macs_and_a_rogue_under_a_members_id_and_name_leave_the_
                 await rogue.async_update_service(liar)  # a datagram may be lost, and a rogue is loud
                 await asyncio.sleep(0.5)
 
+        await link_up((watch, HIGH))
         peer = row(watch, member)
         assert peer
         assert (peer.name, peer.trust, peer.state) == (before.name, "paired", "connected")

@@ -52,7 +52,7 @@ def node(folder: Path, namespace: str, name: str, model: Path) -> Iterator[Home]
             assert process.stdin
             process.stdin.close()
             try:
-                process.wait(10)
+                process.wait(60)
             except subprocess.TimeoutExpired:
                 process.kill()
 
@@ -95,7 +95,7 @@ def flood(host: str, port: int) -> dict[str, float]:
     """From a third machine on the same bridge: what it achieved."""
     words = ["--host", host, "--rate", "200", "--silent", "200", "--seconds", str(FLOOD_S)]
     command = inside(ATTACKER, sys.executable, "-m", "tests.attacks.flood", str(port), *words)
-    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
     made: dict[str, float] = json.loads(ran.stdout)
     return made
 

@@ -68,7 +68,7 @@ class Tap:
 
 async def data_port(pid: int) -> int:
     """The port that a worker listens on, as soon as it does."""
-    async with asyncio.timeout(15):
+    async with asyncio.timeout(120):
         while True:
             for connection in psutil.Process(pid).net_connections("tcp"):
                 if connection.status == psutil.CONN_LISTEN:

@@ -104,7 +104,7 @@ def test_a_worker_whose_neighbours_were_killed_sleeps(made: Make) -> None:
 
 def test_a_worker_ends_with_its_node_whatever_it_was_at(made: Make, scratch: Path) -> None:
     with socket.create_server((LOCAL, 0)) as silent:
-        silent.settimeout(60)
+        silent.settimeout(GONE_S)
         port = str(silent.getsockname()[1])
         command = [sys.executable, "-m", "tests.processes.orphans", str(made("llama", layers=24)), port, str(scratch)]
         with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as node:
@@ -116,7 +116,7 @@ def test_a_worker_ends_with_its_node_whatever_it_was_at(made: Make, scratch: Pat
                 assert dialled.recv(1), "TLS has begun, and will get no answer"
                 node.stdin.write(b"\n")
                 node.stdin.flush()
-                assert node.wait(60) == -signal.SIGKILL
+                assert node.wait(GONE_S) == -signal.SIGKILL
                 took = {what: gone([pid]) for what, pid in pids.items()}
     assert len(took) == 6
     print("orphans ended within", ", ".join(f"{what} {seconds:.2f} s" for what, seconds in took.items()))
@@ -152,7 +152,7 @@ def test_a_demo_that_is_killed_while_it_starts_leaves_nothing(made: Make, scratc
     silent, chance = subprocess.DEVNULL, random.Random(seed)
     env = {**os.environ, "TMPDIR": str(scratch)}
     with subprocess.Popen([*command, "--prompt", "go on"], stdout=silent, stderr=silent, env=env) as demo:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + GONE_S
         while len(below([demo.pid])) < 4:
             assert time.monotonic() < deadline
             time.sleep(0.01)
@@ -192,13 +192,13 @@ class TwoMacs:
         """As two people would: attach, pair if need be, load, ask."""
         async with Watch(self.homes[0]) as one, Watch(self.homes[1]) as other:
             for watch, node in zip((one, other), nodes, strict=True):
-                await watch.attached(30, partial(_runs, node))
+                await watch.attached(GONE_S, partial(_runs, node))
             if not self._are_paired:
                 await pair(one, other)
                 self._are_paired = True
-            await one.until(both_linked, 60, "Linking")
+            await one.until(both_linked, GONE_S, "Linking")
             await one.client.load(LoadRequest(model=str(self._model)))
-            await one.until(lambda w: w.now.plan_status == "ready", 60, "Loading")
+            await one.until(lambda w: w.now.plan_status == "ready", GONE_S, "Loading")
             message = Message(role="user", content="tell me about hops")
             asked = await one.client.chat(ChatRequest(messages=(message,), max_tokens=4, raw=True))
             return (await finish(one, asked.request_id)).tokens

@@ -58,7 +58,7 @@ async def jumping(made: Make, tmp_path: Path) -> AsyncIterator[Demo]:
 
 async def reload(demo: Demo) -> None:
     """As a person would: load again until it goes through."""
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + GONE_S
     while True:
         try:
             await demo.load()
@@ -225,7 +225,9 @@ async def test_an_answer_outlives_a_gpu_that_gives_up_a_step(
         assert not fails_by.exists()
         assert answer.tokens == expected.tokens
         await demo.head.until(
-            lambda w: sorted(p.budget_bytes // GB for p in w.now.peers) in ([32, 57], [28, 64]), 60.0, "The new budget"
+            lambda w: sorted(p.budget_bytes // GB for p in w.now.peers) in ([32, 57], [28, 64]),
+            GONE_S,
+            "The new budget",
         )
 
 
@@ -244,7 +246,7 @@ async def test_kill_of_the_heads_node(demo: Demo) -> None:
         lambda w: any("head of the plan is gone" in line.text for line in w.now.logs), GONE_S, "Saying so"
     )
     await other.client.load(LoadRequest(model=demo.model))
-    await other.until(lambda w: w.now.plan_status == "ready", 60, "Loading on the two that are left")
+    await other.until(lambda w: w.now.plan_status == "ready", GONE_S, "Loading on the two that are left")
     assert (await ask(other, PROMPT, 24)).tokens == expected.tokens
 
 

@@ -18,7 +18,7 @@ from tests.support.cluster import Make, ask, running_demo
 from tests.support.command import macluster
 from tui.cli.demo import Demo
 
-LEARNED_S = 60.0
+LEARNED_S = 120.0
 FACTOR = 3.0
 
 

@@ -18,7 +18,7 @@ from core.bench.macs import make_macs
 from core.bench.ring import HOST, WorkerRing, a_request, plan_of, worker_ring
 from core.bench.worker import BareWorker
 from core.errors import WorkerError
-from core.events import AnyEvent, Peer, PeerChanged, PeerSeen, PlanFailed
+from core.events import AnyEvent, LogLine, Peer, PeerChanged, PeerSeen, PlanFailed
 from core.link.liveness import stuck_stage
 from core.link.ways import Way
 from core.models.files.layout import read_layout
@@ -31,12 +31,12 @@ from core.worker.messages import AnswerDone, Connect, Linked, Load, Report, Work
 from core.worker.telemetry import STEP_EVERY_S
 from tests.support.cluster import Make, running_demo
 from tests.support.tasks import tasks_of
-from tests.support.waiting import until
+from tests.support.waiting import undisturbed, until
 from tui.cli.demo import Demo
 
 SEEN_S = 120.0
 TOKENS = 60
-LONG = 1500  # nobody waits for its end
+LONG = 20_000  # nobody waits for its end
 
 
 @contextmanager
@@ -86,18 +86,23 @@ async def time_until(demo: Demo, device_id: str, state: str, what: str) -> float
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_mac_that_stops_for_a_second_is_not_lost_by_anyone(demo: Demo) -> None:
     mac, pids = last_of(demo)
-    others = [demo.head, demo.watches[1]]
-    marks = [len(watch.seen) for watch in demo.watches]
-    with stopped(pids):
-        await asyncio.sleep(1.0)  # the fault itself
-    beyond = demo.watches[2]
-    await beyond.until(lambda w: len(w.seen) > marks[2] + 2, SEEN_S, "Going on")
-    for watch in others:
-        await watch.until(lambda w: is_connected(w.now.peers, mac.device_id), SEEN_S, "Hearing it again")
-    for watch, mark in zip(others, marks, strict=False):
-        assert set(states(watch.seen[mark:], mac.device_id)) <= {"connected", "suspect"}
-    for other in (p.device_id for p in demo.head.now.peers if p.device_id != mac.device_id):
-        assert "lost" not in states(beyond.seen[marks[2] :], other), "whoever slept blames nobody"
+    every, beyond = [p.device_id for p in demo.head.now.peers], demo.watches[2]
+
+    async def nobody_is_lost() -> bool:
+        marks = [len(watch.seen) for watch in demo.watches]
+        with stopped(pids):
+            await asyncio.sleep(1.0)  # the fault itself
+        await beyond.until(lambda w: len(w.seen) > marks[2] + 2, SEEN_S, "Going on")
+        for watch in demo.watches:
+            await watch.until(
+                lambda w: all(p.is_self or p.state == "connected" for p in w.now.peers), SEEN_S, "Hearing all"
+            )
+        seen = [watch.seen[mark:] for watch, mark in zip(demo.watches, marks, strict=True)]
+        # whoever slept blames nobody either
+        return not any("lost" in states(events, device_id) for events in seen for device_id in every)
+
+    await undisturbed(nobody_is_lost)
+    assert is_connected(demo.head.now.peers, mac.device_id)
 
 
 def is_connected(peers: tuple[Peer, ...], device_id: str) -> bool:
@@ -112,8 +117,8 @@ async def test_a_mac_that_stops_for_four_seconds_is_suspected_then_lost_and_come
         took_s = await time_until(demo, mac.device_id, "lost", "Seeing it lost")
         print(f"stopped: lost after {took_s:.2f} s")
         await asyncio.sleep(began + 4.0 - time.monotonic())
-    worse = [state for state in states(demo.head.seen[mark:], mac.device_id) if state != "connected"]
-    assert worse[:2] == ["suspect", "lost"], "what it measures may be told once more before it stops"
+    worse = dict.fromkeys(state for state in states(demo.head.seen[mark:], mac.device_id) if state != "connected")
+    assert list(worse) == ["suspect", "lost"], "what it measures may be told once more before it stops"
     await demo.watches[2].until(
         lambda w: any("This Mac did not run for" in line.text for line in w.now.logs), SEEN_S, "Knowing its own sleep"
     )
@@ -135,12 +140,14 @@ async def test_a_demo_loads_once_more_where_a_mac_was_lost_meanwhile(demo: Demo)
 
 @pytest.mark.asyncio(loop_scope="module")
 async def test_a_node_that_is_killed_is_lost_at_once(demo: Demo) -> None:
-    """By the end of its link, long before anybody could suspect it."""
+    """By the end of its link, and not because it was silent for long enough."""
     mac, pids = last_of(demo)
     mark = len(demo.head.seen)
     os.kill(pids[0], signal.SIGKILL)
     print(f"killed: lost after {await time_until(demo, mac.device_id, 'lost', 'Seeing it lost'):.3f} s")
-    assert "suspect" not in states(demo.head.seen[mark:], mac.device_id)
+    why = [e.text for e in demo.head.seen[mark:] if isinstance(e, LogLine) and e.text.startswith("mini is gone: ")]
+    assert len(why) == 1
+    assert "No sign of life" not in why[0]
 
 
 # ---- workers
@@ -202,11 +209,13 @@ def test_every_worker_tells_how_far_it_is_and_then_sleeps(ring: WorkerRing) -> N
     ring.send(a_request([5, 6, 7], max_tokens=TOKENS))
     told.until(lambda: told.done is not None)
     assert all(1 <= count <= (time.monotonic() - began) / STEP_EVERY_S + 1 for count in told.counts), "seldom"
-    time.sleep(2 * STEP_EVERY_S)
-    told.hear()
-    steps, before = list(told.steps), wake_ups(ring)
-    time.sleep(2 * STEP_EVERY_S)
-    assert wake_ups(ring) == before
+    told.until(lambda: len(set(told.steps)) == 1)
+    steps, before = list(told.steps), [-1] * 3
+    deadline = time.monotonic() + SEEN_S
+    while (now := wake_ups(ring)) != before:  # from the last word on, which they were told to say, none wakes up
+        assert time.monotonic() < deadline
+        before = now
+        time.sleep(2 * STEP_EVERY_S)
     told.hear()
     last = max(span.step for span in ring.traces()[-1])
     assert told.steps == steps == [last] * 3

@@ -87,7 +87,7 @@ async def served(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Serv
     async with running_demo(model, (64, 32, 16), api_ports=ports) as demo:
         served = Served(demo, ports[0])
         served.member = Served(demo, ports[1], 1)
-        async with asyncio.timeout(60):  # its head tells it with the next beat what it leads
+        async with asyncio.timeout(120):  # its head tells it with the next beat what it leads
             while not (await served.member.client.models.list()).data:  # noqa: ASYNC110 - another process says so
                 await asyncio.sleep(0.05)
         yield served

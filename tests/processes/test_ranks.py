@@ -39,8 +39,8 @@ FAMILIES: Final[list[tuple[str, int, dict[str, Any]]]] = [
     ("qwen3_5", 2, {"vocab_size": 512}),  # its output head is divided, too
 ]
 FEW_FRAMES: Final = msgspec.structs.replace(KEY_LIMITS, frames=60)
-WAIT_S: Final = 60.0
-ENDED_S: Final = 15.0
+WAIT_S: Final = 120.0
+ENDED_S: Final = 60.0
 
 
 @pytest.fixture(scope="module")

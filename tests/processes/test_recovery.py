@@ -19,6 +19,7 @@ from core.events import PlanLoaded, Recovery, RecoveryState, RequestDone, TokenE
 from core.link.liveness import DEAD_S
 from core.requests import AnswerId, ChatRequest, LoadRequest, Message, RecoveryOrder
 from tests.support.cluster import Answer, Make, finish, running_demo, tokens_seen
+from tests.support.waiting import undisturbed
 from tui.cli.demo import Demo
 from tui.cli.load import loaded
 from tui.cli.watch import Watch
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROMPT = "How does macluster split a model?"
 TOKENS = 64
-SOON_S = 60.0
+SOON_S = 120.0
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -208,12 +209,17 @@ async def test_a_person_may_rather_wait_where_it_would_go_on_without(three: Demo
 
 async def test_a_short_stop_is_no_loss(three: Demo) -> None:
     whole = await expected(three)
-    before = loads(three)
-    request = await under_way(three)
-    with frozen(three, 1):
-        await asyncio.sleep(DEAD_S / 2)  # what is shown is that nothing comes of it
-    assert (await finish(three.head, request)).tokens == whole.tokens
-    assert loads(three) == before
+
+    async def nothing_comes_of_it() -> bool:
+        await linked(three)
+        before = loads(three)
+        request = await under_way(three)
+        with frozen(three, 1):
+            await asyncio.sleep(DEAD_S / 2)
+        assert (await finish(three.head, request)).tokens == whole.tokens
+        return loads(three) == before
+
+    await undisturbed(nothing_comes_of_it)
 
 
 async def test_two_macs_at_once_leave_one_that_goes_on(three: Demo) -> None:

@@ -175,7 +175,7 @@ async def test_a_model_of_the_disk_is_loaded_for_whoever_names_it(tmp_path: Path
         async def listed() -> list[str]:
             return [model["id"] for model in (await http.get("/models")).json()["data"]]
 
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(120):
             while len(await listed()) < len(FAMILIES):  # noqa: ASYNC110 - another process looks at its disk
                 await asyncio.sleep(0.05)
         asked = {"messages": [{"role": "user", "content": "a hop is"}], "max_tokens": 8}

@@ -67,7 +67,7 @@ def test_a_slice_costs_its_own_bytes(model: Path, start: int, stop: int) -> None
 
 def load_elsewhere(model: Path, start: int, stop: int) -> dict[str, int]:
     command = [sys.executable, "-m", "tests.processes.reader", str(model), str(start), str(stop)]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert ran.returncode == 0, ran.stderr
     costs: dict[str, int] = json.loads(ran.stdout)
     return costs

@@ -29,7 +29,7 @@ from tui.cli.demo import Demo, DemoConfig, pair
 from tui.cli.watch import Watch
 
 PROMPT = "tell me about hops"
-SOON_S = 60.0
+SOON_S = 120.0
 BUDGETS = (64, 32, 16)
 
 pytestmark = pytest.mark.slow

@@ -115,4 +115,4 @@ def started(command: list[str], *others: psutil.Process) -> Iterator[None]:
     try:
         yield
     finally:
-        node.communicate(timeout=10)
+        node.communicate(timeout=60)

@@ -17,7 +17,7 @@ from tui.client import NodeClient
 from tui.screens.asking import ChoiceScreen
 from tui.screens.topology import TopologyScreen
 
-RELOADED_S = 60.0
+RELOADED_S = 120.0
 
 
 @asynccontextmanager

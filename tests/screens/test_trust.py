@@ -22,7 +22,7 @@ from tui.screens.asking import AskScreen, ChoiceScreen
 from tui.screens.trust import TrustScreen
 
 WAIT_S = 120.0
-LINKED_S = 60.0
+LINKED_S = 120.0
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from core.trust.roster import Cluster
 from tests.support.macs import cluster, mac
 
 HOST = "127.0.0.1"
+WAIT_S = 60.0
 
 
 class House:
@@ -37,15 +38,17 @@ class House:
             identity=mac(me),
             cluster=knows or cluster(3),
             peer_id=mac(expects).device_id,
-            timeout_s=3.0,
+            timeout_s=WAIT_S,
         )
 
     async def pair(self, **how: Any) -> tuple[ControlLink, ControlLink]:
         near = await self.dial(**how)
         self.open.append(near)
-        async with asyncio.timeout(3):  # not wait_for, which swallows a cancellation that comes with what it waits for
+        async with asyncio.timeout(
+            WAIT_S
+        ):  # not wait_for, which swallows a cancellation that comes with what it waits for
             return near, await self.links.get()
 
 
 async def soon(work: Awaitable[Any]) -> Any:
-    return await asyncio.wait_for(work, 30)
+    return await asyncio.wait_for(work, WAIT_S)

@@ -48,7 +48,7 @@ async def running_node(home: Home, *options: str, port: int = 0) -> AsyncIterato
         assert node.stdin
         node.stdin.close()
         try:
-            node.wait(15)
+            node.wait(60)
         except subprocess.TimeoutExpired:
             node.kill()
             node.wait()

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import psutil
 
-GONE_S = 60.0
+GONE_S = 120.0
 
 
 def lives(pid: int) -> bool:

@@ -67,7 +67,7 @@ class Terminal:
         subprocess.run([*self._tmux, "kill-server"], check=False, capture_output=True)
 
 
-def assert_gone(processes: list[psutil.Process], within_s: float = 8.0) -> None:
+def assert_gone(processes: list[psutil.Process], within_s: float = 60.0) -> None:
     _, alive = psutil.wait_procs(processes, timeout=within_s)
     assert [p for p in alive if p.status() != psutil.STATUS_ZOMBIE] == []
 

@@ -13,7 +13,7 @@ from core.bench.ring import HOST
 Fault = Literal["pass", "drop", "repeat", "hold"]
 HEAD: Final = 5
 APPLICATION: Final = 23
-WAIT_S: Final = 30.0
+WAIT_S: Final = 120.0
 
 
 class Wire:

@@ -23,7 +23,7 @@ from core.settings import MIB
 from core.worker.stage import LoadedStage
 from core.worker.telemetry import StageMeter
 
-LAYERS, CHUNK = 4, 256
+LAYERS, CHUNK = 3, 256
 BEFORE = 1024 - CHUNK
 LLAMA = {"model_type": "llama", "hidden_size": 8192, "intermediate_size": 28672, "num_attention_heads": 64}
 SCOUT = LLAMA | {"num_key_value_heads": 8, "head_dim": 128, "vocab_size": 128256}
