@@ -41,6 +41,7 @@ from core.requests import (
 )
 from core.requests.api import ApiKeyName, NewApiKey
 from core.requests.conversations import Conversation, ConversationId, ConversationInfo, ConversationTitle
+from core.requests.trace import TraceRequest, TraceResult
 from core.requests.trust import (
     Address,
     Digits,
@@ -153,6 +154,10 @@ class NodeClient:
     async def stop_speed_test(self) -> None:
         """End the test that runs; who waits for it is told so."""
         await self._call("POST", "/v1/speedtest/stop", None, Done)
+
+    async def trace(self, wanted: TraceRequest) -> TraceResult:
+        """What all stages do meanwhile, phase by phase."""
+        return await self._call("POST", "/v1/trace", wanted, TraceResult, timeout_s=None)
 
     async def choose(self, order: RecoveryOrder) -> None:
         """Say what becomes of a plan that lost a Mac; Recovery events follow."""

@@ -39,6 +39,7 @@ from core.node.peers.speed_test import SpeedTests
 from core.node.public_api.api_control import ApiControl
 from core.node.recovery.recovery_driver import RecoveryDriver
 from core.node.ring.planning import Planning
+from core.node.ring.tracing import Tracing
 from core.node.trust.trust_commands import TrustCommands
 from core.requests import (
     AnswerId,
@@ -56,6 +57,7 @@ from core.requests import (
 )
 from core.requests.api import ApiKeyName
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle
+from core.requests.trace import TraceRequest
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 
 MAX_REQUEST: Final = 8 << 20
@@ -79,6 +81,7 @@ class LocalApi:
         conversations: Conversations,
         transfers: Transfers,
         speed: SpeedTests,
+        tracing: Tracing,
         search: Search,
         check: NodeCheck,
         pairing: PairingFlow,
@@ -91,6 +94,7 @@ class LocalApi:
         self._sessions, self._conversations, self._transfers = sessions, conversations, transfers
         self._speed, self._search, self._check = speed, search, check
         self._pairing, self._trust, self._api = pairing, trust, api
+        self._tracing = tracing
         self._bus, self._tasks = bus, tasks
         self._runner: web.AppRunner | None = None
         self._serving: asyncio.Task[None] | None = None
@@ -151,6 +155,7 @@ class LocalApi:
             _taking("DELETE", "/v1/conversations/{id}", ConversationId, conversations.delete),
             _taking("POST", "/v1/speedtest", SpeedRequest, speed.test),
             _plain("POST", "/v1/speedtest/stop", speed.stop),
+            _taking("POST", "/v1/trace", TraceRequest, self._tracing.trace),
             _taking("POST", "/v1/peers", Address, search.add),
             _plain("POST", "/v1/rescan", search.look_again),
             web.get("/v1/check", self._findings),

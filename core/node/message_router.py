@@ -10,6 +10,8 @@ from core.node.base.journal import Journal
 from core.node.base.messages import (
     Bye,
     Checked,
+    ClockAsk,
+    ClockTold,
     CopyAsk,
     CopyProgress,
     FilesAsk,
@@ -36,6 +38,8 @@ from core.node.base.messages import (
     SpeedResultSent,
     SpeedStop,
     StageLost,
+    TraceAsk,
+    TraceTold,
 )
 from core.node.base.signals import Signals
 from core.node.base.tasks import Tasks
@@ -52,6 +56,7 @@ from core.node.ring.hop_samples import hop_samples
 from core.node.ring.plan_leader import PlanLeader
 from core.node.ring.plan_member import PlanMember
 from core.node.ring.supervisor import WorkerEnded, WorkerReported
+from core.node.ring.tracing import Tracing
 from core.node.trust.roster_enforcement import MacsRevoked, PlanDistrusted
 from core.node.trust.trust_commands import TrustCommands
 from core.trust.roster import RosterStore
@@ -104,6 +109,7 @@ class MessageRouter:
         recovery: RecoveryDriver,
         relay: Relay,
         relay_server: RelayServer,
+        tracing: Tracing,
         bus: Bus,
         journal: Journal,
         tasks: Tasks,
@@ -113,6 +119,7 @@ class MessageRouter:
         self._member, self._leader = member, leader
         self._answers, self._sessions, self._recovery = answers, sessions, recovery
         self._relay, self._relay_server = relay, relay_server
+        self._tracing = tracing
         self._bus, self._journal, self._tasks = bus, journal, tasks
         signals.on_awaited(PeerMessage, self._message)
         signals.on(ContactChanged, self._contact_changed)
@@ -150,6 +157,8 @@ class MessageRouter:
                 await self._transfers.handle_message(device_id, message)
             case RelayAsk() | RelayStop():
                 await self._relay_server.handle_message(device_id, message)
+            case ClockAsk() | ClockTold() | TraceAsk() | TraceTold():
+                await self._tracing.handle_message(device_id, message)
             case RelayTold():
                 self._relay.handle_message(device_id, message)
             case _:

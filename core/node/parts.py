@@ -63,6 +63,7 @@ from core.node.ring.split_profiles import SplitProfiles
 from core.node.ring.stage_files import StageFiles
 from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
+from core.node.ring.tracing import Tracing
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import KEY_PLACE, Home, KeyPlace, hub_cache
@@ -204,6 +205,7 @@ class NodeParts:
         profiles = SplitProfiles(home.split_profiles)
         files = StageFiles(inventory, profiles, transfers)
         leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
+        tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
         throughput = ThroughputHistory(home.throughput)
         planning = Planning(models, profiles, inventory, files, peers, leader, throughput, assessment)
         self.advisor = PlanAdvisor(bus, throughput, planning, leader)
@@ -245,6 +247,7 @@ class NodeParts:
             conversations=conversations,
             transfers=transfers,
             speed=speed,
+            tracing=tracing,
             search=search,
             check=check,
             pairing=pairing,
@@ -268,6 +271,7 @@ class NodeParts:
             recovery=recovery,
             relay=relay,
             relay_server=relay_server,
+            tracing=tracing,
             bus=bus,
             journal=journal,
             tasks=tasks,

@@ -7,6 +7,7 @@ from typing import Annotated, Final, Literal, get_args
 import msgspec
 
 from core.numbers import Seconds, Size
+from core.requests import Body
 
 Phase = Literal[
     "embed",  # the graph of the embedding, evaluated together with the layers
@@ -25,8 +26,9 @@ Phase = Literal[
 ]
 PHASES: Final[tuple[Phase, ...]] = get_args(Phase)
 STEP_TOTAL: Final = "STEP_TOTAL"
-MOST_LAPS: Final = 128
-MOST_TURNS: Final = 64  # of a message
+MOST_LAPS: Final = 32
+MOST_TURNS: Final = 48  # of a message: with as many laps they fit into a control frame
+MOST_STEPS: Final = 16_384  # that a stage keeps
 MOST_TRACED_S: Final = 60.0
 
 PhaseNumber = Annotated[int, msgspec.Meta(ge=0, lt=len(PHASES))]
@@ -64,3 +66,17 @@ class StageTrace(msgspec.Struct, frozen=True, kw_only=True):
     turns: tuple[PhaseTurn, ...]
     ahead_s: float = 0.0
     error_s: Seconds = 0.0
+
+
+class TraceRequest(Body, frozen=True, kw_only=True):
+    """Trace for so long."""
+
+    seconds: Annotated[float, msgspec.Meta(ge=0.1, le=MOST_TRACED_S)] = 5.0
+
+
+class TraceResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What all stages told, in ring order, the head's first; of `model`, in so many `seconds`."""
+
+    model: str
+    seconds: float
+    stages: tuple[StageTrace, ...]

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from time import monotonic
 from typing import Final
 
-from core.requests.trace import MOST_LAPS, PHASES, Phase, PhaseTurn, TurnKind
+from core.requests.trace import MOST_LAPS, MOST_STEPS, PHASES, Phase, PhaseTurn, TurnKind
 
-TURNS: Final = 16_384
 _NUMBERS: Final = {phase: number for number, phase in enumerate(PHASES)}
 
 
@@ -23,7 +22,7 @@ class PhaseClock:
 
     def __init__(self) -> None:
         self._is_on = False
-        self._turns: deque[PhaseTurn] = deque(maxlen=TURNS)
+        self._turns: deque[PhaseTurn] = deque(maxlen=MOST_STEPS)
         self._laps: list[tuple[int, float]] = []
         self._work: tuple[int, TurnKind] | None = None
         self._began = self._at = 0.0
@@ -85,11 +84,20 @@ class PhaseClock:
         """The turn is over, if it was about anything; what went by since the last lap was still its last phase."""
         if self._is_on and self._work and self._laps:
             self.lap(PHASES[self._laps[-1][0]])
-            laps = tuple((number, max(0.0, seconds)) for number, seconds in self._laps[-MOST_LAPS:])
+            laps = tuple((number, max(0.0, seconds)) for number, seconds in self._few_laps())
             self._turns.append(PhaseTurn(*self._work, self._began, self._at - self._began, laps))
             self._began = self._at
             self._laps.clear()
         self._work = None
+
+    def _few_laps(self) -> list[tuple[int, float]]:
+        """Where a turn has very many, as behind a long wait, those of each phase together."""
+        if len(self._laps) <= MOST_LAPS:
+            return self._laps
+        together: dict[int, float] = {}
+        for number, seconds in self._laps:
+            together[number] = together.get(number, 0.0) + seconds
+        return list(together.items())
 
     def _note(self, now: float, *laps: tuple[Phase, float]) -> None:
         self._laps += [(_NUMBERS[phase], seconds) for phase, seconds in laps]

@@ -11,9 +11,10 @@ import pytest
 import pytest_asyncio
 
 from core.events import Topology
+from core.requests.trace import PHASES, STEP_TOTAL
 from core.trust.identity import load_or_create
 from core.trust.sealed import write_sealed
-from tests.support.cluster import Make, reference, running_demo
+from tests.support.cluster import Make, begin, reference, running_demo, tokens_seen
 from tests.support.command import macluster
 from tui.cli.demo import Demo
 
@@ -154,3 +155,28 @@ async def test_run_loads_anew_only_for_another_ring_than_the_one_that_was_asked_
     assert await seen() == ["token ids, logits", "", ""]
     refused = await macluster(demo.home.root, "load", str(model), "--layers", "0:1,3:5,6:output")
     assert (refused.returncode, "No Mac has layer 2." in refused.stderr) == (2, True)
+
+
+async def test_what_every_stage_does_is_traced_into_a_file_for_viewers(demo: Demo, tmp_path: Path) -> None:
+    if not demo.head.now.plan:
+        await demo.load()
+    asked, file = await begin(demo.head, FIRST, 3000), tmp_path / "trace.json"
+    await tokens_seen(demo.head, asked, 1)
+    told = await facts(demo.home.root, "trace", "-o", str(file), "--seconds", "1")
+    await demo.head.client.cancel(asked)
+    plan = demo.head.now.plan
+    assert plan
+    assert [stage["mac"] for stage in told["stages"]] == [stage.peer for stage in plan.stages]
+    assert all(set(stage["decode"]) == {*PHASES, STEP_TOTAL} for stage in told["stages"])
+    assert [stage["clock_error_s"] > 0 for stage in told["stages"]] == [False, *[True] * (len(plan.stages) - 1)]
+    assert all(hop["flight_s"] is not None for hop in told["hops"])
+    for stage in told["stages"]:  # one machine, one clock
+        assert abs(stage["clock_ahead_s"]) <= stage["clock_error_s"]
+    events = json.loads(file.read_text())["traceEvents"]
+    assert {event["pid"] for event in events} == set(range(len(plan.stages)))
+    slices = [event for event in events if event["ph"] == "X"]
+    assert min(event["ts"] for event in slices) == 0
+    assert {event["name"] for event in slices if event["tid"] == 2} >= {"layers_compute", "aead_seal", "readback"}
+    for stage in range(len(plan.stages)):
+        ends = [event["ts"] + event["dur"] for event in slices if (event["pid"], event["tid"]) == (stage, 1)]
+        assert ends == sorted(ends)

@@ -38,6 +38,7 @@ from core.node.ring.planning import Planning
 from core.node.ring.stage_files import StageFiles
 from core.node.ring.supervisor import Supervisor
 from core.node.ring.throughput_history import ThroughputHistory
+from core.node.ring.tracing import Tracing
 from core.node.trust.roster_enforcement import RosterEnforcement
 from core.node.trust.trust_commands import TrustCommands
 from core.settings import GB, MIB, Home
@@ -132,6 +133,7 @@ class Node:
         )
         files = StageFiles(models, models, transfers)
         self.leader = leader = PlanLeader(own_id, mesh, member, files, worker, faults, signals, bus, journal, tasks)
+        tracing = Tracing(own_id, mesh, supervisor, worker, leader, signals, tasks)
         throughput = ThroughputHistory(NOWHERE)
         planning = Planning(models, models, models, files, peers, leader, throughput, assessment)
 
@@ -163,6 +165,7 @@ class Node:
             recovery=recovery,
             relay=relay,
             relay_server=relay_server,
+            tracing=tracing,
             bus=bus,
             journal=journal,
             tasks=tasks,

@@ -11,6 +11,8 @@ from core.node.base.messages import (
     AnyMessage,
     Bye,
     Checked,
+    ClockAsk,
+    ClockTold,
     CopyAsk,
     CopyProgress,
     FilesAsk,
@@ -42,6 +44,8 @@ from core.node.base.messages import (
     SpeedStop,
     StageLost,
     Status,
+    TraceAsk,
+    TraceTold,
 )
 from core.node.base.relayed import (
     Accepted,
@@ -57,6 +61,7 @@ from core.node.base.relayed import (
     encoded,
 )
 from core.requests import ChatRequest, Message, PathFigures, SpeedResult
+from core.requests.trace import PhaseTurn
 from core.sampling_options import Sampling
 from core.worker.messages import Failed, LinkBroken, Linked, Loading
 from tests.support.plans import FILES, held, mac_id, plan_of
@@ -153,5 +158,9 @@ EVERY: list[AnyMessage] = [
     RelayAsk(number=7, data=encoded(AnswerWanted(request=ASKED)), is_last=True),
     RelayTold(number=7, data=b"\x00\xff", is_last=False),
     RelayStop(number=7),
+    ClockAsk(number=7),
+    ClockTold(number=7, at_s=1.5),
+    TraceAsk(number=7, is_on=True),
+    TraceTold(number=7, turns=(PhaseTurn(1, "chunk", 0.5, 0.75, ((12, 0.25), (0, 0.5))),)),
     Bye(reason="Its node was ended."),
 ]

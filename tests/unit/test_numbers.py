@@ -24,6 +24,7 @@ from core.requests import (
     SpeedRequest,
 )
 from core.requests.conversations import Conversation, ConversationId, ConversationTitle
+from core.requests.trace import TraceRequest
 from core.requests.trust import Address, Digits, ForkChoice, PairingOffer, PairWith, RecoveryPhrase, Rename, Target
 from core.worker.messages import StageSample
 from core.worker.work_frames import Order, ResumeState
@@ -31,7 +32,7 @@ from core.worker.work_frames import Order, ResumeState
 OF_MACS: list[Any] = [AnyMessage, Relayed, Wanted, StageSample, Picked, Order, ResumeState]
 OF_CLIENTS: list[Any] = [PreviewRequest, LoadRequest, ChatRequest, Conversation, ConversationId, ConversationTitle]
 OF_CLIENTS += [RecoveryOrder, DownloadRequest, CopyRequest, AnswerId, SessionName, SpeedRequest, Address, PairWith]
-OF_CLIENTS += [PairingOffer, Digits, Target, Rename, RecoveryPhrase, ForkChoice]
+OF_CLIENTS += [TraceRequest, PairingOffer, Digits, Target, Rename, RecoveryPhrase, ForkChoice]
 
 
 def boundless(kind: inspect.Type, at: str, seen: set[type]) -> Iterator[str]:

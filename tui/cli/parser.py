@@ -24,6 +24,7 @@ from tui.cli import (
     sessions,
     speed_test,
     status,
+    trace,
     transfers,
     uninstall,
 )
@@ -108,6 +109,9 @@ def parser() -> argparse.ArgumentParser:
     speed.add_argument("source", metavar="FROM", nargs="?", default="", help="name or id (default: this Mac)")
     speed.add_argument("target", metavar="TO", help="name or id of the other Mac")
     _fact(speed, speed_test.speedtest)
+    traced = sub.add_parser("trace", help="what every stage does while answers run, phase by phase; for Perfetto")
+    trace.add_options(traced)
+    _fact(traced, trace.trace)
     shells = "what lets zsh, bash or fish complete commands"
     completions.add_options(sub.add_parser("completions", help=shells), parser)
     uninstall.add_options(sub.add_parser("uninstall", help="take away what macluster made on this Mac"), _fact)

@@ -16,7 +16,7 @@ from core.bench.scenarios.listing import Scenario, ScenarioRequest, asked, promp
 from core.bench.scenarios.report import LoadLevel, LoadOutcome
 from core.errors import UsageError
 
-ASK_S: Final = 600.0
+ASK_S: Final = 1800.0
 _LAP: Final = re.compile(r"(\w+);dur=([\d.]+)")
 _LATE: Final = b": server-timing "  # behind a reply that had to begin before all was known
 _WARM: Final = 100_000  # numbers of questions that no scenario asks

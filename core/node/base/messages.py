@@ -14,6 +14,7 @@ from core.link.ways import MAX_WAYS, Reach
 from core.models.files.block_map import FileFacts, Sha256
 from core.numbers import MOST, Positive, Seconds, Size
 from core.requests import Duration, SpeedResult
+from core.requests.trace import MOST_TURNS, PhaseTurn
 from core.text import clean_text
 from core.worker.messages import Failed, LinkBroken, Linked, Loaded, Loading
 
@@ -303,6 +304,35 @@ class RelayStop(NodeMessage, frozen=True, kw_only=True):
     number: Size
 
 
+class ClockAsk(NodeMessage, frozen=True, kw_only=True):
+    """What does your monotonic clock show? `number` is mine for this."""
+
+    number: Size
+
+
+class ClockTold(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a ClockAsk."""
+
+    number: Size
+    at_s: Seconds
+
+
+class TraceAsk(NodeMessage, frozen=True, kw_only=True):
+    """Head to member: tell the phases of the steps that your stage did and you did not tell yet, and note them from now
+    on, or no longer. `number` is mine for this.
+    """
+
+    number: Size
+    is_on: bool
+
+
+class TraceTold(NodeMessage, frozen=True, kw_only=True):
+    """The answer to a TraceAsk: the next turns, none where all are told."""
+
+    number: Size
+    turns: Annotated[tuple[PhaseTurn, ...], msgspec.Meta(max_length=MOST_TURNS)] = ()
+
+
 class Bye(NodeMessage, frozen=True, kw_only=True):
     """This node goes away on purpose."""
 
@@ -314,6 +344,7 @@ SpeedWord = LinkProbe | Probed | SpeedAsk | SpeedMoved | SpeedResultSent | Speed
 FileWord = FilesAsk | FilesSent | HashesAsk | PartAsk | PartSent
 CopyWord = CopyAsk | CopyProgress
 RelayWord = RelayAsk | RelayStop
+TraceWord = ClockAsk | ClockTold | TraceAsk | TraceTold
 AnyMessage = (
     Ping
     | Pong
@@ -331,6 +362,7 @@ AnyMessage = (
     | CopyWord
     | RelayWord
     | RelayTold
+    | TraceWord
 )
 
 FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
@@ -363,6 +395,10 @@ FRAMES: Final[dict[type[NodeMessage], FrameType]] = {
     RelayAsk: FrameType.RELAY_ASK,
     RelayTold: FrameType.RELAY_TOLD,
     RelayStop: FrameType.CANCEL,
+    ClockAsk: FrameType.TELEMETRY,
+    ClockTold: FrameType.TELEMETRY,
+    TraceAsk: FrameType.TELEMETRY,
+    TraceTold: FrameType.TELEMETRY,
     Bye: FrameType.BYE,
 }
 

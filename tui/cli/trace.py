@@ -1,0 +1,108 @@
+"""`macluster trace`: what every stage does while answers run, phase by phase, and as a file for trace viewers."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from core.bench.phases import StepPhases, chrome, flights, steps_of
+from core.errors import UsageError
+from core.requests.trace import MOST_TRACED_S, PHASES, STEP_TOTAL, StageTrace, TraceRequest, TraceResult, TurnKind
+from tui.cli.launch import home_of
+from tui.cli.output import Facts, print_facts, print_progress
+from tui.client import NodeClient, check
+
+KINDS: Final[dict[TurnKind, str]] = {"chunk": "prefill", "step": "decode"}
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """What is traced, and where it goes."""
+    opens = "write Chrome's trace format to this file, which https://ui.perfetto.dev opens"
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE", help=opens)
+    how_long = f"for how long, {MOST_TRACED_S:.0f} at most (default %(default)s)"
+    parser.add_argument("--seconds", type=float, default=5.0, metavar="S", help=how_long)
+
+
+async def trace(args: argparse.Namespace) -> int:
+    """What every stage does while answers run."""
+    request = TraceRequest(seconds=args.seconds)
+    check(request)
+    async with NodeClient(home_of(args)) as client:
+        print_progress(f"Tracing for {args.seconds:g} s …")
+        told = await client.trace(request)
+    if args.output:
+        try:
+            args.output.write_text(json.dumps(chrome(told.stages, told.model)), "utf-8")
+        except OSError as error:
+            raise UsageError(f"{args.output} cannot be written: {error.strerror}.", "Name another file.") from error
+    print_facts(args, trace_facts(told), trace_lines(told, args.output))
+    return 0
+
+
+def trace_facts(told: TraceResult) -> Facts:
+    """What `macluster trace --json` prints: medians in seconds."""
+    return {
+        "model": told.model,
+        "seconds": told.seconds,
+        "stages": [
+            {
+                "mac": stage.mac,
+                "clock_ahead_s": stage.ahead_s,
+                "clock_error_s": stage.error_s,
+                **{words: _medians(_of(stage, kind)) for kind, words in KINDS.items()},
+            }
+            for stage in told.stages
+        ],
+        "hops": [{"flight_s": median(hop.values()) if hop else None} for hop in _flights(told)],
+    }
+
+
+def trace_lines(told: TraceResult, output: Path | None) -> list[str]:
+    """What it prints for people: medians in microseconds, a column a stage."""
+    if not any(stage.turns for stage in told.stages):
+        return ["No stage computed anything meanwhile: ask the model something while it is traced."]
+    return [
+        *(line for kind, words in KINDS.items() for line in _table(told.stages, kind, words)),
+        *(_hop(told.stages, number, hop) for number, hop in enumerate(_flights(told))),
+        *([f"{output}: open it at https://ui.perfetto.dev"] if output else []),
+    ]
+
+
+def _table(stages: Sequence[StageTrace], kind: TurnKind, words: str) -> Iterator[str]:
+    steps = [_of(stage, kind) for stage in stages]
+    if not any(steps):
+        return
+    yield f"{f'{words}, µs a step':20}" + "".join(f"{stage.mac[:11]:>12}" for stage in stages)
+    medians = [_medians(each) for each in steps]
+    for name in (*PHASES, STEP_TOTAL):
+        cells = [f"{1e6 * of[name]:12.0f}" if name in of else f"{'':12}" for of in medians]
+        yield f"  {name:18}" + "".join(cells)
+    yield f"  {'steps':18}" + "".join(f"{len(each):12}" for each in steps)
+    yield ""
+
+
+def _hop(stages: Sequence[StageTrace], number: int, hop: dict[int, float]) -> str:
+    source, target = stages[number], stages[(number + 1) % len(stages)]
+    if not hop:
+        return f"{source.mac} → {target.mac}: no frame was seen at both ends"
+    error_s = source.error_s + target.error_s
+    return f"{source.mac} → {target.mac}: {1e6 * median(hop.values()):.0f} µs from sent to opened, ±{1e6 * error_s:.0f}"
+
+
+def _of(stage: StageTrace, kind: TurnKind) -> list[StepPhases]:
+    return [step for step in steps_of(stage.turns).values() if step.kind == kind]
+
+
+def _medians(steps: Sequence[StepPhases]) -> dict[str, float]:
+    if not steps:
+        return {}
+    told: dict[str, float] = {phase: median(step.seconds[phase] for step in steps) for phase in PHASES}
+    return {**told, STEP_TOTAL: median(step.total_s for step in steps)}
+
+
+def _flights(told: TraceResult) -> list[dict[int, float]]:
+    return flights(told.stages) if len(told.stages) > 1 else []
